@@ -26,7 +26,7 @@ import pyspark
 from penstock.spark import class_archive_build
 from penstock.spark.class_archive import use_options
 from penstock.spark.java import JavaHome, find_java
-from penstock.spark.java_command import LATE_C2, Wanted, java_command
+from penstock.spark.java_command import LATE_C2, JavaOptions, java_command
 from penstock.spark.properties import properties_text
 from penstock.spark.session import base_conf
 from penstock.tables.contract import SessionNeeds
@@ -92,7 +92,7 @@ def command_of(
     archive = () if variant == "command" else tuple(use_options(java, (), cache))
     assert archive or variant == "command"
     options = ("-XX:TieredStopAtLevel=1",) if variant == "C1" else ()
-    wanted = Wanted(archive=archive, options=options)
+    wanted = JavaOptions(archive=archive, options=options)
     command, own = java_command(properties, conf, environ, wanted)
     kept = command if variant == "late C2" else [o for o in command if o not in LATE_C2]
     return kept, own

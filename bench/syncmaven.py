@@ -33,7 +33,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Error, Exited
+from penstock.model.events import ConnectorExited, Error
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import Feed, Rows, WriteRequest, WriteStream
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
@@ -113,7 +113,7 @@ def measure(command: list[str], feed: list[Feed], processes: int = 1) -> float:
     for answer in SyncmavenDestination().write(host, request, iter(feed)):
         if isinstance(answer, Error):
             raise SystemExit(answer.message)
-        if isinstance(answer, Exited) and answer.code != 0:
+        if isinstance(answer, ConnectorExited) and answer.code != 0:
             raise SystemExit("the destination failed")
     return time.monotonic() - began
 

@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from penstock.protocols.rapidbyte.declared.permissions import EffectivePermissions
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, StageEvent
-from penstock.protocols.rapidbyte.guest.session import Loaded, load
-from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
+from penstock.protocols.rapidbyte.guest.events import Frame, RunEnded, StageEvent
+from penstock.protocols.rapidbyte.guest.session import CompiledConnector, load
+from penstock.protocols.rapidbyte.guest.stage import QueueBounds, Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext, StreamLimits
@@ -64,14 +64,14 @@ def timed(told: Iterator[StageEvent], expected: int | None) -> tuple[float, floa
     for item in told:
         if isinstance(item, Frame):
             seen += len(item.data)
-        elif isinstance(item, Ended) and item.error is not None:
+        elif isinstance(item, RunEnded) and item.error is not None:
             raise item.error
     if expected is not None and seen != expected:
         raise SystemExit(f"{seen} bytes instead of {expected}")
     return time.perf_counter() - began, time.process_time() - used
 
 
-def run(loaded: Loaded, size: int, frames: int, piece: int) -> tuple[float, float]:
+def run(loaded: CompiledConnector, size: int, frames: int, piece: int) -> tuple[float, float]:
     """MB/s on the wall, MB per CPU second."""
     config: dict[str, Any] = {"light": 1, "same": 1, "frames": frames, "size": size, "chunk": piece}
     stage = Stage(loaded, config, ALLOWED, loaded.role)
@@ -89,7 +89,7 @@ def frames_of(told: Iterator[StageEvent]) -> Iterator[bytes | bytearray | memory
     for item in told:
         if isinstance(item, Frame):
             yield item.data
-        elif isinstance(item, Ended) and item.error is not None:
+        elif isinstance(item, RunEnded) and item.error is not None:
             raise item.error
 
 
@@ -98,7 +98,7 @@ def chain(cache: CompileCache, megabytes: int) -> dict[str, Any]:
 
     def stage(role: Any) -> Stage:
         config = {"light": 1, "same": 1, "frames": megabytes, "size": size}
-        pressure = Pressure(inbox_bytes=8 << 20, outbox_bytes=8 << 20)
+        pressure = QueueBounds(inbox_bytes=8 << 20, outbox_bytes=8 << 20)
         return Stage(load(c_guest(role), role, cache), config, ALLOWED, role, pressure=pressure)
 
     first, second, third = stage("source"), stage("transform"), stage("destination")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.byte_queue import END, Abandoned, ByteQueue, End, Failed, TooLong
+from penstock.byte_queue import END, ByteQueue, QueueAbandoned, QueueEnd, TooLong, WriterFailed
 
 
 def later(action: Callable[[], object]) -> None:
@@ -35,12 +35,12 @@ def test_waiting_ends_when_the_other_side_is_gone() -> None:
     queue.put(b"x", 10)
     later(queue.abandon)
     began = time.monotonic()
-    with pytest.raises(Abandoned):
+    with pytest.raises(QueueAbandoned):
         queue.put(b"y", 10)
     assert time.monotonic() - began < 4
-    with pytest.raises(Abandoned):
+    with pytest.raises(QueueAbandoned):
         queue.put(b"z", 0, 60)
-    with pytest.raises(Abandoned):
+    with pytest.raises(QueueAbandoned):
         queue.offer(b"z", 0)
     empty: ByteQueue[bytes] = ByteQueue(10)
     later(empty.end)
@@ -54,7 +54,7 @@ def test_what_was_given_up_in_the_middle_has_no_end(ended: bool) -> None:
     if ended:
         queue.end()
     queue.abandon(KeyError("why"))
-    with pytest.raises(Failed, match="why"):
+    with pytest.raises(WriterFailed, match="why"):
         queue.get(1)
     whole: ByteQueue[bytes] = ByteQueue(10)
     whole.end()
@@ -69,7 +69,7 @@ def test_what_was_written_before_a_failure_is_read_first() -> None:
     queue.fail(KeyError("second"))
     assert queue.get(1) == b"x"
     for _ in range(2):
-        with pytest.raises(Failed, match="first"):
+        with pytest.raises(WriterFailed, match="first"):
             queue.get(1)
     with pytest.raises(KeyError, match="first"):
         list(queue.items())
@@ -110,7 +110,7 @@ def test_no_wake_up_is_lost_and_no_item() -> None:
             queue.put(writer * 10_000 + n, size)
 
     def take(reader: int) -> None:
-        while not isinstance(item := queue.get(), End):
+        while not isinstance(item := queue.get(), QueueEnd):
             read[reader].append(item)
 
     writers = [threading.Thread(target=write, args=(n,), daemon=True) for n in range(3)]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.engine.worker.sealer import Refused
+from penstock.engine.worker.sealer import FatalReject
 from penstock.errors import (
     Cancelled,
     ConfigError,
@@ -48,7 +48,7 @@ def test_every_class_comes_back_as_itself_with_all_of_its_fields(kind: type[Pens
 
 def test_no_two_classes_have_one_name() -> None:
     names = [kind.__name__ for kind in CLASSES]
-    assert len(set(names)) == len(names) and {TableAhead, TableBehind, Refused} < set(CLASSES)
+    assert len(set(names)) == len(names) and {TableAhead, TableBehind, FatalReject} < set(CLASSES)
 
 
 def test_a_log_error_is_not_taken_for_a_state_error() -> None:
@@ -56,7 +56,7 @@ def test_a_log_error_is_not_taken_for_a_state_error() -> None:
 
 
 def test_a_class_that_the_reader_has_not_loaded_is_its_nearest_base() -> None:
-    told = Refused("a record is refused", code="source.data").as_dict()
+    told = FatalReject("a record is refused", code="source.data").as_dict()
     told["class"][0] = "OfAnotherProcess"
     back = PenstockError.from_dict(told)
     assert type(back) is SourceError and back.code == "source.data"

@@ -19,11 +19,11 @@ MOST_ITEMS = 4096
 _LOOK = 5.0  # a wait looks around at least this often
 
 
-class Abandoned(Exception):
+class QueueAbandoned(Exception):
     """Nobody reads this queue any more."""
 
 
-class Failed(Exception):
+class WriterFailed(Exception):
     """The writing side failed; ``cause`` says how. What it wrote before was read first."""
 
     def __init__(self, cause: BaseException) -> None:
@@ -35,13 +35,13 @@ class TooLong(Exception):
     """The other side did nothing for as long as it may."""
 
 
-class End(Enum):
+class QueueEnd(Enum):
     """The writing side is done."""
 
     END = "end"
 
 
-END = End.END
+END = QueueEnd.END
 
 
 class ByteQueue(Generic[T]):
@@ -67,8 +67,8 @@ class ByteQueue(Generic[T]):
     # -- the writing side
 
     def put(self, item: T, size: int, timeout: float | None = None) -> None:
-        """Raises :class:`Abandoned`, and :class:`TooLong` after ``timeout`` seconds without room;
-        None: the reader alone decides how long."""
+        """Raises :class:`QueueAbandoned`, and :class:`TooLong` after ``timeout`` seconds without
+        room; None: the reader alone decides how long."""
         with self.changed:
             if not self.has_room(size):
                 began = time.monotonic()
@@ -107,9 +107,9 @@ class ByteQueue(Generic[T]):
 
     # -- the reading side
 
-    def get(self, timeout: float | None = None) -> T | End:
-        """The next item, ``END`` for ever after the last one. Raises :class:`Failed` after the last
-        one of a writer that failed, and :class:`TooLong`."""
+    def get(self, timeout: float | None = None) -> T | QueueEnd:
+        """The next item, ``END`` for ever after the last one. Raises :class:`WriterFailed` after
+        the last one of a writer that failed, and :class:`TooLong`."""
         with self.changed:
             if not self._has_news():
                 began = time.monotonic()
@@ -120,7 +120,7 @@ class ByteQueue(Generic[T]):
             if self._items:
                 return self._take()
             if self._failure is not None:
-                raise Failed(self._failure)
+                raise WriterFailed(self._failure)
             return END
 
     def poll(self) -> T | None:
@@ -133,10 +133,10 @@ class ByteQueue(Generic[T]):
         while True:
             try:
                 item = self.get(timeout)
-            except Failed as e:
+            except WriterFailed as e:
                 failure = e.cause
                 break
-            if isinstance(item, End):
+            if isinstance(item, QueueEnd):
                 return
             yield item
         raise failure
@@ -152,7 +152,7 @@ class ByteQueue(Generic[T]):
         reads all the same gets a failure (``cause``), not an end, which would be taken for all."""
         with self.changed:
             if (self._items or not self._ended) and self._failure is None:
-                self._failure = cause or Abandoned("it was given up in the middle")
+                self._failure = cause or QueueAbandoned("it was given up in the middle")
             self._abandoned = True
             self._items.clear()
             self._held = 0
@@ -160,7 +160,7 @@ class ByteQueue(Generic[T]):
 
     def _add(self, item: T, size: int) -> None:
         if self._abandoned:
-            raise Abandoned("nobody reads it any more")
+            raise QueueAbandoned("nobody reads it any more")
         self._items.append((item, size))
         self._held += size
         self.changed.notify_all()

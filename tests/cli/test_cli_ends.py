@@ -3,29 +3,29 @@
 import pytest
 from cli_harness import SOURCE, Cli
 
-from penstock.api.roles import End, end_of
+from penstock.api.roles import AskedRole, end_of
 from penstock.connectors.reference import parse_ref
 
 
 @pytest.mark.parametrize(
     ("word", "end"),
     [
-        ("airbyte:source-faker", End.source),
-        ("airbyte:destination-duckdb@0.3.5", End.destination),
-        ("airbyte:meltanolabs-target-postgres", End.destination),
-        ("airbyte:pipelinewise-tap-postgres", End.source),
-        ("airbyte:tap-target-stores", End.source),
-        ("airbyte:targeted", End.source),
-        ("airbyte:./destination", End.destination),
-        ("airbyte:./destination/read.py", End.source),
-        ("airbyte:../x/my_target.py", End.destination),
-        ("airbyte:python -u /opt/stub_source.py", End.source),
-        ("airbyte:python /opt/stub-destination.py --as source", End.destination),
-        ("airbyte:python --target /opt/x.py", End.source),
-        ("parquet:./lake", End.destination),
+        ("airbyte:source-faker", AskedRole.source),
+        ("airbyte:destination-duckdb@0.3.5", AskedRole.destination),
+        ("airbyte:meltanolabs-target-postgres", AskedRole.destination),
+        ("airbyte:pipelinewise-tap-postgres", AskedRole.source),
+        ("airbyte:tap-target-stores", AskedRole.source),
+        ("airbyte:targeted", AskedRole.source),
+        ("airbyte:./destination", AskedRole.destination),
+        ("airbyte:./destination/read.py", AskedRole.source),
+        ("airbyte:../x/my_target.py", AskedRole.destination),
+        ("airbyte:python -u /opt/stub_source.py", AskedRole.source),
+        ("airbyte:python /opt/stub-destination.py --as source", AskedRole.destination),
+        ("airbyte:python --target /opt/x.py", AskedRole.source),
+        ("parquet:./lake", AskedRole.destination),
     ],
 )
-def test_a_name_tells_the_end(word: str, end: End) -> None:
+def test_a_name_tells_the_end(word: str, end: AskedRole) -> None:
     assert end_of(parse_ref(word)) is end
 
 

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.codec.arrow import duckdb_type, part_schema
-from penstock.codec.decode import Decoded, RowDecoder, warm
+from penstock.codec.decode import DecodedBatch, RowDecoder, warm
 from penstock.codec.json_schema import data_type, row_schema
 from penstock.codec.system_columns import row_ids
 from penstock.model.types import CHANGES, RAW_ID, SEQ, ChangeWords, DataType, Field, Kind, RowSchema
@@ -40,7 +40,7 @@ def schema(**types: DataType) -> RowSchema:
     return RowSchema(tuple(Field(n, n, t) for n, t in types.items()))
 
 
-def decode(of: RowSchema, *bodies: str | bytes, **options: Any) -> Decoded:
+def decode(of: RowSchema, *bodies: str | bytes, **options: Any) -> DecodedBatch:
     raw = [b.encode() if isinstance(b, str) else b for b in bodies]
     changes = options.pop("changes", {})
     return RowDecoder(of, **options).decode(raw, 1, [1_700_000_000_000] * len(raw), changes)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config.pipeline_files import files_of, read_files
-from penstock.config.project import Wanted
+from penstock.config.project import ProjectSelection
 from penstock.errors import ConfigError
 
 ENDS = "source: {use: 'airbyte:source-faker'}\ndestination: {use: 'parquet:./lake'}\n"
@@ -16,8 +16,8 @@ def write(folder: Path, file: str, name: str, more: str = "") -> str:
     return str(folder / file)
 
 
-def wanted(folder: Path, *select: str) -> Wanted:
-    return Wanted(folder=folder, environ={"LANES": "3"}, select=select)
+def wanted(folder: Path, *select: str) -> ProjectSelection:
+    return ProjectSelection(folder=folder, environ={"LANES": "3"}, select=select)
 
 
 def test_the_files_of_a_folder_are_those_that_are_no_others(tmp_path: Path) -> None:

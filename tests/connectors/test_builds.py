@@ -29,7 +29,7 @@ from penstock.config.sections import (
     Permissions,
 )
 from penstock.connectors import source_builds, uv
-from penstock.connectors.install import Wanted, ensure, rebuild
+from penstock.connectors.install import PackageRequest, ensure, rebuild
 from penstock.connectors.launch import Launch, ready
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.resolve import resolve
@@ -118,7 +118,7 @@ def calls(witness: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in witness.read_text().splitlines()]
 
 
-def under(wanted: Wanted, **changes: Any) -> Wanted:
+def under(wanted: PackageRequest, **changes: Any) -> PackageRequest:
     return msgspec.structs.replace(wanted, **changes)
 
 
@@ -307,11 +307,11 @@ def test_a_build_without_a_network_is_refused_where_there_are_no_namespaces(
 def test_where_uv_would_build_with_another_python_nothing_is_built(
     index: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_stand_in(self: source_builds.Builds, python: uv.Python, folder: Path) -> None:
+    def no_stand_in(self: source_builds.BuildPolicy, python: uv.Python, folder: Path) -> None:
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python3").symlink_to(python.path)
 
-    monkeypatch.setattr(source_builds.Builds, "_make_stand_in", no_stand_in)
+    monkeypatch.setattr(source_builds.BuildPolicy, "_make_stand_in", no_stand_in)
     witness = tmp_path / "witness"
     source(index, witness)
     with pytest.raises(SourceError, match="would not be confined") as caught:

@@ -12,7 +12,7 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Batch, Exited
+from penstock.model.events import Batch, ConnectorExited
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 
 MANIFEST = """\
@@ -84,7 +84,7 @@ def rows(source: SourceConnector, config: dict[str, str]) -> list[dict[str, obje
         for s in source.discover(config).streams
     )
     events = list(source.read(ReadRequest(config=config, streams=streams)))
-    assert isinstance(events[-1], Exited) and events[-1].code == 0, events
+    assert isinstance(events[-1], ConnectorExited) and events[-1].code == 0, events
     return [json.loads(bytes(b)) for e in events if isinstance(e, Batch) for b in e.bodies]
 
 

@@ -16,7 +16,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Event, Log
+from penstock.model.events import Event, LogEvent
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteStream
 
@@ -80,7 +80,7 @@ def test_stderr_is_heard(tmp_path: Path) -> None:
     heard: list[Event] = []
     words = f"airbyte:sh -c 'echo hello >&2; exec {sys.executable} {STUB} spec'"
     resolve(DestinationConnector, words, tmp_path, log=heard.append, base=tmp_path).spec()
-    assert any(isinstance(e, Log) and e.message == "hello" for e in heard)
+    assert any(isinstance(e, LogEvent) and e.message == "hello" for e in heard)
 
 
 @pytest.mark.parametrize("words", ["parquet:./lake", "airbyte:source-faker"])

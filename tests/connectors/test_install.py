@@ -14,7 +14,7 @@ import pytest
 
 from penstock.connectors import uv
 from penstock.connectors.environments import installed, mark_ready, version_key
-from penstock.connectors.install import Wanted, ensure, remove
+from penstock.connectors.install import PackageRequest, ensure, remove
 from penstock.connectors.launch import Launch, ready
 from penstock.connectors.uv import satisfies
 from penstock.errors import SourceError
@@ -68,8 +68,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home" / "connectors"
 
 
-def want(name: str, version: str | None = None, constraints: tuple[str, ...] = ()) -> Wanted:
-    return Wanted(
+def want(
+    name: str, version: str | None = None, constraints: tuple[str, ...] = ()
+) -> PackageRequest:
+    return PackageRequest(
         protocol="airbyte",
         reference=f"airbyte:{name}",
         name=name,

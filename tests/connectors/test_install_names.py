@@ -7,7 +7,7 @@ import pytest
 from test_install import home, index, wheel
 
 from penstock.connectors.install import ensure, remove
-from penstock.connectors.package_request import Wanted
+from penstock.connectors.package_request import PackageRequest
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve, wanted
 from penstock.connectors.source import SourceConnector
@@ -17,7 +17,7 @@ from penstock.protocols import load
 __all__ = ["home", "index"]  # fixtures
 
 
-def singer(text: str) -> Wanted:
+def singer(text: str) -> PackageRequest:
     return wanted(parse_ref(text), load("singer"))
 
 

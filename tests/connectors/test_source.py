@@ -12,7 +12,7 @@ from penstock.connectors.launch import connect
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
-from penstock.model.events import Batch, Event, Exited, Log
+from penstock.model.events import Batch, ConnectorExited, Event, LogEvent
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import ConnectionStats, Timeouts
 from penstock.runtimes.masking import Masker
@@ -40,7 +40,7 @@ def test_spec_check_discover_and_read_of_a_command(tmp_path: Path) -> None:
     streams = tuple(source.protocol.source.configure(s, StreamOverrides()) for s in catalog.streams)
     events = list(source.read(ReadRequest(config={}, streams=streams)))
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 200
-    assert isinstance(events[-1], Exited) and events[-1].code == 0
+    assert isinstance(events[-1], ConnectorExited) and events[-1].code == 0
     assert source.describe() == {
         "connector": source.ref.text,
         "version": None,
@@ -120,7 +120,7 @@ def test_l10_errors_and_answers_are_masked(tmp_path: Path) -> None:
     assert "bad ****" in str(caught.value)
     assert SECRET not in json.dumps(caught.value.as_dict())
     assert SECRET not in repr(heard)
-    assert Log("INFO", "****") in heard
+    assert LogEvent("INFO", "****") in heard
 
 
 def test_given_variables_are_handed_on_by_name_only(
@@ -218,7 +218,7 @@ def test_real_connectors_install_and_answer(
     events = list(source.read(ReadRequest(config=config, streams=(configured,))))
     rows = sum(len(e.bodies) for e in events if isinstance(e, Batch))
     assert rows == config["count"]
-    assert isinstance(events[-1], Exited) and events[-1].code == 0
+    assert isinstance(events[-1], ConnectorExited) and events[-1].code == 0
 
 
 @pytest.mark.network

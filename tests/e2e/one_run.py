@@ -31,7 +31,7 @@ from penstock.config.sections import (
 )
 from penstock.engine.plan import lane_jobs
 from penstock.engine.run import start, wiring
-from penstock.engine.specs.lane import Bounds
+from penstock.engine.specs.lane import LaneBounds
 from penstock.errors import PenstockError
 from penstock.unused_packages import leave_out
 
@@ -93,7 +93,7 @@ def make_small(bounds: dict[str, Any], plan: dict[str, Any]) -> None:
     def sync_plan(*args: Any, **kw: Any) -> Any:
         return msgspec.structs.replace(whole(*args, **kw), **plan)
 
-    lane_jobs.Bounds = partial(Bounds, **bounds)  # type: ignore[misc]
+    lane_jobs.LaneBounds = partial(LaneBounds, **bounds)  # type: ignore[misc]
     wiring.sync_plan = sync_plan
 
 

@@ -44,7 +44,7 @@ from penstock.engine.channel.child_process import packed
 from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
-from penstock.model.events import Control, Exited
+from penstock.model.events import ConnectorExited, Control
 from penstock.protocols.airbyte.package import PACKAGE as AIRBYTE
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
@@ -624,7 +624,7 @@ def test_a_token_that_a_tap_rotates_in_a_container_is_read_back(fails: bool) -> 
     events = list(SINGER.source.read(runtime("test/stub-tap:1"), request))
     told = [e.config["refresh_token"] for e in events if isinstance(e, Control)]
     assert told and told[-1] not in ("old", None)
-    assert [e.code for e in events if isinstance(e, Exited)] == [int(fails)]
+    assert [e.code for e in events if isinstance(e, ConnectorExited)] == [int(fails)]
 
 
 # -- whole runs

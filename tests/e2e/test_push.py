@@ -19,7 +19,7 @@ from pipelines import NAME, Ran, Site
 
 from penstock.engine.plan import lane_jobs
 from penstock.engine.run import wiring
-from penstock.engine.specs.lane import Bounds
+from penstock.engine.specs.lane import LaneBounds
 from penstock.engine.specs.plan import SyncPlan
 from penstock.errors import ConfigError
 
@@ -57,8 +57,8 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
         told = {"load_bytes": 1, "load_seconds": 0.0, "scan_seconds": 0.1, "poll_seconds": 0.05}
         return msgspec.structs.replace(whole(*args, **kw), **told)
 
-    bounds = partial(Bounds, part_bytes=1, seal_bytes=1, seal_seconds=0)
-    monkeypatch.setattr(lane_jobs, "Bounds", bounds)
+    bounds = partial(LaneBounds, part_bytes=1, seal_bytes=1, seal_seconds=0)
+    monkeypatch.setattr(lane_jobs, "LaneBounds", bounds)
     monkeypatch.setattr(wiring, "sync_plan", sync_plan)
 
 

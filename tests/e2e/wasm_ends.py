@@ -20,7 +20,7 @@ from pipelines import Ran
 from wasm_sites import WasmSite, encode_name, encode_section
 
 from penstock.engine.plan import lane_jobs
-from penstock.engine.specs.lane import Bounds
+from penstock.engine.specs.lane import LaneBounds
 from penstock.protocols.rapidbyte.declared.manifest import MANIFEST_SECTION
 
 import built  # isort: skip  (its folder is on the path now)
@@ -41,7 +41,7 @@ def share_compiled(home: Path) -> None:
 
 def seal_each_state(patch: pytest.MonkeyPatch) -> None:
     """Each state of a source makes a segment, and each segment goes out by itself."""
-    patch.setattr(lane_jobs, "Bounds", partial(Bounds, seal_bytes=1, seal_seconds=0.01))
+    patch.setattr(lane_jobs, "LaneBounds", partial(LaneBounds, seal_bytes=1, seal_seconds=0.01))
 
 
 class Ends(WasmSite):

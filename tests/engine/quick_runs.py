@@ -28,7 +28,7 @@ from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.lane import LaneJob
 from penstock.engine.worker.lane import run_lane
 from penstock.model.report import Report
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.store.open import open_store
 from penstock.tables.contract import TableName
 from penstock.tables.memory import MemoryTables
@@ -118,7 +118,7 @@ class Bench:
     def ids(self, table: str, column: str = "id") -> list[Any]:
         return sorted(row[column] for row in self.tables.rows.get(TableName(None, table), []))
 
-    def states(self) -> list[SavedState]:
+    def states(self) -> list[StoredState]:
         store = open_store(self.home.state_url())
         try:
             return store.states(NAME)

@@ -11,7 +11,7 @@ from simulation import Crash, Fault, Scenario, Tally, World, ids, run_once, save
 from penstock.engine.deliver.load_plan import visible
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import Consumed
+from penstock.model.segments import ConsumedSlice
 
 Run = Callable[[World, Scenario, Tally], object]
 
@@ -75,7 +75,7 @@ def in_log(world: World, stream: str, *, shown: bool = False) -> list[tuple[int,
     for segment in segments:
         for part in segment.slices:
             mine = part.stream == StreamId(None, stream)
-            if mine and Consumed(segment.id, part.stream) not in taken:
+            if mine and ConsumedSlice(segment.id, part.stream) not in taken:
                 paths = [p.path for p in part.parts]
                 found += [(r[0], r[1]) for p in paths for r in world.log.parts[p]]
     return found

@@ -16,11 +16,18 @@ import pyarrow as pa
 
 from penstock.codec.columns import Columns
 from penstock.engine.plan.replan import Planner
-from penstock.engine.specs.lane import Ask, Bounds, LaneEnd, LaneResult, LaneStream, StreamJob
+from penstock.engine.specs.lane import (
+    LaneBounds,
+    LaneEnd,
+    LaneQuestion,
+    LaneResult,
+    LaneStream,
+    StreamJob,
+)
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream
 from penstock.engine.worker.lane_events import LaneEvents
-from penstock.engine.worker.lane_failures import Failures
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.lane_failures import EpochFailures
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import LogError, PenstockError, SchemaError
 from penstock.model.catalog import (
@@ -136,7 +143,7 @@ class SimPlanner(Planner):
             self._keep(stream, schema, index % scenario.lanes, scenario.first)
         return tuple(self.current.values())
 
-    def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
+    def plan(self, ask: LaneQuestion, lane: int, *, filling: bool) -> PlannedStream | None:
         if ask.stream.name in self._scenario.unwanted:
             return None
         if ask.required is not None:
@@ -409,7 +416,7 @@ class _Lane(LaneEvents):
         self._job: Any = SimpleNamespace(
             limit=None, shared_states=True, epoch=epoch, served=False, streams=(*jobs.values(),)
         )
-        self._streams = Streams(self._job)
+        self._streams = StreamDecoders(self._job)
         self.read = dict.fromkeys(jobs, 0)
         self._bytes = dict.fromkeys(jobs, 0)
         self._counted: dict[str, int] = {}
@@ -417,12 +424,12 @@ class _Lane(LaneEvents):
         self._states = None
         self._shown: set[StreamId] = set()
         self._said: Any = SimpleNamespace(log=lambda level, text: None)
-        self.failures = Failures()
+        self.failures = EpochFailures()
         self._asked = 0
-        self.waits_for: Ask | None = None
+        self.waits_for: LaneQuestion | None = None
         self.told: list[StreamJob | PenstockError | None] = []
 
-    def _asking(self, ask: Ask, sealer: Sealer) -> StreamJob | None:
+    def _asking(self, ask: LaneQuestion, sealer: Sealer) -> StreamJob | None:
         if not self.told:
             self.waits_for = ask
             raise _Unanswered
@@ -477,10 +484,10 @@ class SimHandle:
             self._world.in_lane = False
         return self._result
 
-    def ask(self) -> Ask | None:
+    def ask(self) -> LaneQuestion | None:
         return self._lane.waits_for
 
-    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None:
+    def answer(self, ask: LaneQuestion, answer: ContinuedStream | PenstockError | None) -> None:
         told = self._planner.continued(answer) if isinstance(answer, ContinuedStream) else answer
         self._lane.told, self._lane.waits_for = [told], None
 
@@ -497,7 +504,9 @@ class SimHandle:
             streams=streams,
             decode=self._decode,
             clock=lambda: 0.0,
-            bounds=Bounds(seal_bytes=self._scenario.seal_bytes, seal_seconds=1e9, part_bytes=40),
+            bounds=LaneBounds(
+                seal_bytes=self._scenario.seal_bytes, seal_seconds=1e9, part_bytes=40
+            ),
         )
         for event in self._source.events():
             if isinstance(event, int):

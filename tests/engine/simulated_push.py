@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 
 import msgspec
 from scripted import Rows
-from simulation import Outcome, Scenario, Tally, World, run_once
+from simulation import Scenario, SyncOutcome, Tally, World, run_once
 
 from penstock.engine.deliver.connector_delivery import PushDelivery
 from penstock.engine.deliver.delivery import Delivery
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.unacked import SentMarks
-from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
-from penstock.engine.worker.ack_tracker import Cover
+from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushResult
+from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.errors import DestinationError, LogError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Segment
+from penstock.model.segments import ConsumedSlice, Segment
 from penstock.protocols.contract import END
 from penstock.store.contract import Lease, LoadIntent
 
@@ -95,9 +95,9 @@ class SimConversation:
         self._world, self._target, self._lease, self._told = world, target, lease, told
         self._manner = target.manners[target.runs] if target.runs < len(target.manners) else GOOD
         target.runs += 1
-        self._cover = Cover()
-        self._orders: list[Order] = []
-        self._acked: list[Acked] = []
+        self._cover = FedSegments()
+        self._orders: list[FeedOrder] = []
+        self._acked: list[AckedSegments] = []
         self._marks: list[int] = []
         self._scopes: dict[int, str] = {}
         self._waiting: list[tuple[str, StreamId, int, Row]] = []  # not durable
@@ -111,20 +111,20 @@ class SimConversation:
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
         return not (self._target.told_once and self._lacks(loads))
 
-    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+    def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
         for load in self._lacks(loads):
             self._told.setdefault(load.stream, set()).add(load.schema_version)
-        return Order()
+        return FeedOrder()
 
     def _lacks(self, loads: Sequence[LoadIntent]) -> list[LoadIntent]:
         return [x for x in loads if x.schema_version not in self._told.get(x.stream, ())]
 
-    def order(self, order: Order) -> None:
+    def order(self, order: FeedOrder) -> None:
         self._world.step("push.order.before")
         self._orders.append(order)
         self._world.step("push.order.after")
 
-    def acks(self) -> list[Acked]:
+    def acks(self) -> list[AckedSegments]:
         found, self._acked = self._acked, []
         return found
 
@@ -189,7 +189,7 @@ class SimConversation:
         if world.holder == self._lease.token:
             owner = next(s.id for s in world.sealed.values() for x in s.slices for p in x.parts
                          if p.path == path)  # fmt: skip
-            assert Consumed(owner, stream) not in world.store.consumed("sim", {owner.epoch})
+            assert ConsumedSlice(owner, stream) not in world.store.consumed("sim", {owner.epoch})
 
     def _mark(self, segment: Segment) -> None:
         number = self._cover.fed(segment)
@@ -206,7 +206,7 @@ class SimConversation:
         covered = self._cover.acked(number)
         self._flush(all_of_it=number == END, scope=self._scopes.get(number))
         if covered:
-            self._acked.append(Acked(segments=tuple(covered)))
+            self._acked.append(AckedSegments(segments=tuple(covered)))
 
     def _flush(self, *, all_of_it: bool, scope: str | None = None) -> None:
         later: list[tuple[str, StreamId, int, Row]] = []
@@ -217,7 +217,7 @@ class SimConversation:
                 later.append(item)
         self._waiting = later
 
-    def _done(self, stream: StreamId, order: Order) -> None:
+    def _done(self, stream: StreamId, order: FeedOrder) -> None:
         """The destination swaps once it is told that the stream is complete."""
         whole = [x for s in order.segments for x in s.slices if x.stream == stream and x.complete]
         for one in whole:
@@ -258,7 +258,7 @@ class SimConversation:
         if self._manner.acks == "at_end":
             self._ack(END)
         if left := self._cover.ended_well():
-            self._acked.append(Acked(segments=tuple(left)))
+            self._acked.append(AckedSegments(segments=tuple(left)))
         return self._told_end(PushEnd.finished, [])
 
 
@@ -281,7 +281,7 @@ class SimFeeder:
         return False
 
 
-def push_once(world: World, target: Target, scenario: Scenario, tally: Tally) -> Outcome:
+def push_once(world: World, target: Target, scenario: Scenario, tally: Tally) -> SyncOutcome:
     """One program that feeds this destination."""
 
     def delivery(world: World, scenario: Scenario, session: SyncSession) -> Delivery:

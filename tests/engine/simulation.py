@@ -15,8 +15,8 @@ from typing import Any
 from scripted import LaneLost, SimHandle, SimPlanner, positions
 
 from penstock.engine.deliver.delivery import (
-    Committed,
     Delivery,
+    FinishedCommits,
     TableDelivery,
 )
 from penstock.engine.deliver.load_plan import visible
@@ -25,13 +25,13 @@ from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import LaneResult
-from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream, SyncPlan
-from penstock.engine.sync.sync import Sync
+from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncOutcome, SyncPlan
+from penstock.engine.sync.sync import SyncRun
 from penstock.errors import DestinationError, PenstockError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import Load, Segment, SegmentId
-from penstock.model.state import SavedState, StateType
+from penstock.model.state import StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import StateRole
 from penstock.protocols.singer.package import PACKAGE as SINGER
@@ -146,8 +146,8 @@ class SimLoader:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def begin(self, loads: Sequence[Load]) -> Committed:
-        return Committed(self._loads(loads))
+    def begin(self, loads: Sequence[Load]) -> FinishedCommits:
+        return FinishedCommits(self._loads(loads))
 
     def _loads(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
         self._world.commits += 1
@@ -228,7 +228,7 @@ class Tally:
     def sent_again(self, stream: StreamId, rows: int) -> None:
         self.again[stream] = self.again.get(stream, 0) + rows
 
-    def states(self, states: Sequence[SavedState]) -> None: ...
+    def states(self, states: Sequence[StoredState]) -> None: ...
 
     def loaded(self, load: Load, result: LoadResult) -> None:
         self.committed[load.stream] = self.committed.get(load.stream, 0) + load.rows
@@ -276,7 +276,7 @@ def run_once(
     take_over: bool = False,
     delivery: MakeDelivery = into_tables,
     tally: Tally | None = None,
-) -> Outcome:
+) -> SyncOutcome:
     """One program from start to end, unless a fault stops it. ``take_over``: its lease is given
     even though somebody holds it (the holder was silent for too long)."""
     if take_over:
@@ -288,7 +288,7 @@ def run_once(
     rejects = RejectsKeeper(Path(), None, tally.note)
     session = SyncSession(lease, world.store, world.log, scenario.states, rejects, tally)
     planner = SimPlanner(scenario, world.store, lease)
-    sync = Sync(
+    sync = SyncRun(
         plan_of(scenario, planner),
         session,
         delivery(world, scenario, session),
@@ -323,9 +323,9 @@ __all__ = [
     "Crash",
     "Fault",
     "LaneLost",
-    "SavedState",
     "Scenario",
     "StateError",
+    "StoredState",
     "World",
     "run_once",
 ]

@@ -12,7 +12,7 @@ from schedules import pairs
 from simulation import Crash, Fault, Scenario, World, ids, run_once, saved_positions
 
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.model.state import SavedState, StateType
+from penstock.model.state import StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.store.contract import Holder, Reset
 
@@ -189,7 +189,7 @@ def test_L3_a_refused_load_is_repeated_by_the_next_run(name: str) -> None:
         check_exact(world, scenario, (name, at))
 
 
-def without_a(states: Sequence[SavedState]) -> list[SavedState]:
+def without_a(states: Sequence[StoredState]) -> list[StoredState]:
     return PACKAGE.state.without(states, [StreamId(None, "a")])
 
 

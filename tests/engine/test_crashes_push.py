@@ -12,7 +12,7 @@ import pytest
 from schedules import count_steps, expected, pairs, singles, stopped
 from scripted import Act, New, Ver, rows_of
 from simulated_push import GOOD, Manner, Target, push_once
-from simulation import Fault, Outcome, Scenario, Tally, World, saved_positions
+from simulation import Fault, Scenario, SyncOutcome, Tally, World, saved_positions
 
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
@@ -71,8 +71,8 @@ class Pushed:
         self.again: Counter[StreamId] = Counter()
         self.overtaken = False
 
-    def run(self, fault: Fault | None = None) -> Outcome | None:
-        outcomes: list[Outcome] = []
+    def run(self, fault: Fault | None = None) -> SyncOutcome | None:
+        outcomes: list[SyncOutcome] = []
 
         def once(world: World, scenario: Scenario, tally: Tally) -> object:
             outcomes.append(push_once(world, self.target, scenario, tally))

@@ -13,7 +13,7 @@ from schedules import singles
 from scripted import Act, Bad, Ver, rows_of
 from simulation import Crash, Fault, Scenario, Tally, World, ids, run_once, saved_positions
 
-from penstock.engine.specs.plan import Outcome
+from penstock.engine.specs.plan import SyncOutcome
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.rejected import MaxRejected
 from penstock.model.state import StateType
@@ -81,7 +81,7 @@ def rows(records: Sequence[Any], mode: DestinationSyncMode) -> list[tuple[int, i
     return sorted(dict(found).items()) if mode is DEDUP else sorted(found)
 
 
-def refused(outcome: Outcome, stream: StreamId) -> bool:
+def refused(outcome: SyncOutcome, stream: StreamId) -> bool:
     told = [e for e in outcome.errors if e.code == "source.rejected" and e.stream == str(stream)]
     return stream not in outcome.complete and outcome.failed[stream] in told
 

@@ -6,8 +6,8 @@ from penstock.config.pipeline import Destination, Pipeline, Source, Transform
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.plan.lane_jobs import reject_quota
-from penstock.engine.specs.lane import Bounds, LaneStream
-from penstock.engine.worker.sealer import Refused, Sealer
+from penstock.engine.specs.lane import LaneBounds, LaneStream
+from penstock.engine.worker.sealer import FatalReject, Sealer
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Reject
 from penstock.model.segments import WriteDisposition
@@ -33,7 +33,7 @@ def sealing(log: MemoryLog, *, on_data_error: str = "dlq", quota: int = 10_000) 
         ],
         decode=lambda *_: None,  # type: ignore[arg-type, return-value]
         clock=lambda: 0.0,
-        bounds=Bounds(reject_bytes=2_000, reject_quota=quota),
+        bounds=LaneBounds(reject_bytes=2_000, reject_quota=quota),
         on_data_error=on_data_error,
     )
 
@@ -41,7 +41,7 @@ def sealing(log: MemoryLog, *, on_data_error: str = "dlq", quota: int = 10_000) 
 def test_l8_a_source_of_which_everything_is_rejected_is_ended_at_the_limit() -> None:
     log = MemoryLog()
     sealer = sealing(log)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(FatalReject) as caught:
         for _ in range(1000):
             sealer.reject(Reject(ONE, "no object", b"x" * 500))
     assert caught.value.code == "source.dead_letters"
@@ -56,14 +56,14 @@ def test_each_stream_has_the_whole_limit_and_records_of_none_have_one_too() -> N
     for stream in (ONE, TWO, None):
         for _ in range(10):
             sealer.reject(Reject(stream, "bad", b"x" * 800))
-    with pytest.raises(Refused, match="that name no stream"):
+    with pytest.raises(FatalReject, match="that name no stream"):
         for _ in range(10):
             sealer.reject(Reject(None, "bad", b"x" * 800))
 
 
 def test_the_file_of_a_long_record_counts() -> None:
     sealer = sealing(MemoryLog())
-    with pytest.raises(Refused):
+    with pytest.raises(FatalReject):
         sealer.reject(Reject(ONE, "too long", b"head", spool="/log/long.line", size=10_000))
 
 

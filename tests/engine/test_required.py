@@ -18,10 +18,10 @@ from penstock.engine.log.rejects import decode_rejects
 from penstock.engine.plan.prepare import Prepared, remember
 from penstock.engine.plan.replan import Planner
 from penstock.engine.plan.streams import StreamRules, plan_streams
-from penstock.engine.specs.lane import Ask, LaneJob, LaneStream, StreamAnswer, StreamJob
+from penstock.engine.specs.lane import LaneJob, LaneQuestion, LaneStream, StreamAnswer, StreamJob
 from penstock.engine.specs.plan import PlannedStream
 from penstock.engine.worker.lane_events import LaneEvents
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import SchemaError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
@@ -60,7 +60,7 @@ class Lane(LaneEvents):
     """What it asks is answered at once, as ``engine.plan.replan`` would. ``asked``: all of it."""
 
     def __init__(self, schema: RowSchema = SCHEMA, *, key: bool = False) -> None:
-        self.asked: list[Ask] = []
+        self.asked: list[LaneQuestion] = []
         keys: tuple[tuple[str, ...], ...] = (("ID",),) if key else ()
         (known,) = plan(dedup=key).streams
         disposition, configured = known.disposition, known.configured
@@ -76,7 +76,7 @@ class Lane(LaneEvents):
             run="r", lane=0, epoch=1, log_root="/", protocol="rapidbyte", launch={}, config={},
             config_hash="", streams=(self.job,),
         )  # fmt: skip
-        streams = Streams(whole)
+        streams = StreamDecoders(whole)
         mailbox: Any = SimpleNamespace(put_ask=self._heard, answer=lambda *_: self._answer)
         super().__init__(whole, mailbox, SimpleNamespace(lost=0), streams, lambda _: None)  # type: ignore[arg-type]
         self.log = MemoryLog()
@@ -84,7 +84,7 @@ class Lane(LaneEvents):
             self.log, epoch=1, lane=0, streams=[lane], decode=streams.decode, clock=lambda: 0.0
         )
 
-    def _heard(self, epoch: int, ask: Ask) -> None:
+    def _heard(self, epoch: int, ask: LaneQuestion) -> None:
         assert ask.required is not None
         self.asked.append(ask)
         version = len(self.asked) + 1
@@ -207,7 +207,7 @@ class Driver:
 
     def told(self, *required: str, lost: tuple[str, ...] = ()) -> int:
         """The schema version under which the stream goes on."""
-        ask = Ask(number=1, stream=A, required=required, lost=lost)
+        ask = LaneQuestion(number=1, stream=A, required=required, lost=lost)
         found = self.planner.plan(ask, 0, filling=False)
         assert found is not None
         return found.schema.version
@@ -234,7 +234,7 @@ def test_a_stream_whose_schema_is_told_anew_keeps_it_for_the_columns_that_stay()
     assert driver.told("x", "y") == 2
     properties = {"ID": {"type": "integer"}, "x": {"type": "string"}, "new": {"type": "string"}}
     schema = {"type": "object", "properties": properties}
-    driver.planner.plan(Ask(number=2, stream=A, json_schema=schema), 0, filling=False)
+    driver.planner.plan(LaneQuestion(number=2, stream=A, json_schema=schema), 0, filling=False)
     assert driver.planned.schema.required == {"x"}
 
 

@@ -12,7 +12,7 @@ import pytest
 from schedules import count_steps
 from simulation import Crash, Fault, Scenario, World, ids, run_once, saved_positions
 
-from penstock.engine.specs.plan import Outcome
+from penstock.engine.specs.plan import SyncOutcome
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
@@ -56,7 +56,7 @@ def home_of(world: World) -> World:
     return other
 
 
-def run(world: World, scenario: Scenario) -> Outcome:
+def run(world: World, scenario: Scenario) -> SyncOutcome:
     return run_once(world, scenario, take_over=True)
 
 

@@ -15,7 +15,7 @@ from penstock.config.command_line import pipeline_from_arguments
 from penstock.engine.deliver.load_plan import decide
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.plan.streams import StreamsPlan
-from penstock.engine.serve import Echo, Served, input_pipe, refuse_remote
+from penstock.engine.serve import Echo, ServedInput, input_pipe, refuse_remote
 from penstock.engine.specs.lane import LaneStream
 from penstock.engine.specs.plan import PlannedStream
 from penstock.engine.worker.sealer import Sealer
@@ -30,7 +30,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Reject, Status, StreamStatus
 from penstock.model.segments import Load, WriteDisposition
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
@@ -58,7 +58,7 @@ class Told:
     def committed(self, *states: tuple[StateScope, str]) -> list[str]:
         """What is said on their commit."""
         before = len(self.said)
-        self.echo.committed([SavedState(scope, blob) for scope, blob in states])
+        self.echo.committed([StoredState(scope, blob) for scope, blob in states])
         return self.said[before:]
 
 
@@ -227,7 +227,7 @@ def planned(name: str, mode: DestinationSyncMode) -> PlannedStream:
 
 def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict[str, Any]:
     """name -> (mode, replaces, fills a generation)."""
-    served = Served(
+    served = ServedInput(
         protocol="airbyte",
         catalog=Catalog(()),
         say=lambda state: None,
@@ -255,7 +255,7 @@ def test_l6_a_refresh_replaces_until_it_was_seen() -> None:
         "plain": ("append", False, False),
     }
     assert settled(store, numbers, **modes) == replaced
-    served = Served(
+    served = ServedInput(
         protocol="airbyte", catalog=Catalog(()), say=lambda state: None, pipe=Path(),
         refreshes={StreamId(None, name): n for name, n in numbers.items()},
     )  # fmt: skip

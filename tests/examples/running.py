@@ -11,8 +11,8 @@ from penstock.config.sections import Permissions
 from penstock.protocols.rapidbyte.declared.manifest import ManifestResult, read_manifest
 from penstock.protocols.rapidbyte.declared.permissions import effective
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, StageEvent
-from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.events import Frame, RunEnded, StageEvent
+from penstock.protocols.rapidbyte.guest.session import CompiledConnector, load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.messages import CursorInfo, CursorValue, StreamContext
@@ -35,7 +35,7 @@ def role_of(name: str) -> Any:
 
 
 @cache
-def loaded(name: str) -> Loaded:
+def loaded(name: str) -> CompiledConnector:
     found = load(component(name), role_of(name), CompileCache(built.COMPILED))
     assert found.plain is None, found.plain
     return found
@@ -60,8 +60,8 @@ def run(
     return list(takes(made, context, feed))
 
 
-def ended(told: list[StageEvent]) -> Ended:
-    assert isinstance(told[-1], Ended)
+def ended(told: list[StageEvent]) -> RunEnded:
+    assert isinstance(told[-1], RunEnded)
     return told[-1]
 
 

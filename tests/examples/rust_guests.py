@@ -25,7 +25,7 @@ import psycopg
 from penstock.protocols.rapidbyte.declared.manifest import read_manifest
 from penstock.protocols.rapidbyte.declared.permissions import effective
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, StageEvent
+from penstock.protocols.rapidbyte.guest.events import Frame, RunEnded, StageEvent
 from penstock.protocols.rapidbyte.guest.session import load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import (
@@ -212,7 +212,7 @@ def frames(told: Iterable[StageEvent], seen: list[StageEvent] | None = None) -> 
             continue
         if seen is not None:
             seen.append(item)
-        if isinstance(item, Ended) and item.error is not None:
+        if isinstance(item, RunEnded) and item.error is not None:
             raise item.error
 
 
@@ -225,9 +225,9 @@ def pump(
     return said, list(stream_run.write(write, writing or reading, feed))
 
 
-def ended(told: list[StageEvent]) -> Ended:
+def ended(told: list[StageEvent]) -> RunEnded:
     last = told[-1]
-    assert isinstance(last, Ended)
+    assert isinstance(last, RunEnded)
     return last
 
 

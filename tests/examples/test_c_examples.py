@@ -17,15 +17,15 @@ from running import arrow, counts, ended, frames, incremental, run, table
 from penstock.protocols.rapidbyte.declared.manifest import role_problems
 from penstock.protocols.rapidbyte.declared.permissions import effective
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Logged
+from penstock.protocols.rapidbyte.guest.events import CheckpointCall, ComponentLog
 from penstock.protocols.rapidbyte.guest.session import load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamLimits
 from penstock.runtimes.wasm.compile_cache import CompileCache
 
 
-def marks(told: list[Any]) -> list[Checkpoint]:
-    return [t for t in told if isinstance(t, Checkpoint)]
+def marks(told: list[Any]) -> list[CheckpointCall]:
+    return [t for t in told if isinstance(t, CheckpointCall)]
 
 
 def test_one_command_builds_one(tmp_path: Path):
@@ -134,7 +134,7 @@ def test_the_destination_counts_what_it_gets():
         "records_written": 95, "bytes_written": size, "batches_written": 10,
         "checkpoint_count": 3, "records_failed": 0,
     }  # fmt: skip
-    assert Logged("INFO", f"95 rows, {size} bytes") in told
+    assert ComponentLog("INFO", f"95 rows, {size} bytes") in told
     at_end = run("c-destination", {"checkpoint_frames": 0}, frames(sent))
     assert [m.frames for m in marks(at_end)] == [10]
 

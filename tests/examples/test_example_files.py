@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from penstock.api.verbs import Given
+from penstock.api.verbs import RunKeywords
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.run.start import run_pipeline
@@ -56,7 +56,7 @@ def test_the_dag_compiles_and_calls_what_there_is() -> None:
     tree = ast.parse((EXAMPLES / "airflow" / "penstock_dag.py").read_text())
     calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call)]
     (run,) = [c for c in calls if ast.unparse(c.func) == "penstock.run"]
-    assert {k.arg for k in run.keywords} <= {*Given.__annotations__}
+    assert {k.arg for k in run.keywords} <= {*RunKeywords.__annotations__}
 
 
 def test_the_compose_file_builds_our_image_and_finds_its_pipelines() -> None:

@@ -29,7 +29,7 @@ from penstock.protocols.rapidbyte.declared.manifest import (
     role_problems,
 )
 from penstock.protocols.rapidbyte.guest import probe
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered
+from penstock.protocols.rapidbyte.guest.events import CheckpointCall, DeadLettered
 from penstock.protocols.rapidbyte.wire.messages import Policies, WriteMode
 
 pytestmark = pytest.mark.slow
@@ -46,8 +46,8 @@ TYPED = {
 }  # fmt: skip
 
 
-def marks(told: list[Any]) -> list[Checkpoint]:
-    return [t for t in told if isinstance(t, Checkpoint)]
+def marks(told: list[Any]) -> list[CheckpointCall]:
+    return [t for t in told if isinstance(t, CheckpointCall)]
 
 
 def blocked() -> Permissions:

@@ -23,8 +23,13 @@ from penstock.protocols.rapidbyte.declared.manifest import (
     role_problems,
 )
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, Frame, Logged, StageEvent
-from penstock.protocols.rapidbyte.guest.stage import Pressure
+from penstock.protocols.rapidbyte.guest.events import (
+    CheckpointCall,
+    ComponentLog,
+    Frame,
+    StageEvent,
+)
+from penstock.protocols.rapidbyte.guest.stage import QueueBounds
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.messages import (
     EvolutionPolicies,
@@ -72,8 +77,8 @@ def moved(
     return said
 
 
-def marks(told: list[StageEvent]) -> list[Checkpoint]:
-    return [t for t in told if isinstance(t, Checkpoint)]
+def marks(told: list[StageEvent]) -> list[CheckpointCall]:
+    return [t for t in told if isinstance(t, CheckpointCall)]
 
 
 def table(rows: dict[str, Any]) -> bytes:
@@ -372,7 +377,9 @@ def test_the_flush_size_is_the_pin_or_the_override_or_the_default(server: Server
         told = write(server, asked, [table({"id": list(range(50))})], **config)
         assert ended(told).error is None
         lines = [
-            t.message for t in told if isinstance(t, Logged) and "bytes at a time" in t.message
+            t.message
+            for t in told
+            if isinstance(t, ComponentLog) and "bytes at a time" in t.message
         ]
         return int(lines[0].split(", ")[1].split()[0])
 
@@ -453,7 +460,7 @@ def test_faults_keep_their_category(server: Server):
 
 def test_a_server_that_goes_away_in_the_middle_is_no_end_of_stream(server: Server):
     make_rows(server, "public.torn", 1, 200_000)
-    held = replace(stage("source", server.config()), pressure=Pressure(outbox_bytes=1 << 20))
+    held = replace(stage("source", server.config()), pressure=QueueBounds(outbox_bytes=1 << 20))
     told = stream_run.read(held, context("torn"))
     seen: list[StageEvent] = []
     for item in told:

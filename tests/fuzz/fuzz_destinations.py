@@ -13,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.config.pipeline import Destination as Section
-from penstock.engine.plan.endpoints import Destination
-from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
-from penstock.engine.worker.ack_tracker import Cover
+from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushResult
+from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Segment
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols import load as load_protocol
 from penstock.protocols.airbyte import outgoing
 from penstock.protocols.airbyte.destination_output import DestinationOutput
@@ -49,8 +49,8 @@ class Target:
     rows: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
 
 
-class FuzzDestination(Destination):
-    """``engine.plan.endpoints.Destination`` whose connector is played."""
+class FuzzDestination(DestinationEndpoint):
+    """``engine.plan.endpoints.DestinationEndpoint`` whose connector is played."""
 
     def __init__(self) -> None:
         role = SimpleNamespace(told_once=True)
@@ -114,9 +114,9 @@ class _Conversation:
         self._told = dict(told)
         self._marks = PendingStates({s.target: s.id for s in told.values()}, strict=False)
         self._replies = DestinationOutput(self._marks)
-        self._cover = Cover()
-        self._orders: list[Order] = []
-        self._acked: list[Acked] = []
+        self._cover = FedSegments()
+        self._orders: list[FeedOrder] = []
+        self._acked: list[AckedSegments] = []
         self._held: list[tuple[str, int, int]] = []
         self._newest: dict[str, dict[str, Any]] = {}
         self._states = 0
@@ -130,18 +130,18 @@ class _Conversation:
     def takes(self, loads: Sequence[Any]) -> bool:
         return all(self._knows(load) for load in loads)
 
-    def changes(self, loads: Sequence[Any]) -> Order:
+    def changes(self, loads: Sequence[Any]) -> FeedOrder:
         del loads
-        return Order()
+        return FeedOrder()
 
     def _knows(self, load: Any) -> bool:
         known = self._told.get(load.stream)
         return known is not None and load.schema_version in known.schemas
 
-    def order(self, order: Order) -> None:
+    def order(self, order: FeedOrder) -> None:
         self._orders.append(order)
 
-    def acks(self) -> list[Acked]:
+    def acks(self) -> list[AckedSegments]:
         found, self._acked = self._acked, []
         return found
 
@@ -161,7 +161,7 @@ class _Conversation:
                 self._flush()
                 self._heard(self._replies.ended_well())
                 if left := self._cover.ended_well():
-                    self._acked.append(Acked(segments=tuple(left)))
+                    self._acked.append(AckedSegments(segments=tuple(left)))
                 end = PushEnd.failed if self._errors else PushEnd.finished
                 self._result = self._ended(end)
         return self._result
@@ -182,10 +182,10 @@ class _Conversation:
                     self._held.append((one.stream.name, row["id"], row["place"]))
         number = self._cover.fed(segment)
         if number is not None and segment.scope is not None and segment.state is not None:
-            self._state(number, SavedState(segment.scope, segment.state))
+            self._state(number, StoredState(segment.scope, segment.state))
         return True
 
-    def _state(self, number: int, saved: SavedState) -> None:
+    def _state(self, number: int, saved: StoredState) -> None:
         stream = saved.scope.stream
         covered = list(self._since) if stream is None else [stream]
         rows = sum(self._since.pop(s, 0) for s in covered)
@@ -212,7 +212,7 @@ class _Conversation:
             if isinstance(answer, Ack):
                 covered = self._cover.acked(answer.seq)
                 if covered:
-                    self._acked.append(Acked(segments=tuple(covered)))
+                    self._acked.append(AckedSegments(segments=tuple(covered)))
             elif hasattr(answer, "failure_type"):
                 error = DestinationError(answer.message, code=answer.code)
                 self._errors.append(error.as_dict())

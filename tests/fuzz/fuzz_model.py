@@ -43,7 +43,7 @@ from fuzz_world import (
     run_once,
 )
 
-from penstock.engine.specs.lane import Bounds
+from penstock.engine.specs.lane import LaneBounds
 
 NAMES = ("orders", "users")
 MODES = (None, None, None, "append", "overwrite", "append_dedup")
@@ -192,7 +192,7 @@ class _Play:
     def __init__(self, case: Case) -> None:
         self.case = case
         target = None if case.manner is None else Target(case.manner)
-        bounds = Bounds(seal_bytes=1, part_bytes=40) if case.seals else Bounds()
+        bounds = LaneBounds(seal_bytes=1, part_bytes=40) if case.seals else LaneBounds()
         self.world = World(target=target, bounds=bounds)
         self.chance = Random(case.seed + 1)
         self.sources = {other: self._tables(1000 if other else 0) for other in (False, True)}

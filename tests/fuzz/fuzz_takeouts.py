@@ -10,12 +10,12 @@ from typing import Any
 from unittest import mock
 
 from penstock.codec.exact_json import exact, exact_text
-from penstock.engine.deliver.reject_limits import Judged, Rejections
+from penstock.engine.deliver.reject_limits import LimitDecision, Rejections
 from penstock.engine.plan import streams as plan
 from penstock.engine.run import run
 from penstock.engine.sync import epochs, progress
 from penstock.model.catalog import SyncMode
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.airbyte import state_echoes
 from penstock.protocols.airbyte import stream_config as airbyte_configure
 from penstock.protocols.singer import stream_config as singer_configure
@@ -28,15 +28,15 @@ from penstock.tables.contract import LoadResult
 def _unsplit_state_is_given(stack: ExitStack) -> None:
     """A stream that begins anew is given a state that only its tap can read."""
 
-    def without(self: Any, states: Sequence[SavedState], streams: Any) -> list[SavedState]:
+    def without(self: Any, states: Sequence[StoredState], streams: Any) -> list[StoredState]:
         gone = {s.name for s in streams}
-        kept: list[SavedState] = []
+        kept: list[StoredState] = []
         for state in states:
             value = exact(state.blob)
             marks = value.get("bookmarks") if isinstance(value, dict) else None
             if isinstance(marks, dict):
                 value["bookmarks"] = {k: v for k, v in marks.items() if k not in gone}
-                state = SavedState(state.scope, exact_text(value).decode())
+                state = StoredState(state.scope, exact_text(value).decode())
             kept.append(state)
         return kept
 
@@ -88,7 +88,7 @@ def _known_number_is_done(stack: ExitStack) -> None:
 
 def _rejects_are_no_failure(stack: ExitStack) -> None:
     """However many records were rejected, what is left of them is published."""
-    judge = lambda self, pending, *a, **k: Judged(pending)  # noqa: E731
+    judge = lambda self, pending, *a, **k: LimitDecision(pending)  # noqa: E731
     stack.enter_context(mock.patch.object(Rejections, "judge", judge))
 
 

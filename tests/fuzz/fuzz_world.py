@@ -30,15 +30,15 @@ from penstock.engine.channel.mailbox import Progress
 from penstock.engine.deliver import table_loader
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.inspect import states
-from penstock.engine.inspect.pipelines import Known
+from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
-from penstock.engine.plan.endpoints import Source
+from penstock.engine.plan.endpoints import SourceEndpoint
 from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.reporting import accounting as report
 from penstock.engine.run import run, wiring
 from penstock.engine.run import spark as run_spark
-from penstock.engine.specs.lane import Ask, Bounds, LaneJob, LaneResult, StreamAnswer
+from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneQuestion, LaneResult, StreamAnswer
 from penstock.engine.specs.observer import NullObserver
 from penstock.engine.specs.plan import ContinuedStream, LaneStart
 from penstock.engine.worker import lane as child
@@ -95,7 +95,7 @@ class World:
     home: HomeTwin = field(default_factory=HomeTwin)
 
     target: Target | None = None
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: LaneBounds = field(default_factory=LaneBounds)
 
     def __post_init__(self) -> None:
         self.tables = MemoryTables(lambda path: self.home.log.parts[path])
@@ -146,8 +146,8 @@ class _Decoded:
 
 
 class FuzzStreams:
-    """``engine.worker.row_decoding.Streams`` without types: a row is its record. A key of nothing
-    but nulls is a reject, as in the codec."""
+    """``engine.worker.row_decoding.StreamDecoders`` without types: a row is its record. A key of
+    nothing but nulls is a reject, as in the codec."""
 
     drifted = False
 
@@ -193,7 +193,7 @@ class FuzzMailbox:
         del clock
         return SimpleNamespace(expired=lambda: False)
 
-    def put_ask(self, epoch: int, ask: Ask) -> None:
+    def put_ask(self, epoch: int, ask: LaneQuestion) -> None:
         self._answers[epoch, ask.number] = self._session.answer(epoch, ask)
 
     def answer(self, epoch: int, number: int) -> bytes | None:
@@ -299,7 +299,7 @@ class FuzzLanes:
 
 
 class _AtOnce:
-    """``engine.deliver.delivery.Committing`` without a thread."""
+    """``engine.deliver.delivery.RunningCommits`` without a thread."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._results = work()
@@ -340,7 +340,7 @@ class _Session:
         orphaned = SimpleNamespace(is_set=lambda: False)
         return child.Lane(job, orphaned=orphaned).run()  # type: ignore[arg-type]
 
-    def answer(self, epoch: int, ask: Ask) -> bytes:
+    def answer(self, epoch: int, ask: LaneQuestion) -> bytes:
         start, lanes = self.starts[epoch]
         answer = self.sync._answer(ask, start)
         told = StreamAnswer()
@@ -354,7 +354,7 @@ class _Session:
         del home
         use = pipeline.source.use
         protocol = use.partition(":")[0]
-        return Source(
+        return SourceEndpoint(
             pipeline,
             lambda log: FuzzConnector(use, protocol, log),
             store,
@@ -374,7 +374,7 @@ class _Session:
                 {
                     "FileLog": lambda folder: world.home.log,
                     "Mailbox": lambda root, name, key: mailbox,
-                    "Pulse": FuzzPulse,
+                    "LeaseHeartbeat": FuzzPulse,
                     "RunLog": _Silent,
                     "Assembly": made,
                     "RejectsKeeper": lambda root, _folder, note, _keys: RejectsKeeper(
@@ -402,8 +402,8 @@ class _Session:
                 {
                     "FileLog": lambda folder: world.home.log,
                     "Mailbox": lambda root, name, key: mailbox,
-                    "Streams": FuzzStreams,
-                    "Ahead": _Ahead,
+                    "StreamDecoders": FuzzStreams,
+                    "ReadAhead": _Ahead,
                     "warm": lambda: None,
                     "storage": lambda root, doing: nullcontext(),
                 },
@@ -505,9 +505,9 @@ def adopted(world: World) -> None:
         states.adopt(_known(world))
 
 
-def _known(world: World) -> Known:
+def _known(world: World) -> OpenPipeline:
     had = world.home.store.source_of(NAME)
-    return Known(NAME, world.home.store, None if had is None else had.protocol)
+    return OpenPipeline(NAME, world.home.store, None if had is None else had.protocol)
 
 
 def rows(world: World) -> dict[str, list[tuple[int, int]]]:

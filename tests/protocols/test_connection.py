@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from penstock.connectors.connector import Connector, silent
+from penstock.connectors.connector import RunnableConnector, silent
 from penstock.connectors.destination import DestinationConnector
 from penstock.connectors.launch import Launch, connect
 from penstock.connectors.resolve import resolve
@@ -26,42 +26,42 @@ from penstock.model.catalog import (
 from penstock.model.events import (
     Activate,
     Batch,
+    ConnectorExited,
+    ConnectorMetrics,
     Control,
-    Counted,
     Error,
     Estimate,
     Event,
-    Exited,
-    Halted,
-    Log,
-    Measured,
-    Miscounted,
-    Passed,
+    LogEvent,
+    RecordCountMismatch,
     Reject,
     Schema,
-    Showed,
+    SkippedItems,
     State,
     Status,
+    StreamHalted,
     StreamStatus,
     Tick,
+    TransformColumns,
+    UnconfiguredRecords,
 )
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
     Ack,
     Answer,
-    Came,
     Connection,
     Feed,
     Given,
     ReadRequest,
     StateMark,
-    Through,
+    TransformedRows,
+    TransformProgress,
     TransformRequest,
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.memory import MemoryProtocol, Played
+from penstock.protocols.memory import MemoryProtocol, PlayedConnector
 from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.masking import Masker
 
@@ -112,14 +112,22 @@ def split(events: list[Any]) -> tuple[list[Any], list[Any]]:
 
 # -- the in-memory twin: each kind of event, each question, what is raised
 
-MASKED = (Log, Error, Measured, Exited, Counted, Halted, Through)
+MASKED = (
+    LogEvent,
+    Error,
+    ConnectorMetrics,
+    ConnectorExited,
+    SkippedItems,
+    StreamHalted,
+    TransformProgress,
+)
 WORDS: list[Any] = [
-    Log("INFO", BOTH, BOTH),
+    LogEvent("INFO", BOTH, BOTH),
     Error(BOTH, "system_error", A, {"stack": [BOTH]}, hint=BOTH),
-    Measured(A, [{"name": BOTH}]),
-    Counted(BOTH),
-    Halted(A, BOTH),
-    Exited(1, BOTH),
+    ConnectorMetrics(A, [{"name": BOTH}]),
+    SkippedItems(BOTH),
+    StreamHalted(A, BOTH),
+    ConnectorExited(1, BOTH),
 ]
 DATA: list[Any] = [
     Batch(A, [SECRET.encode()], [0]),
@@ -129,8 +137,8 @@ DATA: list[Any] = [
     StreamStatus(A, Status.started),
     Estimate(A, 1, 1),
     Activate(A, 1),
-    Passed(A),
-    Miscounted(A, 1, 2),
+    UnconfiguredRecords(A),
+    RecordCountMismatch(A, 1, 2),
     Tick(),
 ]
 CONTROL = Control({**CONFIG, "token": LATE})
@@ -138,7 +146,9 @@ CONTROL = Control({**CONFIG, "token": LATE})
 
 def played(role: Any, **does: Callable[..., Any]) -> Connection:
     launch = Start(role=role)
-    return MemoryProtocol(Played(**does)).connect(launch, Masker([SECRET]), ConnectionStats())
+    return MemoryProtocol(PlayedConnector(**does)).connect(
+        launch, Masker([SECRET]), ConnectionStats()
+    )
 
 
 def saying(*events: Any, then: type[PenstockError] | None = None) -> Callable[..., Iterator[Any]]:
@@ -154,7 +164,7 @@ def saying(*events: Any, then: type[PenstockError] | None = None) -> Callable[..
 def test_every_kind_of_event_is_known_to_be_words_or_data() -> None:
     """A new kind of event must be put to one of them."""
     kinds = {*get_args(Event), *get_args(Answer), *get_args(Given)}
-    ours = {Showed, Ack, Came, Through, Control}
+    ours = {TransformColumns, Ack, TransformedRows, TransformProgress, Control}
     assert kinds - ours == {type(event) for event in (*WORDS, *DATA)}
 
 
@@ -183,7 +193,7 @@ def test_l10_words_are_masked_and_data_is_not_in_every_role(role: str) -> None:
 
 
 def test_l10_what_a_transform_tells_of_its_progress_is_masked() -> None:
-    said = saying(Through(1, checkpoint={"at": SECRET}))
+    said = saying(TransformProgress(1, checkpoint={"at": SECRET}))
     (through,) = run(played("transform", apply=said), "transform")
     assert through.checkpoint == {"at": "****"}
 
@@ -222,7 +232,7 @@ def test_l10_what_one_connection_learns_all_know_that_share_its_secrets() -> Non
     secrets = Masker([SECRET])
 
     def made(role: Any, *said: Any) -> Connection:
-        does = Played(read=saying(*said), apply=saying(*said))
+        does = PlayedConnector(read=saying(*said), apply=saying(*said))
         return MemoryProtocol(does).connect(Start(role=role), secrets, ConnectionStats())
 
     transform = run(made("transform", *WORDS), "transform")
@@ -291,7 +301,7 @@ sys.exit(1)
 """
 
 
-def connector(tmp_path: Path, role: type[Connector], log: list[Any], protocol: str) -> Any:
+def connector(tmp_path: Path, role: type[RunnableConnector], log: list[Any], protocol: str) -> Any:
     body = AIRBYTE if protocol == "airbyte" else SINGER
     body = body.replace("LATE", LATE)
     body = body.replace("ROLE", "'tap'" if role is SourceConnector else "'target'")
@@ -308,9 +318,9 @@ def opened(launch: Launch, stderr: list[str]) -> tuple[Connection, ConnectionSta
 
 def answered(log: list[Any]) -> list[Any]:
     """What was logged but for stderr (see ``printed``)."""
-    lines = [e.message for e in log if isinstance(e, Log)]
+    lines = [e.message for e in log if isinstance(e, LogEvent)]
     printed(lines)
-    return [e for e in split(log)[0] if not (isinstance(e, Log) and "last words" in e.message)]
+    return [e for e in split(log)[0] if not (isinstance(e, LogEvent) and "last words" in e.message)]
 
 
 PROTOCOLS = pytest.mark.parametrize("protocol", ["airbyte", "singer"])
@@ -339,7 +349,7 @@ def test_l10_a_source_that_says_its_secrets_while_it_is_read(tmp_path: Path, pro
     clean(*words, *filter(None, [error]))
     printed(stderr)
     kinds = {type(e) for e in words}
-    assert kinds >= {Log, Error, Counted, Exited}
+    assert kinds >= {LogEvent, Error, SkippedItems, ConnectorExited}
     assert any(isinstance(e, Control) and e.config["token"] == LATE for e in data)
     assert [SECRET in e.blob for e in data if isinstance(e, State)] == [True], "the source's own"
     assert stats.spoke and stats.bytes > 0
@@ -358,13 +368,13 @@ def test_l10_a_destination_that_says_its_secrets(tmp_path: Path, protocol: str) 
     request = WriteRequest(
         config=CONFIG, streams=(stream,), source_protocol=protocol, timeouts=QUICK, tick=0.2
     )
-    mark = SavedState(StateScope(StateType.legacy), '{"type":"LEGACY","data":{"cursor":1}}')
+    mark = StoredState(StateScope(StateType.legacy), '{"type":"LEGACY","data":{"cursor":1}}')
     feed: list[Feed] = [StateMark(1, mark)]
     answers, error = heard(connection.write(request, iter(feed)))
     words, _ = split(answers)
     clean(*words, *filter(None, [error]))
     printed(stderr)
-    assert {type(e) for e in words} >= {Error, Exited}
+    assert {type(e) for e in words} >= {Error, ConnectorExited}
     assert stats.written > 0
 
 

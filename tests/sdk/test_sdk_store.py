@@ -10,7 +10,7 @@ import pytest
 from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven.state_rpc import StateServer
 from penstock.sdk import KeyValueStore, StoreError
-from penstock.sdk.store import MemoryStore, RpcStore, SyncStore
+from penstock.sdk.store import InMemoryKeyStore, RpcStore, SyncStore
 from penstock.store.keys import MemoryKeys
 
 STREAM = StreamId(None, "contacts")
@@ -20,7 +20,7 @@ STREAM = StreamId(None, "contacts")
 def store(request: pytest.FixtureRequest) -> Iterator[KeyValueStore]:
     """``""``: a client that shows no secret but the one in the path."""
     if request.param == "memory":
-        yield SyncStore(MemoryStore(), "s1")
+        yield SyncStore(InMemoryKeyStore(), "s1")
         return
     with StateServer(MemoryKeys(), stream=STREAM) as server:
         given = server.environment()
@@ -56,7 +56,7 @@ def test_calls_may_come_while_a_list_is_read(store: KeyValueStore) -> None:
 
 
 def test_syncs_share_no_key() -> None:
-    memory = MemoryStore()
+    memory = InMemoryKeyStore()
     one, two = SyncStore(memory, "one"), SyncStore(memory, "two")
     with StateServer(MemoryKeys(), stream=STREAM) as server:
         rpc = [RpcStore(server.environment(), name) for name in ("one", "two")]

@@ -64,14 +64,16 @@ class Den:
         self.idle, self.memory = 60.0, 0
         self.pids: set[int] = set()
 
-    def lease(self, key: str = "k", check: Callable[[], None] = lambda: None) -> warm.Lease | None:
-        terms = warm.Terms((self.home,), {"master": "local[2]"}, self.idle, self.memory)
+    def lease(
+        self, key: str = "k", check: Callable[[], None] = lambda: None
+    ) -> warm.JvmLease | None:
+        terms = warm.KeeperLimits((self.home,), {"master": "local[2]"}, self.idle, self.memory)
         lease = warm.lease(self.root, key, self._start, terms, check, SECONDS)
         if lease is not None:
             self.pids.add(lease.pid)
         return lease
 
-    def must(self, key: str = "k") -> warm.Lease:
+    def must(self, key: str = "k") -> warm.JvmLease:
         lease = self.lease(key)
         assert lease is not None
         return lease
@@ -80,11 +82,11 @@ class Den:
         return until(lambda: not alive(pid) and not (self.root / key / SOCKET).exists())
 
     @contextmanager
-    def _start(self, folder: Path) -> Generator[warm.Start]:
+    def _start(self, folder: Path) -> Generator[warm.KeeperStart]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         answer = folder / f"answer-{threading.get_ident()}"
         environ = {"PATH": os.environ["PATH"], "ANSWER": str(answer), **self.environ}
-        yield warm.Start([sys.executable, "-c", GATEWAY], environ, answer)
+        yield warm.KeeperStart([sys.executable, "-c", GATEWAY], environ, answer)
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_one_run_at_a_time_has_it_and_another_key_has_another(den: Den) -> None:
 
 def test_of_runs_that_start_together_one_has_a_keeper_for_the_key(den: Den) -> None:
     den.environ["SLOW"] = "1"
-    got: list[warm.Lease | None] = []
+    got: list[warm.JvmLease | None] = []
     threads = [threading.Thread(target=lambda: got.append(den.lease())) for _ in range(4)]
     for thread in threads:
         thread.start()

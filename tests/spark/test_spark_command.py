@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.spark.java import find_java
 from penstock.spark.java_command import (
     LATE_C2,
-    Wanted,
+    JavaOptions,
     class_path,
     java_command,
     module_options,
@@ -30,9 +30,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def command(
-    conf: dict[str, str] | None = None, wanted: Wanted | None = None, **more: str
+    conf: dict[str, str] | None = None, wanted: JavaOptions | None = None, **more: str
 ) -> list[str]:
-    return java_command(Path("p"), conf or {}, environment(**more), wanted or Wanted())[0]
+    return java_command(Path("p"), conf or {}, environment(**more), wanted or JavaOptions())[0]
 
 
 def test_it_says_what_spark_s_own_script_says(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_it_says_what_spark_s_own_script_says(tmp_path: Path) -> None:
     )
     line = next(x for x in printed.stderr.splitlines() if x.startswith("Spark Command: "))
     theirs = line.removeprefix("Spark Command: ")
-    ours, _ = java_command(properties, set_here, environ, Wanted())
+    ours, _ = java_command(properties, set_here, environ, JavaOptions())
     path = ours.index("-cp") + 1
     jars = f"{spark_home()}/jars"
     spark = [x for x in ours[path].split(":") if x.startswith(jars)]
@@ -81,14 +81,14 @@ def test_it_says_what_spark_s_own_script_says(tmp_path: Path) -> None:
 def test_no_jar_is_named_twice_and_the_order_is_always_the_same(tmp_path: Path) -> None:
     table = tmp_path / "table.jar"
     inner = class_path()[3]
-    path = command(wanted=Wanted(jars=(table, inner, table)))
+    path = command(wanted=JavaOptions(jars=(table, inner, table)))
     entries = path[path.index("-cp") + 1].split(":")
     assert len(entries) == len(set(entries)) == len(class_path()) + 1
     assert entries[-1] == str(table) and entries[1:-1] == sorted(entries[1:-1])
 
 
 def test_the_archive_is_named_only_where_nothing_precedes_spark_s_jars(tmp_path: Path) -> None:
-    wanted = Wanted(archive=ARCHIVE)
+    wanted = JavaOptions(archive=ARCHIVE)
     assert ARCHIVE[0] in command(wanted=wanted)
     assert ARCHIVE[0] in command(wanted=wanted, HADOOP_CONF_DIR=str(tmp_path))
     assert ARCHIVE[0] not in command(wanted=wanted, SPARK_CONF_DIR=str(tmp_path))
@@ -99,7 +99,7 @@ def test_the_archive_is_named_only_where_nothing_precedes_spark_s_jars(tmp_path:
 def test_a_user_s_options_come_after_ours() -> None:
     """Java takes the last of two."""
     mine = "-XX:Tier4InvocationThreshold=5000"
-    found = command({"spark.driver.extraJavaOptions": mine}, Wanted(options=("-Dours=1",)))
+    found = command({"spark.driver.extraJavaOptions": mine}, JavaOptions(options=("-Dours=1",)))
     assert found.index("-Dours=1") < found.index(mine) > found.index(LATE_C2[0])
     assert LEFT_OUT not in found and LEFT_OUT in module_options()
     assert "--add-opens=java.base/java.nio=ALL-UNNAMED" in found
@@ -126,7 +126,7 @@ def test_an_environment_script_that_fails_is_told(tmp_path: Path) -> None:
 
 def test_libraries_go_where_the_system_looks_for_them() -> None:
     conf = {"spark.driver.extraLibraryPath": "/native"}
-    _, environ = java_command(Path("p"), conf, environment(LD_LIBRARY_PATH="/known"), Wanted())
+    _, environ = java_command(Path("p"), conf, environment(LD_LIBRARY_PATH="/known"), JavaOptions())
     assert "/native:/known" in environ.values() and environ["PYTHONHASHSEED"] == "0"
 
 
@@ -156,7 +156,7 @@ def test_the_packaged_java_takes_the_command_s_options(tmp_path: Path) -> None:
     """It lacks a module that Spark's own script names."""
     java = find_java({"PATH": ""})
     assert java.packaged and shutil.which("java", path=str(java.home / "bin"))
-    found, _ = java_command(tmp_path, {}, environment(JAVA_HOME=str(java.home)), Wanted())
+    found, _ = java_command(tmp_path, {}, environment(JAVA_HOME=str(java.home)), JavaOptions())
     options = found[: found.index("org.apache.spark.deploy.SparkSubmit")]
     done = subprocess.run([*options, "-version"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and '"21' in done.stderr

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from penstock.errors import LeaseLost, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, Group, SegmentId, WriteDisposition
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.store.contract import GroupIntent, Lease, LoadIntent, Reset, Store
 from penstock.store.keys import (
     PAGE_BYTES,
     PAGE_KEYS,
     PATH,
     SHARED,
-    Covered,
+    CoveredKeys,
     DryKeys,
+    KeyAddress,
     KeyPort,
     MemoryKeys,
-    Place,
     covers,
     lane_task,
     push_task,
@@ -35,8 +35,8 @@ from penstock.store.open import open_store
 from penstock.store.task_keys import keys_url, open_keys
 
 USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
-COUNT = Place("pipeline", "", "count")
-OFFSET = Place("stream", USERS.key, "offset")
+COUNT = KeyAddress("pipeline", "", "count")
+OFFSET = KeyAddress("stream", USERS.key, "offset")
 
 
 class World:
@@ -63,7 +63,7 @@ class World:
         self.ports.append(self._open(pipeline, task))
         return self.ports[-1]
 
-    def group(self, *keys: Covered, loads: Sequence[StreamId] = ()) -> GroupIntent:
+    def group(self, *keys: CoveredKeys, loads: Sequence[StreamId] = ()) -> GroupIntent:
         at = SegmentId(1, next(self._seqs))
         return GroupIntent(
             loads=tuple(
@@ -84,20 +84,20 @@ class World:
             keys=keys,
         )
 
-    def commit(self, *keys: Covered, lease: Lease | None = None) -> None:
+    def commit(self, *keys: CoveredKeys, lease: Lease | None = None) -> None:
         self.store.settle(lease or self.lease, [self.group(*keys)], merge)
 
-    def durable(self) -> dict[Place, str]:
+    def durable(self) -> dict[KeyAddress, str]:
         return self.store.connector_keys("shop")
 
 
-def saved(scope: str, blob: str) -> SavedState:
+def saved(scope: str, blob: str) -> StoredState:
     if scope == SHARED:
-        return SavedState(StateScope(StateType.global_), blob)
-    return SavedState(StateScope(StateType.stream, StreamId(*msgspec.json.decode(scope))), blob)
+        return StoredState(StateScope(StateType.global_), blob)
+    return StoredState(StateScope(StateType.stream, StreamId(*msgspec.json.decode(scope))), blob)
 
 
-def merge(before: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+def merge(before: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
     return list({s.scope.key: s for s in (*before, *new)}.values())
 
 
@@ -139,35 +139,35 @@ def test_a_key_is_got_put_and_swapped(world: World) -> None:
     "text", ["", "é 日本 🐟", "nul\0in it", 'quote"\\', "x" * 1024, "ü" * 512, "%s ? :x"]
 )
 def test_any_text_is_a_key_a_value_and_an_owner(world: World, text: str) -> None:
-    port, where = world.task(lane_task(1)), Place("stream", text, text)
+    port, where = world.task(lane_task(1)), KeyAddress("stream", text, text)
     assert port.compare_and_swap(where, None, text) and port.get(where) == text
     assert not port.compare_and_swap(where, text + "\0", "other")
     assert port.compare_and_swap(where, text, text + "!")
-    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    world.commit(CoveredKeys(lane_task(1), SHARED, port.checkpoint()))
     assert world.durable() == {where: text + "!"}
 
 
 def test_a_value_has_a_megabyte_or_a_key_more_than_an_index_takes(world: World) -> None:
     port, big = world.task(lane_task(1)), "ab€" * 350_000
-    where = Place("instance", "transform:1", "k" * 20_000)
+    where = KeyAddress("instance", "transform:1", "k" * 20_000)
     port.put(where, big)
     assert port.get(where) == big and port.compare_and_swap(where, big, big + "1")
-    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    world.commit(CoveredKeys(lane_task(1), SHARED, port.checkpoint()))
     assert world.durable() == {where: big + "1"}
 
 
 def test_scopes_owners_and_pipelines_share_no_key(world: World) -> None:
     """A pipeline's key named like a stream, or like ``stream:key``, collides with nothing."""
     places = [
-        Place("pipeline", "", "users"),
-        Place("pipeline", "", "users:offset"),
-        Place("pipeline", "users", "offset"),
-        Place("stream", "users", "offset"),
-        Place("stream", "users:offset", ""),
-        Place("stream", "", "users:offset"),
-        Place("instance", "users", "offset"),
-        Place("instance", "source", "offset"),
-        Place("instance", "destination", "offset"),
+        KeyAddress("pipeline", "", "users"),
+        KeyAddress("pipeline", "", "users:offset"),
+        KeyAddress("pipeline", "users", "offset"),
+        KeyAddress("stream", "users", "offset"),
+        KeyAddress("stream", "users:offset", ""),
+        KeyAddress("stream", "", "users:offset"),
+        KeyAddress("instance", "users", "offset"),
+        KeyAddress("instance", "source", "offset"),
+        KeyAddress("instance", "destination", "offset"),
     ]
     other = world.acquire("other")
     port, elsewhere = world.task("t"), world.task("t", lease=other)
@@ -177,7 +177,7 @@ def test_scopes_owners_and_pipelines_share_no_key(world: World) -> None:
         port.put(place, str(number))
     assert [port.get(place) for place in places] == [str(n) for n in range(len(places))]
     assert [elsewhere.get(place) for place in places] == [None] * len(places)
-    world.commit(Covered("t", USERS.key, 1), Covered("t", SHARED, port.checkpoint()))
+    world.commit(CoveredKeys("t", USERS.key, 1), CoveredKeys("t", SHARED, port.checkpoint()))
     assert world.durable() == {p: str(n) for n, p in sorted(enumerate(places), key=lambda e: e[1])}
     assert list(world.durable()) == sorted(places)
     states = {s.scope.key: s.blob for s in world.store.states("shop")}
@@ -188,21 +188,21 @@ def test_a_key_is_deleted_and_made_again(world: World) -> None:
     port = world.task(lane_task(1))
     assert not port.delete(COUNT)
     port.put(COUNT, "1")
-    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    world.commit(CoveredKeys(lane_task(1), SHARED, port.checkpoint()))
     assert port.delete(COUNT) and not port.delete(COUNT)
     assert port.get(COUNT) is None and world.durable() == {COUNT: "1"}
     assert not port.compare_and_swap(COUNT, "1", "2")
-    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    world.commit(CoveredKeys(lane_task(1), SHARED, port.checkpoint()))
     assert world.durable() == {} and port.get(COUNT) is None
     assert port.compare_and_swap(COUNT, None, "3") and port.get(COUNT) == "3"
-    world.commit(Covered(lane_task(1), SHARED, port.checkpoint()))
+    world.commit(CoveredKeys(lane_task(1), SHARED, port.checkpoint()))
     assert world.durable() == {COUNT: "3"}
 
 
 def test_a_deletion_that_is_given_up_brings_the_key_back(world: World) -> None:
     port = world.task("t", USERS.key)
     port.put(COUNT, "1")
-    world.commit(Covered("t", USERS.key, port.checkpoint()))
+    world.commit(CoveredKeys("t", USERS.key, port.checkpoint()))
     assert port.delete(COUNT)
     port.begin(USERS.key)
     assert port.get(COUNT) == "1"
@@ -215,20 +215,20 @@ def test_a_durable_deletion_still_hides_an_older_write_that_is_covered_later(wor
     one, two = world.task("one"), world.task("two")
     one.put(COUNT, "older")
     assert two.delete(COUNT)
-    world.commit(Covered("two", SHARED, two.checkpoint()))
+    world.commit(CoveredKeys("two", SHARED, two.checkpoint()))
     assert one.get(COUNT) is None
-    world.commit(Covered("one", SHARED, one.checkpoint()))
+    world.commit(CoveredKeys("one", SHARED, one.checkpoint()))
     assert world.durable() == {} and one.get(COUNT) is None
 
 
 # -- keys that are found by how they begin
 
 
-def path(key: str, owner: str = USERS.key) -> Place:
-    return Place(PATH, owner, key)
+def path(key: str, owner: str = USERS.key) -> KeyAddress:
+    return KeyAddress(PATH, owner, key)
 
 
-def listed(port: KeyPort, under: Place) -> list[tuple[str, str]]:
+def listed(port: KeyPort, under: KeyAddress) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     while page := port.page_under(under, found[-1][0] if found else None):
         assert len(page) <= PAGE_KEYS
@@ -250,7 +250,7 @@ def test_keys_are_listed_counted_and_deleted_by_how_they_begin(port: KeyPort) ->
     for key in ("a,", "a,b,", "a,c,", "ab,", "A,", "a_,", "%,", "é,", "𝄞,", "\uffff,"):
         port.put(path(key), key)
     port.put(path("a,other", ORDERS.key), "o")
-    port.put(Place("stream", USERS.key, "a,"), "s")
+    port.put(KeyAddress("stream", USERS.key, "a,"), "s")
     assert listed(port, path("a,")) == [(key, key) for key in ("a,", "a,b,", "a,c,")]
     assert listed(port, path("a_")) == [("a_,", "a_,")]
     assert listed(port, path("%")) == [("%,", "%,")] and not listed(port, path("z"))
@@ -263,7 +263,7 @@ def test_keys_are_listed_counted_and_deleted_by_how_they_begin(port: KeyPort) ->
     assert listed(port, path("a,")) == [("a,b,", "again")]
     assert port.delete_under(path("")) == 8
     assert listed(port, path("", ORDERS.key)) == [("a,other", "o")]
-    assert port.get(Place("stream", USERS.key, "a,")) == "s"
+    assert port.get(KeyAddress("stream", USERS.key, "a,")) == "s"
 
 
 def test_pages_are_bounded_in_keys_and_in_bytes(port: KeyPort) -> None:
@@ -281,14 +281,14 @@ def test_deleting_by_how_keys_begin_is_of_the_overlay_until_its_checkpoint(world
     port = world.task("t")
     for key in ("a,1", "a,2", "b,1"):
         port.put(path(key), key)
-    world.commit(Covered("t", SHARED, port.checkpoint()))
+    world.commit(CoveredKeys("t", SHARED, port.checkpoint()))
     port.put(path("a,3"), "new")
     assert port.delete_under(path("a,")) == 3
     assert listed(port, path("")) == [("b,1", "b,1")] and len(world.durable()) == 3
     other = world.task("u")
     other.put(path("a,2"), "back")
     assert listed(port, path("a,")) == [("a,2", "back")]
-    world.commit(Covered("t", SHARED, port.checkpoint()))
+    world.commit(CoveredKeys("t", SHARED, port.checkpoint()))
     assert world.durable() == {path("b,1"): "b,1"} and other.get(path("a,2")) == "back"
     world.store.end_keys(world.lease)
     assert listed(world.port("x"), path("")) == [("b,1", "b,1")]
@@ -313,7 +313,7 @@ def test_a_reset_of_a_stream_drops_its_paths(world: World) -> None:
     port = world.task("t", SHARED)
     port.put(path("a"), "1")
     port.put(path("a", ORDERS.key), "2")
-    world.commit(Covered("t", SHARED, port.checkpoint()))
+    world.commit(CoveredKeys("t", SHARED, port.checkpoint()))
     reset = Reset((USERS,), lambda states: [s for s in states if s.scope.stream != USERS])
     world.store.replace_states(world.lease, reset.strip(world.store.states("shop")), reset)
     assert world.durable() == {path("a", ORDERS.key): "2"}
@@ -331,12 +331,12 @@ def test_what_one_task_writes_every_other_sees_at_once(world: World) -> None:
 
 
 def test_exactly_what_came_before_a_committed_checkpoint_is_durable(world: World) -> None:
-    port, other = world.task("t"), Place("pipeline", "", "other")
+    port, other = world.task("t"), KeyAddress("pipeline", "", "other")
     port.put(COUNT, "1")
-    first = Covered("t", SHARED, port.checkpoint())
+    first = CoveredKeys("t", SHARED, port.checkpoint())
     port.put(COUNT, "2")
     port.put(other, "a")
-    second = Covered("t", SHARED, port.checkpoint())
+    second = CoveredKeys("t", SHARED, port.checkpoint())
     port.put(COUNT, "3")
     world.commit(first)
     assert world.durable() == {COUNT: "1"} and port.get(COUNT) == "3"
@@ -355,18 +355,18 @@ def test_a_checkpoint_without_a_write_between_covers_nothing_more(world: World) 
     one = port.checkpoint()
     assert port.checkpoint() == one > 0
     port.put(COUNT, "2")
-    world.commit(Covered("t", SHARED, one))
+    world.commit(CoveredKeys("t", SHARED, one))
     assert world.durable() == {COUNT: "1"}
 
 
 def test_a_checkpoint_of_one_stream_covers_nothing_of_another(world: World) -> None:
     port = world.task("t", USERS.key)
     port.put(COUNT, "users")
-    users = Covered("t", USERS.key, port.checkpoint())
+    users = CoveredKeys("t", USERS.key, port.checkpoint())
     port.begin(ORDERS.key)
     assert port.checkpoint() == 0
     port.put(OFFSET, "orders")
-    orders = Covered("t", ORDERS.key, port.checkpoint())
+    orders = CoveredKeys("t", ORDERS.key, port.checkpoint())
     world.commit(orders)
     assert world.durable() == {OFFSET: "orders"}
     world.commit(users)
@@ -381,23 +381,23 @@ def test_a_checkpoint_of_one_transform_covers_nothing_of_another_or_of_the_sourc
     ports = {"": source, "transform:0": world.port("t"), "transform:1": world.port("t")}
     for place, port in ports.items():
         port.begin(covers(USERS.key, place))
-        port.put(Place("instance", place, "at"), "1")
+        port.put(KeyAddress("instance", place, "at"), "1")
     for place, port in reversed(ports.items()):
-        world.commit(Covered("t", USERS.key, port.checkpoint(), place))
-        assert Place("instance", place, "at") in world.durable()
-        port.put(Place("instance", place, "at"), "2")
+        world.commit(CoveredKeys("t", USERS.key, port.checkpoint(), place))
+        assert KeyAddress("instance", place, "at") in world.durable()
+        port.put(KeyAddress("instance", place, "at"), "2")
     assert set(world.durable().values()) == {"1"} and len(world.durable()) == 3
 
 
 def test_an_attempt_that_is_given_up_takes_its_uncovered_writes_along(world: World) -> None:
     port = world.task("t", USERS.key)
     port.put(COUNT, "1")
-    first = Covered("t", USERS.key, port.checkpoint())
+    first = CoveredKeys("t", USERS.key, port.checkpoint())
     port.put(COUNT, "lost")
     port.begin(USERS.key)  # the stream is tried again
     assert port.get(COUNT) == "1"
     port.put(OFFSET, "again")
-    second = Covered("t", USERS.key, port.checkpoint())
+    second = CoveredKeys("t", USERS.key, port.checkpoint())
     assert second.upto > first.upto
     world.commit(second)
     assert world.durable() == {COUNT: "1", OFFSET: "again"}
@@ -405,10 +405,10 @@ def test_an_attempt_that_is_given_up_takes_its_uncovered_writes_along(world: Wor
 
 def test_a_lost_task_leaves_what_its_sealed_checkpoints_cover(world: World) -> None:
     world.task("before").put(COUNT, "0")
-    world.commit(Covered("before", SHARED, world.ports[-1].checkpoint()))
+    world.commit(CoveredKeys("before", SHARED, world.ports[-1].checkpoint()))
     lane, push = world.task(lane_task(1)), world.task(push_task("r", 1))
     lane.put(COUNT, "1")
-    sealed = Covered(lane_task(1), SHARED, lane.checkpoint())
+    sealed = CoveredKeys(lane_task(1), SHARED, lane.checkpoint())
     lane.put(COUNT, "2")
     unsealed = lane.checkpoint()
     lane.put(COUNT, "3")
@@ -416,7 +416,7 @@ def test_a_lost_task_leaves_what_its_sealed_checkpoints_cover(world: World) -> N
     world.store.end_keys(world.lease, [sealed], [lane_task(1)])
     assert push.get(COUNT) == "1" and push.get(OFFSET) == "push"
     assert world.durable() == {COUNT: "0"}
-    world.commit(Covered(lane_task(1), SHARED, unsealed))
+    world.commit(CoveredKeys(lane_task(1), SHARED, unsealed))
     assert world.durable() == {COUNT: "1"}
     world.store.end_keys(world.lease)
     assert world.port("x").get(OFFSET) is None and world.port("x").get(COUNT) == "1"
@@ -441,9 +441,9 @@ def test_an_older_write_that_is_covered_later_never_overtakes(world: World) -> N
     one, two = world.task("one"), world.task("two")
     one.put(COUNT, "older")
     two.put(COUNT, "newer")
-    world.commit(Covered("two", SHARED, two.checkpoint()))
+    world.commit(CoveredKeys("two", SHARED, two.checkpoint()))
     assert world.durable() == {COUNT: "newer"}
-    world.commit(Covered("one", SHARED, one.checkpoint()))
+    world.commit(CoveredKeys("one", SHARED, one.checkpoint()))
     assert world.durable() == {COUNT: "newer"} and one.get(COUNT) == "newer"
 
 
@@ -452,7 +452,7 @@ def test_two_tasks_with_a_lost_swap_on_top_keep_the_committed_value(world: World
     one.put(COUNT, "1")
     assert two.compare_and_swap(COUNT, "1", "2")
     one.put(COUNT, "3")  # in the place of its "1", above "2"
-    world.commit(Covered("two", SHARED, two.checkpoint()))
+    world.commit(CoveredKeys("two", SHARED, two.checkpoint()))
     assert one.get(COUNT) == "3" and world.durable() == {COUNT: "2"}
     world.store.end_keys(world.lease, tasks=["one"])
     assert two.get(COUNT) == "2"
@@ -466,7 +466,7 @@ def test_ports_of_one_task_that_follow_each_other_share_no_checkpoint(world: Wor
     again.begin(USERS.key)
     again.put(COUNT, "2")
     assert again.checkpoint() > one
-    world.commit(Covered("t", USERS.key, one))
+    world.commit(CoveredKeys("t", USERS.key, one))
     assert world.durable() == {COUNT: "1"} and again.get(COUNT) == "2"
 
 
@@ -476,7 +476,7 @@ def test_ports_of_one_task_that_follow_each_other_share_no_checkpoint(world: Wor
 def test_l1_keys_of_a_group_are_durable_with_its_last_load_and_its_states(world: World) -> None:
     port = world.task("t")
     port.put(COUNT, "1")
-    keys = Covered("t", SHARED, port.checkpoint())
+    keys = CoveredKeys("t", SHARED, port.checkpoint())
     (group,) = world.store.intend(world.lease, [world.group(keys, loads=[USERS, ORDERS])], merge)
     world.store.loaded(world.lease, [(group.id, group.loads[0])], merge)
     assert world.durable() == {} and world.store.states("shop") == []
@@ -488,9 +488,9 @@ def test_l1_a_group_behind_an_unfinished_one_makes_nothing_durable(world: World)
     """Not even one that has no state: the end of a clean run is a checkpoint too."""
     port = world.task("t", USERS.key)
     port.put(COUNT, "1")
-    one = Covered("t", USERS.key, port.checkpoint())
+    one = CoveredKeys("t", USERS.key, port.checkpoint())
     port.put(COUNT, "2")
-    two = Covered("t", USERS.key, port.checkpoint())
+    two = CoveredKeys("t", USERS.key, port.checkpoint())
     tail = msgspec.structs.replace(world.group(two, loads=[USERS]), states=())
     old, new = world.store.intend(world.lease, [world.group(one, loads=[USERS]), tail], merge)
     finish(world, new)
@@ -502,7 +502,7 @@ def test_l1_a_group_behind_an_unfinished_one_makes_nothing_durable(world: World)
 def test_l5_what_a_written_group_covers_survives_the_crash_of_the_run(world: World) -> None:
     port = world.task(lane_task(1))
     port.put(COUNT, "1")
-    keys = Covered(lane_task(1), SHARED, port.checkpoint())
+    keys = CoveredKeys(lane_task(1), SHARED, port.checkpoint())
     port.put(COUNT, "uncovered")
     world.store.intend(world.lease, [world.group(keys, loads=[USERS])], merge)
     world.store.release(world.lease)
@@ -518,9 +518,9 @@ def test_l5_what_a_written_group_covers_survives_the_crash_of_the_run(world: Wor
 def test_l1_a_merge_that_refuses_makes_nothing_durable(world: World) -> None:
     port = world.task("t")
     port.put(COUNT, "1")
-    keys = Covered("t", SHARED, port.checkpoint())
+    keys = CoveredKeys("t", SHARED, port.checkpoint())
 
-    def refuse(_: Sequence[SavedState], __: Sequence[SavedState]) -> list[SavedState]:
+    def refuse(_: Sequence[StoredState], __: Sequence[StoredState]) -> list[StoredState]:
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
@@ -545,7 +545,7 @@ def test_l12_a_lost_lease_opens_and_ends_no_task(world: World) -> None:
     for write in (
         lambda: world.store.begin_keys(old, "x"),
         lambda: world.store.end_keys(old),
-        lambda: world.commit(Covered("t", SHARED, 1), lease=old),
+        lambda: world.commit(CoveredKeys("t", SHARED, 1), lease=old),
     ):
         with pytest.raises(LeaseLost):
             write()
@@ -555,16 +555,16 @@ def test_l12_a_lost_lease_opens_and_ends_no_task(world: World) -> None:
 # -- resets
 
 
-def fill(world: World) -> tuple[Place, Covered]:
+def fill(world: World) -> tuple[KeyAddress, CoveredKeys]:
     """Durable keys in all three scopes for two streams; and one of users' that is only sealed."""
     port = world.task("t", ORDERS.key)
-    for place in (COUNT, OFFSET, Place("stream", ORDERS.key, "offset")):
+    for place in (COUNT, OFFSET, KeyAddress("stream", ORDERS.key, "offset")):
         port.put(place, "d")
-    world.commit(Covered("t", ORDERS.key, port.checkpoint()))
+    world.commit(CoveredKeys("t", ORDERS.key, port.checkpoint()))
     port.begin(USERS.key)
-    sealed = Place("instance", "source", "sealed")
+    sealed = KeyAddress("instance", "source", "sealed")
     port.put(sealed, "s")
-    return sealed, Covered("t", USERS.key, port.checkpoint())
+    return sealed, CoveredKeys("t", USERS.key, port.checkpoint())
 
 
 def test_a_reset_of_everything_drops_every_key(world: World) -> None:
@@ -582,19 +582,19 @@ def test_a_reset_of_one_stream_drops_its_keys_and_what_its_states_covered(world:
     world.store.replace_states(world.lease, reset.strip(world.store.states("shop")), reset)
     assert world.port("x").get(sealed) is None
     finish(world, world.store.open_groups("shop")[0])
-    assert world.durable() == {COUNT: "d", Place("stream", ORDERS.key, "offset"): "d"}
+    assert world.durable() == {COUNT: "d", KeyAddress("stream", ORDERS.key, "offset"): "d"}
 
 
 def test_a_reset_takes_what_transforms_kept_of_that_stream_and_of_no_other(world: World) -> None:
     """Streams of one name, in namespaces that differ in case, are different streams."""
     mine, other = StreamId("a", "users"), StreamId("A", "users")
-    places = {s: Place("stream", s.key, "offset") for s in (mine, other)}
-    shared = {s: Place("pipeline", "", f"of {s}") for s in (mine, other)}
+    places = {s: KeyAddress("stream", s.key, "offset") for s in (mine, other)}
+    shared = {s: KeyAddress("pipeline", "", f"of {s}") for s in (mine, other)}
     ports = {s: world.task("t") for s in (mine, other)}
     for stream, port in ports.items():
         port.begin(covers(stream.key, "transform:0"))
         port.put(places[stream], "1")
-    keys = [Covered("t", s.key, ports[s].checkpoint(), "transform:0") for s in (mine, other)]
+    keys = [CoveredKeys("t", s.key, ports[s].checkpoint(), "transform:0") for s in (mine, other)]
     world.commit(*keys)
     for stream, port in ports.items():
         port.put(shared[stream], "2")  # sealed by nobody yet
@@ -620,16 +620,16 @@ def test_an_import_keeps_durable_keys_and_nothing_of_checkpoints_before_it(world
 def test_a_dry_run_sees_keys_and_leaves_none(world: World) -> None:
     port = world.task("t")
     port.put(COUNT, "1")
-    world.commit(Covered("t", SHARED, port.checkpoint()))
+    world.commit(CoveredKeys("t", SHARED, port.checkpoint()))
     dry = DryKeys(world.port("not known to the store"))
     assert dry.get(COUNT) == "1" and dry.compare_and_swap(COUNT, "1", "2")
     dry.put(OFFSET, "x")
     assert dry.checkpoint() == 0
     dry.put(COUNT, "3")
-    dry.put(Place("pipeline", "", "new"), "3")
+    dry.put(KeyAddress("pipeline", "", "new"), "3")
     dry.begin(SHARED)
     assert (dry.get(COUNT), dry.get(OFFSET)) == ("2", "x")
-    assert dry.get(Place("pipeline", "", "new")) is None
+    assert dry.get(KeyAddress("pipeline", "", "new")) is None
     world.store.end_keys(world.lease)
     assert world.durable() == {COUNT: "1"} and world.port("x").get(OFFSET) is None
     dry.close()
@@ -646,7 +646,7 @@ def test_a_port_in_memory_is_a_port() -> None:
 # -- any order of events
 
 TASKS = st.integers(0, 2)
-PLACES = [COUNT, OFFSET, Place("instance", "source", "k")]
+PLACES = [COUNT, OFFSET, KeyAddress("instance", "source", "k")]
 STEPS = st.one_of(
     st.tuples(st.just("write"), TASKS, st.integers(0, 2)),
     st.tuples(st.just("write"), TASKS, st.integers(0, 2)),
@@ -663,7 +663,7 @@ STEPS = st.one_of(
 class Written:
     """One write as it happened, in a list that forgets nothing; None: a deletion."""
 
-    def __init__(self, place: Place, value: str | None, task: str, scope: str) -> None:
+    def __init__(self, place: KeyAddress, value: str | None, task: str, scope: str) -> None:
         self.place, self.value, self.task, self.scope = place, value, task, scope
         self.checkpoint: int | None = None  # place in the list of checkpoints
         self.durable = self.gone = False
@@ -687,14 +687,16 @@ def test_durable_is_what_committed_checkpoints_cover_in_any_order_of_events(
     scope = dict.fromkeys(names, SHARED)
     ports = [world.task(name, lease=lease) for name in names]
     log: list[Written] = []
-    sealed: list[tuple[int, Covered]] = []  # (place in the order of checkpoints, what it covers)
-    open_groups: list[tuple[Group, int, Covered]] = []
+    sealed: list[
+        tuple[int, CoveredKeys]
+    ] = []  # (place in the order of checkpoints, what it covers)
+    open_groups: list[tuple[Group, int, CoveredKeys]] = []
 
-    def covered(w: Written, keys: Covered, at: int) -> bool:
+    def covered(w: Written, keys: CoveredKeys, at: int) -> bool:
         same = (w.task, w.scope) == (keys.task, keys.scope)
         return same and w.checkpoint is not None and w.checkpoint <= at
 
-    def commit(keys: Covered, at: int) -> None:
+    def commit(keys: CoveredKeys, at: int) -> None:
         for w in log:
             w.durable |= not w.gone and covered(w, keys, at)
 
@@ -716,7 +718,7 @@ def test_durable_is_what_committed_checkpoints_cover_in_any_order_of_events(
             if newest is not None:
                 log.append(Written(place, None, names[which], scope[names[which]]))
         elif what == "checkpoint":
-            keys = Covered(names[which], scope[names[which]], ports[which].checkpoint())
+            keys = CoveredKeys(names[which], scope[names[which]], ports[which].checkpoint())
             for w in log:
                 if (w.task, w.checkpoint) == (names[which], None):
                     w.checkpoint = number

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.model.segments import SHARED_STATE, SegmentId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.store.contract import GroupIntent, Lease, Store
-from penstock.store.keys import SHARED, Covered, Place, lane_task
+from penstock.store.keys import SHARED, CoveredKeys, KeyAddress, lane_task
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.task_keys import StoreKeys, keys_url, open_keys
@@ -46,7 +46,7 @@ except StateError as error:
     print(error.code, flush=True)
 """
 )
-PLACE = Place("pipeline", "", "count")
+PLACE = KeyAddress("pipeline", "", "count")
 Child = subprocess.Popen[str]
 
 pytestmark = pytest.mark.timeout(120)
@@ -81,7 +81,7 @@ class Tasks:
             child.stdin.write("\n")
             child.stdin.flush()
 
-    def commit(self, *keys: Covered) -> None:
+    def commit(self, *keys: CoveredKeys) -> None:
         self._settled += 1
         at = SegmentId(1, self._settled)
         group = GroupIntent(loads=(), states=(), epoch=1, consumes=((at, SHARED_STATE),), keys=keys)
@@ -104,7 +104,7 @@ class Tasks:
         self.store.close()
 
 
-def merge(_: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+def merge(_: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
     return list(new)
 
 
@@ -124,9 +124,9 @@ def test_processes_that_swap_at_once_lose_nothing_while_the_ledger_goes_on(tasks
     children = {lane_task(n): tasks.start(COUNT, lane_task(n)) for n in range(1, 5)}
     tasks.go(*children.values())
     while tasks.count() != "240":
-        tasks.commit(*(Covered(task, SHARED, 0) for task in children))
+        tasks.commit(*(CoveredKeys(task, SHARED, 0) for task in children))
         time.sleep(0.01)
-    keys = [Covered(task, SHARED, int(line(child))) for task, child in children.items()]
+    keys = [CoveredKeys(task, SHARED, int(line(child))) for task, child in children.items()]
     for number, one in enumerate(keys):
         tasks.commit(one)
         value = int(tasks.store.connector_keys("shop")[PLACE])
@@ -149,7 +149,7 @@ def test_a_killed_process_holds_nothing_up_and_its_writes_go_when_it_is_given_up
     assert tasks.count() is None and time.monotonic() - began < 20
     after = tasks.start(COUNT, lane_task(2))
     tasks.go(after)
-    tasks.commit(Covered(lane_task(2), SHARED, int(line(after))))
+    tasks.commit(CoveredKeys(lane_task(2), SHARED, int(line(after))))
     assert tasks.store.connector_keys("shop") == {PLACE: "60"}
 
 

@@ -16,13 +16,13 @@ from penstock.errors import ConfigError, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Group, SegmentId
 from penstock.store import database, database_url, schema, task_keys
-from penstock.store.keys import SHARED, KeyPort, Place
+from penstock.store.keys import SHARED, KeyAddress, KeyPort
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.task_keys import keys_url, open_keys
 
 SECRET = "hunter2-very-secret"
-KEY = Place("pipeline", "", SECRET)
+KEY = KeyAddress("pipeline", "", SECRET)
 
 
 def database_of(place: str) -> database.Database:

@@ -15,13 +15,13 @@ from penstock.errors import LeaseLost, Locked, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.segments import (
     SHARED_STATE,
-    Consumed,
+    ConsumedSlice,
     Group,
     PartRef,
     SegmentId,
     WriteDisposition,
 )
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.store.contract import (
     GroupIntent,
@@ -29,7 +29,7 @@ from penstock.store.contract import (
     Lease,
     LoadIntent,
     Reset,
-    SourceOf,
+    StateSource,
     Store,
 )
 from penstock.store.lock_holder import this_holder
@@ -51,12 +51,12 @@ def holder(run: str = "r1", pid: int | None = None, boot: str | None = None) -> 
     )
 
 
-def stream_state(stream: StreamId, blob: str) -> SavedState:
-    return SavedState(StateScope(StateType.stream, stream), blob)
+def stream_state(stream: StreamId, blob: str) -> StoredState:
+    return StoredState(StateScope(StateType.stream, stream), blob)
 
 
-def shared_state(blob: str) -> SavedState:
-    return SavedState(StateScope(StateType.global_), blob)
+def shared_state(blob: str) -> StoredState:
+    return StoredState(StateScope(StateType.global_), blob)
 
 
 def load(stream: StreamId, segment: SegmentId) -> LoadIntent:
@@ -74,7 +74,7 @@ def load(stream: StreamId, segment: SegmentId) -> LoadIntent:
 
 
 def group(
-    epoch: int, seq: int, streams: Sequence[StreamId] = (), states: Sequence[SavedState] = ()
+    epoch: int, seq: int, streams: Sequence[StreamId] = (), states: Sequence[StoredState] = ()
 ) -> GroupIntent:
     at = SegmentId(epoch, seq)
     return GroupIntent(
@@ -85,7 +85,7 @@ def group(
     )
 
 
-def merge(saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+def merge(saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
     merged = {s.scope.key: s for s in saved}
     merged.update((s.scope.key, s) for s in new)
     return list(merged.values())
@@ -163,7 +163,7 @@ WRITES: dict[str, Callable[[Store, Lease], Any]] = {
     "intend nothing": lambda s, k: s.intend(k, [], merge),
     "settle": lambda s, k: s.settle(k, [group(1, 9, [A])], merge),
     "loaded": lambda s, k: s.loaded(k, [(g.id, g.loads[0]) for g in s.open_groups("shop")], merge),
-    "abandon": lambda s, k: s.abandon(k, [Consumed(SegmentId(1, 8), A)]),
+    "abandon": lambda s, k: s.abandon(k, [ConsumedSlice(SegmentId(1, 8), A)]),
     "forget": lambda s, k: s.forget(k, [1]),
     "begin_keys": lambda s, k: s.begin_keys(k, "epoch:1"),
     "end_keys": lambda s, k: s.end_keys(k),
@@ -375,7 +375,7 @@ def test_l1_state_text_is_kept_byte_for_byte(store: Store, lease: Lease) -> None
 def test_l1_a_group_without_loads_is_committed_at_once(store: Store, lease: Lease) -> None:
     store.intend(lease, [group(1, 1, [], [shared_state("1")])], merge)
     assert store.states("shop") == [shared_state("1")] and store.open_groups("shop") == []
-    assert Consumed(SegmentId(1, 1), SHARED_STATE) in store.consumed("shop", [1])
+    assert ConsumedSlice(SegmentId(1, 1), SHARED_STATE) in store.consumed("shop", [1])
 
 
 def test_l1_newer_shared_state_waits_for_an_older_unfinished_group(
@@ -473,7 +473,7 @@ def test_l3_a_load_that_was_never_written_down_is_refused(store: Store, lease: L
 
 def test_l3_a_segment_is_taken_once(store: Store, lease: Lease) -> None:
     store.intend(lease, [group(1, 1, [A])], merge)
-    store.abandon(lease, [Consumed(SegmentId(1, 2), A)])
+    store.abandon(lease, [ConsumedSlice(SegmentId(1, 2), A)])
     before = everything(store)
     for again in (
         [group(1, 1, [A])],
@@ -489,7 +489,7 @@ def test_l3_a_segment_is_taken_once(store: Store, lease: Lease) -> None:
 
 
 def test_l1_a_merge_that_refuses_leaves_nothing_behind(store: Store, lease: Lease) -> None:
-    def refuse(saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def refuse(saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         raise StateError("no change of type", code="state.type_change")
 
     (g,) = store.intend(lease, [group(1, 1, [A], [stream_state(A, "a")])], merge)
@@ -506,7 +506,7 @@ def test_l1_a_merge_that_refuses_leaves_nothing_behind(store: Store, lease: Leas
 def test_l1_merge_sees_what_is_saved_and_what_is_new_in_order(store: Store, lease: Lease) -> None:
     seen: list[tuple[list[str], list[str]]] = []
 
-    def watch(saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def watch(saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         seen.append(([s.blob for s in saved], [s.blob for s in new]))
         return merge(saved, new)
 
@@ -551,7 +551,7 @@ def test_l1_settling_is_intending_and_loading_at_once(store: Store, lease: Lease
     ]
     assert store.states("shop") == [stream_state(A, "a2")]
     assert store.open_groups("shop") == [] and store.committed_loads("shop", first.id) == set()
-    assert Consumed(SegmentId(1, 2), A) in store.consumed("shop", [1])
+    assert ConsumedSlice(SegmentId(1, 2), A) in store.consumed("shop", [1])
     assert store.settle(lease, [], merge) == []
 
 
@@ -606,7 +606,7 @@ def test_l3_a_segment_is_settled_once(store: Store, lease: Lease) -> None:
 def test_l1_settling_with_a_merge_that_refuses_leaves_nothing_behind(
     store: Store, lease: Lease
 ) -> None:
-    def refuse(saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def refuse(saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         raise StateError("no change of type", code="state.type_change")
 
     before = everything(store)
@@ -620,14 +620,14 @@ def test_l1_settling_with_a_merge_that_refuses_leaves_nothing_behind(
 def test_consumed_is_asked_by_epoch_abandoned_and_forgotten(store: Store, lease: Lease) -> None:
     (g,) = store.intend(lease, [group(1, 1, [A])], merge)
     store.intend(lease, [group(2, 1, [B])], merge)
-    store.abandon(lease, [Consumed(SegmentId(1, 7), B), Consumed(SegmentId(1, 1), A)])
+    store.abandon(lease, [ConsumedSlice(SegmentId(1, 7), B), ConsumedSlice(SegmentId(1, 1), A)])
     store.abandon(lease, [])
     one = {
-        Consumed(SegmentId(1, 1), A),
-        Consumed(SegmentId(1, 1), SHARED_STATE),
-        Consumed(SegmentId(1, 7), B),
+        ConsumedSlice(SegmentId(1, 1), A),
+        ConsumedSlice(SegmentId(1, 1), SHARED_STATE),
+        ConsumedSlice(SegmentId(1, 7), B),
     }
-    two = {Consumed(SegmentId(2, 1), B), Consumed(SegmentId(2, 1), SHARED_STATE)}
+    two = {ConsumedSlice(SegmentId(2, 1), B), ConsumedSlice(SegmentId(2, 1), SHARED_STATE)}
     assert store.consumed("shop", [1]) == one
     finish(store, lease, g)
     assert store.consumed("shop", [1, 2, 3]) == one | two
@@ -654,7 +654,7 @@ def test_states_that_stay_the_same_write_no_history(store: Store, lease: Lease) 
 
 
 def test_removed_states_are_in_the_history_and_types_may_change(store: Store, lease: Lease) -> None:
-    legacy = SavedState(StateScope(StateType.legacy), '{"a": 1}')
+    legacy = StoredState(StateScope(StateType.legacy), '{"a": 1}')
     store.replace_states(lease, [legacy])
     store.replace_states(lease, [shared_state("g")])
     assert store.states("shop") == [shared_state("g")]
@@ -837,7 +837,7 @@ def test_the_source_is_remembered_and_the_newest_holds(store: Store, lease: Leas
     store.remember_source(lease, "singer", "singer:'./tap é'")
     store.replace_states(lease, [])
     store.release(lease)
-    assert store.source_of("shop") == SourceOf("singer", "singer:'./tap é'")
+    assert store.source_of("shop") == StateSource("singer", "singer:'./tap é'")
 
 
 # -- config overrides

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, inspect, text
 
 from penstock.errors import ConfigError, Locked, StateError
 from penstock.store import database, schema
-from penstock.store.contract import SourceOf
+from penstock.store.contract import StateSource
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.sql import SqlStore
@@ -172,7 +172,7 @@ def test_a_store_of_the_first_version_learns_whose_states_it_keeps(
     row = "('shop', 'id', NULL, NULL, NULL, NULL, 3, 0, 0, '{}')"
     execute_as_first(place, monkeypatch, f"INSERT INTO penstock_pipelines VALUES {row}")
     store = open_store(place)
-    assert store.source_of("shop") == SourceOf("airbyte", "")
+    assert store.source_of("shop") == StateSource("airbyte", "")
     lease = store.acquire("shop", this_holder("r"), 60)
     assert (lease.state_id, store.new_epoch(lease, 0)) == ("id", 4)
     assert store.source_of(store.acquire("new", this_holder("r"), 60).pipeline) is None

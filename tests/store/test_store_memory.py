@@ -8,7 +8,7 @@ import pytest
 from penstock.errors import Locked
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SegmentId, WriteDisposition
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
 from penstock.store.contract import GroupIntent, Holder, LoadIntent, Store
 from penstock.store.memory import MemoryStore
@@ -16,7 +16,7 @@ from penstock.store.remembered import Remembered, TableNames
 from penstock.store.sql import SqlStore
 
 A = StreamId(None, "a")
-STATE = SavedState(StateScope(StateType.stream, A), "{}")
+STATE = StoredState(StateScope(StateType.stream, A), "{}")
 
 
 class Crash(Exception):
@@ -40,7 +40,7 @@ def intent(seq: int) -> GroupIntent:
     return GroupIntent(loads=(load,), states=(STATE,), epoch=1, consumes=((at, A),))
 
 
-def merge(saved: object, new: list[SavedState]) -> list[SavedState]:
+def merge(saved: object, new: list[StoredState]) -> list[StoredState]:
     return [new[-1]]
 
 

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from penstock.terminal.error_view import Fault
+from penstock.terminal.error_view import DescribedError
 from penstock.terminal.output import Output
 from penstock.terminal.progress import LineObserver
 from penstock.terminal.traces import without_trace
@@ -66,7 +66,7 @@ def test_lines_of_a_connector_are_shown_without_it(verbosity: int) -> None:
 def test_an_error_is_shown_without_it(verbosity: int) -> None:
     connector = {"message": "m", "internal_message": PYTHON, "stack_trace": JAVA}
     error = {"message": f"the source failed: {PYTHON}", "connector": connector}
-    lines = Fault(error, 4).lines(verbosity, None, str)
+    lines = DescribedError(error, 4).lines(verbosity, None, str)
     text = "\n".join(str(line) for line in lines)
     assert ("Traceback" in text) == ("stack_trace" in text) == (verbosity == 2)
     assert "the source failed: " in text and "ValueError: no" in text

@@ -26,7 +26,7 @@ from penstock.model.types import (
     Kind,
     RowSchema,
 )
-from penstock.spark.query import Answer, Query, answer, write
+from penstock.spark.query import Query, QueryColumns, answer, write
 from penstock.spark.types import part_schema
 from penstock.transforms.spark_sql import queries
 from penstock.transforms.spark_tokens import TokenKind, tokenize
@@ -198,11 +198,11 @@ def asked(
     *texts: str,
     taken: Mapping[str, str] = {},
     reserved: tuple[str, ...] = (),
-) -> Answer:
+) -> QueryColumns:
     return answer(spark, queries(sections(*texts)), GIVEN, taken=taken, reserved=reserved)
 
 
-def columns(found: Answer) -> list[tuple[str, str, str]]:
+def columns(found: QueryColumns) -> list[tuple[str, str, str]]:
     return [(f.name, f.source, f.type.kind.value) for f in found.schema.fields]
 
 

@@ -20,7 +20,7 @@ from penstock.codec.arrow import arrow_type
 from penstock.config.sections import Limits
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.transforms.contract import Applied, BatchTransform
+from penstock.transforms.contract import BatchTransform, TransformResult
 from penstock.transforms.open import open_transform
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def sql(query: object) -> BatchTransform:
     return open_transform("transform-sql", {"query": query}, where="transforms[0]")
 
 
-def applied(query: str, batch: pa.Table | None = None) -> Applied:
+def applied(query: str, batch: pa.Table | None = None) -> TransformResult:
     transform = sql(query)
     planned = transform.output(SCHEMA)
     found = transform.apply(table() if batch is None else batch)
@@ -428,7 +428,7 @@ def test_datafusion_is_loaded_for_a_query_only() -> None:
 # -- nullability
 
 
-def flags(done: Applied) -> dict[str, bool]:
+def flags(done: TransformResult) -> dict[str, bool]:
     return {f.name: f.nullable for f in done.table.schema}
 
 

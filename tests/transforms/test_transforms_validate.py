@@ -10,7 +10,7 @@ import pytest
 from penstock.codec.arrow import arrow_type
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.transforms.contract import Applied, BatchTransform, OnFailure
+from penstock.transforms.contract import BatchTransform, OnFailure, TransformResult
 from penstock.transforms.open import open_transform
 
 NAN, INF = float("nan"), float("inf")
@@ -207,7 +207,7 @@ COUNTS = {
 }
 
 
-def people(on_failure: OnFailure) -> Applied:
+def people(on_failure: OnFailure) -> TransformResult:
     transform = validate(RULES, on_failure)
     transform.output(PEOPLE)
     return transform.apply(batch(PEOPLE, *ROWS))

@@ -8,16 +8,16 @@ No record moves to a destination and no JVM starts. Not here: printing (``cli``)
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from penstock.api.roles import End, class_of, end_of
+from penstock.api.roles import AskedRole, class_of, end_of
 from penstock.config.home import Home
 from penstock.config.sections import Install
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError
 from penstock.model.catalog import CheckResult
-from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.events import Control, Error, Event, LogEvent, SkippedItems
 
 if TYPE_CHECKING:
-    from penstock.connectors.connector import Connector as Asked
+    from penstock.connectors.connector import RunnableConnector
     from penstock.connectors.consent import ConsentRequest
     from penstock.connectors.reference import ConnectorRef
 
@@ -28,7 +28,7 @@ _NOT_KEPT = (
 Hear = Callable[[Event], None]
 Settle = Callable[["list[ConsentRequest]"], None]
 """Has the user agree to permissions. Raises ``ConfigError`` where the user does not."""
-C = TypeVar("C", bound="Asked")
+C = TypeVar("C", bound="RunnableConnector")
 
 
 def reference(word: str) -> "ConnectorRef":
@@ -42,7 +42,7 @@ def source_reference(word: str) -> "ConnectorRef":
     """Parses a reference to a source. Raises ``ConfigError`` for a package with the name of a
     destination."""
     ref = reference(word)
-    if ref.name is not None and end_of(ref) is End.destination:
+    if ref.name is not None and end_of(ref) is AskedRole.destination:
         raise ConfigError(
             f"{word} is a destination: it has no streams of its own",
             code="connector.not_a_source",
@@ -58,7 +58,7 @@ def asked(
     function that its events go to."""
     from penstock.connectors.resolve import resolve
 
-    hear = listener(observer, End(kind.ROLE))
+    hear = listener(observer, AskedRole(kind.ROLE))
     found = resolve(
         kind,
         ref,
@@ -73,7 +73,7 @@ def asked(
 
 def check_connector(
     ref: "ConnectorRef",
-    end: End,
+    end: AskedRole,
     config: dict[str, Any],
     home: Home,
     observer: RunObserver,
@@ -94,13 +94,13 @@ def check_connector(
     return CheckResult(True, f"{ref.text} can be written", end)
 
 
-def wanted_of(connector: "Asked") -> "list[ConsentRequest]":
+def wanted_of(connector: "RunnableConnector") -> "list[ConsentRequest]":
     """Lists what the connector asks for and the user has not agreed to."""
     request = connector.consent_request()
     return [] if request is None else [request]
 
 
-def listener(observer: RunObserver, end: End = End.source) -> Hear:
+def listener(observer: RunObserver, end: AskedRole = AskedRole.source) -> Hear:
     """Returns a function that shows a connector's events beside its answers, by their level. A
     configuration that it changed is not kept by these verbs: that is said once, without its
     values."""
@@ -113,11 +113,11 @@ def listener(observer: RunObserver, end: End = End.source) -> Hear:
                 if not changed:
                     observer.log("WARN", end.value, _NOT_KEPT)
                 changed = True
-            case Log():
+            case LogEvent():
                 observer.log(event.level, end.value, event.message)
             case Error():
                 observer.log("ERROR", end.value, event.message)
-            case Counted():
+            case SkippedItems():
                 observer.log("DEBUG", end.value, f"{event.what}: {event.count}")
             case _:
                 pass

@@ -21,7 +21,7 @@ class Reference(str):
     """A text with variables in it, that stands in quotes: its value is a text."""
 
 
-class Typed(str):
+class TypedVariable(str):
     """A variable whose value may be a number or a truth value."""
 
 
@@ -45,7 +45,7 @@ def _text_of(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 
 
 _Dumper.add_representer(Reference, _quoted)
-_Dumper.add_representer(Typed, _plain)
+_Dumper.add_representer(TypedVariable, _plain)
 _Dumper.add_representer(str, _text_of)
 
 

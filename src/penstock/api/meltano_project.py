@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import yaml
 
-from penstock.api.imported_file import ImportedFile, Reference, Typed, pipeline_file
+from penstock.api.imported_file import ImportedFile, Reference, TypedVariable, pipeline_file
 from penstock.errors import ConfigError
 
 _KINDS = ("extractors", "loaders")
@@ -308,7 +308,7 @@ class _Config:
             if name.startswith("MELTANO_"):
                 self._notes.append(f"{self._name}: Meltano sets {name} itself; set it")
         text = _REFERENCE.sub(lambda found: f"${{{found[1] or found[2]}}}", value)
-        return Typed(text) if kind in _TYPED else Reference(text)
+        return TypedVariable(text) if kind in _TYPED else Reference(text)
 
     def _variable(self, setting: str) -> str:
         """The variable that Meltano takes the setting from."""

@@ -15,7 +15,7 @@ from penstock.config.command_line import Options, pipeline_from_arguments, with_
 from penstock.config.load import EnvFiles, load_pipeline
 from penstock.config.pipeline import Pipeline
 from penstock.config.pipeline_files import FILE_ENDINGS, STDIN, files_of, read_files
-from penstock.config.project import Project, Wanted, no_project, project_protocol
+from penstock.config.project import Project, ProjectSelection, no_project, project_protocol
 from penstock.config.protocol_spec import specs
 from penstock.config.table_reference import TABLES
 from penstock.errors import ConfigError
@@ -130,7 +130,7 @@ def project_of(
     of a project's folder. ``select``: only these. Raises ``ConfigError``."""
     place = Path(words[0])
     listed = [env_file] if isinstance(env_file, (str, Path)) else env_file or ()
-    wanted = Wanted(
+    wanted = ProjectSelection(
         folder=place,
         environ=os.environ,
         env_files=tuple(str(file) for file in listed),

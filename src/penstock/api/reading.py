@@ -20,7 +20,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from penstock.api.answers import RejectedRow
-from penstock.api.verbs import Changes, Given, How, explained, home_of, rejects, run, split
+from penstock.api.verbs import (
+    Changes,
+    PipelineKeywords,
+    RunKeywords,
+    explained,
+    home_of,
+    rejects,
+    run,
+    split,
+)
 from penstock.config.home import Home, folder_name
 from penstock.errors import ConfigError, Locked
 from penstock.model.report import Report, StreamReport
@@ -168,7 +177,9 @@ class Read:
 
 
 @explained
-def read(source: str, stream: str, *, incremental: bool = False, **given: Unpack[Given]) -> Read:
+def read(
+    source: str, stream: str, *, incremental: bool = False, **given: Unpack[RunKeywords]
+) -> Read:
     """Reads one stream of a source: a full refresh, whose rows are what a sync would have put into
     a table. ``incremental``: only what is new since the last read of this ``name``, whose state is
     kept. Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where the name is
@@ -192,7 +203,7 @@ def read(source: str, stream: str, *, incremental: bool = False, **given: Unpack
 
 
 def landed(
-    home: Home, source: str, stream: str, changes: Changes, how: How
+    home: Home, source: str, stream: str, changes: Changes, how: PipelineKeywords
 ) -> tuple[Report, StreamReport]:
     """Runs a source into a table in ``home``, which is the read's own. Returns the report, and that
     of the stream, whose ``table`` is the folder. Raises ``PenstockError``."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.connectors.source import SourceConnector
 
 
-class End(StrEnum):
+class AskedRole(StrEnum):
     """The two roles that a verb can ask."""
 
     source = "source"
@@ -32,25 +32,25 @@ def _words() -> tuple[re.Pattern[str], frozenset[str]]:
     return re.compile(rf"(?:^|[-_.])({known})(?=$|[-_.])"), frozenset(destinations)
 
 
-def class_of(end: End) -> "type[SourceConnector | DestinationConnector]":
+def class_of(end: AskedRole) -> "type[SourceConnector | DestinationConnector]":
     """Returns the facade of a role."""
     from penstock.connectors.destination import DestinationConnector
     from penstock.connectors.source import SourceConnector
 
-    return SourceConnector if end is End.source else DestinationConnector
+    return SourceConnector if end is AskedRole.source else DestinationConnector
 
 
-def end_of(ref: ConnectorRef) -> End:
+def end_of(ref: ConnectorRef) -> AskedRole:
     """Returns the role that a reference's name indicates: by the first word in it that a protocol's
     names begin with, wherever it stands: ``meltanolabs-target-postgres``, ``./destination``,
     ``dest_postgres.wasm``, ``python my_target.py``. A source where there is no such word,
     and where the protocol has sources."""
     spec = specs().get(ref.protocol or "")
     if ref.kind is RefKind.table or (spec is not None and "source" not in spec.roles):
-        return End.destination
+        return AskedRole.destination
     words, destinations = _words()
     for word in (ref.name,) if ref.name else ref.command:
         found = words.search(PurePath(word).name.lower()) if not word.startswith("-") else None
         if found is not None:
-            return End.destination if found[1] in destinations else End.source
-    return End.source
+            return AskedRole.destination if found[1] in destinations else AskedRole.source
+    return AskedRole.source

@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from penstock.api.verbs import Changes, How, explained
+from penstock.api.verbs import Changes, PipelineKeywords, explained
 from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.errors import ConfigError, PenstockError
@@ -160,7 +160,7 @@ class _Writer(DataSourceArrowWriter):
 
     def __init__(
         self, home: Home, schema: "StructType", destination: str, stream: str, changes: Changes,
-        how: How,
+        how: PipelineKeywords,
     ) -> None:  # fmt: skip
         self._folder, self._schema = home.path, schema
         self._destination, self._stream, self._changes, self._how = (
@@ -186,7 +186,7 @@ class _Writer(DataSourceArrowWriter):
     @explained
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Delivers the rows of the attempts that Spark counted. Raises ``PenstockError``."""
-        from penstock.api.writing import Staged, write
+        from penstock.api.writing import ParquetRows, write
 
         rows = self._folder / _ROWS
         for message in messages:
@@ -196,7 +196,7 @@ class _Writer(DataSourceArrowWriter):
         if not any(rows.iterdir()):
             self._write_none(rows / "none.parquet")
         keywords: Any = {**self._changes, **self._how}
-        write(Staged(rows), self._destination, self._stream, **keywords)
+        write(ParquetRows(rows), self._destination, self._stream, **keywords)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -212,7 +212,7 @@ class _Writer(DataSourceArrowWriter):
 
 def _told(
     options: Mapping[str, str], known: Sequence[str], end: str
-) -> tuple[str, str, Changes, How]:
+) -> tuple[str, str, Changes, PipelineKeywords]:
     """Returns connector, stream and keywords of Spark's options. Raises ``ConfigError``
     (``spark.option``), which quotes no value (L10)."""
     given = {name.lower(): value for name, value in options.items()}
@@ -237,7 +237,7 @@ def _told(
     how: dict[str, Any] = {name: given.pop(name) for name in _HOW if name in given}
     how |= {"yes": yes == "true", "progress": False}
     changes: Any = given
-    return connector, stream, changes, How(**how)
+    return connector, stream, changes, PipelineKeywords(**how)
 
 
 def _folder(options: Mapping[str, str]) -> Home:

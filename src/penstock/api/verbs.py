@@ -34,7 +34,7 @@ from penstock.api.pipelines import (
     pipeline_or_name,
     project_of,
 )
-from penstock.api.roles import End, end_of
+from penstock.api.roles import AskedRole, end_of
 from penstock.api.showing import shown
 from penstock.config.command_line import Options
 from penstock.config.home import Home
@@ -47,7 +47,7 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.model.report import Report
 
 if TYPE_CHECKING:
-    from penstock.engine.run.run_all import Settled
+    from penstock.engine.run.run_all import PipelineResult
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class Changes(TypedDict, total=False):
     no_builds: bool
 
 
-class How(TypedDict, total=False):
+class PipelineKeywords(TypedDict, total=False):
     """Keywords of functions that name a pipeline. ``env_file``: files of variables; ``lenient``:
     unknown keys of a file are allowed; ``profile``: of the file's ``profiles``. ``yes``: a
     component may have what it asks for. ``home``: Penstock's home, by default ``PENSTOCK_HOME``.
@@ -98,7 +98,7 @@ class _Reading(TypedDict):
     profile: str | None
 
 
-class Given(Changes, How, total=False):
+class RunKeywords(Changes, PipelineKeywords, total=False):
     """The keywords of ``run`` and ``plan``."""
 
 
@@ -131,7 +131,7 @@ def run(
     dry_run: bool = False,
     refresh: bool = False,
     daemon: bool = True,
-    **given: Unpack[Given],
+    **given: Unpack[RunKeywords],
 ) -> Report:
     """Runs one sync, of a pipeline file or from a source to a destination, and returns its report.
 
@@ -168,8 +168,8 @@ def run_all(
     select: str | Sequence[str] = (),
     full_refresh: bool = False,
     daemon: bool = True,
-    **given: Unpack[Given],
-) -> "list[Settled]":
+    **given: Unpack[RunKeywords],
+) -> "list[PipelineResult]":
     """Runs several pipelines one after the other on one Spark session: of files, of a folder with
     pipeline files, or of a Syncmaven project. One that fails leaves the others alone. Returns what
     became of each, in order: ``pipeline``, ``status``, ``exit_code``, ``report`` and ``error``.
@@ -208,7 +208,7 @@ def plan(
     destination: Place | None = None,
     *,
     refresh: bool = False,
-    **given: Unpack[Given],
+    **given: Unpack[RunKeywords],
 ) -> Plan:
     """Returns what :func:`run` would do with these keywords; false where it would be refused. Reads
     no record and writes nothing."""
@@ -232,7 +232,7 @@ def check(
     config: Mapping[str, Any] | None = None,
     destination_config: Mapping[str, Any] | None = None,
     role: str | None = None,
-    **how: Unpack[How],
+    **how: Unpack[PipelineKeywords],
 ) -> Check:
     """Checks a connector, or all ends of a pipeline: are credentials good, is a table's place
     writable? False where not. ``role``: ``source`` or ``destination``, where the connector's name
@@ -242,7 +242,7 @@ def check(
     word, home = str(target), home_of(how)
     if destination is None and is_connector(word) and not is_file(word):
         ref = reference(word)
-        end = end_of(ref) if role is None else End(role)
+        end = end_of(ref) if role is None else AskedRole(role)
         with shown(how.get("progress")) as observer:
             result = check_connector(
                 ref, end, dict(config or destination_config or {}), home, observer, Install(),
@@ -282,7 +282,9 @@ def discover(
     ref = source_reference(source)
     install = Install(builds=not no_builds, constraints=tuple(constraints))
     with shown(progress) as observer:
-        connector, _ = asked(SourceConnector, ref, home_of(How(home=home)), observer, install)
+        connector, _ = asked(
+            SourceConnector, ref, home_of(PipelineKeywords(home=home)), observer, install
+        )
         _settle(wanted_of(connector), yes=yes)
         catalog = connector.discover(dict(config or {}))
     return Discovered(streams=[*map(DiscoveredStream.of, catalog.streams)], open=catalog.open)
@@ -294,7 +296,7 @@ def state(
     destination: Place | None = None,
     *,
     stream: str | None = None,
-    **how: Unpack[How],
+    **how: Unpack[PipelineKeywords],
 ) -> SavedState:
     """Returns the saved state of a pipeline: of a file, of a source and a destination, or of the
     name of one that ran. ``stream``: only this one's."""
@@ -311,7 +313,7 @@ def runs(
     destination: Place | None = None,
     *,
     limit: int = 20,
-    **how: Unpack[How],
+    **how: Unpack[PipelineKeywords],
 ) -> list[PastRun]:
     """Returns past runs, newest first, of one pipeline (as for :func:`state`) or of all."""
     from penstock.engine.inspect import runs as history
@@ -339,7 +341,7 @@ def rejects(
     run: str | None = None,
     stream: str | None = None,
     limit: int | None = None,
-    **how: Unpack[How],
+    **how: Unpack[PipelineKeywords],
 ) -> list[RejectedRow]:
     """Returns rejected rows with the reason and the original bytes, newest run first. ``run``,
     ``stream``: only of these; ``limit``: at most so many."""
@@ -429,18 +431,20 @@ def _as_json(name: str, value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def split(given: Given) -> tuple[Changes, How]:
+def split(given: RunKeywords) -> tuple[Changes, PipelineKeywords]:
     """Splits keywords into those that change the pipeline and the others. Raises ``TypeError`` for
     any that is unknown."""
     changes: dict[str, Any] = {k: v for k, v in given.items() if k in Changes.__annotations__}
     how: dict[str, Any] = {k: v for k, v in given.items() if k not in changes}
-    unknown = how.keys() - How.__annotations__.keys()
+    unknown = how.keys() - PipelineKeywords.__annotations__.keys()
     if unknown:
         raise TypeError(f"unexpected keyword {', '.join(sorted(unknown))}")
-    return Changes(**changes), How(**how)
+    return Changes(**changes), PipelineKeywords(**how)
 
 
-def _pipeline(first: Place, second: Place | None, changes: Changes, how: How) -> Pipeline:
+def _pipeline(
+    first: Place, second: Place | None, changes: Changes, how: PipelineKeywords
+) -> Pipeline:
     return pipeline_of(
         str(first),
         None if second is None else str(second),
@@ -449,12 +453,12 @@ def _pipeline(first: Place, second: Place | None, changes: Changes, how: How) ->
     )
 
 
-def _known(first: Place, second: Place | None, how: How) -> Pipeline | str:
+def _known(first: Place, second: Place | None, how: PipelineKeywords) -> Pipeline | str:
     words = [str(first)] if second is None else [str(first), str(second)]
     return pipeline_or_name(words, **_reading(how))
 
 
-def _reading(how: How) -> "_Reading":
+def _reading(how: PipelineKeywords) -> "_Reading":
     """Returns how a file is read."""
     return {
         "env_file": how.get("env_file"),
@@ -463,7 +467,7 @@ def _reading(how: How) -> "_Reading":
     }
 
 
-def home_of(how: How) -> Home:
+def home_of(how: PipelineKeywords) -> Home:
     """Returns Penstock's home."""
     given = how.get("home")
     return given if isinstance(given, Home) else Home(given)

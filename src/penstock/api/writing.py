@@ -20,7 +20,7 @@ import msgspec
 from penstock.api.pipelines import pipeline_of
 from penstock.api.showing import shown
 from penstock.api.verbs import (
-    Given,
+    RunKeywords,
     agree,
     explained,
     home_of,
@@ -43,14 +43,14 @@ _MODES = {
 }
 
 
-class Staged(msgspec.Struct, frozen=True):
+class ParquetRows(msgspec.Struct, frozen=True):
     """Rows that lie in Parquet files already (``spark_source``): all that ``folder`` holds."""
 
     folder: Path
 
 
 @explained
-def write(rows: Any, destination: str, stream: str, **given: Unpack[Given]) -> Report:
+def write(rows: Any, destination: str, stream: str, **given: Unpack[RunKeywords]) -> Report:
     """Writes a DataFrame (Spark, pandas, Polars) or an Arrow table to a destination connector or
     table, as the stream ``stream``, and returns the run's report.
 
@@ -107,7 +107,7 @@ def _model(rows: Any, stream: str) -> "Generator[Model]":
             with suppress(Exception):
                 rows.sparkSession.catalog.dropGlobalTempView(view)
         return
-    if isinstance(rows, Staged):
+    if isinstance(rows, ParquetRows):
         yield Model(name=stream, format="parquet", path=str(rows.folder), where="rows")
         return
     folder = Path(tempfile.mkdtemp(prefix="penstock-write-"))

@@ -53,7 +53,7 @@ Select = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PipelineFileOptions:
     """The options of verbs that read a pipeline file."""
 
     env_file: Annotated[
@@ -73,11 +73,11 @@ class Reading:
     ] = None
 
 
-READING = Reading()
+READING = PipelineFileOptions()
 
 
 @dataclass(frozen=True, slots=True)
-class Building:
+class BuildOptions:
     """The options of verbs that may build a connector's environment."""
 
     constraint: Annotated[
@@ -97,11 +97,11 @@ class Building:
         return Install(builds=not self.no_builds, constraints=tuple(self.constraint or ()))
 
 
-BUILDING = Building()
+BUILDING = BuildOptions()
 
 
 def pipeline(
-    words: Sequence[str], reading: Reading, options: Options, output: "Output"
+    words: Sequence[str], reading: PipelineFileOptions, options: Options, output: "Output"
 ) -> Pipeline:
     """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, overridden by the command's
     options. Raises ``ConfigError``."""
@@ -117,7 +117,9 @@ def pipeline(
     return _heard(found, output)
 
 
-def pipeline_or_name(words: list[str], reading: Reading, output: "Output") -> "Pipeline | str":
+def pipeline_or_name(
+    words: list[str], reading: PipelineFileOptions, output: "Output"
+) -> "Pipeline | str":
     """Loads the pipeline of ``FILE`` or of ``SOURCE DESTINATION``, or returns the name of a
     pipeline that ran. Raises ``ConfigError``."""
     found = pipelines.pipeline_or_name(
@@ -140,7 +142,7 @@ def _heard(found: Pipeline, output: "Output") -> Pipeline:
 def project(
     words: Sequence[str],
     select: str | None,
-    reading: Reading,
+    reading: PipelineFileOptions,
     options: Options,
     output: "Output",
 ) -> Project | None:

@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.engine.inspect.doctor import Check
+    from penstock.engine.inspect.doctor import DoctorCheck
 
 
 @verb("penstock doctor", "penstock doctor --fix")
@@ -35,7 +35,7 @@ def schema(surface: Surface) -> None:
     surface.output.document(pipeline_json_schema())
 
 
-def _checks(checks: "Sequence[Check]") -> "Iterator[RenderableType]":
+def _checks(checks: "Sequence[DoctorCheck]") -> "Iterator[RenderableType]":
     from rich.text import Text
 
     for check in checks:

@@ -32,7 +32,7 @@ def add(
     upgrade: Annotated[
         bool, typer.Option("--upgrade", help="Ask the package index, even where one is built.")
     ] = False,
-    building: arguments.Building = arguments.BUILDING,
+    building: arguments.BuildOptions = arguments.BUILDING,
 ) -> None:  # fmt: skip
     """Build a connector's environment now; `run` does it by itself when it is needed."""
     from penstock.connectors.reference import parse_ref

@@ -23,7 +23,7 @@ from penstock.api.asking import (
     wanted_of,
 )
 from penstock.api.pipelines import is_connector, is_file
-from penstock.api.roles import End, class_of, end_of
+from penstock.api.roles import AskedRole, class_of, end_of
 from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
@@ -39,7 +39,7 @@ from penstock.terminal.progress import watching
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.connectors.connector import Connector as Asked
+    from penstock.connectors.connector import RunnableConnector
     from penstock.connectors.reference import ConnectorRef
     from penstock.connectors.source import SourceConnector
 
@@ -55,7 +55,7 @@ Target = Annotated[
     ),
 ]
 _CELL = 60
-C = TypeVar("C", bound="Asked")
+C = TypeVar("C", bound="RunnableConnector")
 
 
 @verb(
@@ -67,7 +67,7 @@ def spec(
     surface: Surface,
     connector: Connector,
     role: RoleOption = None,
-    building: arguments.Building = arguments.BUILDING,
+    building: arguments.BuildOptions = arguments.BUILDING,
 ) -> None:
     """A connector's configuration (a JSON Schema) and abilities."""
     ref = reference(connector)
@@ -106,8 +106,8 @@ def check(
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
     role: RoleOption = None,
-    building: arguments.Building = arguments.BUILDING,
-    reading: arguments.Reading = arguments.READING,
+    building: arguments.BuildOptions = arguments.BUILDING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
 ) -> int:
     """Are the credentials good? Of a pipeline: of both ends; is a table's place writable?"""
@@ -161,7 +161,7 @@ def check_text(answer: dict[str, Any]) -> str:
 def check_code(answer: dict[str, Any]) -> int:
     if answer["status"] == "succeeded":
         return 0
-    return (SourceError if answer["end"] == End.source else DestinationError).exit_code
+    return (SourceError if answer["end"] == AskedRole.source else DestinationError).exit_code
 
 
 @verb(
@@ -172,7 +172,7 @@ def discover(
     surface: Surface,
     connector: Connector,
     config: arguments.Config = None,
-    building: arguments.Building = arguments.BUILDING,
+    building: arguments.BuildOptions = arguments.BUILDING,
     yes: Yes = False,
 ) -> None:
     """A source's streams: their modes, keys, cursors and schemas."""
@@ -194,7 +194,7 @@ def preview(
     config: arguments.Config = None,
     stream: Annotated[str | None, arguments.option("--stream", "S", "Default: the first.")] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Rows.")] = 20,
-    building: arguments.Building = arguments.BUILDING,
+    building: arguments.BuildOptions = arguments.BUILDING,
     yes: Yes = False,
 ) -> None:
     """Some rows of one stream, decoded as a run would decode them. Nothing is saved."""
@@ -228,14 +228,14 @@ def _source(
     return _asking(surface, SourceConnector, source_reference(word), install)
 
 
-def _settle(surface: Surface, connector: "Asked", yes: bool) -> None:
+def _settle(surface: Surface, connector: "RunnableConnector", yes: bool) -> None:
     settle(surface, wanted_of(connector), yes=yes)
 
 
 def _check_connector(
     surface: Surface,
     word: str,
-    role: End | None,
+    role: AskedRole | None,
     install: Install,
     config: str | None,
     into: str | None,
@@ -243,7 +243,7 @@ def _check_connector(
 ) -> CheckResult:
     ref = reference(word)
     end = role or end_of(ref)
-    if into is not None and (end is End.source or config is not None):
+    if into is not None and (end is AskedRole.source or config is not None):
         raise ConfigError(
             "--destination-config goes with a destination, in place of --config",
             code="usage",

@@ -16,8 +16,7 @@ import typer
 
 from penstock.api.asking import asked, reference, source_reference, wanted_of
 from penstock.api.new_file import FileEnd, FileVariable, Question, pipeline_text, questions
-from penstock.api.roles import End as Role
-from penstock.api.roles import class_of
+from penstock.api.roles import AskedRole, class_of
 from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
@@ -55,7 +54,7 @@ def new(
     ] = None,
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
-    building: arguments.Building = arguments.BUILDING,
+    building: arguments.BuildOptions = arguments.BUILDING,
     yes: Yes = False,
 ) -> int:
     """Write a commented pipeline file for a source and a destination, and check it."""
@@ -70,8 +69,8 @@ def new(
         raise _there_already(path)
     install = building.install()
     ends = [
-        _end(surface, source_ref, Role.source, config, install, yes),
-        _end(surface, into, Role.destination, destination_config, install, yes),
+        _end(surface, source_ref, AskedRole.source, config, install, yes),
+        _end(surface, into, AskedRole.destination, destination_config, install, yes),
     ]
     ends = [end._replace(given={**end.given, **user.answers(end)}) for end in ends]
     text, variables = pipeline_text(name, *ends)
@@ -127,7 +126,7 @@ def _text(
 def _end(
     surface: Surface,
     ref: "ConnectorRef",
-    role: Role,
+    role: AskedRole,
     config: str | None,
     install: Install,
     yes: bool,

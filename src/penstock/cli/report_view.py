@@ -12,7 +12,7 @@ from penstock.terminal.traces import without_trace
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.engine.run.run_all import Settled
+    from penstock.engine.run.run_all import PipelineResult
 
 _SHOWN = 50
 _MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
@@ -45,7 +45,7 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
         yield f"  log       {fields['log']}"
 
 
-def project_text(settled: "Sequence[Settled]", kind: str) -> "Iterator[RenderableType]":
+def project_text(settled: "Sequence[PipelineResult]", kind: str) -> "Iterator[RenderableType]":
     """Yields the text of the runs of a project: one table, then what each report notes. ``kind``:
     what is run, ``sync`` or ``pipeline``."""
     headings = (kind, "status", "read", "sent", "acked", "sent again", "rejected", "time")

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.api.roles import End
+from penstock.api.roles import AskedRole
 
 RoleOption = Annotated[
-    End | None,
+    AskedRole | None,
     typer.Option(
         "--role",
         help="Which end it is. Default: by its name (destination-..., target-...), else source.",

@@ -25,7 +25,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project
 from penstock.errors import Cancelled, ConfigError, PenstockError
 from penstock.terminal import format as text
-from penstock.terminal.error_view import Fault
+from penstock.terminal.error_view import DescribedError
 from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StreamOptions:
+class SyncOptions:
     """The options of ``run`` and ``plan`` that say what is synced and how. Has no ``repr``, since
     they may hold passwords (L10)."""
 
@@ -122,7 +122,7 @@ Name = Annotated[
 )
 def run(
     surface: Surface,
-    streaming: StreamOptions,
+    streaming: SyncOptions,
     select: arguments.Select = None,
     full_refresh: Annotated[
         bool, typer.Option("--full-refresh", help="Start anew: forget these streams' states.")
@@ -144,8 +144,8 @@ def run(
     ] = False,
     refresh: Refresh = False,
     name: Name = None,
-    building: arguments.Building = arguments.BUILDING,
-    reading: arguments.Reading = arguments.READING,
+    building: arguments.BuildOptions = arguments.BUILDING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
     no_daemon: Annotated[
         bool,
@@ -187,7 +187,7 @@ def run(
         report = run_pipeline(wanted, surface.home, observer=observer, profile=profile, **options)
     surface.output.answer(report, lambda: report_text(report))
     if report.error is not None and not surface.output.as_json:
-        fault = Fault(report.error, report.exit_code)
+        fault = DescribedError(report.error, report.exit_code)
         surface.output.fault(fault, log=str(surface.home.path / report.log))
     return report.exit_code
 
@@ -198,14 +198,14 @@ def run(
 )
 def plan(
     surface: Surface,
-    streaming: StreamOptions,
+    streaming: SyncOptions,
     select: arguments.Select = None,
     lanes: Lanes = None,
     max_rejected: MaxRejected = None,
     refresh: Refresh = False,
     name: Name = None,
-    building: arguments.Building = arguments.BUILDING,
-    reading: arguments.Reading = arguments.READING,
+    building: arguments.BuildOptions = arguments.BUILDING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
 ) -> int:
     """What `run` would do with these options. No record is read and nothing is written."""
@@ -255,7 +255,7 @@ def _unplanned(pipeline: Pipeline, error: PenstockError) -> dict[str, Any]:
 
 
 def _given(
-    streaming: StreamOptions, building: arguments.Building, more: dict[str, str | None]
+    streaming: SyncOptions, building: arguments.BuildOptions, more: dict[str, str | None]
 ) -> tuple[list[str], Options]:
     """Returns the words of the command, and its options."""
     given: dict[str, Any] = asdict(streaming) | more
@@ -292,7 +292,7 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
         if each.error is not None and not surface.output.as_json:
             surface.output.say("")
             log = str(surface.home.path / each.report.log) if each.report is not None else None
-            surface.output.fault(Fault(each.error, each.exit_code), log=log)
+            surface.output.fault(DescribedError(each.error, each.exit_code), log=log)
     return code
 
 

@@ -46,7 +46,7 @@ def runs(
     lines: Annotated[
         int, typer.Option("--lines", metavar="N", min=0, help="Of one run's log: the last N.")
     ] = 50,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Past runs, newest first; with RUN that run's report and the end of its log."""
     given = list(words or ())
@@ -77,7 +77,7 @@ def rejects(
             "--limit", "N", f"At most N. Default: {_ROWS_AS_TEXT} as text, all as JSON.", min=1
         ),
     ] = None,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Rejected rows: the reason and the original bytes, of the runs of this machine."""
     what = _pipeline(surface, words, reading)
@@ -98,7 +98,7 @@ def _is_run(words: list[str]) -> bool:
 
 
 def _pipeline(
-    surface: Surface, words: list[str], reading: arguments.Reading
+    surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
 ) -> Pipeline | str | None:
     if not words:
         return None

@@ -19,7 +19,7 @@ from penstock.config.protocol_spec import specs
 from penstock.config.serve_config import read_settings, schema
 from penstock.errors import ConfigError, PenstockError
 from penstock.protocols import serving
-from penstock.terminal.error_view import Fault
+from penstock.terminal.error_view import DescribedError
 from penstock.terminal.progress import watching
 
 if TYPE_CHECKING:
@@ -137,13 +137,13 @@ def destination(
         refreshes = host.refreshes(streams)
         report = _run(surface, pipeline, protocol, known, host.STATE, refreshes)
     except Exception as e:
-        fault = Fault.of(e, surface.output)
+        fault = DescribedError.of(e, surface.output)
         out(_failed(host, fault))
         surface.output.fault(fault)
         return 1
     if report.exit_code:
         error = report.error or {"message": report.status}
-        out(_failed(host, Fault(error, report.exit_code)))
+        out(_failed(host, DescribedError(error, report.exit_code)))
     _tell(surface, report)
     return 1 if report.exit_code else 0
 
@@ -169,7 +169,7 @@ def _check(config: str | None, protocol: str) -> str | None:
     return None
 
 
-def _failed(host: "DestinationHost", fault: Fault) -> str:
+def _failed(host: "DestinationHost", fault: DescribedError) -> str:
     """Returns the message to the host about a failed write, with everything that it needs: the host
     shows its user nothing else."""
     error = fault.error
@@ -253,7 +253,7 @@ def _tell(surface: Surface, report: "Report") -> None:
     from penstock.cli.report_view import report_text
 
     log = str(surface.home.path / report.log)
-    fault = None if report.error is None else Fault(report.error, report.exit_code)
+    fault = None if report.error is None else DescribedError(report.error, report.exit_code)
     shown = fault.lines(surface.output.verbosity, log, surface.output.safe) if fault else ()
     for part in (*report_text(report), *shown):
         surface.output.say(part)

@@ -53,7 +53,7 @@ def show(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """The saved state, stream by stream."""
     with open_known(_pipeline(surface, words, reading), surface.home) as known:
@@ -65,7 +65,7 @@ def export(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """What the source would be given, as JSON."""
     with open_known(_pipeline(surface, words, reading), surface.home) as known:
@@ -78,7 +78,7 @@ def history(
     words: Words,
     stream: Stream = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Entries.")] = 100,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """What was saved when, newest first."""
     with open_known(_pipeline(surface, words, reading), surface.home) as known:
@@ -100,7 +100,7 @@ def reset(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Forget the state, or one stream's. The next run reads from the start; tables stay."""
     with open_known(_pipeline(surface, words, reading), surface.home) as known:
@@ -112,7 +112,7 @@ def adopt(
     surface: Surface,
     words: Words,
     stream: Stream = None,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Take the tables as they are: for a restored or copied home, or a table that was changed."""
     with open_known(_pipeline(surface, words, reading), surface.home) as known:
@@ -130,7 +130,7 @@ def set_(
     given: Given,
     stream: Stream = None,
     force: Force = False,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Put a state over the saved one. Streams that it does not name keep theirs."""
     origin = given[1:] if given.startswith("@") else "STATE"
@@ -156,7 +156,7 @@ def rewind(
         str | None,
         arguments.option("--field", "F", "The cursor's name in the state, if it is not clear."),
     ] = None,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Move the cursor in a stream's saved state: the next run reads from there again."""
     from penstock.engine.inspect.rewinds import rewind as rewound
@@ -171,7 +171,7 @@ def import_(
     words: Words,
     file: File,
     force: Force = False,
-    reading: arguments.Reading = arguments.READING,
+    reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Replace the saved state by what `state export` wrote."""
     if file == "-" and "-" in words:
@@ -184,7 +184,9 @@ def import_(
         _show(surface, states.replace(known, raw, force=force))
 
 
-def _pipeline(surface: Surface, words: list[str], reading: arguments.Reading) -> Pipeline | str:
+def _pipeline(
+    surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
+) -> Pipeline | str:
     return arguments.pipeline_or_name(words, reading, surface.output)
 
 

@@ -44,7 +44,7 @@ def pack(bodies: Sequence[Any]) -> Array:
     return columns[0] if len(columns) == 1 else pa.concat_arrays([_NO_BODY, *columns])
 
 
-class Texts:
+class TextExtractor:
     """Extracts the texts of a schema's columns from bodies, by a query made once per schema.
 
     ``sources``: the property names to look for, one per column of ``schema``, in its order.

@@ -29,7 +29,7 @@ _NO_JSON = _NoJson()
 
 
 @dataclass(slots=True)
-class Mended:
+class RepairedBody:
     """The result of :func:`mend`. ``body``: the repaired body; None where it is not a JSON object,
     so not a row. ``misfits``: dotted original paths of the values that did not fit: they are null
     in ``body``, or, in a JSON column, have null in place of a part."""
@@ -38,7 +38,7 @@ class Mended:
     misfits: list[str] = field(default_factory=list[str])
 
 
-def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
+def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> RepairedBody:
     """Repairs one body. ``aliases``: top-level properties to rename, original name -> the name by
     which the decoder looks for it. Raises nothing: what cannot be repaired has ``body`` None."""
     try:
@@ -49,7 +49,7 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
             parse_constant=lambda word: _NO_JSON,
         )
         if not isinstance(found, dict):
-            return Mended(None)
+            return RepairedBody(None)
         record = cast(dict[str, Any], found)
         misfits: list[str] = []
         for field in schema.fields:
@@ -57,9 +57,9 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Mended:
         for name, alias in aliases.items():
             if name in record:
                 record[alias] = record.pop(name)
-        return Mended(_encode(record, 0).encode("utf-8"), misfits)
+        return RepairedBody(_encode(record, 0).encode("utf-8"), misfits)
     except (ValueError, RecursionError):
-        return Mended(None)
+        return RepairedBody(None)
 
 
 def _check(record: dict[str, Any], field: Field, above: str, misfits: list[str]) -> None:

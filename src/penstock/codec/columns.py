@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.codec import duckdb_call
 from penstock.codec.arrow import arrow_type, part_schema, proved, required
 from penstock.codec.decode import (
-    Decoded,
+    DecodedBatch,
     by_field,
     note_losses,
     null_keys,
@@ -25,7 +25,7 @@ from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import Fit, fit
+from penstock.codec.values import FittedColumn, fit
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
@@ -181,7 +181,7 @@ class ColumnDecoder:
         first_seq: int,
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes],
-    ) -> Decoded:
+    ) -> DecodedBatch:
         """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
         table, count = rows.table.combine_chunks(), len(rows)
         losses = _Losses()
@@ -211,7 +211,7 @@ class ColumnDecoder:
             part = part.filter(pa.array([i not in rejects for i in range(count)]))
         declared = required(table)
         part = proved(part, [f.name for f in self._schema.fields if f.source in declared])
-        return Decoded(
+        return DecodedBatch(
             part,
             [rejects[i] for i in sorted(rejects)],
             by_field(losses.nulled, rejects),
@@ -271,7 +271,7 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     if values.null_count > given.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
     note_losses(
-        Fit(values, lost, cast.rounded, cast.cut),
+        FittedColumn(values, lost, cast.rounded, cast.cut),
         path,
         rows,
         losses.nulled,
@@ -281,32 +281,32 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     return values
 
 
-def _cast(given: Array, wanted: DataType) -> Fit:
+def _cast(given: Array, wanted: DataType) -> FittedColumn:
     """Casts a column, value by value where the whole column does not cast. A value that would lose
     something is NULL, except for digits after the microsecond and digits of numbers (L9). A column
     of another kind is decoded from its values' text."""
     types, target = pa.types, arrow_type(wanted)
     if given.type == target:
-        return Fit(given)
+        return FittedColumn(given)
     if wanted.kind in _FROM_TEXT and (texts := _as_text(given, wanted.kind)) is not None:
         return fit(texts, wanted)
     if types.is_timestamp(target) and types.is_timestamp(given.type) and given.type.unit == "ns":
         nanos = given.view(pa.timestamp("ns"))
         floor = pc.floor_temporal(nanos, unit="microsecond")
         cut = pc.sum(pc.not_equal(floor, nanos)).as_py() or 0
-        return Fit(_exactly(floor.view(given.type), target), cut=cut)
+        return FittedColumn(_exactly(floor.view(given.type), target), cut=cut)
     if types.is_timestamp(target) and _is_text(given.type):
         return fit(given.cast(pa.string()), wanted)
     if wanted.kind is Kind.number and types.is_decimal(given.type):
         return fit(given.cast(pa.string()), wanted)
     try:
-        return Fit(pc.cast(given, target))
+        return FittedColumn(pc.cast(given, target))
     except pa.ArrowInvalid:
         if wanted.kind is Kind.number and types.is_integer(given.type):
             return fit(given.cast(pa.string()), wanted)
     except pa.ArrowNotImplementedError:
         pass
-    return Fit(_exactly(given, target))
+    return FittedColumn(_exactly(given, target))
 
 
 def _as_text(given: Array, wanted: Kind) -> Array | None:

@@ -22,7 +22,7 @@ from penstock.codec.body_repair import NOT_AN_OBJECT, mend
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.untyped import Array, ArrowSchema, Table
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import Fit, fit
+from penstock.codec.values import FittedColumn, fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Kind, RowSchema
@@ -42,7 +42,7 @@ class RowReject:
 
 
 @dataclass(slots=True)
-class Decoded:
+class DecodedBatch:
     """A decoded batch. ``table``: in exactly the part schema, a row per body that was not rejected,
     in order. By field, how many values (of rows not rejected) are NULL since they did not fit
     (``nulled``) and how many numbers lost digits (``rounded``); ``cut``: how many timestamps lost
@@ -97,7 +97,7 @@ class RowDecoder:
             sources=sources,
             ignored=frozenset(ignored),
             beside=[],
-            texts=shape.Texts(schema, sources),
+            texts=shape.TextExtractor(schema, sources),
         )
         self._plan.learn(sorted(ignored))
 
@@ -107,7 +107,7 @@ class RowDecoder:
         first_seq: int,
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes] | None = None,
-    ) -> Decoded:
+    ) -> DecodedBatch:
         """Decodes one batch. ``bodies``: JSON objects, bytes-like, at most 2 GiB in all (12 MB is a
         good size). ``first_seq``: the number of the first body; a rejected body uses up its number.
         ``extracted_at_ms``: epoch milliseconds, one per body. ``changes``: the source's own change
@@ -134,7 +134,7 @@ class _Plan:
     sources: list[str]
     ignored: frozenset[str]
     beside: list[str]
-    texts: shape.Texts
+    texts: shape.TextExtractor
 
     def learn(self, names: Collection[str]) -> bool:
         """Decodes the properties ``names`` beside the schema from now on. Returns False, and does
@@ -143,7 +143,7 @@ class _Plan:
         if not new or len(self.beside) + len(new) > MAX_BESIDE:
             return False
         self.beside += new
-        self.texts = shape.Texts(self.schema, self.sources, self.beside)
+        self.texts = shape.TextExtractor(self.schema, self.sources, self.beside)
         return True
 
 
@@ -190,7 +190,7 @@ class _Batch:
         first_seq: int,
         extracted_at_ms: Sequence[int],
         changes: Mapping[int, bytes],
-    ) -> Decoded:
+    ) -> DecodedBatch:
         of, rows = self._of, len(self._raw)
         if of.strict:
             self._rejects = strict_rejects(self._misfits, self._rounded, of.words) | self._rejects
@@ -209,7 +209,7 @@ class _Batch:
             keep = pa.array([i not in self._rejects for i in range(rows)])
             table = table.filter(keep)
         table = proved(table)
-        return Decoded(
+        return DecodedBatch(
             table,
             [self._rejects[i] for i in sorted(self._rejects)],
             by_field(self._misfits, self._rejects),
@@ -368,7 +368,7 @@ def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
 
 
 def note_losses(
-    found: Fit,
+    found: FittedColumn,
     path: str,
     rows: shape.Rows,
     misfits: dict[int, list[str]],

@@ -98,7 +98,7 @@ _EXACT = Context(prec=80, traps=[Inexact, InvalidDecimal])
 _WIDE = Context(prec=100_000)
 
 
-class Fit(NamedTuple):
+class FittedColumn(NamedTuple):
     """The result of :func:`fit`. ``values``: the typed column. ``misfits``: positions (int64) of
     the values that did not fit; they are NULL in it (a JSON text has null only in place of what
     JSON does not have). ``rounded``: positions of numbers whose double lacks some of their digits.
@@ -110,12 +110,14 @@ class Fit(NamedTuple):
     cut: int = 0
 
 
-def fit(texts: Array, data_type: DataType) -> Fit:
+def fit(texts: Array, data_type: DataType) -> FittedColumn:
     """Casts ``texts``, a leaf extracted by ``codec.arrow.json_structure``, to ``data_type``."""
     typed = _cast(texts, data_type)
     if typed is None:
         return _fit_some(texts, data_type)
-    return Fit(typed, rounded=_rounded(texts, typed) if data_type.kind is Kind.number else None)
+    return FittedColumn(
+        typed, rounded=_rounded(texts, typed) if data_type.kind is Kind.number else None
+    )
 
 
 def _cast(texts: Array, data_type: DataType) -> Array | None:
@@ -145,7 +147,7 @@ def _cast(texts: Array, data_type: DataType) -> Array | None:
         return None
 
 
-def _fit_some(texts: Array, data_type: DataType) -> Fit:
+def _fit_some(texts: Array, data_type: DataType) -> FittedColumn:
     kind = data_type.kind
     tidy = texts
     for pattern, replacement in _TIDY.get(kind, ()):
@@ -172,16 +174,18 @@ def _fit_some(texts: Array, data_type: DataType) -> Fit:
     return _with_losses(texts, tidy, typed, misfits if len(misfits) else None, kind)
 
 
-def _with_losses(texts: Array, tidy: Array, typed: Array, misfits: Array | None, kind: Kind) -> Fit:
+def _with_losses(
+    texts: Array, tidy: Array, typed: Array, misfits: Array | None, kind: Kind
+) -> FittedColumn:
     """The result with the digits that numbers and timestamps lost. ``tidy``: the texts after the
     clean-up, numbers without quotes."""
     if kind is Kind.number:
-        return Fit(typed, misfits, _rounded(tidy, typed))
+        return FittedColumn(typed, misfits, _rounded(tidy, typed))
     if kind not in (Kind.timestamp, Kind.timestamp_ntz):
-        return Fit(typed, misfits)
+        return FittedColumn(typed, misfits)
     beyond = pc.match_substring_regex(texts, _BEYOND_MICROS)
     cut = pc.sum(pc.and_(beyond, typed.is_valid())).as_py() or 0
-    return Fit(typed, misfits, cut=cut)
+    return FittedColumn(typed, misfits, cut=cut)
 
 
 def _rounded(texts: Array, numbers: Array) -> Array | None:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from penstock.config import modes
 from penstock.config.cross_checks import modes_agree, split_table_use
 from penstock.config.pipeline import (
-    Connector,
+    ConnectorSection,
     Destination,
     Pipeline,
     Source,
@@ -164,14 +164,14 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
     )
 
 
-def _install(connector: Connector, options: Options) -> Install:
+def _install(connector: ConnectorSection, options: Options) -> Install:
     return Install(
         builds=connector.install.builds and not options.no_builds,
         constraints=(*connector.install.constraints, *(options.constraints or ())),
     )
 
 
-def pipeline_name(source: Connector, destination: Connector) -> str:
+def pipeline_name(source: ConnectorSection, destination: ConnectorSection) -> str:
     """The stable name of a pipeline without ``--name``, as the module's docstring defines it."""
     identity = msgspec.json.encode([_identity(source), _identity(destination)])
     digest = hashlib.sha256(identity).hexdigest()[:8]
@@ -261,7 +261,7 @@ def _overlaid(entry: StreamOptions, settings: StreamSettings) -> StreamOptions:
     return merged
 
 
-def _identity(connector: Connector) -> list[Any]:
+def _identity(connector: ConnectorSection) -> list[Any]:
     key = TABLES.get(connector.use)
     if key is not None:
         return [connector.use, _place(str(connector.config.get(key)), local=key == "path")]

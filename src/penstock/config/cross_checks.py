@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from penstock.config import modes
 from penstock.config.pipeline import (
-    Connector,
+    ConnectorSection,
     Destination,
     Enrichment,
     PipelineFile,
@@ -27,7 +27,7 @@ from penstock.config.reader import Fault, Rule
 from penstock.config.table_reference import TABLES, split_table
 
 _Settings = TypeVar("_Settings", bound=StreamSettings)
-_Connector = TypeVar("_Connector", bound=Connector)
+_Connector = TypeVar("_Connector", bound=ConnectorSection)
 _Endpoint = TypeVar("_Endpoint", Source, Destination)
 
 _DEFAULT = Source(use="")
@@ -111,12 +111,12 @@ def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Faul
     return destination, faults
 
 
-def _spec(connector: Connector) -> ProtocolSpec | None:
+def _spec(connector: ConnectorSection) -> ProtocolSpec | None:
     """The connector's protocol; None for a table and for a name without a protocol."""
     return specs().get(connector.use.partition(":")[0].strip())
 
 
-def _role(endpoint: Connector) -> EndpointRole:
+def _role(endpoint: ConnectorSection) -> EndpointRole:
     return "source" if isinstance(endpoint, Source) else "destination"
 
 

@@ -162,7 +162,7 @@ class StreamOptions(StreamSettings, frozen=True, kw_only=True):
         return re.fullmatch(pattern, name, re.DOTALL) is not None
 
 
-class Connector(Section, frozen=True, kw_only=True):
+class ConnectorSection(Section, frozen=True, kw_only=True):
     """What is run, with what configuration, inside which bounds."""
 
     use: Annotated[str, key(f"Which connector: {USE}.", literal="connector")]
@@ -199,7 +199,7 @@ class Connector(Section, frozen=True, kw_only=True):
         return f"{type(self).__name__}(use={self.use!r}, ...)"
 
 
-class Source(Connector, frozen=True, kw_only=True):
+class Source(ConnectorSection, frozen=True, kw_only=True):
     """Where records come from."""
 
     streams: Annotated[
@@ -254,7 +254,7 @@ class Source(Connector, frozen=True, kw_only=True):
     ] = 10.0  # fmt: skip
 
 
-class Transform(Connector, frozen=True, kw_only=True):
+class Transform(ConnectorSection, frozen=True, kw_only=True):
     """What records pass through, in the order of the list."""
 
 
@@ -273,7 +273,7 @@ class EnrichmentCache(Section, frozen=True, kw_only=True):
     ] = ()
 
 
-class Enrichment(Connector, frozen=True, kw_only=True):
+class Enrichment(ConnectorSection, frozen=True, kw_only=True):
     """What is asked about each record; its answer takes the record's place."""
 
     options: Annotated[dict[str, Any], key("Options, in the enrichment's words.")] = msgspec.field(
@@ -318,7 +318,7 @@ class Enrichment(Connector, frozen=True, kw_only=True):
     ] = None
 
 
-class Destination(Connector, frozen=True, kw_only=True):
+class Destination(ConnectorSection, frozen=True, kw_only=True):
     """Where records go."""
 
     namespace: Annotated[

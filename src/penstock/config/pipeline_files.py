@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.config.load import load_pipeline
 from penstock.config.pipeline import Pipeline
-from penstock.config.project import Project, Wanted, chosen
+from penstock.config.project import Project, ProjectSelection, chosen
 from penstock.errors import ConfigError
 
 FILE_ENDINGS = (".yaml", ".yml")
@@ -35,7 +35,11 @@ def files_of(folder: Path) -> list[str]:
 
 
 def read_files(
-    files: Sequence[str], wanted: Wanted, *, lenient: bool = False, profile: str | None = None
+    files: Sequence[str],
+    wanted: ProjectSelection,
+    *,
+    lenient: bool = False,
+    profile: str | None = None,
 ) -> Project:
     """Reads the files as a project whose pipelines have their own names as ids; ``wanted.select``
     chooses among them. ``lenient``, ``profile``: as of ``load_pipeline``. Raises ``ConfigError``

@@ -18,7 +18,7 @@ from penstock.config.protocol_spec import specs
 from penstock.errors import ConfigError
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectSelection(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked of a project. ``select``: the ids of its pipelines; empty: all that are not
     disabled. ``name``: the project's, for the names of its pipelines; None: its folder's.
     ``environ``: the process's variables; ``env_files``: files of more, a later one first."""
@@ -40,7 +40,7 @@ class Project(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-ReadProject = Callable[[Wanted], Project]
+ReadProject = Callable[[ProjectSelection], Project]
 """Reads a project. Raises ``ConfigError`` with every fault of the selected pipelines in
 ``problems``."""
 

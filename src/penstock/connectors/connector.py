@@ -22,7 +22,7 @@ from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError, PenstockError, Role
 from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
-from penstock.model.events import Event, Log
+from penstock.model.events import Event, LogEvent
 from penstock.protocols.contract import Connection, EffectiveLimit, EventSink, ProtocolPackage
 from penstock.runtimes.contract import ConnectionStats, Image, Timeouts
 from penstock.runtimes.env import given_secrets, secrets_of
@@ -90,7 +90,7 @@ def held(
     return replace(launch, role=role, permissions=permissions, limits=limits, builds=builds)
 
 
-class Connector:
+class RunnableConnector:
     """A connector that can be run. ``log`` gets the events beside its answers, stderr as INFO; it
     is called from another thread too. ``extra_secrets``: values that are masked everywhere,
     whatever the connector's schema says."""
@@ -205,7 +205,7 @@ class Connector:
         given = set(self._noted)
         for note in self.validate(config):
             if note not in given:
-                self._log(Log("WARN", note))
+                self._log(LogEvent("WARN", note))
 
     def effective_limits(self, config: dict[str, Any]) -> tuple[list[EffectiveLimit], list[str]]:
         """Returns the permissions and limits that its manifest and the user grant it, and notes;
@@ -261,7 +261,7 @@ class Connector:
             raise
 
     def _heard(self, line: str) -> None:
-        self._log(Log("INFO", line))
+        self._log(LogEvent("INFO", line))
 
     def _spec_file(self) -> Path | None:
         return None if self._entry is None else Path(self._entry.path) / self.SPEC_FILE

@@ -13,7 +13,7 @@ import msgspec
 from penstock.config.protocol_spec import ROOT, ManifestFiles, spec_of
 from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch
-from penstock.connectors.package_request import Wanted
+from penstock.connectors.package_request import PackageRequest
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
 
@@ -27,9 +27,9 @@ def manifests_of(ref: ConnectorRef) -> ManifestFiles | None:
     return files if files is not None and ref.command[0].endswith(files.endings) else None
 
 
-def wanted_for(ref: ConnectorRef, files: ManifestFiles) -> Wanted:
+def wanted_for(ref: ConnectorRef, files: ManifestFiles) -> PackageRequest:
     """Returns the request for the environment in which manifests run."""
-    return Wanted(
+    return PackageRequest(
         protocol=ref.protocol or "",
         reference=ref.text,
         name=files.script,

@@ -7,7 +7,7 @@ Not here: writing (``engine.worker.feeder`` does that over ``launch.connect``), 
 
 from collections.abc import Sequence
 
-from penstock.connectors.connector import Connector
+from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import ConnectorRef
 from penstock.errors import ConfigError
 from penstock.protocols.contract import (
@@ -17,8 +17,9 @@ from penstock.protocols.contract import (
 )
 
 
-class DestinationConnector(Connector):
-    """A destination that can be run; see ``Connector``. Methods raise ``DestinationError``."""
+class DestinationConnector(RunnableConnector):
+    """A destination that can be run; see ``RunnableConnector``. Methods raise
+    ``DestinationError``."""
 
     ROLE = "destination"
     SPEC_FILE = "destination-spec.json"  # a package may hold both roles

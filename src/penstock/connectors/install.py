@@ -36,10 +36,17 @@ from penstock.connectors.environments import (
     new_folder,
     package_folder,
 )
-from penstock.connectors.package_request import WHY, Wanted, advice, none_of, pin, taken_for_granted
+from penstock.connectors.package_request import (
+    WHY,
+    PackageRequest,
+    advice,
+    none_of,
+    pin,
+    taken_for_granted,
+)
 from penstock.connectors.source_builds import (
     PKG_RESOURCES,
-    Builds,
+    BuildPolicy,
     builds_of,
     needs_build,
     refused,
@@ -70,7 +77,7 @@ class _Lock(msgspec.Struct, frozen=True):
 
 
 def ensure(
-    wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool = False
+    wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool = False
 ) -> Installed:
     """Returns the installed environment, and builds it first if it is not there. ``upgrade``: ask
     the index in any case. Raises the role's error (``connector.not_found``,
@@ -82,7 +89,9 @@ def ensure(
         return _any_of(wanted, connectors.absolute(), progress, upgrade=upgrade)
 
 
-def _any_of(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
+def _any_of(
+    wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool
+) -> Installed:
     """Installs the first candidate that can be installed. Raises ``ConnectorError``."""
     candidates = wanted.candidates
     for candidate in candidates if not upgrade else ():
@@ -106,7 +115,9 @@ def _any_of(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bo
     raise error
 
 
-def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool) -> Installed:
+def _ensure(
+    wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool
+) -> Installed:
     """Installs one candidate. Raises as :func:`ensure` does."""
     folder = package_folder(connectors, wanted.protocol, wanted.package)
     with locked(folder, progress):
@@ -132,7 +143,7 @@ def _ensure(wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bo
             raise
 
 
-def remove(wanted: Wanted, connectors: Path, progress: Progress) -> list[Installed]:
+def remove(wanted: PackageRequest, connectors: Path, progress: Progress) -> list[Installed]:
     """Deletes the environments of a name, or of one version of it. Returns those deleted."""
     dropped: list[Installed] = []
     for candidate in wanted.candidates:
@@ -167,7 +178,7 @@ def rebuild(
     that is allowed. Returns its executable. Raises the role's error."""
     connectors = Path(environment.folder)
     folder = package_folder(connectors, environment.protocol, environment.package)
-    wanted = Wanted(
+    wanted = PackageRequest(
         protocol=environment.protocol,
         reference=f"{environment.package} {environment.version}",
         name=environment.package,
@@ -199,7 +210,7 @@ def _silent(text: str) -> None:
     """Drops a line of progress."""
 
 
-def _ready(wanted: Wanted, folder: Path) -> Installed | None:
+def _ready(wanted: PackageRequest, folder: Path) -> Installed | None:
     for entry in installed_of(folder):
         version_fits = wanted.version in (None, entry.environment.version)
         if entry.environment.url != wanted.url:
@@ -219,7 +230,7 @@ def _pythons() -> Iterator[Python]:
     yield from uv.other_pythons()
 
 
-def _look_up(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
+def _look_up(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> _Found:
     """Looks up the package alone. The index is asked first as for a Python that is newer than any
     bound: for an older one it would silently give an older version of the connector. A package with
     machine code has nothing for that Python, and is asked for again with the Python that runs
@@ -249,7 +260,7 @@ def _look_up(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
     return _Found(wanted.package, version, f"{wanted.package}=={version}", requires)
 
 
-def _look_at(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
+def _look_at(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> _Found:
     """Looks up a package at a URL, whose name is known only once it is downloaded. The version of a
     repository is its commit, else a hash of the URL."""
     source = not (wanted.url or "").partition("#")[0].endswith(".whl")
@@ -266,7 +277,7 @@ def _look_at(wanted: Wanted, builds: Builds, progress: Progress) -> _Found:
     return _Found(package, version, answer, source=source)
 
 
-def _newest(wanted: Wanted, builds: Builds, progress: Progress) -> str:
+def _newest(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> str:
     """Returns the newest version that can be installed on this machine."""
     try:
         return _ask_newest(wanted, builds, progress, "--python-version", _NEWER)
@@ -282,13 +293,15 @@ def _newest(wanted: Wanted, builds: Builds, progress: Progress) -> str:
         raise _look_up_failed(wanted, e.words, builds) from None
 
 
-def _ask_newest(wanted: Wanted, builds: Builds, progress: Progress, *more: str) -> str:
+def _ask_newest(wanted: PackageRequest, builds: BuildPolicy, progress: Progress, *more: str) -> str:
     """Returns the newest version in the package's index entry; nothing is built. Raises
     ``UvFailed``."""
     return _answer_of_compile(wanted, builds, progress, *more).strip().rpartition("==")[2]
 
 
-def _answer_of_compile(wanted: Wanted, builds: Builds, progress: Progress, *more: str) -> str:
+def _answer_of_compile(
+    wanted: PackageRequest, builds: BuildPolicy, progress: Progress, *more: str
+) -> str:
     """Returns the one line of ``uv pip compile --no-deps`` for the package."""
     with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
         request = Path(scratch) / "request.txt"
@@ -306,7 +319,7 @@ def _is_missing(words: str) -> bool:
     return "was not found in" in words and "network was disabled" not in words
 
 
-def _look_up_failed(wanted: Wanted, words: str, builds: Builds) -> ConnectorError:
+def _look_up_failed(wanted: PackageRequest, words: str, builds: BuildPolicy) -> ConnectorError:
     missing = _is_missing(words)
     no_version = "there is no version of" in words or " available and you require" in words
     if not (missing or no_version):
@@ -335,7 +348,7 @@ def _look_up_failed(wanted: Wanted, words: str, builds: Builds) -> ConnectorErro
     )
 
 
-def _exists(wanted: Wanted, builds: Builds) -> str | None:
+def _exists(wanted: PackageRequest, builds: BuildPolicy) -> str | None:
     """Returns the newest version of a package, or None."""
     try:
         return _ask_newest(wanted, builds, _silent) or None
@@ -344,7 +357,7 @@ def _exists(wanted: Wanted, builds: Builds) -> str | None:
 
 
 def _settle(
-    wanted: Wanted, found: _Found, builds: Builds, progress: Progress
+    wanted: PackageRequest, found: _Found, builds: BuildPolicy, progress: Progress
 ) -> tuple[Python, _Lock]:
     """Returns the Python and the lock. The Pythons that a source package accepts are known only
     once it is unpacked."""
@@ -359,14 +372,14 @@ def _settle(
     return python, lock
 
 
-def _choose_python(wanted: Wanted, found: _Found) -> Python:
+def _choose_python(wanted: PackageRequest, found: _Found) -> Python:
     for python in _pythons():
         if uv.satisfies(python.version, found.requires_python):
             return python
     raise _no_python(wanted, found.version, found.requires_python)
 
 
-def _no_python(wanted: Wanted, version: str, requires: str) -> ConnectorError:
+def _no_python(wanted: PackageRequest, version: str, requires: str) -> ConnectorError:
     here = ", ".join(p.minor for p in _pythons())
     return ConnectorError(
         f"connector {wanted.reference!r} ({wanted.package} {version}) needs Python {requires}; "
@@ -380,7 +393,7 @@ def _no_python(wanted: Wanted, version: str, requires: str) -> ConnectorError:
 
 
 def _resolve(
-    wanted: Wanted, found: _Found, python: Python, builds: Builds, progress: Progress
+    wanted: PackageRequest, found: _Found, python: Python, builds: BuildPolicy, progress: Progress
 ) -> _Lock:
     """Resolves the dependencies, from wheels alone where that is possible, which runs no code."""
     package = wanted.package
@@ -409,7 +422,7 @@ def _resolve(
 
 def _compile(
     run: Callable[..., str],
-    wanted: Wanted,
+    wanted: PackageRequest,
     found: _Found,
     python: Python,
     progress: Progress,
@@ -436,7 +449,7 @@ def _compile(
 
 
 def _environment(
-    wanted: Wanted, version: str, python: Python, lock: _Lock, connectors: Path
+    wanted: PackageRequest, version: str, python: Python, lock: _Lock, connectors: Path
 ) -> Environment:
     basis = f"{lock.text}\n{python.minor}\n{platform.system()}\n{platform.machine()}"
     return Environment(
@@ -454,11 +467,11 @@ def _environment(
 
 
 def _build(
-    wanted: Wanted,
+    wanted: PackageRequest,
     environment: Environment,
     python: Python,
     folder: Path,
-    builds: Builds,
+    builds: BuildPolicy,
     progress: Progress,
 ) -> Installed:
     if environment.sources and builds.held is None:
@@ -498,7 +511,7 @@ def _build(
     return entry
 
 
-def _script(wanted: Wanted, venv: Path) -> str:
+def _script(wanted: PackageRequest, venv: Path) -> str:
     """Returns the name of the console script that is the connector."""
     names: list[str] = []
     for site in venv.glob("lib/python*/site-packages"):
@@ -523,7 +536,7 @@ def _script(wanted: Wanted, venv: Path) -> str:
     )
 
 
-def _failed(wanted: Wanted, words: str) -> ConnectorError:
+def _failed(wanted: PackageRequest, words: str) -> ConnectorError:
     offline = any(w in words.lower() for w in ("error sending request", "dns error", "connect"))
     hint = (
         "is the network reachable? Proxies and certificates are taken from the environment"

@@ -30,7 +30,7 @@ from penstock.connectors.environments import (
     new_folder,
     package_folder,
 )
-from penstock.connectors.package_request import Wanted
+from penstock.connectors.package_request import PackageRequest
 from penstock.connectors.uv import NOT_THEIRS, Progress, run_tool
 from penstock.errors import ConnectorError
 from penstock.runtimes.limits import Confinement
@@ -55,7 +55,7 @@ def find_node() -> str:
 
 
 def ensure(
-    wanted: Wanted, connectors: Path, progress: Progress, *, upgrade: bool = False
+    wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool = False
 ) -> Installed:
     """Returns the installed environment, and makes it first if it is not there. ``upgrade``: ask
     the registry in any case. Raises ``ConnectorError`` (``connector.node_missing``,
@@ -92,7 +92,7 @@ def ensure(
             raise _failed(wanted, e.words) from None
 
 
-def rebuild(environment: Environment, wanted: Wanted) -> Installed:
+def rebuild(environment: Environment, wanted: PackageRequest) -> Installed:
     """Makes an environment on a host that lacks it, of the same lock. Raises as :func:`ensure`."""
     folder = package_folder(Path(environment.folder), environment.protocol, environment.package)
     with locked(folder, _silent):
@@ -110,12 +110,12 @@ def _silent(text: str) -> None:
     """Drops a line of progress."""
 
 
-def _ready(wanted: Wanted, folder: Path) -> Installed | None:
+def _ready(wanted: PackageRequest, folder: Path) -> Installed | None:
     found = installed_of(folder)
     return next((e for e in found if wanted.version in (None, e.environment.version)), None)
 
 
-def _version(wanted: Wanted) -> str:
+def _version(wanted: PackageRequest) -> str:
     """Asks for the exact version."""
     asked = f"{wanted.package}@{wanted.version or 'latest'}"
     with tempfile.TemporaryDirectory(prefix="penstock-npm-") as scratch:
@@ -150,7 +150,9 @@ def _key(lock: str) -> str:
     return hashlib.sha256(basis.encode()).hexdigest()[:12]
 
 
-def _build(wanted: Wanted, environment: Environment, folder: Path, progress: Progress) -> Installed:
+def _build(
+    wanted: PackageRequest, environment: Environment, folder: Path, progress: Progress
+) -> Installed:
     path = new_folder(folder, environment)
     try:
         (path / _LOCK).write_text(environment.lock, "utf-8")
@@ -173,7 +175,7 @@ def _build(wanted: Wanted, environment: Environment, folder: Path, progress: Pro
     return entry
 
 
-def _script(wanted: Wanted, path: Path) -> str:
+def _script(wanted: PackageRequest, path: Path) -> str:
     """Returns the file that Node.js runs, under ``path``: the package's ``main``."""
     own = Path(_MODULES) / wanted.package
     manifest = msgspec.json.decode((path / own / _PACKAGE).read_bytes())
@@ -219,7 +221,7 @@ def _program(name: str) -> str:
     return found
 
 
-def _failed(wanted: Wanted, words: str) -> ConnectorError:
+def _failed(wanted: PackageRequest, words: str) -> ConnectorError:
     if any(code in words for code in _NOT_FOUND):
         version = f", version {wanted.version}" if wanted.version else ""
         return ConnectorError(

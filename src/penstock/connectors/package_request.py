@@ -1,6 +1,6 @@
 """Describes a package to install, and the names under which it may be in the index. No I/O.
 
-Neighbours: ``resolve`` makes a :class:`Wanted` of a reference, ``install`` builds it.
+Neighbours: ``resolve`` makes a :class:`PackageRequest` of a reference, ``install`` builds it.
 """
 
 import re
@@ -20,7 +20,7 @@ WHY = {
 """Errors after which another package of the same name is tried."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A package to install. ``reference``: as the user wrote it. ``package``: the index's name;
     ``alternatives``: other names that it may have there, in the order to try. ``scripts``: names
     that its executable may have, best first. ``prefixes``: how connectors' names begin.
@@ -45,19 +45,19 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     role: Role = "source"
 
     @property
-    def candidates(self) -> "list[Wanted]":
+    def candidates(self) -> "list[PackageRequest]":
         """One request for each package that it may be."""
         names = (self.package, *self.alternatives)
         return [msgspec.structs.replace(self, package=n, alternatives=()) for n in names]
 
 
-def taken_for_granted(wanted: Wanted) -> list[str]:
+def taken_for_granted(wanted: PackageRequest) -> list[str]:
     """Returns the constraints that must also be installed: old packages import ``pkg_resources``,
     which is part of setuptools, without declaring it."""
     return [c for c in wanted.constraints if re.match(r"setuptools\b", c.strip())]
 
 
-def pin(wanted: Wanted) -> str:
+def pin(wanted: PackageRequest) -> str:
     """Returns the requirement line of a package: its URL, or its name with its version."""
     if wanted.url is not None:
         return wanted.url
@@ -76,7 +76,7 @@ def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
     return f"did you mean {protocol}:{close[0]} ?" if close and close[0] != name else None
 
 
-def none_of(wanted: Wanted, failed: list[ConnectorError]) -> ConnectorError:
+def none_of(wanted: PackageRequest, failed: list[ConnectorError]) -> ConnectorError:
     """Returns the error where no candidate could be installed: that of the first one that
     exists."""
     found = [e for e in failed if e.code == "connector.install_failed"]

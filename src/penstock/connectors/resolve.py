@@ -14,30 +14,36 @@ from msgspec.structs import replace
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import ContainerSettings, Limits, Permissions
 from penstock.connectors.component_files import component_launch
-from penstock.connectors.connector import Connector, held, installed_launch, local_launch, silent
+from penstock.connectors.connector import (
+    RunnableConnector,
+    held,
+    installed_launch,
+    local_launch,
+    silent,
+)
 from penstock.connectors.declarative import manifest_launch, manifests_of, wanted_for
 from penstock.connectors.images import image_launch
 from penstock.connectors.install import ensure
 from penstock.connectors.launch import Launch
-from penstock.connectors.package_request import Wanted
+from penstock.connectors.package_request import PackageRequest
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.uv import Progress
 from penstock.errors import ConfigError, Role, in_role
 from penstock.protocols import load
 from penstock.protocols.contract import EventSink, ProtocolPackage
 
-C = TypeVar("C", bound=Connector)
+C = TypeVar("C", bound=RunnableConnector)
 
 
 def quiet(text: str) -> None:
     """Drops a line of progress."""
 
 
-class How(TypedDict, total=False):
+class ResolveOptions(TypedDict, total=False):
     """Options of :func:`resolve`. ``upgrade``, ``constraints``: see ``install``. ``env_keys``:
     environment variables that the connector is given. ``base``: the folder that relative paths
     start from and local commands run in (default: the current one). ``extra_secrets``: see
-    ``Connector``. ``permissions``, ``limits``: apply to every question. ``settings``: see
+    ``RunnableConnector``. ``permissions``, ``limits``: apply to every question. ``settings``: see
     ``Component``. ``builds``: packages without a wheel may be built, under ``permissions`` and
     ``limits`` too (default: yes). ``container``: how an image runs."""
 
@@ -55,7 +61,9 @@ class How(TypedDict, total=False):
     container: ContainerSettings
 
 
-def resolve(kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unpack[How]) -> C:
+def resolve(
+    kind: type[C], ref: ConnectorRef | str, connectors: Path, **how: Unpack[ResolveOptions]
+) -> C:
     """Returns the connector of class ``kind``. ``connectors``: the folder of environments. Raises
     ``ConfigError`` (no such form; not a connector of this role), the role's error."""
     role = kind.ROLE
@@ -127,11 +135,11 @@ def _must_be(role: Role, ref: ConnectorRef) -> None:
         )
 
 
-def wanted(ref: ConnectorRef, protocol: ProtocolPackage) -> Wanted:
+def wanted(ref: ConnectorRef, protocol: ProtocolPackage) -> PackageRequest:
     """Returns the request to ``install`` for a reference of kind package."""
     name = ref.name or ""
     packages = protocol.package_names(name) if ref.url is None else (name,)
-    return Wanted(
+    return PackageRequest(
         protocol=protocol.name,
         reference=ref.text,
         name=name,

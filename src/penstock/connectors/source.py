@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connectors import discovery_cache
-from penstock.connectors.connector import Connector
+from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.discovery_cache import CachedCatalog
 from penstock.connectors.launch import connect
 from penstock.connectors.reference import ConnectorRef
@@ -24,8 +24,8 @@ from penstock.runtimes.masking import Masker
 DISCOVER_TIMEOUTS = Timeouts(total=3600.0)
 
 
-class SourceConnector(Connector):
-    """A source that can be run; see ``Connector``. Methods raise ``SourceError``."""
+class SourceConnector(RunnableConnector):
+    """A source that can be run; see ``RunnableConnector``. Methods raise ``SourceError``."""
 
     ROLE = "source"
 

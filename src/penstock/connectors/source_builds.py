@@ -33,7 +33,7 @@ import msgspec
 
 from penstock.config.sections import NetworkPermissions
 from penstock.connectors import uv
-from penstock.connectors.package_request import Wanted
+from penstock.connectors.package_request import PackageRequest
 from penstock.connectors.uv import Progress, Python, UvFailed
 from penstock.errors import ConnectorError, Role
 from penstock.runtimes.env import clean_environment
@@ -57,7 +57,7 @@ _PLACES = ("NETRC", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _SECONDS = 60.0
 
 
-class Builds(msgspec.Struct, frozen=True):
+class BuildPolicy(msgspec.Struct, frozen=True):
     """How packages without a wheel may be built. ``held``: the confinement of builds; None: nothing
     may be built, and ``why`` is the reason. ``folder``: scratch, deleted with the block of
     :func:`builds_of`."""
@@ -180,27 +180,29 @@ class Builds(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def builds_of(wanted: Wanted, folder: Path) -> Generator[Builds]:
+def builds_of(wanted: PackageRequest, folder: Path) -> Generator[BuildPolicy]:
     """Yields the builds of a package, with a scratch folder in ``folder`` that is deleted at the
     end."""
     with tempfile.TemporaryDirectory(prefix=".uv-", dir=folder) as scratch:
         yield _builds(wanted, Path(scratch).absolute())
 
 
-def _builds(wanted: Wanted, folder: Path) -> Builds:
+def _builds(wanted: PackageRequest, folder: Path) -> BuildPolicy:
     if not wanted.builds:
-        return Builds(folder, why="builds are not allowed here (--no-builds, or install.builds)")
+        return BuildPolicy(
+            folder, why="builds are not allowed here (--no-builds, or install.builds)"
+        )
     permissions = wanted.permissions
     if permissions is not None and permissions.network is not None:
         # A build needs no network, whatever the connector may reach: uv downloads for it.
         nothing = NetworkPermissions(allowed_hosts=())
         permissions = msgspec.structs.replace(permissions, network=nothing)
     if problems := unenforceable(permissions, wanted.limits):
-        return Builds(folder, why="; ".join(problems))
+        return BuildPolicy(folder, why="; ".join(problems))
     held = confinement(permissions, wanted.limits)
     seconds = wanted.limits.timeout_seconds if wanted.limits else None
     # The connector's variables are not for its build.
-    return Builds(folder, msgspec.structs.replace(held, env_keys=()), "", seconds, wanted.role)
+    return BuildPolicy(folder, msgspec.structs.replace(held, env_keys=()), "", seconds, wanted.role)
 
 
 def _credentials() -> tuple[str, ...]:
@@ -230,7 +232,7 @@ def needs_build(words: str) -> str | None:
     return next(filter(None, found.groups())) if found else None
 
 
-def refused(wanted: Wanted, package: str, why: str) -> ConnectorError:
+def refused(wanted: PackageRequest, package: str, why: str) -> ConnectorError:
     """Returns the error for a package that would have to be built and may not be."""
     return ConnectorError(
         f"connector {wanted.reference!r}: {package} exists as source only, and to build it is to "
@@ -250,7 +252,7 @@ def _not_confined(python: str, why: str) -> ConnectorError:
 
 
 def source_only(
-    lock: str, python: Python, builds: Builds, progress: Progress, known: Sequence[str] = ()
+    lock: str, python: Python, builds: BuildPolicy, progress: Progress, known: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Returns the packages of a lock for which there is no wheel, ``known`` among them: by asking
     uv, which names one at a time and runs no code."""

@@ -7,14 +7,14 @@ built-in transforms (``transforms``).
 from typing import Any
 
 from penstock.config.protocol_spec import spec_of, specs
-from penstock.connectors.connector import Connector
+from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
 from penstock.protocols.contract import ProtocolPackage, TransformRequest
 
 
-class TransformConnector(Connector):
-    """A transform that can be run; see ``Connector``. Methods raise ``SourceError``."""
+class TransformConnector(RunnableConnector):
+    """A transform that can be run; see ``RunnableConnector``. Methods raise ``SourceError``."""
 
     ROLE = "transform"
 

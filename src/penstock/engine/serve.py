@@ -30,14 +30,14 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan.endpoints import Source
+from penstock.engine.plan.endpoints import SourceEndpoint
 from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, StreamId
 from penstock.model.segments import Load
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols import load
 from penstock.runtimes.contract import Timeouts
 from penstock.spark.session import choose_master, is_remote
@@ -55,7 +55,7 @@ Published = Callable[[StreamId], None]
 """Is called with a stream whose older rows were replaced, before a state of it is sent back."""
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class ServedInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input of one run. ``catalog``: its streams, as far as they are known before it is read.
     ``say``: sends a state back. ``pipe``: carries the input. ``refreshes``: for each stream whose
     older rows the host replaces, the host's generation number."""
@@ -94,11 +94,11 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
         return InputSource(self, pipeline, store, observer)
 
 
-class InputSource(Source):
+class InputSource(SourceEndpoint):
     """Presents stdin as a source."""
 
     def __init__(
-        self, served: Served, pipeline: Pipeline, store: Store, observer: RunObserver
+        self, served: ServedInput, pipeline: Pipeline, store: Store, observer: RunObserver
     ) -> None:
         # The shell ignores the arguments that a protocol appends to the command.
         command = ("/bin/sh", "-c", 'exec cat < "$1"', "input", str(served.pipe))
@@ -241,7 +241,7 @@ class Echo:
         if load.replaces and self._files:
             self._published(load.stream)
 
-    def committed(self, states: Sequence[SavedState]) -> None:
+    def committed(self, states: Sequence[StoredState]) -> None:
         """Sends back these states, and before each the earlier ones of its scope. Of equal states
         the first is taken: it may be the only one whose rows are committed."""
         self._read()

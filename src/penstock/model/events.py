@@ -51,7 +51,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Showed:
+class TransformColumns:
     """The columns that a transform connector's rows have, where they differ from the plan.
     ``number``: the transform's index among the connectors of the chain, from 0. ``columns``: under
     the names that it gives them. ``fresh``: these are the stream's first rows from it in this
@@ -73,7 +73,7 @@ class Schema:
     json_schema: dict[str, Any]
     primary_key: tuple[FieldPath, ...] | None = None
     cursor_field: FieldPath | None = None
-    showed: Showed | None = None
+    showed: TransformColumns | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class State:
 
 
 @dataclass(slots=True)
-class Limited:
+class RateLimitWait:
     """The source waits since its API limits the rate of requests. ``until``: epoch milliseconds;
     None: unknown."""
 
@@ -109,7 +109,7 @@ class StreamStatus:
 
     stream: StreamId
     status: Status
-    limited: Limited | None = None
+    limited: RateLimitWait | None = None
     keys: int = 0  # as in State
 
 
@@ -150,7 +150,7 @@ class Estimate:
 
 
 @dataclass(slots=True)
-class Log:
+class LogEvent:
     """A log line of the connector. ``level``: FATAL ERROR WARN INFO DEBUG TRACE."""
 
     level: str
@@ -176,7 +176,7 @@ class Error:
 
 
 @dataclass(slots=True)
-class Halted:
+class StreamHalted:
     """The destination wants no more of this stream in this run, and nothing is wrong. Rows without
     an ack are sent again by the next run."""
 
@@ -185,7 +185,7 @@ class Halted:
 
 
 @dataclass(slots=True)
-class Counted:
+class SkippedItems:
     """Counts items that were skipped. ``what``: a stable key of their kind (``unknown_type:FOO``,
     ``text_line``, ``stream_not_configured:users``, ``unexpected_type:CATALOG``). ``stream``: the
     items are its rows, which a destination connector left out by configuration."""
@@ -196,7 +196,7 @@ class Counted:
 
 
 @dataclass(slots=True)
-class Passed:
+class UnconfiguredRecords:
     """Records of a stream that is not configured arrived and were skipped; a later state may claim
     them as read. ``stream``: under its name in the protocol."""
 
@@ -204,7 +204,7 @@ class Passed:
 
 
 @dataclass(slots=True)
-class Miscounted:
+class RecordCountMismatch:
     """The record count in a state's message differs from the records that arrived since the state
     before: the source ``announced`` so many, and so many were ``received``. ``stream``
     None: of all streams."""
@@ -215,7 +215,7 @@ class Miscounted:
 
 
 @dataclass(slots=True)
-class Measured:
+class ConnectorMetrics:
     """The connector's own metrics, for the report: JSON objects of its own form."""
 
     stream: StreamId | None
@@ -223,7 +223,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class Exited:
+class ConnectorExited:
     """The connector ended: the last event of a read. ``code``: its exit code; None: Penstock
     stopped it."""
 
@@ -246,12 +246,12 @@ Event = (
     | Reject
     | Control
     | Estimate
-    | Log
+    | LogEvent
     | Error
-    | Counted
-    | Passed
-    | Miscounted
-    | Measured
-    | Exited
+    | SkippedItems
+    | UnconfiguredRecords
+    | RecordCountMismatch
+    | ConnectorMetrics
+    | ConnectorExited
     | Tick
 )

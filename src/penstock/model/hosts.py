@@ -26,7 +26,7 @@ _LONGEST_NAME = 253
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Lies(StrEnum):
+class AddressClass(StrEnum):
     """The class of an address. ``special``: no pipeline reads from such a host: link-local
     addresses (clouds serve a machine's credentials there), multicast, unspecified and reserved
     ones."""
@@ -97,7 +97,7 @@ def covers(pattern: str, other: str) -> bool:
     return other.removeprefix(ANY).endswith(pattern[1:]) and other != pattern[2:]
 
 
-def lies(address: Address) -> Lies:
+def lies(address: Address) -> AddressClass:
     """Classifies an address; one that embeds an IPv4 address (mapped, NAT64, 6to4) as that address.
     Loopback counts as private."""
     inner = address if isinstance(address, ipaddress.IPv4Address) else _carried(address)
@@ -105,14 +105,14 @@ def lies(address: Address) -> Lies:
         return _lies4(inner)
     assert isinstance(address, ipaddress.IPv6Address)
     if address in _METADATA:
-        return Lies.special
+        return AddressClass.special
     if address.is_loopback or address in _UNIQUE_LOCAL or address.is_site_local:
-        return Lies.private
+        return AddressClass.private
     usual = address in _GLOBAL_UNICAST and address.is_global
-    return Lies.public if usual else Lies.special
+    return AddressClass.public if usual else AddressClass.special
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class ReachableHosts(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts that a connector may reach. ``hosts``: patterns of all of them. ``named``: those
     that the pipeline names without a wildcard, which may lie in a private network. ``private``: all
     of ``hosts`` may."""
@@ -125,12 +125,12 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         """Why an allowed host may not be reached at ``address``, one of its own; None: it may. A
         ``special`` address (link-local, metadata service) must itself be in ``named``."""
         kind = lies(address)
-        if kind is Lies.public or allows(self.named, str(address), port):
+        if kind is AddressClass.public or allows(self.named, str(address), port):
             return None
-        if kind is Lies.private and (self.private or allows(self.named, host, port)):
+        if kind is AddressClass.private and (self.private or allows(self.named, host, port)):
             return None
         at = "is" if address_of(host) == address else f"is at {address},"
-        if kind is Lies.special:
+        if kind is AddressClass.special:
             return (
                 f"Host '{host}' {at} a link-local, metadata or reserved address, which only a "
                 f"pipeline can allow: write {address} into permissions.network.allowed_hosts"
@@ -176,13 +176,13 @@ _METADATA: frozenset[Address] = frozenset(
 )
 
 
-def _lies4(address: ipaddress.IPv4Address) -> Lies:
+def _lies4(address: ipaddress.IPv4Address) -> AddressClass:
     if address in _METADATA or address in _ASSIGNED4:
-        return Lies.special
+        return AddressClass.special
     if any(address in network for network in _PRIVATE4):
-        return Lies.private
+        return AddressClass.private
     usual = address.is_global and not (address.is_multicast or address.is_reserved)
-    return Lies.public if usual else Lies.special
+    return AddressClass.public if usual else AddressClass.special
 
 
 def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:

@@ -10,7 +10,7 @@ the states of its segments may be saved (L1).
 import msgspec
 
 from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, StreamId
-from penstock.model.state import SavedState, StateScope
+from penstock.model.state import StateScope, StoredState
 from penstock.model.types import MetadataNames
 
 # Stands for a segment's shared (GLOBAL, LEGACY) state among the streams that consume the segment.
@@ -188,12 +188,12 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     loads: tuple[Load, ...]
-    states: tuple[SavedState, ...]
+    states: tuple[StoredState, ...]
     epoch: int
     consumes: tuple[tuple[SegmentId, StreamId], ...]
 
 
-class Consumed(msgspec.Struct, frozen=True):
+class ConsumedSlice(msgspec.Struct, frozen=True):
     """A stream's share of a segment that a group has taken, or that was abandoned."""
 
     segment: SegmentId

@@ -30,7 +30,7 @@ class StateScope(msgspec.Struct, frozen=True):
         return "*" if self.stream is None else self.stream.key
 
 
-class SavedState(msgspec.Struct, frozen=True):
+class StoredState(msgspec.Struct, frozen=True):
     """A state as saved: ``blob`` is the JSON text of the source's own state message."""
 
     scope: StateScope

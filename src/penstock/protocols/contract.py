@@ -32,20 +32,20 @@ from penstock.model.catalog import (
     StreamId,
 )
 from penstock.model.events import (
+    ConnectorExited,
+    ConnectorMetrics,
     Control,
-    Counted,
     Error,
     Event,
-    Exited,
-    Halted,
-    Log,
-    Measured,
+    LogEvent,
     Reject,
+    SkippedItems,
+    StreamHalted,
     Tick,
 )
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.types import ChangeWords, DataType, MetadataNames, RowSchema
-from penstock.protocols.masked_events import Hearing
+from penstock.protocols.masked_events import EventMasker
 from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
@@ -82,7 +82,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     config: dict[str, Any]
     streams: tuple[ConfiguredStream, ...]
-    states: tuple[SavedState, ...] = ()
+    states: tuple[StoredState, ...] = ()
     timeouts: Timeouts = Timeouts()
     max_record_bytes: int = 256 * 1024 * 1024
     spool_folder: str | None = None
@@ -143,9 +143,9 @@ class SourceConversation(Protocol[_R]):
     ) -> Catalog: ...
 
     def read(self, runtime: _R, request: ReadRequest) -> Iterator[Event]:
-        """Events in the order they came; the last one is ``Exited``, also after a failure, unless
-        the generator is closed early. Closing it ends the connector. Timeouts come as an ``Error``
-        event and then ``Exited``; a fault that is ours is raised."""
+        """Events in the order they came; the last one is ``ConnectorExited``, also after a failure,
+        unless the generator is closed early. Closing it ends the connector. Timeouts come as an
+        ``Error`` event and then ``ConnectorExited``; a fault that is ours is raised."""
         ...
 
 
@@ -229,7 +229,7 @@ class StateMark:
     it is what an ack names."""
 
     seq: int
-    state: SavedState
+    state: StoredState
 
 
 @dataclass(slots=True)
@@ -259,14 +259,26 @@ class Ack:
 END = -1
 
 GUESSED_ACK = "guessed_ack"
-"""``Counted.what``: a state that came back changed or without its envelope was taken for an ack."""
+"""``SkippedItems.what``: a state that came back changed or without its envelope was taken for an
+ack."""
 
 NEWEST_ACK = "newest_ack"
-"""``Counted.what``: a state that equals several was taken for the newest of them, as the
+"""``SkippedItems.what``: a state that equals several was taken for the newest of them, as the
 destination ended well."""
 
 
-Answer = Ack | Log | Error | Counted | Control | Measured | Reject | Halted | Exited | Tick
+Answer = (
+    Ack
+    | LogEvent
+    | Error
+    | SkippedItems
+    | Control
+    | ConnectorMetrics
+    | Reject
+    | StreamHalted
+    | ConnectorExited
+    | Tick
+)
 """``Reject``: a record that was fed and that the destination put aside; it comes before the ack
 that covers it, which must not be passed on before the reject is durable."""
 
@@ -298,12 +310,12 @@ class DestinationConversation(Protocol[_R]):
 
     def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
         """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
-        the last answer is ``Exited``. ``feed`` is drawn from another thread. Closing the generator
-        ends the connector."""
+        the last answer is ``ConnectorExited``. ``feed`` is drawn from another thread. Closing the
+        generator ends the connector."""
         ...
 
 
-class Enriching(msgspec.Struct, frozen=True, kw_only=True):
+class EnrichmentUse(msgspec.Struct, frozen=True, kw_only=True):
     """How a transform that answers row by row is used. ``use``: its reference, as written.
     ``pipeline``: its name, the same in every run. ``options``: for the connector, in its own words.
     ``processes``: that work at once; ``ahead``: requests that each is sent before it has answered
@@ -333,7 +345,7 @@ class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     stream: ConfiguredStream
     scope: str
-    state: SavedState | None = None
+    state: StoredState | None = None
     timeouts: Timeouts = Timeouts()
     waiting: int = 16 << 20
     dry_run: bool = False
@@ -342,11 +354,11 @@ class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How often the stream was begun in this run, this time included."""
     given: RowSchema | None = None
     made: RowSchema | None = None
-    enriching: Enriching | None = None
+    enriching: EnrichmentUse | None = None
 
 
 @dataclass(slots=True)
-class Came:
+class TransformedRows:
     """Rows that came out: a table (pyarrow) in the transform's own columns. ``size``: bytes."""
 
     table: Any
@@ -354,7 +366,7 @@ class Came:
 
 
 @dataclass(slots=True)
-class Through:
+class TransformProgress:
     """All that came of the first ``upto`` tables that it was fed (``END``: of all, and it ended
     well) was given before. ``whole``: and of no later one. ``checkpoint``: the transform's own
     document; ``keys``: the checkpoint of its own keys (``store.keys``)."""
@@ -365,7 +377,16 @@ class Through:
     keys: int = 0
 
 
-Given = Came | Through | Reject | Log | Error | Counted | Measured | Tick
+Given = (
+    TransformedRows
+    | TransformProgress
+    | Reject
+    | LogEvent
+    | Error
+    | SkippedItems
+    | ConnectorMetrics
+    | Tick
+)
 
 
 class TransformConversation(Protocol[_R]):
@@ -384,8 +405,9 @@ class TransformConversation(Protocol[_R]):
 
     def apply(self, runtime: _R, request: TransformRequest, feed: Iterator[Any]) -> Iterator[Given]:
         """Feed it tables (pyarrow) and give what it makes of them; the last answer is
-        ``Through(END)`` or an ``Error``. ``feed`` is drawn from another thread; where that raises,
-        the transform is told of a failure, never of an end. Closing the generator ends it."""
+        ``TransformProgress(END)`` or an ``Error``. ``feed`` is drawn from another thread; where
+        that raises, the transform is told of a failure, never of an end. Closing the generator ends
+        it."""
         ...
 
 
@@ -453,17 +475,17 @@ class Connection:
         given = self._masked(request.config, self._talk.apply(self._runtime, request, feed))
         with closing(given):
             for answer in given:
-                if isinstance(answer, Through) and answer.checkpoint is not None:
+                if isinstance(answer, TransformProgress) and answer.checkpoint is not None:
                     yield replace(answer, checkpoint=self._secrets.mask_data(answer.checkpoint))
                 else:
                     yield answer
 
     def _sink(self, config: dict[str, Any], log: EventSink) -> EventSink:
-        hearing = Hearing(self._secrets, config)
+        hearing = EventMasker(self._secrets, config)
         return lambda event: log(hearing.masked(event))
 
     def _masked(self, config: dict[str, Any], events: Iterator[_E]) -> Generator[_E]:
-        hearing = Hearing(self._secrets, config)
+        hearing = EventMasker(self._secrets, config)
         with self._secrets.errors(), closing(cast(Generator[_E], events)):
             for event in events:
                 yield hearing.masked(event)
@@ -523,20 +545,20 @@ class ShardRole(Protocol):
 class StateRole(Protocol):
     """Pure functions over saved states: what the protocol says a state means."""
 
-    def export(self, states: Sequence[SavedState]) -> Any:
+    def export(self, states: Sequence[StoredState]) -> Any:
         """What the source is given (``state export``), as JSON data; None: nothing to give."""
         ...
 
-    def parse(self, raw: Any) -> list[SavedState]:
+    def parse(self, raw: Any) -> list[StoredState]:
         """The opposite, accepting every form a user may bring. Raises ``StateError``."""
         ...
 
-    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         """Saved states after ``new`` ones, in order. Raises ``StateError`` where the protocol
         allows no change of type."""
         ...
 
-    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+    def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         """Without this stream's state. Raises ``StateError`` where that cannot be done."""
         ...
 
@@ -548,14 +570,14 @@ class StateRole(Protocol):
         """The same rules, knowing these streams of the source too, and their :meth:`names_of`."""
         ...
 
-    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+    def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """True where these streams' share of the states can be told from the others'. False: only
         the source knows what a state says of them, so that they begin anew without any of it."""
         ...
 
     def without(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         """Without these streams' states, for streams that start anew: a stream's own state goes,
         its entry in a shared state becomes null, the rest of a shared state stays as long as it
         speaks for another stream; of a state that does not split (:meth:`splits`) nothing is left.
@@ -563,18 +585,18 @@ class StateRole(Protocol):
         ...
 
     def within(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         """What is given where only these streams are read: where a position that streams share
         moves on in that run, nothing is left of the others, whose changes it passes over."""
         ...
 
-    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+    def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """The versions of the stream that these states name: a source that is given them goes on
         with one, so that its rows are increments of it."""
         ...
 
-    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+    def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         """``{"type", "streams": [{"namespace", "name", "state"}], "shared"}`` for ``state
         show``."""
         ...
@@ -640,7 +662,7 @@ class ProtocolPackage(Protocol):
         ...
 
 
-class OwnNames:
+class RegistryNames:
     """The names (:class:`ProtocolPackage`) of connectors that a registry has under their own."""
 
     def command_name(self, name: str) -> str:

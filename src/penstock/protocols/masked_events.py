@@ -8,11 +8,20 @@ untouched: they are data, or never logged. Neighbours: ``runtimes.masking`` find
 from dataclasses import replace
 from typing import Any
 
-from penstock.model.events import Control, Counted, Error, Event, Exited, Halted, Log, Measured
+from penstock.model.events import (
+    ConnectorExited,
+    ConnectorMetrics,
+    Control,
+    Error,
+    Event,
+    LogEvent,
+    SkippedItems,
+    StreamHalted,
+)
 from penstock.runtimes.masking import Masker, changed_texts
 
 
-class Hearing:
+class EventMasker:
     """Masks one conversation's events in the order they came. ``config``: what the connector was
     given. ``masker`` learns what a CONTROL changes of it before anything that comes after it."""
 
@@ -26,24 +35,26 @@ class Hearing:
         return _masked(self._masker, event)
 
 
-def _masked(masker: Masker, event: Event | Halted) -> Event | Halted:
+def _masked(masker: Masker, event: Event | StreamHalted) -> Event | StreamHalted:
     """The event, or a masked copy where it holds words of the connector's."""
     if not masker:
         return event
     match event:
-        case Log(level, message, stack):
-            return Log(level, masker.mask(message), None if stack is None else masker.mask(stack))
+        case LogEvent(level, message, stack):
+            return LogEvent(
+                level, masker.mask(message), None if stack is None else masker.mask(stack)
+            )
         case Error(message, raw=raw):
             hint = None if event.hint is None else masker.mask(event.hint)
             words = {"message": masker.mask(message), "raw": masker.mask_data(raw), "hint": hint}
             return replace(event, **words)
-        case Counted(what):
+        case SkippedItems(what):
             return replace(event, what=masker.mask(what))
-        case Halted(stream, message):
-            return Halted(stream, masker.mask(message))
-        case Measured(stream, series):
-            return Measured(stream, masker.mask_data(series))
-        case Exited(code, tail):
-            return Exited(code, masker.mask(tail))
+        case StreamHalted(stream, message):
+            return StreamHalted(stream, masker.mask(message))
+        case ConnectorMetrics(stream, series):
+            return ConnectorMetrics(stream, masker.mask_data(series))
+        case ConnectorExited(code, tail):
+            return ConnectorExited(code, masker.mask(tail))
         case _:
             return event

@@ -32,7 +32,7 @@ def _unplayed(*asked: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Played:
+class PlayedConnector:
     """What a connector does, by the methods of its role's conversation and with their arguments.
     ``apply`` is given a port to its own keys as well."""
 
@@ -48,7 +48,7 @@ class Played:
 class MemoryProtocol:
     """``ProtocolPackage.connect`` of what is played, in any role. It measures nothing."""
 
-    def __init__(self, played: Played) -> None:
+    def __init__(self, played: PlayedConnector) -> None:
         self._played = played
 
     def connect(
@@ -65,7 +65,7 @@ class MemoryProtocol:
         return Connection(_ROLES, launch.role, (self._played, keys or (lambda: own)), secrets)
 
 
-_Run = tuple[Played, OpenKeys]
+_Run = tuple[PlayedConnector, OpenKeys]
 
 
 class _Talk:

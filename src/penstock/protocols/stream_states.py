@@ -10,23 +10,23 @@ from typing import Any, Self
 import msgspec
 
 from penstock.model.catalog import Stream, StreamId
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 
 
-def saved(blob: str, stream: StreamId) -> SavedState:
-    return SavedState(StateScope(StateType.stream, stream), blob)
+def saved(blob: str, stream: StreamId) -> StoredState:
+    return StoredState(StateScope(StateType.stream, stream), blob)
 
 
 class StreamStates:
     """``StateRole`` of ``protocols.contract``, without ``parse``."""
 
-    def export(self, states: Sequence[SavedState]) -> Any:
+    def export(self, states: Sequence[StoredState]) -> Any:
         return [msgspec.json.decode(s.blob) for s in states] or None
 
-    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         return list({s.scope: s for s in (*saved, *new)}.values())
 
-    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+    def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         return self.without(states, (stream,))
 
     def names_of(self, stream: Stream) -> tuple[str, ...]:
@@ -37,27 +37,27 @@ class StreamStates:
         del names
         return self
 
-    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+    def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         del states, streams
         return True
 
     def without(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         return [s for s in states if s.scope.stream not in streams]
 
     def within(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         del streams
         return list(states)
 
-    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+    def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """None: streams have no versions."""
         del states, stream
         return frozenset()
 
-    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+    def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         streams = [
             {
                 "namespace": s.scope.stream.namespace,

@@ -392,7 +392,7 @@ class ProcessChannel:
 
     def _take_status(self) -> bool:
         """Reads the supervisor's reports; returns True once there is an exit code, or the
-        supervisor is gone. Raises ``spawn.Refused``."""
+        supervisor is gone. Raises ``spawn.SpawnRefused``."""
         with self._reading_status:
             return self._read_status()
 
@@ -413,7 +413,7 @@ class ProcessChannel:
                 self._used = int(rest)
             elif what == b"E":
                 number, _, step = rest.partition(b" ")
-                raise spawn.Refused(int(number), step.decode())
+                raise spawn.SpawnRefused(int(number), step.decode())
         if not data and self._code is None:
             # The supervisor was killed; the connector got its death signal with it.
             self._kill()
@@ -437,7 +437,7 @@ class ProcessChannel:
                     self._supervisor.wait(0.02)
             if self._supervisor.poll() is None:
                 self._kill()
-            with contextlib.suppress(spawn.Refused):
+            with contextlib.suppress(spawn.SpawnRefused):
                 while not self._take_status() and self._supervisor.poll() is None:
                     time.sleep(0.01)
             if discard:

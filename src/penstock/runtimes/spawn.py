@@ -19,7 +19,7 @@ START_BOUND = 60.0
 """Seconds for a small Python process to start on an overloaded machine."""
 
 
-class Refused(Exception):
+class SpawnRefused(Exception):
     """Raised where the system refused a step of the start with an errno. ``step``: ``start``,
     ``network``, ``cwd`` or ``exec``."""
 
@@ -72,7 +72,7 @@ def _usable(file: Path, name: str) -> str:
 def handshake(lifeline: int, status: int, order: Order, take_status: Callable[[], bool]) -> None:
     """Sends the order to the supervisor, and waits until the connector runs, at most
     :data:`START_BOUND` seconds. ``lifeline``, ``status``: the pipes of ``supervisor``.
-    ``take_status`` reads ``status`` and raises :class:`Refused`; it returns True where the
+    ``take_status`` reads ``status`` and raises :class:`SpawnRefused`; it returns True where the
     connector has ended already. Raises ``ConnectorError``."""
     data = marshal.dumps(order)
     deadline = time.monotonic() + START_BOUND
@@ -83,7 +83,7 @@ def handshake(lifeline: int, status: int, order: Order, take_status: Callable[[]
         if not poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
             raise TimeoutError(f"nothing in {START_BOUND:.0f} s")
         take_status()
-    except Refused as refused:
+    except SpawnRefused as refused:
         raise _explained(refused, order) from None
     except OSError as e:
         raise ConnectorError(
@@ -103,7 +103,7 @@ def _send(fd: int, data: bytes, deadline: float) -> None:
         left = left[os.write(fd, left) :]
 
 
-def _explained(refused: Refused, order: Order) -> ConnectorError:
+def _explained(refused: SpawnRefused, order: Order) -> ConnectorError:
     file, cwd = Path(os.fsdecode(order[0])), order[3]
     if refused.step == "network":
         return ConnectorError(

@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.sdk import airbyte
 from penstock.sdk.connector import Connector
-from penstock.sdk.store import KeyValueStore, MemoryStore, RpcStore, SyncStore
+from penstock.sdk.store import InMemoryKeyStore, KeyValueStore, RpcStore, SyncStore
 from penstock.sdk.syncmaven import Message, Speaker
 
 _BUFFER = 64 * 1024
@@ -102,7 +102,7 @@ def converse(
 def host_store(environment: Any) -> Callable[[str], KeyValueStore]:
     if environment.get("RPC_URL"):
         return lambda sync_id: RpcStore(environment, sync_id)
-    memory = MemoryStore()
+    memory = InMemoryKeyStore()
     return lambda sync_id: SyncStore(memory, sync_id)
 
 

@@ -48,7 +48,7 @@ def segments(key: Key) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-class MemoryStore:
+class InMemoryKeyStore:
     """Of one process."""
 
     def __init__(self) -> None:

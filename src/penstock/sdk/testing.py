@@ -24,7 +24,7 @@ import msgspec
 
 from penstock.sdk.connector import Connector
 from penstock.sdk.process import converse
-from penstock.sdk.store import MemoryStore, SyncStore
+from penstock.sdk.store import InMemoryKeyStore, SyncStore
 from penstock.sdk.syncmaven import Message
 
 Dialect = Literal["code", "page"]
@@ -71,7 +71,7 @@ class ScriptedHost:
     ) -> None:
         self._connector, self._by_page = connector, dialect == "page"
         self._environment, self._timeout = dict(environment or {}), timeout
-        self.store = MemoryStore()
+        self.store = InMemoryKeyStore()
         self.row_errors: dict[int, str] = {}
 
     def describe(self) -> Message:

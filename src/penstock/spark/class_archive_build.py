@@ -64,7 +64,7 @@ _TRIAL = (
 )
 
 
-class Order(msgspec.Struct, frozen=True):
+class ArchiveRequest(msgspec.Struct, frozen=True):
     """Holds a maker's arguments: the ``Needs`` of a session, and the cache folder. ``waited``: the
     process that started the maker waits for it, and the maker ends with that process."""
 
@@ -144,7 +144,7 @@ def _started(
     """Starts a maker. ``errors``: the file for its error message; with it the maker ends when this
     process does."""
     waited = errors is not None
-    order = Order(needs.packages, dict(needs.conf), needs.trial, str(cache), waited)
+    order = ArchiveRequest(needs.packages, dict(needs.conf), needs.trial, str(cache), waited)
     return subprocess.Popen(
         [sys.executable, "-m", __name__, msgspec.json.encode(order).decode()],
         stdin=subprocess.PIPE if waited else subprocess.DEVNULL,
@@ -160,7 +160,7 @@ def _started(
 
 
 def _main(text: str) -> int:
-    order = msgspec.json.decode(text, type=Order)
+    order = msgspec.json.decode(text, type=ArchiveRequest)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, _ended)
     if order.waited:
@@ -193,7 +193,7 @@ def _step_back() -> None:
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
-def _make(order: Order) -> None:
+def _make(order: ArchiveRequest) -> None:
     cache = Path(order.cache)
     java, jars = find_java(), find_jars(order.packages, cache).files
     path = archive_path(java, jars, cache)
@@ -267,7 +267,7 @@ def _free_memory() -> int:
     return int(found.split()[1]) * 1024 if found else LEAST_FREE
 
 
-def _list_classes(order: Order, classes: Path, folder: Path, cache: Path) -> None:
+def _list_classes(order: ArchiveRequest, classes: Path, folder: Path, cache: Path) -> None:
     """Writes the list of classes that a session loads for the statements that loads and lanes have
     in common."""
     from pyspark.sql.functions import udf

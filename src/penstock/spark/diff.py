@@ -31,35 +31,38 @@ _SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _HERE, _TIMES, _WAS, _WAS_SENT = "penstock_here", "penstock_n", "penstock_was", "penstock_was_sent"
 
 
-class ColumnOf(msgspec.Struct, frozen=True):
+class DiffColumn(msgspec.Struct, frozen=True):
     """A column of a set, in order: its original name and its type in Spark's words."""
 
     name: str
     type: str
 
 
-class SetOf(msgspec.Struct, frozen=True):
+class ChangeSet(msgspec.Struct, frozen=True):
     """A set of changes as it is read: its files that count, and its columns. ``rejected``: files of
     the keys of its rows that were rejected (``engine.log.rejected_keys``). ``tries_again``: of
     these, rows that are to be tried again count as not sent."""
 
     files: tuple[str, ...]
-    columns: tuple[ColumnOf, ...]
+    columns: tuple[DiffColumn, ...]
     rejected: tuple[str, ...] = ()
     tries_again: bool = False
 
 
-def columns_of(rows: "DataFrame") -> tuple[ColumnOf, ...]:
+def columns_of(rows: "DataFrame") -> tuple[DiffColumn, ...]:
     """The model's columns as its sets have them."""
     staged = rows.select(*by_position(rows)).schema.fields
     return tuple(
-        ColumnOf(named.name, field.dataType.simpleString())
+        DiffColumn(named.name, field.dataType.simpleString())
         for named, field in zip(rows.schema.fields, staged, strict=True)
     )
 
 
 def snapshot(
-    spark: "SparkSession", sets: Sequence[SetOf], wanted: Sequence[ColumnOf], key: Sequence[int]
+    spark: "SparkSession",
+    sets: Sequence[ChangeSet],
+    wanted: Sequence[DiffColumn],
+    key: Sequence[int],
 ) -> "DataFrame | None":
     """The rows that were sent, with the model's columns of now by position: one that a set lacks,
     or has in another type, is NULL there, so that rows with a value in it have changed. ``key``:
@@ -97,8 +100,8 @@ def snapshot(
 
 def _only_taken(
     spark: "SparkSession",
-    sets: Sequence[SetOf],
-    wanted: Sequence[ColumnOf],
+    sets: Sequence[ChangeSet],
+    wanted: Sequence[DiffColumn],
     key: Sequence[int],
     rows: "DataFrame",
 ) -> "DataFrame":
@@ -142,7 +145,10 @@ def _only_taken(
 
 
 def tried_again(
-    spark: "SparkSession", sets: Sequence[SetOf], wanted: Sequence[ColumnOf], key: Sequence[int]
+    spark: "SparkSession",
+    sets: Sequence[ChangeSet],
+    wanted: Sequence[DiffColumn],
+    key: Sequence[int],
 ) -> "DataFrame":
     """The keys of rows that were rejected and not sent since: the columns of the primary key by
     position, the key as texts (:data:`KEY_TEXTS`), and how often (:data:`ATTEMPT`)."""
@@ -167,7 +173,7 @@ def tried_again(
     return found.groupBy(*keys, KEY_TEXTS).agg(F.max(ATTEMPT).alias(ATTEMPT))
 
 
-def _rows(spark: "SparkSession", one: SetOf) -> "DataFrame":
+def _rows(spark: "SparkSession", one: ChangeSet) -> "DataFrame":
     """The rows of a set. Its types are those that Spark wrote into its first file: Spark itself
     would start a job for each set to find them."""
     from pyspark.sql.types import StructType

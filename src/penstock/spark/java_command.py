@@ -41,7 +41,7 @@ _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTAL
 _PIECE = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class JavaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Holds a session's additions to the command. ``jars``: files of table formats. ``options``:
     Java options, which the user's follow. ``archive``: Java options for the class archive, which
     are used only where the user puts nothing before Spark's jars."""
@@ -65,7 +65,7 @@ def class_path(jars: Sequence[Path] = ()) -> list[Path]:
 
 
 def java_command(
-    properties: Path, conf: Mapping[str, str], environ: Mapping[str, str], wanted: Wanted
+    properties: Path, conf: Mapping[str, str], environ: Mapping[str, str], wanted: JavaOptions
 ) -> tuple[list[str], dict[str, str]]:
     """Builds (command, environment) of a JVM. ``properties``: the file with the settings ``conf``.
     ``environ``: must have ``JAVA_HOME``. Raises ``ConfigError`` (``spark.not_started``) where

@@ -29,7 +29,7 @@ from penstock.errors import PenstockError
 from penstock.files import write_new
 from penstock.spark.error_text import died, start_failure
 from penstock.spark.gateway import Address, address, spawn
-from penstock.spark.java_command import Wanted, java_command
+from penstock.spark.java_command import JavaOptions, java_command
 from penstock.spark.properties import properties_text
 
 LOG = "spark.log"
@@ -132,7 +132,7 @@ class OwnJvm(Jvm):
             self.process.wait()
 
 
-class Start(NamedTuple):
+class GatewayStart(NamedTuple):
     """Holds the arguments of :func:`penstock.spark.gateway.spawn`, and the file ``answer`` to which
     the gateway writes its address."""
 
@@ -146,10 +146,10 @@ class Start(NamedTuple):
 def prepared(
     conf: Mapping[str, str],
     environ: Mapping[str, str],
-    wanted: Wanted,
+    wanted: JavaOptions,
     folder: Path,
     scratch: Path,
-) -> Generator[Start]:
+) -> Generator[GatewayStart]:
     """Writes the settings to a file in ``folder``, which is private, and yields how to start a JVM
     with them; removes the file at the end of the block, when the JVM must have read it. Java's
     temporary files go to ``scratch``: a killed JVM leaves them behind."""
@@ -163,7 +163,7 @@ def prepared(
     try:
         command, own = java_command(properties, conf, environ, wanted)
         own |= {"_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer), "SPARK_CONNECT_MODE": "0"}
-        yield Start(command, own, folder, answer)
+        yield GatewayStart(command, own, folder, answer)
     finally:
         answer.unlink(missing_ok=True)
         properties.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def prepared(
 def start_jvm(
     conf: Mapping[str, str],
     environ: Mapping[str, str],
-    wanted: Wanted,
+    wanted: JavaOptions,
     folder: Path,
     scratch: Path,
     timeout: float,

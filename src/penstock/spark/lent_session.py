@@ -23,7 +23,7 @@ from penstock.errors import Defect, PenstockError
 from penstock.runtimes.env import clean_environment
 from penstock.spark import warm
 from penstock.spark.java import JavaHome
-from penstock.spark.java_command import Wanted, spark_home
+from penstock.spark.java_command import JavaOptions, spark_home
 from penstock.spark.jvm import prepared
 from penstock.spark.warm_jvm import WarmJvm
 
@@ -62,7 +62,7 @@ class Settings(Protocol):
         ...
 
 
-class Place(NamedTuple):
+class SessionPaths(NamedTuple):
     """Holds the paths of a borrowed session. ``log``: the run's file for what Java prints.
     ``stays_with``: the folder without which the JVM is ended."""
 
@@ -76,9 +76,9 @@ def borrow(
     format_conf: Mapping[str, str],
     conf: Mapping[str, str],
     java: JavaHome,
-    wanted: Wanted,
+    wanted: JavaOptions,
     environment: Callable[[Mapping[str, str]], dict[str, str]],
-    place: Place,
+    place: SessionPaths,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, WarmJvm] | None":
     """Opens a session in a warm JVM, starting the JVM where there is none. ``conf``: settings of
@@ -97,9 +97,9 @@ def borrow(
         return settings(folder, _FOR_MANY, format_conf, at_start)
 
     @contextmanager
-    def start(folder: Path) -> Generator[warm.Start]:
+    def start(folder: Path) -> Generator[warm.KeeperStart]:
         with prepared(at(folder), environ, wanted, folder, folder) as how:
-            yield warm.Start(how.command, how.environ, how.answer)
+            yield warm.KeeperStart(how.command, how.environ, how.answer)
 
     root = warm.folder_of_all(place.cache)
     conf_at_start = at(Path())

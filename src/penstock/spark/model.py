@@ -35,7 +35,7 @@ _INSIDE_UNFIT = ("variant", "interval", "geography", "geometry", "time(", "void"
 _MOST_TEXT = 300
 
 
-class Database(msgspec.Struct, frozen=True, kw_only=True):
+class QueryDatabase(msgspec.Struct, frozen=True, kw_only=True):
     """The database that runs a model's query. ``url``: its address, which may hold a password.
     ``pieces``: the query's text, cut where :data:`CURSOR` stands."""
 
@@ -60,7 +60,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, str] = {}
     cursor: bool = False
     delta: bool = False
-    database: Database | None = None
+    database: QueryDatabase | None = None
     where: str = "source.use"
 
 

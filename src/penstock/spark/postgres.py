@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind
-from penstock.spark.model import CURSOR, Database, Model
+from penstock.spark.model import CURSOR, Model, QueryDatabase
 from penstock.store.database_url import libpq_options, libpq_url
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ _BY_JSON = ("A", "C")  # categories of types: arrays, composites
 _ORDERED = {20, 21, 23, 26, 700, 701, _NUMERIC, 1082, 1114, 1184, _UUID, *_TEXTS}
 
 
-class Column(msgspec.Struct, frozen=True, kw_only=True):
+class ResultColumn(msgspec.Struct, frozen=True, kw_only=True):
     """A column of the answer. ``oid``: of its type, which is called ``type``. ``by_json``: its
     values come as JSON."""
 
@@ -117,11 +117,11 @@ def model_of(query: str, url: str, name: str | None) -> Model:
         name=name or "query",
         query=query,
         cursor=len(pieces) > 1,
-        database=Database(url=url, pieces=tuple(pieces)),
+        database=QueryDatabase(url=url, pieces=tuple(pieces)),
     )
 
 
-def describe(model: Model) -> tuple[Column, ...]:
+def describe(model: Model) -> tuple[ResultColumn, ...]:
     """Asks the database for the columns of the query; no row is read. Raises ``ConfigError``
     (``source.query``), ``SourceError`` (``source.unreachable``)."""
     with _transaction(model) as connection:
@@ -136,7 +136,7 @@ def fetch(
     limit: int | None = None,
     stopped: Callable[[], bool],
     every: float,
-) -> tuple[Column, ...]:
+) -> tuple[ResultColumn, ...]:
     """Runs the query and writes its rows to ``folder`` as Parquet files, whose columns are called
     ``c0``, ``c1``, ...; returns the columns. ``cursor``: a column, and the value as text that
     ``:cursor`` is bound to; None: NULL. ``stopped``: asked every so many seconds; where it says so
@@ -165,7 +165,7 @@ def fetch(
     return columns
 
 
-def frame(spark: "SparkSession", folder: Path, columns: Sequence[Column]) -> "DataFrame":
+def frame(spark: "SparkSession", folder: Path, columns: Sequence[ResultColumn]) -> "DataFrame":
     """Returns the rows that :func:`fetch` wrote as a DataFrame with the columns' names."""
     from pyspark.sql import functions as F
 
@@ -173,7 +173,7 @@ def frame(spark: "SparkSession", folder: Path, columns: Sequence[Column]) -> "Da
     return rows.select(*(F.col(f"c{i}").alias(c.field.name) for i, c in enumerate(columns)))
 
 
-def refuse_cursor(model: Model, columns: Sequence[Column], name: str) -> None:
+def refuse_cursor(model: Model, columns: Sequence[ResultColumn], name: str) -> None:
     """Raises ``ConfigError`` for a cursor whose values have no order that is the same here and in
     the database."""
     of = next((c for c in columns if c.field.source == name), None)
@@ -220,7 +220,7 @@ def _transaction(model: Model) -> "Generator[psycopg.Connection[Any]]":
         yield connection
 
 
-def _described(connection: "psycopg.Connection[Any]", model: Model) -> tuple[Column, ...]:
+def _described(connection: "psycopg.Connection[Any]", model: Model) -> tuple[ResultColumn, ...]:
     text = _around(model, "NULL", "SELECT *", " LIMIT 0")
     with _failing(model, _faulty):
         described = connection.execute(text.encode()).description or ()
@@ -230,7 +230,7 @@ def _described(connection: "psycopg.Connection[Any]", model: Model) -> tuple[Col
         (oids,),
     ).fetchall()
     known = {oid: (category, name) for oid, category, name in types}
-    found: list[Column] = []
+    found: list[ResultColumn] = []
     for column in described:
         oid = column.type_code
         category, name = known.get(oid, ("", "text"))
@@ -239,7 +239,7 @@ def _described(connection: "psycopg.Connection[Any]", model: Model) -> tuple[Col
         if oid == _NUMERIC:
             kind = _decimal(column.precision, column.scale)
         found.append(
-            Column(
+            ResultColumn(
                 field=Field(column.name, column.name, kind or (_JSON if by_json else _TEXT)),
                 oid=oid,
                 type=name,
@@ -264,7 +264,7 @@ def _around(model: Model, bound: str, before: str, after: str) -> str:
     return f"{before} FROM (\n{query}\n) AS penstock_model{after}"
 
 
-def _expression(index: int, column: Column) -> str:
+def _expression(index: int, column: ResultColumn) -> str:
     name = f"c{index}"
     if column.by_json:
         return f"to_json({name})"
@@ -299,7 +299,9 @@ def _cancelled_when(
 # -- rows
 
 
-def _write(rows: "Iterable[Any]", columns: Sequence[Column], folder: Path, model: Model) -> None:
+def _write(
+    rows: "Iterable[Any]", columns: Sequence[ResultColumn], folder: Path, model: Model
+) -> None:
     """Writes blocks of CSV as Parquet; there is one file at least."""
     import pyarrow.parquet as pq
 
@@ -329,7 +331,7 @@ def _blocks(rows: "Iterable[Any]") -> Generator[bytes]:
         yield bytes(block)
 
 
-def _schema(columns: Sequence[Column]) -> Any:
+def _schema(columns: Sequence[ResultColumn]) -> Any:
     import pyarrow as pa
 
     return pa.schema([(f"c{i}", _arrow(c.field.type)) for i, c in enumerate(columns)])
@@ -352,7 +354,7 @@ def _arrow(kind: DataType) -> Any:
     return made.get(kind.kind, pa.string())
 
 
-def _table(block: bytes, columns: Sequence[Column], schema: Any, model: Model) -> Any:
+def _table(block: bytes, columns: Sequence[ResultColumn], schema: Any, model: Model) -> Any:
     import pyarrow as pa
     from pyarrow import csv
 

@@ -58,7 +58,7 @@ class Query(msgspec.Struct, frozen=True):
     where: str
 
 
-class Answer(msgspec.Struct, frozen=True):
+class QueryColumns(msgspec.Struct, frozen=True):
     """Holds the columns of a result. ``names``: the last query's name of each column -> the cleaned
     name."""
 
@@ -73,7 +73,7 @@ def answer(
     *,
     taken: Mapping[str, str],
     reserved: Sequence[str],
-) -> Answer:
+) -> QueryColumns:
     """Returns the columns that the queries, one over the result of the other, make of rows of the
     schema ``given``; Spark analyses them and runs nothing. ``taken``: original -> cleaned names of
     earlier runs; ``reserved``: names of the table's metadata columns. Raises ``ConfigError``
@@ -92,7 +92,7 @@ def write(
     *,
     taken: Mapping[str, str],
     reserved: Sequence[str],
-) -> Answer:
+) -> QueryColumns:
     """Runs the queries over ``rows`` (columns of ``given``, and EXTRACTED_AT) and writes the result
     to ``folder`` as parts: the columns of the answer and the internal ones. Each row gets the
     newest extraction time of the rows, a sequence number in the order of the last query's result,
@@ -129,11 +129,11 @@ def _asked(
     given: RowSchema,
     taken: Mapping[str, str],
     reserved: Sequence[str],
-) -> "Generator[tuple[DataFrame, Answer]]":
+) -> "Generator[tuple[DataFrame, QueryColumns]]":
     """Applies the queries to ``rows``, one to the result of the other, and yields the result and
     its columns; the temporary views are dropped at the end of the block."""
     views: list[str] = []
-    found = Answer(given, {})
+    found = QueryColumns(given, {})
     try:
         for query in queries:
             views.append(f"_penstock_input_{os.getpid()}_{next(_views)}")
@@ -185,7 +185,7 @@ def _columns(
     given: RowSchema,
     taken: Mapping[str, str],
     reserved: Sequence[str],
-) -> Answer:
+) -> QueryColumns:
     """Makes the fields of a result, with cleaned names. A field's original name is the query's, or
     the property's where a column passes unchanged under its own name. Raises ``ConfigError`` for
     duplicate names and for types that no table has."""
@@ -210,7 +210,7 @@ def _columns(
         kept = typed.source == sources.get(field.name) and typed.source not in names
         original = typed.source if kept else field.name
         fields.append(Field(cleaned[field.name], original, typed.type))
-    return Answer(RowSchema(tuple(fields)), cleaned)
+    return QueryColumns(RowSchema(tuple(fields)), cleaned)
 
 
 def unfit(kind: "T.DataType") -> bool:

@@ -34,7 +34,7 @@ from penstock.spark.class_archive import use_options
 from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
-from penstock.spark.java_command import Wanted
+from penstock.spark.java_command import JavaOptions
 from penstock.spark.scratch import remove_left, session_scratch
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
 from penstock.unused_packages import let_in
@@ -277,13 +277,13 @@ def _start(
     # executors of a local master are in our JVM, which has the jars on its class path
     sent = "" if local_slots(master) else ",".join(map(str, found.files))
     merged = _merge(base_conf(master, scratch), {"spark.jars": sent, **fetched}, needs.conf, conf)
-    wanted = Wanted(
+    wanted = JavaOptions(
         jars=found.files,
         options=(*(trust_options(cache) if java.packaged else ()), *proxy_options()),
         archive=tuple(use_options(java, found.files, cache)),
     )
     if stays_with is not None and not found.missing and master.startswith("local"):
-        from penstock.spark.lent_session import Place, borrow
+        from penstock.spark.lent_session import SessionPaths, borrow
 
         lent = borrow(
             lambda scratch, *more: _merge(base_conf(master, scratch), *more),
@@ -292,7 +292,7 @@ def _start(
             java,
             wanted,
             lambda given: _environment(java, master, given),
-            Place(cache=cache, log=folder / LOG, stays_with=stays_with),
+            SessionPaths(cache=cache, log=folder / LOG, stays_with=stays_with),
             check,
         )
         if lent is not None:
@@ -469,13 +469,13 @@ def is_ours() -> bool:
 def how_started() -> Literal["warm", "cold"] | None:
     """Returns whether the open session's JVM was running already (``warm``) or was started for it
     (``cold``); None where there is no session, or it has no JVM (Spark Connect)."""
-    from penstock.spark.warm import Lease
+    from penstock.spark.warm import JvmLease
 
     jvm = _current.jvm if _current is not None else None
     if jvm is None:
         return None
     lease = jvm.process
-    return "warm" if isinstance(lease, Lease) and not lease.first else "cold"
+    return "warm" if isinstance(lease, JvmLease) and not lease.first else "cold"
 
 
 def jvm_peak_bytes() -> int:

@@ -21,7 +21,7 @@ _JOINED = ("spark.sql.extensions",)  # settings that are lists: ours must be amo
 _OF_JARS = "spark.jars"  # settings that are read before Spark starts
 
 
-class Needs(Protocol):
+class SessionConf(Protocol):
     """Defines what is asked of the user's session (``session.Needs``)."""
 
     @property
@@ -59,7 +59,7 @@ def masters_differ(users: "SparkSession", master: str | None) -> None:
     )
 
 
-def beside(users: "SparkSession", needs: Needs, conf: Mapping[str, str]) -> "SparkSession":
+def beside(users: "SparkSession", needs: SessionConf, conf: Mapping[str, str]) -> "SparkSession":
     """Opens a session on the Spark of ``users`` with the settings ``conf``. Raises ``ConfigError``
     where that Spark lacks what a table format needs, or cannot give a session of its own."""
     _refuse_lacks(users, needs)
@@ -105,7 +105,7 @@ def _not_opened(failure: Exception) -> ConfigError:
     )
 
 
-def _refuse_lacks(users: "SparkSession", needs: Needs) -> None:
+def _refuse_lacks(users: "SparkSession", needs: SessionConf) -> None:
     """Raises ``ConfigError`` (``spark.lacks``) where the user's Spark was started without a setting
     that can only be given at its start."""
     missing: list[str] = []

@@ -48,7 +48,7 @@ _NO = ("", "0", "false", "no", "off")
 _started: list["subprocess.Popen[bytes]"] = []
 
 
-class Start(NamedTuple):
+class KeeperStart(NamedTuple):
     """Holds the command of a JVM, its environment, which is the keeper's too, and the file
     ``answer`` to which its gateway writes its address."""
 
@@ -57,7 +57,7 @@ class Start(NamedTuple):
     answer: Path
 
 
-class Terms(NamedTuple):
+class KeeperLimits(NamedTuple):
     """Holds a keeper's limits and description. ``watched``: folders; the idle JVM is ended when one
     is gone. ``idle``: seconds without a run after which it is ended. ``memory``: it is ended, while
     idle, when the machine has fewer bytes free. ``about``: JSON data for ``status``."""
@@ -68,7 +68,7 @@ class Terms(NamedTuple):
     memory: int
 
 
-class Lease:
+class JvmLease:
     """Holds a JVM for this run until :meth:`release`; has the methods of ``jvm.Process``.
     ``first``: the JVM was started for this run. ``log``: the open file of what Java prints, since
     the file is deleted when the JVM dies."""
@@ -147,7 +147,9 @@ def folder_of_all(cache: Path | None = None) -> Path:
     return (cache or platformdirs.user_cache_path("penstock")).resolve() / "warm"
 
 
-def terms(watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.environ) -> Terms:
+def terms(
+    watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.environ
+) -> KeeperLimits:
     """Makes the limits of a keeper from environment variables. Raises ``ConfigError``
     (``config.daemon``) for one that is no number."""
     try:
@@ -159,7 +161,7 @@ def terms(watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.
             code="config.daemon",
             hint="unset them, or give numbers",
         ) from None
-    return Terms((watched,), about, idle, memory)
+    return KeeperLimits((watched,), about, idle, memory)
 
 
 def key_of(root: Path, properties: Mapping[str, Any]) -> str | None:
@@ -219,11 +221,11 @@ def _inherited() -> dict[str, Any]:
 def lease(
     root: Path,
     key: str,
-    start: Callable[[Path], AbstractContextManager[Start]],
-    on: Terms,
+    start: Callable[[Path], AbstractContextManager[KeeperStart]],
+    on: KeeperLimits,
     check: Callable[[], None],
     timeout: float,
-) -> Lease | None:
+) -> JvmLease | None:
     """Leases the JVM under ``key`` of :func:`key_of`; where there is none, starts one as ``start``
     says, within ``timeout`` seconds. ``check``: called while waiting; it may raise. Returns None
     where the run must start a JVM of its own."""
@@ -240,7 +242,7 @@ def lease(
         return None
 
 
-def _start(folder: Path, how: Start, on: Terms) -> socket.socket:
+def _start(folder: Path, how: KeeperStart, on: KeeperLimits) -> socket.socket:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -273,7 +275,7 @@ def _granted(
     seconds: float,
     *,
     first: bool,
-) -> Lease | None:
+) -> JvmLease | None:
     """Waits for the keeper's answer. Closes the connection, which ends a JVM that is being started,
     where the lease is not granted."""
     deadline = time.monotonic() + seconds
@@ -286,7 +288,7 @@ def _granted(
         connection.settimeout(_ANSWER_SECONDS)
         grant = (hear(connection) or {}).get("lease")
         if isinstance(grant, dict):
-            return Lease(connection, grant, (folder / LOG).open("rb"), first=first)
+            return JvmLease(connection, grant, (folder / LOG).open("rb"), first=first)
         connection.close()
     except BaseException:
         connection.close()

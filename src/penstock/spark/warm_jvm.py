@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from penstock.files import private
 from penstock.spark.jvm import CLOSE_SECONDS, Jvm, connect, end_of, let_go, silence_py4j
-from penstock.spark.warm import Lease
+from penstock.spark.warm import JvmLease
 
 SETTLE_SECONDS = 5.0
 _JOBS_SECONDS = 3.0  # Spark may still list a job for a moment after it has returned
@@ -36,9 +36,9 @@ class WarmJvm(Jvm):
     run ends."""
 
     lent = True
-    process: Lease
+    process: JvmLease
 
-    def __init__(self, lease: Lease, log: Path) -> None:
+    def __init__(self, lease: JvmLease, log: Path) -> None:
         super().__init__(lease, log)
         self._context: SparkContext | None = None
 

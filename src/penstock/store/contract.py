@@ -15,19 +15,19 @@ import msgspec
 from penstock.model.catalog import StreamId
 from penstock.model.segments import (
     SHARED_STATE,
-    Consumed,
+    ConsumedSlice,
     Group,
     Load,
     PartRef,
     SegmentId,
     WriteDisposition,
 )
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.types import RowSchema
-from penstock.store.keys import Covered, Place
+from penstock.store.keys import CoveredKeys, KeyAddress
 from penstock.store.remembered import Remembered
 
-Merge = Callable[[Sequence[SavedState], Sequence[SavedState]], list[SavedState]]
+Merge = Callable[[Sequence[StoredState], Sequence[StoredState]], list[StoredState]]
 """Merges new states (second argument, oldest first) into the saved ones (first argument), and
 returns every state to save. It may raise, and then the transaction is rolled back."""
 
@@ -80,10 +80,10 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
     ``Group``."""
 
     loads: tuple[LoadIntent, ...]
-    states: tuple[SavedState, ...]
+    states: tuple[StoredState, ...]
     epoch: int
     consumes: tuple[tuple[SegmentId, StreamId], ...]
-    keys: tuple[Covered, ...] = ()
+    keys: tuple[CoveredKeys, ...] = ()
     """The connector keys that the group's checkpoints cover; they become durable in the transaction
     that saves the group's states."""
 
@@ -96,10 +96,10 @@ class GroupIntent(msgspec.Struct, frozen=True, kw_only=True):
 class KeyedGroup(Group, frozen=True, kw_only=True):
     """A group as it is stored: with the connector keys of :attr:`GroupIntent.keys`."""
 
-    keys: tuple[Covered, ...] = ()
+    keys: tuple[CoveredKeys, ...] = ()
 
 
-class SourceOf(msgspec.Struct, frozen=True):
+class StateSource(msgspec.Struct, frozen=True):
     """Names the source that a pipeline's states belong to. ``reference``: ``source.use`` as the
     user wrote it; it may be a command line that holds a secret, so it is never shown (L10)."""
 
@@ -112,7 +112,7 @@ class Reset(msgspec.Struct, frozen=True):
     ``streams``; it is applied to the states of groups in the ledger that are not saved yet."""
 
     streams: tuple[StreamId, ...]
-    strip: Callable[[Sequence[SavedState]], list[SavedState]]
+    strip: Callable[[Sequence[StoredState]], list[StoredState]]
 
 
 class Store(Protocol):
@@ -209,12 +209,12 @@ class Store(Protocol):
         """Returns (key, number) of the loads of an open group that are committed already."""
         ...
 
-    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[ConsumedSlice]:
         """Returns the shares of these epochs' segments that groups consumed or that were
         abandoned."""
         ...
 
-    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
+    def abandon(self, lease: Lease, items: Iterable[ConsumedSlice]) -> None:
         """Marks shares of segments as consumed without loading them: their rows are dropped."""
         ...
 
@@ -224,12 +224,12 @@ class Store(Protocol):
         ...
 
     # -- states
-    def states(self, pipeline: str) -> list[SavedState]:
+    def states(self, pipeline: str) -> list[StoredState]:
         """Returns the saved states, in the order in which they were saved."""
         ...
 
     def replace_states(
-        self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
+        self, lease: Lease, states: Sequence[StoredState], reset: Reset | None = None
     ) -> None:
         """Replaces all saved states by ``states``, for a user's set, import or reset.
 
@@ -262,14 +262,14 @@ class Store(Protocol):
         ...
 
     def end_keys(
-        self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
+        self, lease: Lease, covered: Iterable[CoveredKeys] = (), tasks: Iterable[str] | None = None
     ) -> None:
         """Forbids these tasks (None: all) to write keys, also those whose process is still alive,
         and drops what they wrote beyond what the ledger's groups and ``covered`` cover.
         ``covered``: of checkpoints that are sealed and not yet in a group."""
         ...
 
-    def connector_keys(self, pipeline: str) -> dict[Place, str]:
+    def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
         """Returns the durable keys and their values, sorted by key."""
         ...
 
@@ -312,7 +312,7 @@ class Store(Protocol):
         """Stores the source that the pipeline's states belong to, in place of the earlier one."""
         ...
 
-    def source_of(self, pipeline: str) -> SourceOf | None:
+    def source_of(self, pipeline: str) -> StateSource | None:
         """Returns the source that the pipeline's states belong to; None where no run has stored
         one."""
         ...

@@ -26,7 +26,7 @@ PAGE_BYTES = 1 << 20  # of values in one page of a list; a larger value is a pag
 PAGE_KEYS = 1000
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class KeyAddress(msgspec.Struct, frozen=True, order=True):
     """Identifies a connector key in its pipeline. ``scope``: ``pipeline``, ``stream``, ``instance``
     or :data:`PATH`. ``owner``, by scope: empty; the source's stream (``StreamId.key``), whatever a
     destination calls it, also for :data:`PATH`; the role and position of the connector
@@ -37,7 +37,7 @@ class Place(msgspec.Struct, frozen=True, order=True):
     key: str
 
 
-class Covered(msgspec.Struct, frozen=True):
+class CoveredKeys(msgspec.Struct, frozen=True):
     """Names the keys that a checkpoint covers: all that ``task`` wrote for states of ``scope``
     (``StateScope.key``) up to the checkpoint number ``upto``, which :meth:`KeyPort.checkpoint`
     returned. ``place``: the transform that wrote them, which may be ahead of other transforms of
@@ -50,8 +50,8 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 def covers(scope: str, place: str = "") -> str:
-    """Makes the scope that :meth:`KeyPort.begin` takes, for a :class:`Covered` of the same scope
-    and place."""
+    """Makes the scope that :meth:`KeyPort.begin` takes, for a :class:`CoveredKeys` of the same
+    scope and place."""
     return f"{scope}\n{place}" if place else scope  # a scope is one line
 
 
@@ -60,7 +60,7 @@ def scope_of(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def bounds_of(covered: Iterable[Covered]) -> dict[tuple[str, str], int]:
+def bounds_of(covered: Iterable[CoveredKeys]) -> dict[tuple[str, str], int]:
     """Maps (task, scope as of :func:`covers`) to the number of the last checkpoint."""
     bounds: dict[tuple[str, str], int] = {}
     for each in covered:
@@ -93,33 +93,33 @@ class KeyPort(Protocol):
     wrote, else the durable one. Each call is atomic, also between tasks on several machines. A
     connector gets any exception of a call as the error ``STATE_BACKEND``."""
 
-    def get(self, place: Place) -> str | None:
+    def get(self, place: KeyAddress) -> str | None:
         """Returns a key's value; None where there is no such key."""
         ...
 
-    def put(self, place: Place, value: str) -> None:
+    def put(self, place: KeyAddress, value: str) -> None:
         """Writes a key's value."""
         ...
 
-    def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
+    def compare_and_swap(self, place: KeyAddress, expected: str | None, new: str) -> bool:
         """Writes ``new`` where the value is ``expected`` (None: where there is none); returns
         whether it was."""
         ...
 
-    def delete(self, place: Place) -> bool:
+    def delete(self, place: KeyAddress) -> bool:
         """Deletes a key; returns whether there was one."""
         ...
 
-    def delete_under(self, under: Place) -> int:
+    def delete_under(self, under: KeyAddress) -> int:
         """Deletes every key of the scope :data:`PATH` that has the owner of ``under`` and begins
         with its key; returns how many there were."""
         ...
 
-    def count_under(self, under: Place) -> int:
+    def count_under(self, under: KeyAddress) -> int:
         """Returns how many keys :meth:`delete_under` would delete."""
         ...
 
-    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+    def page_under(self, under: KeyAddress, after: str | None = None) -> list[tuple[str, str]]:
         """Returns a page of the keys that :meth:`delete_under` would delete, with their values:
         those after the key ``after``, in the order of their code points, at most
         :data:`PAGE_KEYS` and about :data:`PAGE_BYTES`. An empty page: there are no more."""
@@ -133,7 +133,7 @@ class KeyPort(Protocol):
 
     def checkpoint(self) -> int:
         """Counts a checkpoint, which covers all that was written for the current scope before it.
-        Returns its number, for :class:`Covered`: it never decreases; 0: nothing was written."""
+        Returns its number, for :class:`CoveredKeys`: it never decreases; 0: nothing was written."""
         ...
 
     def close(self) -> None:
@@ -150,45 +150,45 @@ class MemoryKeys:
     durable, so :meth:`checkpoint` returns 0."""
 
     def __init__(self) -> None:
-        self._written: dict[Place, str | None] = {}  # None: deleted
+        self._written: dict[KeyAddress, str | None] = {}  # None: deleted
         # before the last checkpoint; an empty tuple: not written
-        self._since: dict[Place, tuple[()] | tuple[str | None]] = {}
+        self._since: dict[KeyAddress, tuple[()] | tuple[str | None]] = {}
         self._lock = threading.RLock()
 
-    def get(self, place: Place) -> str | None:
+    def get(self, place: KeyAddress) -> str | None:
         with self._lock:
             return self._written[place] if place in self._written else self._durable(place)
 
-    def put(self, place: Place, value: str) -> None:
+    def put(self, place: KeyAddress, value: str) -> None:
         with self._lock:
             self._write(place, value)
 
-    def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
+    def compare_and_swap(self, place: KeyAddress, expected: str | None, new: str) -> bool:
         with self._lock:
             if self.get(place) != expected:
                 return False
             self._write(place, new)
             return True
 
-    def delete(self, place: Place) -> bool:
+    def delete(self, place: KeyAddress) -> bool:
         with self._lock:
             if self.get(place) is None:
                 return False
             self._write(place, None)
             return True
 
-    def delete_under(self, under: Place) -> int:
+    def delete_under(self, under: KeyAddress) -> int:
         with self._lock:
             keys = [key for page in self._pages(under) for key, _ in page]
             for key in keys:
-                self._write(Place(under.scope, under.owner, key), None)
+                self._write(KeyAddress(under.scope, under.owner, key), None)
             return len(keys)
 
-    def count_under(self, under: Place) -> int:
+    def count_under(self, under: KeyAddress) -> int:
         with self._lock:
             return sum(len(page) for page in self._pages(under))
 
-    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+    def page_under(self, under: KeyAddress, after: str | None = None) -> list[tuple[str, str]]:
         with self._lock:
             while True:
                 durable = self._durable_page(under, after)
@@ -231,22 +231,22 @@ class MemoryKeys:
     def close(self) -> None:
         """No-op: there is no connection."""
 
-    def _pages(self, under: Place) -> Iterator[list[tuple[str, str]]]:
+    def _pages(self, under: KeyAddress) -> Iterator[list[tuple[str, str]]]:
         after: str | None = None
         while page := self.page_under(under, after):
             yield page
             after = page[-1][0]
 
-    def _write(self, place: Place, value: str | None) -> None:
+    def _write(self, place: KeyAddress, value: str | None) -> None:
         before = (self._written[place],) if place in self._written else ()
         self._since.setdefault(place, before)
         self._written[place] = value
 
-    def _durable(self, place: Place) -> str | None:
+    def _durable(self, place: KeyAddress) -> str | None:
         del place
         return None
 
-    def _durable_page(self, under: Place, after: str | None) -> list[tuple[str, str]]:
+    def _durable_page(self, under: KeyAddress, after: str | None) -> list[tuple[str, str]]:
         del under, after
         return []
 
@@ -262,8 +262,8 @@ class DryKeys(MemoryKeys):
     def close(self) -> None:
         self._base.close()
 
-    def _durable(self, place: Place) -> str | None:
+    def _durable(self, place: KeyAddress) -> str | None:
         return self._base.get(place)
 
-    def _durable_page(self, under: Place, after: str | None) -> list[tuple[str, str]]:
+    def _durable_page(self, under: KeyAddress, after: str | None) -> list[tuple[str, str]]:
         return self._base.page_under(under, after)

@@ -20,8 +20,8 @@ from penstock.store.database_url import chunks
 from penstock.store.keys import (
     PAGE_BYTES,
     PAGE_KEYS,
-    Covered,
-    Place,
+    CoveredKeys,
+    KeyAddress,
     bounds_of,
     keys_closed,
     scope_of,
@@ -70,13 +70,13 @@ class Sql(Protocol):
 # -- a task's calls
 
 
-def slot_of(place: Place) -> str:
+def slot_of(place: KeyAddress) -> str:
     """Hashes the three parts of a key's name (SHA-256, hexadecimal), for the index."""
     text = json.dumps([place.scope, place.owner, place.key])
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
+def newest(sql: Sql, pipeline: str, place: KeyAddress) -> tuple[int, str | None]:
     """Returns the newest version number of a key (0: it has none) and its value; None: there is no
     such key."""
     found = sql.rows(
@@ -90,12 +90,14 @@ def newest(sql: Sql, pipeline: str, place: Place) -> tuple[int, str | None]:
     return version, None if gone else bytes(value).decode()
 
 
-def count_under(sql: Sql, pipeline: str, under: Place) -> int:
+def count_under(sql: Sql, pipeline: str, under: KeyAddress) -> int:
     """Counts the keys under a path; see ``KeyPort.count_under``."""
     return int(sql.rows(f"SELECT count(*) {_THERE}", (pipeline, *_range(under)))[0][0])
 
 
-def page_under(sql: Sql, pipeline: str, under: Place, after: str | None) -> list[tuple[str, str]]:
+def page_under(
+    sql: Sql, pipeline: str, under: KeyAddress, after: str | None
+) -> list[tuple[str, str]]:
     """Returns a page of the keys under a path; see ``KeyPort.page_under``. Reads sizes first, so
     that no more values are in memory than a page has."""
     owner, low, high = _range(under)
@@ -140,7 +142,7 @@ def mark_for(sql: Sql, pipeline: str, task: str, mark: int | None) -> int:
 def put(
     sql: Sql,
     pipeline: str,
-    place: Place,
+    place: KeyAddress,
     version: int,
     value: str | None,
     stamp: tuple[str, str, int],
@@ -160,7 +162,7 @@ def put(
     )
 
 
-def delete_under(sql: Sql, pipeline: str, under: Place, stamp: tuple[str, str, int]) -> None:
+def delete_under(sql: Sql, pipeline: str, under: KeyAddress, stamp: tuple[str, str, int]) -> None:
     """Deletes every key that ``page_under`` finds. ``stamp``: as in :func:`put`. The caller
     excludes writers of such keys."""
     task, covers, mark = stamp
@@ -192,7 +194,9 @@ def begin(sql: Sql, pipeline: str, task: str) -> None:
     )
 
 
-def end(sql: Sql, pipeline: str, covered: Iterable[Covered], tasks: Iterable[str] | None) -> None:
+def end(
+    sql: Sql, pipeline: str, covered: Iterable[CoveredKeys], tasks: Iterable[str] | None
+) -> None:
     """Forbids these tasks (None: all) to write keys, and deletes what they wrote beyond
     ``covered``. Waits for a task's write that is under way."""
     bounds = bounds_of(covered)
@@ -210,7 +214,7 @@ def has_overlay(sql: Sql, pipeline: str) -> bool:
     return bool(sql.rows(one, (pipeline, _DURABLE)))
 
 
-def promote(sql: Sql, pipeline: str, covered: Iterable[Covered]) -> None:
+def promote(sql: Sql, pipeline: str, covered: Iterable[CoveredKeys]) -> None:
     """Makes durable what these checkpoints cover, and deletes durable versions that a newer durable
     one of the same key replaces."""
     touched: set[str] = set()
@@ -244,13 +248,15 @@ def reset(sql: Sql, pipeline: str, streams: Iterable[StreamId] | None) -> None:
         _drop(sql, pipeline, which, covers)
 
 
-def durable(sql: Sql, pipeline: str) -> dict[Place, str]:
+def durable(sql: Sql, pipeline: str) -> dict[KeyAddress, str]:
     """Returns the durable keys and their values, sorted by key."""
     columns = "SELECT scope, owner, key, value FROM penstock_keys"
     where = "WHERE pipeline = ? AND task = ? AND gone = 0"
     rows = sql.rows(f"{columns} {where}", (pipeline, _DURABLE))
     texts = ([scope, *(bytes(raw).decode() for raw in rest)] for scope, *rest in rows)
-    return dict(sorted((Place(scope, owner, key), value) for scope, owner, key, value in texts))
+    return dict(
+        sorted((KeyAddress(scope, owner, key), value) for scope, owner, key, value in texts)
+    )
 
 
 def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> list[Any]:
@@ -259,7 +265,7 @@ def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> l
     return sql.rows(f"{distinct}{which}", (pipeline, _DURABLE, *values))
 
 
-def _range(under: Place) -> tuple[bytes, bytes, bytes]:
+def _range(under: KeyAddress) -> tuple[bytes, bytes, bytes]:
     """Returns the owner, the first key, and the end of the range of keys that begin with a path's
     (exclusive): a byte of UTF-8 is never 0xff."""
     low = under.key.encode()

@@ -5,8 +5,8 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 
-from penstock.store.keys import Place
-from penstock.store.task_keys import Link
+from penstock.store.keys import KeyAddress
+from penstock.store.task_keys import KeyConnection
 
 _TABLES = (
     "penstock_key_tasks (pipeline, task, marks, PRIMARY KEY (pipeline, task))",
@@ -15,7 +15,7 @@ _TABLES = (
 )
 
 
-class MemoryLink(Link):
+class MemoryLink(KeyConnection):
     """Connects every task and the driver to one SQLite database in memory. ``lock``: the store's,
     reentrant."""
 
@@ -27,7 +27,7 @@ class MemoryLink(Link):
             self.execute(f"CREATE TABLE {table}", ())
 
     @contextmanager
-    def writing(self, place: Place, *, under: bool = False) -> Generator[None]:
+    def writing(self, place: KeyAddress, *, under: bool = False) -> Generator[None]:
         del place, under  # the lock excludes every writer, not only those of this key
         with self._lock:
             yield

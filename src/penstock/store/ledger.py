@@ -12,13 +12,13 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, delete, func, select, update
 
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load, SegmentId
-from penstock.model.state import SavedState, StateScope
+from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
+from penstock.model.state import StateScope, StoredState
 from penstock.store import keys_ledger, rules
 from penstock.store.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
 from penstock.store.database import PlainSql, insert_all, rows_of, update_all
 from penstock.store.database_url import chunks
-from penstock.store.keys import Covered
+from penstock.store.keys import CoveredKeys
 from penstock.store.schema import (
     CONSUMED,
     EPOCHS,
@@ -63,7 +63,7 @@ def intend(
         leased.floors,
         into_tables=not committed,
     )
-    _consume(conn, leased, [Consumed(*item) for group in groups for item in group.consumes])
+    _consume(conn, leased, [ConsumedSlice(*item) for group in groups for item in group.consumes])
     leased.last_group += len(groups)
     _set(conn, leased, last_group=leased.last_group)
     _put_numbers(conn, leased.name, stored, numbers)
@@ -110,7 +110,7 @@ def adopt(
     ``Store.adopt``). ``streams``: their keys."""
     wanted = set(streams)
     stored = _numbers(conn, leased, wanted)
-    after = {s: rules.adopted(stored.get(s, rules.Numbers()), anew) for s in wanted}
+    after = {s: rules.adopted(stored.get(s, rules.LoadNumbers()), anew) for s in wanted}
     _put_numbers(conn, leased.name, stored, after)
 
 
@@ -148,9 +148,11 @@ def renumber(conn: Connection, leased: LeasedRow, above: Mapping[StreamId, int])
 
 def _numbers(
     conn: Connection, leased: LeasedRow, streams: Iterable[str]
-) -> dict[str, rules.Numbers]:
+) -> dict[str, rules.LoadNumbers]:
     return {
-        row.stream: rules.Numbers(row.number, row.table_number, bool(row.adopts), bool(row.anew))
+        row.stream: rules.LoadNumbers(
+            row.number, row.table_number, bool(row.adopts), bool(row.anew)
+        )
         for part in chunks(streams)
         for row in conn.execute(rows_of(NUMBERS, leased.name).where(NUMBERS.c.stream.in_(part)))
     }
@@ -159,8 +161,8 @@ def _numbers(
 def _put_numbers(
     conn: Connection,
     pipeline: str,
-    stored: dict[str, rules.Numbers],
-    numbers: dict[str, rules.Numbers],
+    stored: dict[str, rules.LoadNumbers],
+    numbers: dict[str, rules.LoadNumbers],
 ) -> None:
     rows = [
         {
@@ -263,7 +265,7 @@ def open_groups(conn: Connection, pipeline: str) -> list[Group]:
     return [msgspec.json.decode(body, type=KeyedGroup) for body in bodies]
 
 
-def keys_covered(conn: Connection, pipeline: str) -> list[Covered]:
+def keys_covered(conn: Connection, pipeline: str) -> list[CoveredKeys]:
     """Returns the connector keys that checkpoints of the stored groups cover."""
     bodies = conn.scalars(select(GROUPS.c.body).where(GROUPS.c.pipeline == pipeline))
     groups = (msgspec.json.decode(body, type=KeyedGroup) for body in bodies)
@@ -276,23 +278,23 @@ def committed_loads(conn: Connection, pipeline: str, group: int) -> set[tuple[st
     return {(row.key, row.number) for row in rows}
 
 
-def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[ConsumedSlice]:
     """Returns the consumed and the abandoned shares of these epochs' segments."""
-    found: set[Consumed] = set()
+    found: set[ConsumedSlice] = set()
     for part in chunks(epochs):
         rows = rows_of(CONSUMED, pipeline).where(CONSUMED.c.epoch.in_(part))
         found |= _as_consumed(conn.execute(rows))
     return found
 
 
-def _as_consumed(rows: Iterable[Row[Any]]) -> set[Consumed]:
+def _as_consumed(rows: Iterable[Row[Any]]) -> set[ConsumedSlice]:
     streams: dict[str, StreamId] = {}
-    found: set[Consumed] = set()
+    found: set[ConsumedSlice] = set()
     for row in rows:
         stream = streams.get(row.stream)
         if stream is None:
             stream = streams[row.stream] = rules.stream_from_key(row.stream)
-        found.add(Consumed(SegmentId(row.epoch, row.seq), stream))
+        found.add(ConsumedSlice(SegmentId(row.epoch, row.seq), stream))
     return found
 
 
@@ -311,7 +313,7 @@ def give_up_groups(conn: Connection, leased: LeasedRow) -> None:
     conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == leased.name))
 
 
-def abandon(conn: Connection, leased: LeasedRow, items: Iterable[Consumed]) -> None:
+def abandon(conn: Connection, leased: LeasedRow, items: Iterable[ConsumedSlice]) -> None:
     """Inserts shares of segments as consumed, except those that are consumed already."""
     wanted = dict.fromkeys(items)
     known = consumed(conn, leased.name, {item.segment.epoch for item in wanted})
@@ -328,10 +330,10 @@ def forget(conn: Connection, leased: LeasedRow, epochs: Iterable[int]) -> None:
         conn.execute(update(EPOCHS).where(*mine).values(shares=None))
 
 
-def _consume(conn: Connection, leased: LeasedRow, items: Sequence[Consumed]) -> None:
+def _consume(conn: Connection, leased: LeasedRow, items: Sequence[ConsumedSlice]) -> None:
     """Inserts shares of segments as consumed. Raises ``StateError`` where one is already. Reads
     only the range of seq that ``items`` span: an epoch may have 100,000 consumed shares."""
-    taken: set[Consumed] = set()
+    taken: set[ConsumedSlice] = set()
     for epoch in {item.segment.epoch for item in items}:
         numbers = [item.segment.seq for item in items if item.segment.epoch == epoch]
         rows = conn.execute(
@@ -347,7 +349,7 @@ def _consume(conn: Connection, leased: LeasedRow, items: Sequence[Consumed]) -> 
     _put_consumed(conn, leased.name, items)
 
 
-def _put_consumed(conn: Connection, pipeline: str, items: Iterable[Consumed]) -> None:
+def _put_consumed(conn: Connection, pipeline: str, items: Iterable[ConsumedSlice]) -> None:
     insert_all(
         conn,
         CONSUMED,
@@ -363,14 +365,14 @@ def _put_consumed(conn: Connection, pipeline: str, items: Iterable[Consumed]) ->
     )
 
 
-def states(conn: Connection, pipeline: str) -> list[SavedState]:
+def states(conn: Connection, pipeline: str) -> list[StoredState]:
     """Returns the saved states, in the order in which they were saved."""
     rows = conn.execute(rows_of(STATES, pipeline).order_by(STATES.c.position))
-    return [SavedState(rules.scope_from_key(row.scope, row.type), row.blob) for row in rows]
+    return [StoredState(rules.scope_from_key(row.scope, row.type), row.blob) for row in rows]
 
 
 def save_states(
-    conn: Connection, leased: LeasedRow, old: Sequence[SavedState], new: Sequence[SavedState]
+    conn: Connection, leased: LeasedRow, old: Sequence[StoredState], new: Sequence[StoredState]
 ) -> None:
     """Replaces the stored states ``old`` by ``new``, and adds the changes to the history. Writes
     only the states that differ. Raises ``StateError`` (``state.duplicate``)."""

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load
-from penstock.model.state import SavedState, StateScope
+from penstock.model.segments import ConsumedSlice, Group, Load
+from penstock.model.state import StateScope, StoredState
 from penstock.model.types import RowSchema
 from penstock.store import keys_ledger, remembered, rules
 from penstock.store.contract import (
@@ -30,9 +30,9 @@ from penstock.store.contract import (
     Lease,
     Merge,
     Reset,
-    SourceOf,
+    StateSource,
 )
-from penstock.store.keys import Covered, KeyPort, Place, lane_task
+from penstock.store.keys import CoveredKeys, KeyAddress, KeyPort, lane_task
 from penstock.store.keys_memory import MemoryLink
 from penstock.store.lock_holder import is_dead, iso_time, start_mark
 from penstock.store.remembered import Remembered
@@ -73,17 +73,17 @@ class _Pipeline:
     name: str
     state_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     held: _Held | None = None
-    source: SourceOf | None = None
+    source: StateSource | None = None
     epoch: int = 0
     last_group: int = 0
     floors: dict[str, int] = field(default_factory=dict[str, int])
     closed: dict[int, int] = field(default_factory=dict[int, int])
     shares: dict[int, int] = field(default_factory=dict[int, int])
     generations: dict[StreamId, int] = field(default_factory=dict[StreamId, int])
-    numbers: dict[str, rules.Numbers] = field(default_factory=dict[str, rules.Numbers])
+    numbers: dict[str, rules.LoadNumbers] = field(default_factory=dict[str, rules.LoadNumbers])
     groups: dict[int, _OpenGroup] = field(default_factory=dict[int, _OpenGroup])  # oldest first
-    consumed: dict[int, set[Consumed]] = field(default_factory=dict[int, set[Consumed]])
-    states: list[SavedState] = field(default_factory=list[SavedState])
+    consumed: dict[int, set[ConsumedSlice]] = field(default_factory=dict[int, set[ConsumedSlice]])
+    states: list[StoredState] = field(default_factory=list[StoredState])
     history: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])  # oldest first
     names: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     schemas: dict[StreamId, list[RowSchema]] = field(
@@ -95,7 +95,7 @@ class _Pipeline:
     runs: dict[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     reports: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
-    def keys_covered(self) -> list[Covered]:
+    def keys_covered(self) -> list[CoveredKeys]:
         """Returns the connector keys that checkpoints of the stored groups cover."""
         return [covered for each in self.groups.values() for covered in each.group.keys]
 
@@ -200,8 +200,8 @@ class MemoryStore:
         new = rules.number_groups(
             p.state_id, groups, p.last_group, numbers, p.floors, into_tables=not committed
         )
-        taken: set[Consumed] = set()
-        for item in (Consumed(*item) for group in new for item in group.consumes):
+        taken: set[ConsumedSlice] = set()
+        for item in (ConsumedSlice(*item) for group in new for item in group.consumes):
             if item in taken or item in p.consumed.get(item.segment.epoch, ()):
                 raise rules.consumed_twice(p.name, item)
             taken.add(item)
@@ -241,7 +241,7 @@ class MemoryStore:
     @staticmethod
     def _adopt(p: _Pipeline, streams: Iterable[StreamId], anew: bool = False) -> None:
         for stream in streams:
-            was = p.numbers.get(stream.key, rules.Numbers())
+            was = p.numbers.get(stream.key, rules.LoadNumbers())
             p.numbers[stream.key] = rules.adopted(was, anew)
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
@@ -285,12 +285,12 @@ class MemoryStore:
         known = self._read(pipeline).groups.get(group)
         return set() if known is None else set(known.loads - known.left)
 
-    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[ConsumedSlice]:
         p = self._read(pipeline)
         with self._lock:
             return {item for epoch in epochs for item in p.consumed.get(epoch, ())}
 
-    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
+    def abandon(self, lease: Lease, items: Iterable[ConsumedSlice]) -> None:
         wanted = list(items)
         with self._step("abandon", bool(wanted)):
             p, _ = self._held(lease)
@@ -307,16 +307,16 @@ class MemoryStore:
             keys_ledger.end(self._keys, p.name, p.keys_covered(), tasks)
 
     @staticmethod
-    def _consume(p: _Pipeline, items: Iterable[Consumed]) -> None:
+    def _consume(p: _Pipeline, items: Iterable[ConsumedSlice]) -> None:
         for item in items:
             p.consumed.setdefault(item.segment.epoch, set()).add(item)
 
     # -- states
-    def states(self, pipeline: str) -> list[SavedState]:
+    def states(self, pipeline: str) -> list[StoredState]:
         return list(self._read(pipeline).states)
 
     def replace_states(
-        self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
+        self, lease: Lease, states: Sequence[StoredState], reset: Reset | None = None
     ) -> None:
         with self._step("replace_states"):
             p, held = self._held(lease)
@@ -339,7 +339,7 @@ class MemoryStore:
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         return rules.floors_of(self._read(pipeline).floors)
 
-    def _save(self, p: _Pipeline, held: _Held, new: Sequence[SavedState]) -> None:
+    def _save(self, p: _Pipeline, held: _Held, new: Sequence[StoredState]) -> None:
         changes = rules.state_changes(p.states, new)
         at, run = iso_time(self._clock()), held.holder.run
         removed: list[tuple[StateScope, str | None]] = [(scope, None) for scope in changes.gone]
@@ -361,13 +361,13 @@ class MemoryStore:
             keys_ledger.begin(self._keys, p.name, task)
 
     def end_keys(
-        self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
+        self, lease: Lease, covered: Iterable[CoveredKeys] = (), tasks: Iterable[str] | None = None
     ) -> None:
         with self._step("end_keys"):
             p, _ = self._held(lease)
             keys_ledger.end(self._keys, p.name, [*covered, *p.keys_covered()], tasks)
 
-    def connector_keys(self, pipeline: str) -> dict[Place, str]:
+    def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
         return keys_ledger.durable(self._keys, pipeline)
 
     def open_keys(self, pipeline: str, task: str) -> KeyPort:
@@ -422,12 +422,12 @@ class MemoryStore:
         return {stream: known[stream][-1] for stream in streams if known.get(stream)}
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
-        source = SourceOf(protocol, reference)
+        source = StateSource(protocol, reference)
         with self._step("remember_source", self._read(lease.pipeline).source != source):
             p, _ = self._held(lease)
             p.source = source
 
-    def source_of(self, pipeline: str) -> SourceOf | None:
+    def source_of(self, pipeline: str) -> StateSource | None:
         return self._read(pipeline).source
 
     def known_streams(self, pipeline: str) -> set[StreamId]:

@@ -14,8 +14,8 @@ import msgspec
 
 from penstock.errors import LeaseLost, Locked, StateError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.segments import ConsumedSlice, Group, Load
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
 from penstock.store.contract import GroupIntent, Holder, KeyedGroup, LoadIntent, Reset
 from penstock.store.keys import SHARED
@@ -26,7 +26,7 @@ HISTORY_BYTES = 32 << 20  # of them together, in characters; the newest is kept 
 ANYTHING = ""
 
 
-class Numbers(msgspec.Struct, frozen=True):
+class LoadNumbers(msgspec.Struct, frozen=True):
     """Holds the load numbers of one stream. ``last``: the last number given. ``table``: the number
     that its table has once every load in the ledger is committed; None: any. ``adopts``: the
     table's number is accepted, whatever it is (``Store.adopt``). ``anew``: the next load of rows
@@ -42,7 +42,7 @@ def number_groups(
     state_id: str,
     intents: Sequence[GroupIntent],
     last_group: int,
-    numbers: dict[str, Numbers],
+    numbers: dict[str, LoadNumbers],
     floors: Mapping[str, int],
     *,
     into_tables: bool,
@@ -56,7 +56,7 @@ def number_groups(
         loads: list[Load] = []
         for load in intent.loads:
             stream = load.stream.key
-            was = numbers.get(stream, Numbers())
+            was = numbers.get(stream, LoadNumbers())
             number, table = was.last + 1, was.table
             fields = _fields_of(load)
             anew = was.anew
@@ -75,7 +75,7 @@ def number_groups(
                 table = None
             elif load.reaches_table:
                 table = number
-            numbers[stream] = Numbers(number, table, was.adopts, anew)
+            numbers[stream] = LoadNumbers(number, table, was.adopts, anew)
         groups.append(
             KeyedGroup(
                 id=last_group + offset,
@@ -89,15 +89,15 @@ def number_groups(
     return groups
 
 
-def adopted(was: Numbers, anew: bool) -> Numbers:
+def adopted(was: LoadNumbers, anew: bool) -> LoadNumbers:
     """Returns a stream's numbers after ``Store.adopt``."""
-    return Numbers(was.last, None, adopts=True, anew=anew or was.anew)
+    return LoadNumbers(was.last, None, adopts=True, anew=anew or was.anew)
 
 
 def renumbered(
     group: KeyedGroup,
     committed: AbstractSet[tuple[str, int]],
-    numbers: dict[str, Numbers],
+    numbers: dict[str, LoadNumbers],
 ) -> KeyedGroup:
     """Gives new numbers and tokens to a group's uncommitted loads of the streams in ``numbers``.
     ``committed``: (key, number) of committed loads. ``numbers``: by stream key, of
@@ -112,14 +112,14 @@ def renumbered(
         token = secrets.token_hex(8)
         loads.append(msgspec.structs.replace(load, number=number, follows=was.table, token=token))
         table = number if load.reaches_table else was.table
-        numbers[load.stream.key] = Numbers(number, table, was.adopts, was.anew)
+        numbers[load.stream.key] = LoadNumbers(number, table, was.adopts, was.anew)
     return msgspec.structs.replace(group, loads=tuple(loads))
 
 
-def renumbering(was: Numbers, above: int) -> Numbers:
+def renumbering(was: LoadNumbers, above: int) -> LoadNumbers:
     """Returns the numbers after which :func:`renumbered` continues. ``above``: the number that the
     stream's table has."""
-    return Numbers(max(was.last, above), None, was.adopts, was.anew)
+    return LoadNumbers(max(was.last, above), None, was.adopts, was.anew)
 
 
 def _fields_of(load: LoadIntent) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def settled(done: Iterable[KeyedGroup], first: dict[str, int]) -> list[KeyedGrou
     return free
 
 
-def states_of(groups: Iterable[Group], floors: Mapping[str, int]) -> list[SavedState]:
+def states_of(groups: Iterable[Group], floors: Mapping[str, int]) -> list[StoredState]:
     """Returns the states of these groups that are to be saved, oldest first: those whose group's
     epoch is above the floor of every stream and the floor of the state's own scope."""
     everything = floors.get(ANYTHING, 0)
@@ -193,12 +193,12 @@ class StateChanges(msgspec.Struct, frozen=True):
     content or position differs from the stored one; ``saved``: the states whose content differs;
     ``gone``: scopes that have no state any more."""
 
-    written: list[tuple[int, SavedState]]
-    saved: list[SavedState]
+    written: list[tuple[int, StoredState]]
+    saved: list[StoredState]
     gone: list[StateScope]
 
 
-def state_changes(old: Sequence[SavedState], new: Sequence[SavedState]) -> StateChanges:
+def state_changes(old: Sequence[StoredState], new: Sequence[StoredState]) -> StateChanges:
     """Compares two lists of saved states. Raises ``StateError`` (``state.duplicate``) where ``new``
     has two states for one scope."""
     before = {s.scope.key: (at, s) for at, s in enumerate(old)}
@@ -276,7 +276,7 @@ def next_schema(newest: RowSchema | None, schema: RowSchema) -> RowSchema:
     return RowSchema(schema.fields, (newest.version if newest else 0) + 1)
 
 
-def consumed_twice(pipeline: str, item: Consumed) -> StateError:
+def consumed_twice(pipeline: str, item: ConsumedSlice) -> StateError:
     """Makes the error for a share of a segment that was consumed or abandoned before."""
     segment = f"segment {item.segment.seq} of epoch {item.segment.epoch}"
     return StateError(

@@ -17,14 +17,14 @@ import msgspec
 from sqlalchemy import Connection, Row, Update, delete, insert, select, update
 
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load
-from penstock.model.state import SavedState
+from penstock.model.segments import ConsumedSlice, Group, Load
+from penstock.model.state import StoredState
 from penstock.model.types import RowSchema
 from penstock.store import keys_ledger, ledger, names_and_schemas, remembered, rules
-from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, SourceOf
+from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, StateSource
 from penstock.store.database import Database, PlainSql, insert_all, rows_of
 from penstock.store.database_url import chunks
-from penstock.store.keys import Covered, Place, lane_task
+from penstock.store.keys import CoveredKeys, KeyAddress, lane_task
 from penstock.store.ledger import LeasedRow
 from penstock.store.lock_holder import is_dead, iso_time, start_mark
 from penstock.store.remembered import Remembered
@@ -201,11 +201,11 @@ class SqlStore:
         with self._db.reading() as conn:
             return ledger.committed_loads(conn, pipeline, group)
 
-    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[Consumed]:
+    def consumed(self, pipeline: str, epochs: Iterable[int]) -> set[ConsumedSlice]:
         with self._db.reading() as conn:
             return ledger.consumed(conn, pipeline, epochs)
 
-    def abandon(self, lease: Lease, items: Iterable[Consumed]) -> None:
+    def abandon(self, lease: Lease, items: Iterable[ConsumedSlice]) -> None:
         with self._held(lease) as (conn, leased):
             ledger.abandon(conn, leased, items)
 
@@ -216,12 +216,12 @@ class SqlStore:
             _end_keys(conn, leased, (), [lane_task(epoch) for epoch in gone])
 
     # -- states
-    def states(self, pipeline: str) -> list[SavedState]:
+    def states(self, pipeline: str) -> list[StoredState]:
         with self._db.reading() as conn:
             return ledger.states(conn, pipeline)
 
     def replace_states(
-        self, lease: Lease, states: Sequence[SavedState], reset: Reset | None = None
+        self, lease: Lease, states: Sequence[StoredState], reset: Reset | None = None
     ) -> None:
         with self._held(lease) as (conn, leased):
             ledger.save_states(conn, leased, ledger.states(conn, leased.name), states)
@@ -259,12 +259,12 @@ class SqlStore:
             keys_ledger.begin(PlainSql(conn), leased.name, task)
 
     def end_keys(
-        self, lease: Lease, covered: Iterable[Covered] = (), tasks: Iterable[str] | None = None
+        self, lease: Lease, covered: Iterable[CoveredKeys] = (), tasks: Iterable[str] | None = None
     ) -> None:
         with self._held(lease) as (conn, leased):
             _end_keys(conn, leased, covered, tasks)
 
-    def connector_keys(self, pipeline: str) -> dict[Place, str]:
+    def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
         with self._db.reading() as conn:
             return keys_ledger.durable(PlainSql(conn), pipeline)
 
@@ -309,12 +309,12 @@ class SqlStore:
                 _pipeline(leased).values(source_protocol=protocol, source_reference=reference)
             )
 
-    def source_of(self, pipeline: str) -> SourceOf | None:
+    def source_of(self, pipeline: str) -> StateSource | None:
         with self._db.reading() as conn:
             row = conn.execute(select(PIPELINES).where(PIPELINES.c.name == pipeline)).one_or_none()
         if row is None or row.source_protocol is None:
             return None
-        return SourceOf(row.source_protocol, row.source_reference or "")
+        return StateSource(row.source_protocol, row.source_reference or "")
 
     def known_streams(self, pipeline: str) -> set[StreamId]:
         with self._db.reading() as conn:
@@ -419,7 +419,7 @@ def _born(pipeline: str) -> dict[str, Any]:
 
 
 def _end_keys(
-    conn: Connection, leased: LeasedRow, covered: Iterable[Covered], tasks: Iterable[str] | None
+    conn: Connection, leased: LeasedRow, covered: Iterable[CoveredKeys], tasks: Iterable[str] | None
 ) -> None:
     # bodies of groups may be long: they are read only where keys wait for their checkpoint
     sql = PlainSql(conn)

@@ -18,7 +18,7 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.store import database_url, keys_ledger
-from penstock.store.keys import PATH, SHARED, DryKeys, KeyPort, Place
+from penstock.store.keys import PATH, SHARED, DryKeys, KeyAddress, KeyPort
 from penstock.store.keys_ledger import Values
 
 _QUIET_SECONDS = 30.0
@@ -38,14 +38,14 @@ def open_keys(url: str, pipeline: str, task: str, *, dry: bool = False) -> KeyPo
     process, and the task needs no permission. Calls raise ``StateError``. Several ports of one task
     may be open, but not for states of one scope at the same time."""
     file = database_url.sqlite_file(url)
-    connect: Callable[[], Link] = (
+    connect: Callable[[], KeyConnection] = (
         (lambda: _Postgres(url)) if file is None else (lambda: _Sqlite(file))
     )
     port = StoreKeys(connect, pipeline, task)
     return DryKeys(port) if dry else port
 
 
-class Link:
+class KeyConnection:
     """Runs statements on one connection (``keys_ledger.Sql``). Raises ``StateError`` in place of
     the driver's exceptions ``failures``. ``place``: the database, for messages, without its
     password."""
@@ -58,7 +58,7 @@ class Link:
         connections."""
         return True
 
-    def writing(self, place: Place, *, under: bool = False) -> AbstractContextManager[None]:
+    def writing(self, place: KeyAddress, *, under: bool = False) -> AbstractContextManager[None]:
         """Opens a write transaction that excludes other writers of this key; ``under``: of
         every key of its scope and owner."""
         raise NotImplementedError
@@ -90,29 +90,29 @@ class StoreKeys:
     """Reads and writes keys in the store (``KeyPort``); safe for use by several threads. After a
     failure the next call opens a new connection."""
 
-    def __init__(self, connect: Callable[[], Link], pipeline: str, task: str) -> None:
+    def __init__(self, connect: Callable[[], KeyConnection], pipeline: str, task: str) -> None:
         self._connect, self._pipeline, self._task = connect, pipeline, task
-        self._link: Link | None = None
+        self._link: KeyConnection | None = None
         self._used = 0.0
         self._lock = threading.Lock()
         self._scope = SHARED
         self._mark: int | None = None  # of what was written since the last checkpoint
         self._covered: dict[str, int] = {}  # the last checkpoint of each scope
 
-    def get(self, place: Place) -> str | None:
+    def get(self, place: KeyAddress) -> str | None:
         with self._linked() as link:
             return keys_ledger.newest(link, self._pipeline, place)[1]
 
-    def put(self, place: Place, value: str) -> None:
+    def put(self, place: KeyAddress, value: str) -> None:
         self._write(place, value, lambda _: True)
 
-    def compare_and_swap(self, place: Place, expected: str | None, new: str) -> bool:
+    def compare_and_swap(self, place: KeyAddress, expected: str | None, new: str) -> bool:
         return self._write(place, new, lambda found: found == expected)
 
-    def delete(self, place: Place) -> bool:
+    def delete(self, place: KeyAddress) -> bool:
         return self._write(place, None, lambda found: found is not None)
 
-    def delete_under(self, under: Place) -> int:
+    def delete_under(self, under: KeyAddress) -> int:
         with self._linked() as link:
             with link.writing(under, under=True):
                 count = keys_ledger.count_under(link, self._pipeline, under)
@@ -124,11 +124,11 @@ class StoreKeys:
             self._mark = mark
         return count
 
-    def count_under(self, under: Place) -> int:
+    def count_under(self, under: KeyAddress) -> int:
         with self._linked() as link:
             return keys_ledger.count_under(link, self._pipeline, under)
 
-    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+    def page_under(self, under: KeyAddress, after: str | None = None) -> list[tuple[str, str]]:
         with self._linked() as link:
             return keys_ledger.page_under(link, self._pipeline, under, after)
 
@@ -150,7 +150,9 @@ class StoreKeys:
         with self._lock:
             self._drop()
 
-    def _write(self, place: Place, value: str | None, agrees: Callable[[str | None], bool]) -> bool:
+    def _write(
+        self, place: KeyAddress, value: str | None, agrees: Callable[[str | None], bool]
+    ) -> bool:
         with self._linked() as link:
             with link.writing(place):
                 version, found = keys_ledger.newest(link, self._pipeline, place)
@@ -163,7 +165,7 @@ class StoreKeys:
         return True
 
     @contextmanager
-    def _linked(self) -> Generator[Link]:
+    def _linked(self) -> Generator[KeyConnection]:
         with self._lock:
             quiet = time.monotonic() - self._used > _QUIET_SECONDS
             if quiet and self._link is not None and not self._link.is_alive():
@@ -182,7 +184,7 @@ class StoreKeys:
             link.close()
 
 
-class _Sqlite(Link):
+class _Sqlite(KeyConnection):
     """Connects to the SQLite file of the store, which must exist: the driver creates it."""
 
     def __init__(self, file: Path) -> None:
@@ -199,7 +201,7 @@ class _Sqlite(Link):
             self._conn.execute("PRAGMA synchronous = FULL")
 
     @contextmanager
-    def writing(self, place: Place, *, under: bool = False) -> Generator[None]:
+    def writing(self, place: KeyAddress, *, under: bool = False) -> Generator[None]:
         del place, under  # the transaction excludes every writer, not only those of this key
         with self._errors():
             self._conn.execute("BEGIN IMMEDIATE")
@@ -212,7 +214,7 @@ class _Sqlite(Link):
             self._conn.execute("COMMIT")
 
 
-class _Postgres(Link):
+class _Postgres(KeyConnection):
     """Connects to the Postgres database of the store; writers of one key wait for each other by an
     advisory lock."""
 
@@ -245,11 +247,11 @@ class _Postgres(Link):
         return True
 
     @contextmanager
-    def writing(self, place: Place, *, under: bool = False) -> Generator[None]:
+    def writing(self, place: KeyAddress, *, under: bool = False) -> Generator[None]:
         with self._errors(), self._conn.transaction():
             if place.scope == PATH:  # what is deleted by how keys begin waits for writers of a key
                 kind = "" if under else "_shared"
-                every = _lock_number(keys_ledger.slot_of(Place(PATH, place.owner, "")), 16)
+                every = _lock_number(keys_ledger.slot_of(KeyAddress(PATH, place.owner, "")), 16)
                 self.execute(f"SELECT pg_advisory_xact_lock{kind}(?)", (every,))
             if not under:
                 number = _lock_number(keys_ledger.slot_of(place), 0)

@@ -248,9 +248,10 @@ class SessionNeeds(msgspec.Struct, frozen=True):
         return SessionNeeds(packages, {**self.conf, **other.conf}, (*self.trial, *other.trial))
 
 
-class DestinationEndpoint(Protocol):
+class PlannedDestination(Protocol):
     """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
-    connector (``engine.plan.endpoints.Destination``). ``name``: as ``destination.use`` names it."""
+    connector (``engine.plan.endpoints.DestinationEndpoint``). ``name``: as ``destination.use``
+    names it."""
 
     name: str
 
@@ -278,7 +279,7 @@ class DestinationEndpoint(Protocol):
         ...
 
 
-class TableFormat(DestinationEndpoint, Protocol):
+class TableFormat(PlannedDestination, Protocol):
     """A destination of one table format, at one path or in one database; holds all its tables.
     ``takes_parts``: its tables are local files, so that parts in their shape may become theirs
     (``tables.direct_parts``)."""

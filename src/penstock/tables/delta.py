@@ -44,7 +44,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
-from penstock.tables.delta_files import NEEDS_MAPPING, Conflict, table_for
+from penstock.tables.delta_files import NEEDS_MAPPING, CommitConflict, table_for
 from penstock.tables.delta_locations import (
     PREFIX,
     CatalogDatabase,
@@ -179,7 +179,7 @@ class DeltaTables:
                     location = self._location(spark, load.table)
                     done = _LoadCommit(spark, location, load, self._widens).run()
             except Exception as failure:
-                conflicts = isinstance(failure, Conflict) or _CONFLICT.search(str(failure))
+                conflicts = isinstance(failure, CommitConflict) or _CONFLICT.search(str(failure))
                 if isinstance(failure, PenstockError) or not conflicts:
                     raise
                 if attempt == CONFLICT_TRIES:

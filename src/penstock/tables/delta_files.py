@@ -4,7 +4,7 @@ Parts in their table's shape are linked into its folder; many small ones, and a 
 row per key, are written into new files there (``merged_files``). No reader of Delta sees them until
 one entry of the log names them, and the files that they replace, with the load's transaction id and
 note. deltalake writes that entry; it is not tried again at a later version, so that what was read
-of the table still holds (:class:`Conflict`). Only for tables that ask no more of a writer
+of the table still holds (:class:`CommitConflict`). Only for tables that ask no more of a writer
 (:func:`table_for`): no partition, constraint, generated or identity column, column mapping, change
 feed or other feature that a file action would have to carry. Not here: whether a load is committed
 already, what is done otherwise (``delta``). Neighbour: ``direct_parts`` says which parts are in
@@ -57,11 +57,11 @@ _GREATEST = "\U0010ffff"
 _OLDEST_YEAR, _NEWEST_YEAR = 1900, 9998  # between which all readers read dates alike
 
 
-class Conflict(Exception):
+class CommitConflict(Exception):
     """Raised where another writer committed to the table first."""
 
 
-class Staged(msgspec.Struct, frozen=True):
+class StagedFiles(msgspec.Struct, frozen=True):
     """Files in a table's folder that are to become part of it. ``removed``: those that they
     replace; ``written``: rows, as in ``LoadResult``."""
 
@@ -83,30 +83,30 @@ class DeltaFiles:
         """The version of the load's transaction id in the table."""
         return None if self._table is None else self._table.transaction_version(self._load.load.key)
 
-    def stage(self) -> "Staged | None":
+    def stage(self) -> "StagedFiles | None":
         """Puts the load's rows into files of the table's folder; None where Spark has to write
         them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
         if direct_parts.fits(self._load):
             files = direct_parts.linked(self._load, self._folder, stem)
-            return None if files is None else Staged(files, (), self._load.load.rows)
+            return None if files is None else StagedFiles(files, (), self._load.load.rows)
         from penstock.tables.merged_files import gather, merge
         from penstock.tables.newest_rows import NeedsSpark
 
         try:
             if direct_parts.in_shape(self._load):
                 files = gather(self._load, self._folder, stem, self._columns())
-                return Staged(files, (), self._load.load.rows)
+                return StagedFiles(files, (), self._load.load.rows)
             merged = merge(self._load, self._folder, stem, self._columns(), self._old_files())
         except NeedsSpark:
             return None
-        return Staged(merged.files, merged.removed, merged.written)
+        return StagedFiles(merged.files, merged.removed, merged.written)
 
-    def commit(self, staged: "Staged", note: str) -> None:
+    def commit(self, staged: "StagedFiles", note: str) -> None:
         """Makes staged files part of the table, in the version after :attr:`version`; they replace
-        others. ``note``: the commit's userMetadata. Raises :class:`Conflict`, and what deltalake
-        raises, also for what it does after the commit."""
+        others. ``note``: the commit's userMetadata. Raises :class:`CommitConflict`, and what
+        deltalake raises, also for what it does after the commit."""
         from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import create_table_with_add_actions
 
@@ -131,10 +131,10 @@ class DeltaFiles:
                 commit_properties=properties,
             )
         except CommitFailedError as failure:
-            raise Conflict(str(failure)) from failure
+            raise CommitConflict(str(failure)) from failure
         except DeltaError as failure:
             if self._table is None and _has_log(self._folder):
-                raise Conflict(str(failure)) from failure
+                raise CommitConflict(str(failure)) from failure
             raise
 
     def _columns(self) -> list[str]:

@@ -27,7 +27,7 @@ from penstock.files import private, sync, sync_file
 from penstock.tables import load_frame
 from penstock.tables.contract import TableLoad
 from penstock.tables.direct_parts import described
-from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, Outcome, opened
+from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, opened
 
 FILE_BYTES = 128 << 20
 GROUP_BYTES = 64 << 20  # of a row group, in memory
@@ -44,7 +44,7 @@ class TableFile(msgspec.Struct, frozen=True):
     bounds: Bounds
 
 
-class Merged(msgspec.Struct, frozen=True):
+class MergedFiles(msgspec.Struct, frozen=True):
     """``files``: new ones. ``removed``: those of the table that they replace. ``written``: rows
     inserted, updated and deleted."""
 
@@ -55,7 +55,7 @@ class Merged(msgspec.Struct, frozen=True):
 
 def merge(
     load: TableLoad, folder: Path, stem: str, columns: Sequence[str], old: Sequence[TableFile]
-) -> Merged:
+) -> MergedFiles:
     """Merges ``load``, which has ``newest_rows.comparable`` keys, into the files ``old`` of the
     table in ``folder``. ``columns``: the table's, in its order; ``stem``: of the names of new
     files. Raises ``NeedsSpark`` and ``OSError``; no new file is left then."""
@@ -66,13 +66,13 @@ def merge(
 
 def write(
     load: TableLoad,
-    outcome: Outcome,
+    outcome: RowSelection,
     old_folder: Path,
     old: Sequence[TableFile],
     folder: Path,
     stem: str,
     columns: Sequence[str],
-) -> Merged:
+) -> MergedFiles:
     """Writes what ``outcome`` says into new files in ``folder``; the files ``old`` are in
     ``old_folder``. Arguments and errors as those of :func:`merge`."""
     removed = {index: old[index] for index in outcome.lost}
@@ -89,7 +89,7 @@ def write(
     except BaseException:
         output.discard()
         raise
-    return Merged(output.files, (*removed.values(),), outcome.written)
+    return MergedFiles(output.files, (*removed.values(),), outcome.written)
 
 
 def gather(load: TableLoad, folder: Path, stem: str, columns: Sequence[str]) -> list[Path]:
@@ -136,7 +136,7 @@ def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
             yield _as(rows.filter(pc.invert(gone)), schema)
 
 
-def _taken(load: TableLoad, outcome: Outcome) -> Iterator[Table]:
+def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
     """The rows of the load that the table gets, in the table's columns."""
     names = load.policy.metadata
     for path, taken in zip(load.parts, outcome.taken, strict=True):

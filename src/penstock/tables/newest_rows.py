@@ -41,7 +41,7 @@ class NeedsSpark(Exception):
     """Raised where only Spark can tell."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RowSelection(msgspec.Struct, frozen=True):
     """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: of each of
     the table's files that loses rows, by its index, their numbers. ``written``: rows inserted,
     updated and deleted."""
@@ -92,7 +92,7 @@ class NewestRows:
     ) -> None:
         self._duckdb.close()
 
-    def outcome(self, files: Sequence["tuple[Path, Bounds]"]) -> Outcome:
+    def outcome(self, files: Sequence["tuple[Path, Bounds]"]) -> RowSelection:
         """``files``: the table's, with what is known of their keys. Raises :class:`NeedsSpark`."""
         try:
             self._take_load()
@@ -248,7 +248,7 @@ class NewestRows:
 
     # -- what follows
 
-    def _settled(self, parts: int) -> Outcome:
+    def _settled(self, parts: int) -> RowSelection:
         """Raises :class:`NeedsSpark` where the table has several rows of a key of the load, or one
         beside a delete without a cursor and other rows (``load_frame.newest_beside``)."""
         ask = functools.partial(_asked, self._duckdb)
@@ -271,7 +271,7 @@ class NewestRows:
             f"SELECT count(*) AS n FROM winner s JOIN met m USING (part, part_row) "
             f"WHERE m.newer AND NOT ({stays})"
         )
-        return Outcome(
+        return RowSelection(
             taken=tuple(_of(taken, "part", index, "part_row") for index in range(parts)),
             lost={
                 index: _of(lost, "file", index, "file_row")

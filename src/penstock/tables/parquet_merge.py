@@ -22,7 +22,7 @@ from penstock.model.catalog import DestinationSyncMode
 from penstock.tables import direct_parts, load_frame, merged_files
 from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.merged_files import TableFile
-from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, Outcome, comparable
+from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, comparable
 from penstock.tables.parquet_folders import Marker, finished_files
 
 MOST_SMALL_FILES = 8  # that a merge leaves as they are
@@ -94,7 +94,7 @@ def _merged(
     return merged.written
 
 
-def _with_small_files(outcome: Outcome, old: Sequence[TableFile]) -> Outcome:
+def _with_small_files(outcome: RowSelection, old: Sequence[TableFile]) -> RowSelection:
     """Adds the small files to those that are written anew, where there are many, so that a table
     that gets a few rows a sync has few files."""
     small = [

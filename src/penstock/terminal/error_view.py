@@ -25,8 +25,8 @@ _TRACES = ("stack_trace",)
 _LABEL = 9
 
 
-class Place(Protocol):
-    """What a :class:`Fault` needs of the ``output.Output`` that shows it."""
+class TraceFolder(Protocol):
+    """What a :class:`DescribedError` needs of the ``output.Output`` that shows it."""
 
     errors_dir: Path | None
 
@@ -34,7 +34,7 @@ class Place(Protocol):
 
 
 @dataclass(slots=True)
-class Fault:
+class DescribedError:
     """A described error. ``error``: the object of the report and of ``--json``. ``trace``: its
     text, for ``-vv``; ``trace_file``: where it was written."""
 
@@ -44,10 +44,10 @@ class Fault:
     trace_file: str | None = None
 
     @staticmethod
-    def of(error: BaseException, output: Place) -> "Fault":
+    def of(error: BaseException, output: TraceFolder) -> "DescribedError":
         """Describes an exception; the trace of a defect is written to a file."""
         described = _as_penstock(error)
-        fault = Fault(described.as_report(), described.exit_code)
+        fault = DescribedError(described.as_report(), described.exit_code)
         fault.trace = output.safe("".join(traceback.format_exception(error)))
         if described.exit_code == Defect.exit_code:
             fault.trace_file = _keep(fault.trace, output.errors_dir)

@@ -112,14 +112,14 @@ class Output:
 
     def error(self, error: BaseException, *, log: str | None = None) -> int:
         """Prints an error and returns its exit code."""
-        from penstock.terminal.error_view import Fault
+        from penstock.terminal.error_view import DescribedError
 
-        fault = Fault.of(error, self)
+        fault = DescribedError.of(error, self)
         return self.fault(fault, log=log)
 
     def fault(self, fault: Any, *, log: str | None = None) -> int:
-        """Prints a described error (``error_view.Fault``), to stderr or as JSON, and returns its
-        exit code."""
+        """Prints a described error (``error_view.DescribedError``), to stderr or as JSON, and
+        returns its exit code."""
         if self.as_json:
             self.document({"error": self._masker.mask_data(fault.as_dict(log))})
         else:

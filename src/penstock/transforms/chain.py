@@ -22,7 +22,7 @@ from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, FieldPath
-from penstock.model.events import Showed
+from penstock.model.events import TransformColumns
 from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
 from penstock.transforms.config_errors import join_errors
@@ -35,7 +35,7 @@ them; None where it declares none."""
 
 
 @dataclass(slots=True)
-class RejectedRow:
+class StepReject:
     """A row that a step rejected: row ``position`` of ``table``, the step's input. ``index``: the
     row of the chain's batch from which it comes; None where that is unknown."""
 
@@ -59,7 +59,7 @@ class ChainResult:
 
     table: Table
     origin: Array | None
-    rejected: list[RejectedRow]
+    rejected: list[StepReject]
     entered: int
 
 
@@ -101,12 +101,12 @@ class Chain:
         row that comes out with NULL in a field of it is rejected too (L9). Raises
         ``SourceError``."""
         table, origin, entered = batch, ascending(0, batch.num_rows), batch.num_rows
-        rejected: list[RejectedRow] = []
+        rejected: list[StepReject] = []
 
         def reject(rejects: Sequence[RowReject]) -> None:
             for r in rejects:
                 index = None if origin is None else origin[r.index].as_py()
-                rejected.append(RejectedRow(index, r.reason, r.field, table, r.index))
+                rejected.append(StepReject(index, r.reason, r.field, table, r.index))
 
         for step in self._steps:
             done = step.apply(table)
@@ -171,7 +171,7 @@ def plan_chain(
     *,
     outline: Outline | None = None,
     before: PlannedChain | None = None,
-    showed: Showed | None = None,
+    showed: TransformColumns | None = None,
 ) -> PlannedChain:
     """Plans the transforms of one stream. ``schema``: of the records. ``before``: the last plan, if
     there is one. ``showed``: the columns of one connector's output that a lane has met since; the

@@ -18,16 +18,16 @@ from penstock.config.pipeline import StreamOptions
 from penstock.config.sections import Limits
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import Enriching
+from penstock.protocols.contract import EnrichmentUse
 from penstock.runtimes.contract import Timeouts
 
 OnFailure = Literal["skip", "fail", "dlq"]
 
-__all__ = ["Applied", "BatchTransform", "OnFailure", "RowReject", "metric"]
+__all__ = ["BatchTransform", "OnFailure", "RowReject", "TransformResult", "metric"]
 
 
 @dataclass(slots=True)
-class Applied:
+class TransformResult:
     """The result of a transform on one batch.
 
     ``table``: the planned columns, any number of rows. ``rejects``: input rows that the transform
@@ -59,7 +59,7 @@ class BatchTransform(Protocol):
         schema. Raises ``ConfigError`` with every fault in ``problems``."""
         ...
 
-    def apply(self, batch: Table) -> Applied:
+    def apply(self, batch: Table) -> TransformResult:
         """Transforms one batch. ``batch``: the columns of the schema last passed to :meth:`output`,
         by ``Field.name``, in their types of ``codec.arrow``; the result's table has the output
         schema in the same way. Raises ``SourceError``, which quotes no value of the batch."""
@@ -88,7 +88,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: Timeouts = Timeouts()
     limits: Limits | None = None
     streams: tuple[str, ...] | None = None
-    enriching: Enriching | None = None
+    enriching: EnrichmentUse | None = None
 
     def applies(self, stream: StreamId) -> bool:
         """Whether the stream passes through it."""

@@ -23,7 +23,7 @@ from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
 from penstock.transforms import sql_bounds, sql_errors, sql_plan
 from penstock.transforms.config_errors import read_query, transform_error
-from penstock.transforms.contract import Applied
+from penstock.transforms.contract import TransformResult
 from penstock.transforms.sql_bounds import QueryBounds, Tick
 
 _USE = "transform-sql"
@@ -95,7 +95,7 @@ class SqlTransform:
         self._keeps_rows = sql_plan.keeps_rows(plan)
         return RowSchema(fields)
 
-    def apply(self, batch: Table) -> Applied:
+    def apply(self, batch: Table) -> TransformResult:
         """Runs the query on ``batch``. Columns copied from non-null ones, and those that DataFusion
         declares non-null, are non-null in the result. Raises ``SourceError``
         (``transform.failed``)."""
@@ -117,7 +117,7 @@ class SqlTransform:
             failure = self._out_of_memory() if exhausted else sql_errors.runtime_failure(e.cause)
         raise self._failed(failure) from None
 
-    def _applied(self, batch: Table) -> Applied:
+    def _applied(self, batch: Table) -> TransformResult:
         if self._planned is None:
             raise Defect("transform-sql was given a batch before its schema")
         non_null = required(batch)
@@ -246,7 +246,7 @@ def _numbered(frame: DataFrame, context: SessionContext, batch: Table) -> DataFr
     return sql_plan.with_row_numbers(frame.logical_plan(), context, table)
 
 
-def _applied(rows: Table, planned: ArrowSchema, numbered: bool) -> Applied:
+def _applied(rows: Table, planned: ArrowSchema, numbered: bool) -> TransformResult:
     """The result from the query's ``rows``, cast to the ``planned`` columns. ``numbered``: they
     have the column of row numbers, which becomes ``origin``."""
     origin = None
@@ -256,7 +256,7 @@ def _applied(rows: Table, planned: ArrowSchema, numbered: bool) -> Applied:
     columns = [_cast(c, f.type) for c, f in zip(rows.columns, planned, strict=True)]
     fields = [f.with_nullable(own.nullable) for f, own in zip(planned, rows.schema, strict=True)]
     table = proved(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
-    return Applied(table, origin=origin)
+    return TransformResult(table, origin=origin)
 
 
 def _as_planned(batch: Table) -> Table:

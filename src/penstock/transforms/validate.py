@@ -16,7 +16,7 @@ from penstock.config.did_you_mean import hint
 from penstock.errors import Defect, SourceError
 from penstock.model.types import Field, RowSchema
 from penstock.transforms.config_errors import transform_error
-from penstock.transforms.contract import Applied, OnFailure, RowReject, metric
+from penstock.transforms.contract import OnFailure, RowReject, TransformResult, metric
 from penstock.transforms.validate_checks import RuleCheck, build_check
 from penstock.transforms.validate_rules import RULE_KINDS, read_rules
 
@@ -71,7 +71,7 @@ class ValidateTransform:
         self._checks = checks
         return schema
 
-    def apply(self, batch: Table) -> Applied:
+    def apply(self, batch: Table) -> TransformResult:
         """Checks ``batch``. Raises ``SourceError`` (``transform.validation_failed``) where a row
         breaks a rule and ``on_data_error`` is fail."""
         if self._checks is None:
@@ -86,7 +86,9 @@ class ValidateTransform:
             raise self._failed(broken, batch.num_rows)
         return self._kept(batch, broken)
 
-    def _kept(self, batch: Table, broken: list[tuple[RuleCheck, ChunkedArray, int]]) -> Applied:
+    def _kept(
+        self, batch: Table, broken: list[tuple[RuleCheck, ChunkedArray, int]]
+    ) -> TransformResult:
         counts: dict[str, int] = {}
         bad: ChunkedArray = pa.chunked_array([pa.repeat(pa.scalar(False), batch.num_rows)])
         for check, failing, count in broken:
@@ -97,7 +99,7 @@ class ValidateTransform:
         kept = batch.filter(good) if broken else batch
         counts[VALID], counts[INVALID] = kept.num_rows, batch.num_rows - kept.num_rows
         rejects = _rejects(broken) if self._on_failure == "dlq" else []
-        return Applied(kept, rejects, _row_indexes(good), counts)
+        return TransformResult(kept, rejects, _row_indexes(good), counts)
 
     def _failed(self, broken: list[tuple[RuleCheck, ChunkedArray, int]], rows: int) -> SourceError:
         rules = [

@@ -59,7 +59,7 @@ def test_l10_a_destination_that_renews_its_token_as_it_ends(
     stored: list[NewConfig] = []
     renews = lambda: PushMail(tmp_path, "r1", 1).put_config(1, 1, NEW)  # noqa: E731
     result = PushResult(end=PushEnd.finished)
-    monkeypatch.setattr(feeder_runner, "Submitted", ending(renews, result))
+    monkeypatch.setattr(feeder_runner, "SubmittedJob", ending(renews, result))
     make_job: Any = lambda number, streams, attempt: {}  # noqa: E731
     task = PushTask(
         never,
@@ -82,7 +82,9 @@ def test_l10_a_source_that_renews_its_token_as_it_ends(
 ) -> None:
     stored: list[NewConfig] = []
     result = LaneResult(end=LaneEnd.finished)
-    monkeypatch.setattr(lane_runner, "Submitted", ending(lambda: run.put_config(7, 1, NEW), result))
+    monkeypatch.setattr(
+        lane_runner, "SubmittedJob", ending(lambda: run.put_config(7, 1, NEW), result)
+    )
     nothing: Any = lambda *args: {}  # noqa: E731
     lanes = Lanes(never, run, nothing, nothing, stored.append)
     handle = lanes.start(LaneStart(lane=0, epoch=7, streams=(), generations=(), states=()))

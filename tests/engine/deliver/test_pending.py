@@ -6,7 +6,7 @@ from penstock.engine.deliver.load_plan import Pending, covered, decide
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import (
     SHARED_STATE,
-    Consumed,
+    ConsumedSlice,
     PartRef,
     Segment,
     SegmentId,
@@ -14,7 +14,7 @@ from penstock.model.segments import (
     WriteDisposition,
 )
 from penstock.model.state import StateScope, StateType
-from penstock.store.keys import Covered, lane_task
+from penstock.store.keys import CoveredKeys, lane_task
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 SHARED = StateScope(StateType.legacy)
@@ -133,7 +133,7 @@ def test_L1_a_blocked_stream_holds_the_versions_among_its_shared_state() -> None
 
 
 def test_L3_no_load_spans_two_schemas_and_what_is_consumed_is_spent() -> None:
-    taken = {Consumed(SegmentId(1, 1), A), Consumed(SegmentId(1, 1), SHARED_STATE)}
+    taken = {ConsumedSlice(SegmentId(1, 1), A), ConsumedSlice(SegmentId(1, 1), SHARED_STATE)}
     found = decide(
         [segment(1, rows(A)), segment(2, rows(A, schema=1)), segment(3, rows(A, schema=2))], taken
     )
@@ -141,8 +141,8 @@ def test_L3_no_load_spans_two_schemas_and_what_is_consumed_is_spent() -> None:
     assert [s.id.seq for s in found.spent] == [1]
 
 
-def keys_of(stream: StreamId, *numbers: int) -> list[Covered]:
-    return [Covered(lane_task(1), stream.key, n, "transform:0") for n in numbers]
+def keys_of(stream: StreamId, *numbers: int) -> list[CoveredKeys]:
+    return [CoveredKeys(lane_task(1), stream.key, n, "transform:0") for n in numbers]
 
 
 def test_L1_keys_go_with_the_group_that_settles_their_slice_whatever_the_states_scope() -> None:
@@ -170,11 +170,11 @@ def test_L6_keys_of_versions_that_nobody_saw_go_with_the_one_that_hides_them() -
 
 def test_L1_a_slice_that_was_taken_or_given_up_covers_no_keys() -> None:
     both = [segment(1, rows(A, keys=1), rows(B, keys=2))]
-    given_up = {Consumed(SegmentId(1, 1), A)}
+    given_up = {ConsumedSlice(SegmentId(1, 1), A)}
     assert list(covered(both)) == [*keys_of(A, 1), *keys_of(B, 2)]
     assert list(covered(both, given_up)) == keys_of(B, 2)
     assert [k for g in decide(both, given_up).ready for k in g.keys] == keys_of(B, 2)
     own = segment(2, rows(A), scope=StateScope(StateType.stream, A))
     own = msgspec.structs.replace(own, keys=5)
-    assert list(covered([own])) == [Covered(lane_task(1), A.key, 5)]
-    assert not list(covered([own], {Consumed(SegmentId(1, 2), A)}))
+    assert list(covered([own])) == [CoveredKeys(lane_task(1), A.key, 5)]
+    assert not list(covered([own], {ConsumedSlice(SegmentId(1, 2), A)}))

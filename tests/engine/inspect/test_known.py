@@ -5,16 +5,16 @@ import pytest
 from penstock.config.home import Home
 from penstock.connectors.reference import parse_ref
 from penstock.engine.inspect import states
-from penstock.engine.inspect.pipelines import Known, open_known
+from penstock.engine.inspect.pipelines import OpenPipeline, open_known
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.errors import StateError
-from penstock.model.state import SavedState, StateScope, StateType
-from penstock.store.contract import Lease, SourceOf
+from penstock.model.state import StateScope, StateType, StoredState
+from penstock.store.contract import Lease, StateSource
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 
-LEGACY = SavedState(StateScope(StateType.legacy), '{"a":1}')
+LEGACY = StoredState(StateScope(StateType.legacy), '{"a":1}')
 
 
 def store_of(protocol: str) -> tuple[MemoryStore, Lease]:
@@ -55,9 +55,9 @@ def test_a_bare_name_tells_its_protocol(tmp_path_factory: pytest.TempPathFactory
 
 def test_a_state_that_a_user_brings_says_whose_it_is() -> None:
     store = MemoryStore()
-    known = Known("shop", store, source=parse_ref("airbyte:source-x"))
+    known = OpenPipeline("shop", store, source=parse_ref("airbyte:source-x"))
     states.replace(known, {"cursor": 1}, force=True)
-    assert store.source_of("shop") == SourceOf("airbyte", "airbyte:source-x")
+    assert store.source_of("shop") == StateSource("airbyte", "airbyte:source-x")
     states.reset(known)
     assert store.states("shop") == []
 
@@ -65,7 +65,7 @@ def test_a_state_that_a_user_brings_says_whose_it_is() -> None:
 def test_a_state_cannot_be_brought_over_one_of_another_protocol() -> None:
     store, lease = store_of("other")
     store.release(lease)
-    known = Known("shop", store, source=parse_ref("airbyte:source-x"))
+    known = OpenPipeline("shop", store, source=parse_ref("airbyte:source-x"))
     with pytest.raises(StateError) as refused:
         states.replace(known, {"cursor": 1}, force=True)
     assert refused.value.code == "state.other_protocol"

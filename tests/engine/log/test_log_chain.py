@@ -17,7 +17,7 @@ from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.segments import (
     SHARED_STATE,
-    Consumed,
+    ConsumedSlice,
     Segment,
     SegmentId,
     StreamSlice,
@@ -65,7 +65,9 @@ def test_L3_each_manifest_that_is_lost_is_missed(name: str) -> None:
                 continue
             taken = world.store.consumed("sim", [epoch])
             (dropped,) = [world.log.manifests.pop(gone)]
-            needed = {Consumed(s.id, part.stream) for s in dropped for part in s.slices} - taken
+            needed = {
+                ConsumedSlice(s.id, part.stream) for s in dropped for part in s.slices
+            } - taken
             before = saved_positions(world)
             if not needed:
                 continue
@@ -93,8 +95,8 @@ def segment(seq: int, *streams: StreamId, shared: bool = False, before: int | No
     return Segment(id=SegmentId(1, seq), lane=0, scope=scope, slices=slices, before=before)
 
 
-def taken(seq: int, *streams: StreamId) -> set[Consumed]:
-    return {Consumed(SegmentId(1, seq), s) for s in streams}
+def taken(seq: int, *streams: StreamId) -> set[ConsumedSlice]:
+    return {ConsumedSlice(SegmentId(1, seq), s) for s in streams}
 
 
 def test_a_gap_is_explained_by_the_ledger_alone() -> None:

@@ -22,7 +22,7 @@ from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
 from penstock.engine.plan import endpoints
-from penstock.engine.plan.endpoints import Source
+from penstock.engine.plan.endpoints import SourceEndpoint
 from penstock.engine.plan.prepare import Prepared, prepare
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
@@ -53,7 +53,7 @@ class Site:
     def pipeline(self, **options: str) -> Pipeline:
         return pipeline_from_arguments("airbyte:./stub", "parquet:./lake", **options)
 
-    def source(self, pipeline: Pipeline) -> Source:
+    def source(self, pipeline: Pipeline) -> SourceEndpoint:
         given = {"streams": self.streams, "journal": str(self.folder / "journal")}
         command = (sys.executable, str(STUB), "--with", json.dumps(given))
         launch = Launch(protocol="airbyte", command=command, cwd=str(self.folder))
@@ -65,9 +65,9 @@ class Site:
             )
 
         save = lambda new: None  # noqa: E731
-        return Source(pipeline, connect, self.store, NullObserver(), save=save)
+        return SourceEndpoint(pipeline, connect, self.store, NullObserver(), save=save)
 
-    def prepare(self, *, refresh: bool = False, **options: str) -> tuple[Source, Prepared]:
+    def prepare(self, *, refresh: bool = False, **options: str) -> tuple[SourceEndpoint, Prepared]:
         pipeline = self.pipeline(**options)
         source = self.source(pipeline)
         tables = MemoryTables(lambda part: [])

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.config.load import parse_pipeline
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan.endpoints import Source
+from penstock.engine.plan.endpoints import SourceEndpoint
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.events import Control
 from penstock.store.lock_holder import this_holder
@@ -27,8 +27,8 @@ def test_l10_what_a_tap_renewed_is_secret_whatever_it_is_called(tmp_path: Path) 
     pipeline, store = parse_pipeline(PIPELINE, {}), MemoryStore()
     lease = store.acquire("shop", this_holder("run"), 60)
 
-    def end() -> Source:
-        return Source(
+    def end() -> SourceEndpoint:
+        return SourceEndpoint(
             pipeline,
             lambda sink: resolve(
                 SourceConnector, "singer:./tap", tmp_path, base=tmp_path, log=sink

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.engine.deliver.delivery import TableDelivery
-from penstock.engine.deliver.load_plan import Waiting
+from penstock.engine.deliver.load_plan import PendingSlice
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.table_loader import NoLoader
 from penstock.engine.log.kept_rejects import RejectsKeeper
@@ -24,14 +24,14 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.segments import SegmentId, StreamSlice, WriteDisposition
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
 from penstock.protocols.singer.package import PACKAGE
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.tables.contract import TableName
 
-OPAQUE = SavedState(StateScope(StateType.legacy), '{"a":2,"b":1}')
+OPAQUE = StoredState(StateScope(StateType.legacy), '{"a":2,"b":1}')
 OVERWRITE, APPEND = DestinationSyncMode.overwrite, DestinationSyncMode.append
 
 
@@ -68,7 +68,7 @@ class World:
             generation=1,
             fills_generation=True,
         )
-        self.waiting = {ANEW.id: (Waiting(self.segment, part, None),)}
+        self.waiting = {ANEW.id: (PendingSlice(self.segment, part, None),)}
         self.resent = not gives
 
     def begin(self, *streams: PlannedStream, waits: bool = True) -> LaneStart:

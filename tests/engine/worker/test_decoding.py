@@ -1,7 +1,7 @@
 """What a lane's report says of values, field by field (L9)."""
 
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
@@ -15,7 +15,7 @@ from penstock.model.types import DataType, Field, Kind, RowSchema
 USERS = StreamId("shop", "users")
 
 
-def streams(**kinds: Kind) -> Streams:
+def streams(**kinds: Kind) -> StreamDecoders:
     append = DestinationSyncMode.append
     stream = Stream(id=USERS, json_schema={})
     configured = ConfiguredStream(
@@ -30,7 +30,7 @@ def streams(**kinds: Kind) -> Streams:
         run="r", lane=0, epoch=1, log_root="", protocol="airbyte", launch={}, config={},
         config_hash="", streams=(StreamJob(configured=configured, lane=lane, schema=schema),),
     )  # fmt: skip
-    return Streams(job)
+    return StreamDecoders(job)
 
 
 def test_l9_notes_name_the_stream_and_the_field_and_count() -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.engine.worker.read_ahead import Ahead
+from penstock.engine.worker.read_ahead import ReadAhead
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Batch, Event, Exited, State, Tick
+from penstock.model.events import Batch, ConnectorExited, Event, State, Tick
 from penstock.model.state import StateScope, StateType
 
 STREAM = StreamId(None, "s")
@@ -27,8 +27,8 @@ def test_l2_events_keep_their_order() -> None:
     events: list[Event] = []
     for number in range(500):
         events += [batch(number), state(number)]
-    events.append(Exited(0))
-    assert list(Ahead(iter(events), bound=5_000)) == events
+    events.append(ConnectorExited(0))
+    assert list(ReadAhead(iter(events), bound=5_000)) == events
 
 
 def test_an_error_comes_after_every_event_before_it() -> None:
@@ -37,7 +37,7 @@ def test_an_error_comes_after_every_event_before_it() -> None:
         yield batch(2)
         raise SourceError("gone", code="source.failed")
 
-    ahead = Ahead(source())
+    ahead = ReadAhead(source())
     taken: list[Event] = []
     with pytest.raises(SourceError, match="gone"):
         taken.extend(ahead)
@@ -54,13 +54,13 @@ def test_no_more_than_the_bound_waits_and_one_large_event_passes() -> None:
             given += 1
             yield batch(number, 1_000_000)
 
-    ahead = Ahead(source(), bound=3_500_000)
+    ahead = ReadAhead(source(), bound=3_500_000)
     deadline = time.monotonic() + 5
     while given < 4 and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.1)
     assert given == 4  # three wait, one is in hand
-    assert next(Ahead(iter([batch(1, 10**9)]), bound=10)).size == 10**9
+    assert next(ReadAhead(iter([batch(1, 10**9)]), bound=10)).size == 10**9
     assert len(list(ahead)) == 20
 
 
@@ -75,7 +75,7 @@ def test_l11_close_ends_the_conversation_in_the_thread_that_held_it() -> None:
         finally:
             threads.append(threading.get_ident())
 
-    ahead = Ahead(source(), bound=10_000)
+    ahead = ReadAhead(source(), bound=10_000)
     assert next(ahead) == Tick()
     began = time.monotonic()
     ahead.close()

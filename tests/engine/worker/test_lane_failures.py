@@ -1,6 +1,6 @@
 """Which streams a new attempt may mend (issue 9, A11): ``engine.worker.lane_failures``."""
 
-from penstock.engine.worker.lane_failures import Failures, Settled
+from penstock.engine.worker.lane_failures import EpochFailures, FailureDecision
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error
@@ -14,8 +14,8 @@ def failed(stream: StreamId | None = None, retry: float | None = None, kind: str
     return Error(f"{kind or 'failed'} {stream}", kind or None, stream, {"message": "m"}, retry)
 
 
-def settle(*told: Error, unfinished: tuple[StreamId, ...] = (A, B)) -> Settled:
-    failures = Failures()
+def settle(*told: Error, unfinished: tuple[StreamId, ...] = (A, B)) -> FailureDecision:
+    failures = EpochFailures()
     for event in told:
         failures.add_event(event, contract.failed(event, "source"), own=event.code is None)
     return failures.settle(unfinished)
@@ -48,7 +48,7 @@ def test_a_summary_after_the_failures_of_streams_decides_nothing() -> None:
 def test_a_failure_of_all_for_good_leaves_those_whose_own_may_pass() -> None:
     assert retried(failed(kind="config_error"), failed(retry=3)) == {}
     assert retried(failed(A, 3), HEARTBEAT) == {A: 3}
-    ours = Failures()
+    ours = EpochFailures()
     ours.add_event(failed(retry=3), SourceError("reset"), own=True)
     ours.found(SourceError("a schema that cannot be"))
     assert ours.settle([A]).retries == []

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.engine.log.log import FileLog
-from penstock.engine.worker.part_writer import BESIDE_BYTES, Beside
+from penstock.engine.worker.part_writer import BESIDE_BYTES, ThreadedPartWriter
 from penstock.errors import LogError
 from penstock.model.segments import PartRef
 
@@ -40,7 +40,7 @@ class Held:
 
 def test_it_goes_on_while_a_part_is_written_and_one_at_a_time(log: FileLog) -> None:
     held = Held(log)
-    write: Any = Beside(held)  # type: ignore[arg-type]
+    write: Any = ThreadedPartWriter(held)  # type: ignore[arg-type]
     first = write(1, "000001", rows(0), BESIDE_BYTES, None)
     assert held.began == 1  # it has returned, and the part is not there yet
     second: list[Any] = []
@@ -60,7 +60,7 @@ def test_it_goes_on_while_a_part_is_written_and_one_at_a_time(log: FileLog) -> N
 
 def test_a_small_part_is_there_at_once_and_after_those_before_it(log: FileLog) -> None:
     held = Held(log)
-    write: Any = Beside(held)  # type: ignore[arg-type]
+    write: Any = ThreadedPartWriter(held)  # type: ignore[arg-type]
     write(1, "000001", rows(0), BESIDE_BYTES, None)
     held.go.release(2)
     small = write(1, "000002", rows(1000), BESIDE_BYTES - 1, None)
@@ -70,7 +70,7 @@ def test_a_small_part_is_there_at_once_and_after_those_before_it(log: FileLog) -
 
 def test_what_fails_a_part_fails_the_next_one_and_its_seal(log: FileLog) -> None:
     (Path(log.root) / "epochs/00000001/parts/000001.parquet").mkdir(parents=True)
-    write = Beside(log)
+    write = ThreadedPartWriter(log)
     part = write(1, "000001", rows(0), BESIDE_BYTES, None)
     for ask in (part, lambda: write(1, "000002", rows(0), 1, None), part):
         with pytest.raises(LogError):

@@ -10,7 +10,7 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.engine.worker import process
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.errors import LogError
-from penstock.model.events import Exited
+from penstock.model.events import ConnectorExited
 
 
 def working(root: Path, orphaned: threading.Event) -> tuple[Mailbox, WorkerProcess]:
@@ -59,10 +59,12 @@ def test_l4_a_run_that_is_over_is_not_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("exited", "words"),
     [
-        (Exited(3, " boom\n"), "ended with exit code 3; its last words: boom"),
-        (Exited(-9, " "), "ended with signal 9"),
-        (Exited(None), "was stopped"),
+        (ConnectorExited(3, " boom\n"), "ended with exit code 3; its last words: boom"),
+        (ConnectorExited(-9, " "), "ended with signal 9"),
+        (ConnectorExited(None), "was stopped"),
     ],
 )
-def test_how_a_connector_ended_is_said_the_same_way_of_either(exited: Exited, words: str) -> None:
+def test_how_a_connector_ended_is_said_the_same_way_of_either(
+    exited: ConnectorExited, words: str
+) -> None:
     assert exit_words(exited) == words

@@ -24,9 +24,9 @@ from penstock.engine.channel.child_process import CLAIMED
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.log.log import FileLog
-from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushJob, PushResult
+from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
-from penstock.engine.worker.ack_tracker import Cover
+from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.engine.worker.feeder import run_push
 from penstock.errors import LogError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
@@ -158,7 +158,7 @@ class Setting:
         return self
 
     def order(self, *segments: Segment, **more: Any) -> "Setting":
-        self.mail.order(Order(segments=segments, **more))
+        self.mail.order(FeedOrder(segments=segments, **more))
         return self
 
     def result(self) -> PushResult:
@@ -478,14 +478,14 @@ def test_mail_is_taken_in_order_and_once(tmp_path: Path) -> None:
     driver, task = PushMail(tmp_path, "r", 7), PushMail(tmp_path, "r", 7)
     driver.create()
     assert task.next_order() is None and driver.acks() == []
-    driver.order(Order(streams=(stream(S),)))
-    driver.order(Order(end=True))
+    driver.order(FeedOrder(streams=(stream(S),)))
+    driver.order(FeedOrder(end=True))
     first = task.next_order()
     assert first is not None and first.streams[0].schemas[1] == columns()
     second = task.next_order()
     assert second is not None and second.end and task.next_order() is None
-    task.ack(Acked(segments=(SegmentId(1, 1),)))
-    task.ack(Acked(segments=(SegmentId(1, 2), SegmentId(1, 3))))
+    task.ack(AckedSegments(segments=(SegmentId(1, 1),)))
+    task.ack(AckedSegments(segments=(SegmentId(1, 2), SegmentId(1, 3))))
     assert [s.seq for a in driver.acks() for s in a.segments] == [1, 2, 3]
     assert driver.acks() == []
     task.claim("one")
@@ -504,7 +504,7 @@ def bare(seq: int, of: StreamId | None, *, state: bool, scoped: bool = True) -> 
 
 
 def test_l1_what_an_ack_covers() -> None:
-    cover = Cover()
+    cover = FedSegments()
     given = [
         bare(1, S, state=False),
         bare(2, T, state=True),  # mark 1
@@ -526,7 +526,7 @@ def test_l1_what_an_ack_covers() -> None:
 
 
 def test_l1_a_shared_mark_covers_shared_segments_only() -> None:
-    cover = Cover()
+    cover = FedSegments()
     for segment in (bare(1, None, state=False), bare(2, S, state=False), bare(3, None, state=True)):
         cover.fed(segment)
     assert [s.seq for s in cover.acked(1)] == [1, 3]

@@ -3,7 +3,7 @@
 import json
 
 from penstock.engine.log.memory import MemoryLog
-from penstock.engine.specs.lane import Bounds, LaneStream
+from penstock.engine.specs.lane import LaneBounds, LaneStream
 from penstock.engine.worker.sealer import Sealer
 from penstock.engine.worker.stream_buffers import REJECT_BYTES
 from penstock.model.catalog import DestinationSyncMode, StreamId
@@ -29,7 +29,7 @@ def test_l8_rejects_of_all_streams_together_are_bounded() -> None:
         ],
         decode=lambda *_: None,  # type: ignore[arg-type, return-value]
         clock=lambda: 0.0,
-        bounds=Bounds(reject_bytes=10 * (REJECT_BYTES + 100)),
+        bounds=LaneBounds(reject_bytes=10 * (REJECT_BYTES + 100)),
     )
     for turn in range(4):
         for stream in (*streams, None):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.model.catalog import StreamId
-from penstock.model.events import Counted, Error
+from penstock.model.events import Error, SkippedItems
 from penstock.protocols.airbyte.destination_output import DestinationOutput
 from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.contract import Ack
@@ -78,7 +78,7 @@ def test_a_skip_is_acked_with_what_came_after_it() -> None:
     late = hear(replies, state(A, 1, 1), state(A, 1))
     assert (
         acks(late) == []
-        and [e.what for e in late if isinstance(e, Counted)] == ["repeated_state"] * 2
+        and [e.what for e in late if isinstance(e, SkippedItems)] == ["repeated_state"] * 2
     )
     assert acks(hear(replies, state(A, 3))) == [3]
 
@@ -115,7 +115,7 @@ def test_a_thousand_faults_are_one_error_and_counted() -> None:
     _, replies = sent((A, 1))
     answers = hear(replies, *[state(A, 1, 100 + i) for i in range(1000)])
     assert sum(isinstance(a, Error) for a in answers) == 1
-    counted = [a for a in answers if isinstance(a, Counted) and a.what == "unknown_state"]
+    counted = [a for a in answers if isinstance(a, SkippedItems) and a.what == "unknown_state"]
     assert sum(a.count for a in counted) == 1000
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.model.catalog import StreamId
-from penstock.model.events import Error, Event, Limited, Status, StreamStatus
+from penstock.model.events import Error, Event, RateLimitWait, Status, StreamStatus
 from penstock.protocols.airbyte.retry import delay, with_retries, with_write_retries
 from penstock.protocols.contract import Answer, ReadRequest, WriteRequest
 
@@ -52,16 +52,16 @@ def test_waits_have_a_bound(tried: int, least: float) -> None:
 
 def test_a_source_that_told_when_its_quota_is_reset_is_left_alone_until_then() -> None:
     until = int((time.time() + 100) * 1000)
-    limited = StreamStatus(A, Status.running, Limited(until))
+    limited = StreamStatus(A, Status.running, RateLimitWait(until))
     (wait,) = waits(limited, Error("m", "transient_error", A))
     assert wait is not None and 95 < wait <= 100
     (wait,) = waits(limited, Error("m", "transient_error"))
     assert wait is not None and 95 < wait <= 100
     (wait,) = waits(limited, Error("m", "transient_error", B))
     assert wait is not None and wait < 13
-    far = StreamStatus(A, Status.running, Limited(until * 2))
+    far = StreamStatus(A, Status.running, RateLimitWait(until * 2))
     assert waits(far, Error("m", "transient_error", A)) == [3600.0]
-    assert waits(StreamStatus(A, Status.running, Limited()), Error("m", "transient_error"))[0]
+    assert waits(StreamStatus(A, Status.running, RateLimitWait()), Error("m", "transient_error"))[0]
 
 
 # -- destinations

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import DestinationSyncMode, Stream, StreamId, SyncMode
-from penstock.model.events import Counted
+from penstock.model.events import SkippedItems
 from penstock.model.types import Kind
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
@@ -241,7 +241,7 @@ def test_a_bad_stream_does_not_hide_the_others():
         {"streams": [{"name": 5}, good, dict(good), {**good, "namespace": "n"}]}
     )
     assert [str(s.id) for s in catalog.streams] == ["a", "n.a"]
-    assert [e.what for e in odd if isinstance(e, Counted)] == [
+    assert [e.what for e in odd if isinstance(e, SkippedItems)] == [
         "malformed_stream",
         "repeated_stream",
     ]

@@ -14,9 +14,17 @@ from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import row_schema
 from penstock.errors import DestinationError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
-from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
+from penstock.model.events import (
+    ConnectorExited,
+    Control,
+    Error,
+    Event,
+    LogEvent,
+    SkippedItems,
+    Tick,
+)
 from penstock.model.names import clean_columns
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 from penstock.protocols.airbyte import outgoing
 from penstock.protocols.airbyte.package import PACKAGE
@@ -107,14 +115,14 @@ def mark(seq: int, of: StreamId, cursor: Any) -> StateMark:
     named = {"name": of.name, **({"namespace": of.namespace} if of.namespace else {})}
     body = {"stream_descriptor": named, "stream_state": cursor}
     blob = json.dumps({"type": "STREAM", "stream": body})
-    return StateMark(seq, SavedState(StateScope(StateType.stream, of), blob))
+    return StateMark(seq, StoredState(StateScope(StateType.stream, of), blob))
 
 
 def shared(seq: int, cursor: Any, kind: StateType = StateType.global_) -> StateMark:
     body: dict[str, Any] = {"type": "LEGACY", "data": cursor}
     if kind is StateType.global_:
         body = {"type": "GLOBAL", "global": {"shared_state": cursor, "stream_states": []}}
-    return StateMark(seq, SavedState(StateScope(kind), json.dumps(body)))
+    return StateMark(seq, StoredState(StateScope(kind), json.dumps(body)))
 
 
 BASIC: list[Feed] = [
@@ -153,7 +161,7 @@ def write(
         tick=0.05,
     )
     answers = list(DESTINATION.write(runtime(config), request, iter(feed)))
-    assert isinstance(answers[-1], Exited)
+    assert isinstance(answers[-1], ConnectorExited)
     return answers
 
 
@@ -168,13 +176,13 @@ def errors(answers: list[Answer]) -> list[str]:
 def counts(answers: list[Answer]) -> dict[str, int]:
     found: dict[str, int] = {}
     for a in answers:
-        if isinstance(a, Counted):
+        if isinstance(a, SkippedItems):
             found[a.what] = found.get(a.what, 0) + a.count
     return found
 
 
 def exit_code(answers: list[Answer]) -> int | None:
-    return next(a.code for a in answers if isinstance(a, Exited))
+    return next(a.code for a in answers if isinstance(a, ConnectorExited))
 
 
 def got(sink: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -224,7 +232,7 @@ def test_a_refused_sync_mode_and_other_problems_are_told_before_a_row_moves() ->
     unsaid = ProcessRuntime([sys.executable, str(STUB), "--with", json.dumps({"modes": None})])
     spec = DESTINATION.spec(unsaid, LIMITS, said.append)
     assert DESTINATION.problems(spec, (stream(A),)) == []
-    assert any(isinstance(e, Log) and e.level == "WARN" for e in said)
+    assert any(isinstance(e, LogEvent) and e.level == "WARN" for e in said)
 
 
 def test_fidelity_says_what_narrows() -> None:
@@ -508,7 +516,7 @@ def test_l1_at_end_only_a_good_end_counts() -> None:
 def test_asides_are_treated_as_a_sources() -> None:
     answers = write({"noise": True, "log": "hello", "control": {"token": "new"}})
     assert acked(answers) == [1, 2, 3]
-    assert any(isinstance(a, Log) and a.message == "hello" for a in answers)
+    assert any(isinstance(a, LogEvent) and a.message == "hello" for a in answers)
     assert [a.config for a in answers if isinstance(a, Control)] == [{"token": "new"}]
     told = counts(answers)
     assert told["text_line"] == 1 and told["unknown_type:NEW_THING"] == 1
@@ -522,7 +530,7 @@ def test_exit_1_after_half_keeps_the_acks_before_it() -> None:
     answers = write({"exit_at": 4, "trace": "disk full", "say": "last words"})
     assert acked(answers) == [1] and errors(answers) == ["disk full"]
     last = answers[-1]
-    assert isinstance(last, Exited) and last.code == 1 and "last words" in last.stderr_tail
+    assert isinstance(last, ConnectorExited) and last.code == 1 and "last words" in last.stderr_tail
 
 
 @pytest.mark.parametrize("config", [{"exit_now": True}, {"exit_at": 4, "exit_code": 0}])
@@ -580,7 +588,7 @@ def test_a_destination_that_talks_before_it_reads_does_not_deadlock() -> None:
     """Two full pipes: 8 MB of logs out while megabytes wait to go in."""
     answers = write({"huge_logs": 8000}, [*BIG, mark(1, A, 1)])
     assert acked(answers) == [1]
-    assert sum(isinstance(a, Log) for a in answers) == 8000
+    assert sum(isinstance(a, LogEvent) for a in answers) == 8000
 
 
 def test_closing_the_conversation_ends_the_destination(tmp_path: Path) -> None:

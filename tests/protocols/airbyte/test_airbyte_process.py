@@ -14,18 +14,18 @@ from penstock.errors import SourceError
 from penstock.model.catalog import CheckResult, StreamId
 from penstock.model.events import (
     Batch,
+    ConnectorExited,
     Control,
-    Counted,
     Error,
     Event,
-    Exited,
-    Log,
+    LogEvent,
     Reject,
+    SkippedItems,
     State,
     Status,
     StreamStatus,
 )
-from penstock.model.state import SavedState, StateType
+from penstock.model.state import StateType, StoredState
 from penstock.protocols.airbyte.catalog import configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import ReadRequest, StreamOverrides
@@ -46,7 +46,7 @@ def ignore(_: Event) -> None: ...
 
 def read(
     config: dict[str, Any],
-    states: list[SavedState] | None = None,
+    states: list[StoredState] | None = None,
     timeouts: Timeouts = LIMITS,
     catalog_of: dict[str, Any] | None = None,
     **overrides: Any,
@@ -71,8 +71,8 @@ def rows(events: list[Event]) -> dict[str, list[int]]:
     return found
 
 
-def saved(events: list[Event]) -> list[SavedState]:
-    new = [SavedState(e.scope, e.blob) for e in events if isinstance(e, State)]
+def saved(events: list[Event]) -> list[StoredState]:
+    new = [StoredState(e.scope, e.blob) for e in events if isinstance(e, State)]
     return STATE.merge([], new)
 
 
@@ -107,7 +107,7 @@ def test_another_major_protocol_version_is_a_warning():
     heard: list[Event] = []
     spec = {"protocol_version": "1.2.0", "connectionSpecification": {"type": "object"}}
     SOURCE.spec(runtime(spec=spec), LIMITS, heard.append)
-    (warning,) = [e for e in heard if isinstance(e, Log)]
+    (warning,) = [e for e in heard if isinstance(e, LogEvent)]
     assert warning.level == "WARN" and "1.2.0" in warning.message
 
 
@@ -118,7 +118,7 @@ def test_a_sync_goes_on_from_its_state(kind: str, field: str):
     config: dict[str, Any] = {"state_type": kind, "state_field": field, "interleave": True}
     first = read({**config, "records": 40})
     assert {k: len(v) for k, v in rows(first).items()} == {"s0": 40, "s1": 40}
-    assert first[-1] == Exited(0, "")
+    assert first[-1] == ConnectorExited(0, "")
     states = saved(first)
     assert {s.scope.type for s in states} == {StateType(kind)}
     second = read({**config, "records": 60}, states)
@@ -156,7 +156,7 @@ def test_a_reset_stream_starts_anew_and_the_others_go_on():
 def test_scenarios_end_as_they_say(scenario: str, code: int, total: int, message: str | None):
     events = read({"scenario": scenario}, catalog_of={})
     end = events[-1]
-    assert isinstance(end, Exited) and end.code == code
+    assert isinstance(end, ConnectorExited) and end.code == code
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == total
     assert next((e.message for e in events if isinstance(e, Error)), None) == message
 
@@ -184,7 +184,7 @@ def test_half_a_line_is_a_reject_of_a_clean_exit():
     events = read({"scenario": "half_line"})
     (reject,) = [e for e in events if isinstance(e, Reject)]
     assert reject.raw.startswith(b'{"type": "RECORD"')
-    assert events[-1] == Exited(0, "")
+    assert events[-1] == ConnectorExited(0, "")
 
 
 def test_a_line_of_50_megabytes_is_one_record():
@@ -201,7 +201,7 @@ def test_l11_a_source_that_hangs_is_stopped(scenario: str):
     assert time.monotonic() - started < 20
     error, end = events[-2:]
     assert isinstance(error, Error) and error.code == "source.heartbeat"
-    assert isinstance(end, Exited) and end.code is None
+    assert isinstance(end, ConnectorExited) and end.code is None
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 30
 
 
@@ -225,7 +225,7 @@ def test_streams_that_were_not_configured_are_counted():
     ]
     events = list(SOURCE.read(process, ReadRequest(config={"steps": steps}, streams=(one,))))
     assert rows(events) == {"s0": [1, 2, 3]}
-    assert Counted("stream_not_configured:other", 2) in events
+    assert SkippedItems("stream_not_configured:other", 2) in events
 
 
 def test_l10_the_files_of_a_read_are_private_and_removed(tmp_path: Path):
@@ -245,7 +245,7 @@ def test_l10_the_files_of_a_read_are_private_and_removed(tmp_path: Path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     go.touch()
-    assert list(events)[-1] == Exited(0, "")
+    assert list(events)[-1] == ConnectorExited(0, "")
     assert not path.parent.exists()
     sent = json.loads(journal.read_text())["catalog"]
     assert sent == configured_catalog([configured])

@@ -19,22 +19,22 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import (
     Batch,
+    ConnectorExited,
     Control,
-    Counted,
     Error,
     Estimate,
     Event,
-    Exited,
-    Limited,
-    Log,
-    Miscounted,
+    LogEvent,
+    RateLimitWait,
+    RecordCountMismatch,
     Reject,
+    SkippedItems,
     State,
     Status,
     StreamStatus,
     Tick,
 )
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import ReadRequest
 from penstock.runtimes.contract import Timeouts
@@ -97,11 +97,11 @@ def short(events: Iterable[Event]) -> list[str]:
                 words.append(f"state:{scope.stream.name if scope.stream else '*'}")
             case StreamStatus(stream, word):
                 words.append(f"{word.value}:{stream.name}")
-            case Counted(what, count):
+            case SkippedItems(what, count):
                 words.append(f"{what}={count}")
-            case Log() | Tick():
+            case LogEvent() | Tick():
                 pass
-            case Exited(code):
+            case ConnectorExited(code):
                 words.append(f"exit:{code}")
             case _:
                 words.append(type(event).__name__)
@@ -148,7 +148,7 @@ def test_a_batch_carries_times_size_and_the_sources_changes():
     assert list(batch.extracted_at) == [1001, 1002, 1003, 1004, 1005]
     assert {i: json.loads(c) for i, c in batch.changes.items()} == {1: changes}
     assert batch.size == sum(len(bytes(b)) for b in batch.bodies)
-    assert counted == Counted("malformed:meta", 1)
+    assert counted == SkippedItems("malformed:meta", 1)
 
 
 def test_namespace_none_and_the_empty_string_are_equal():
@@ -191,7 +191,7 @@ def test_noise_is_counted_and_logged_and_never_fatal():
         + record("a", 1)
     )
     events = read(output)
-    counts = {e.what: e.count for e in events if isinstance(e, Counted)}
+    counts = {e.what: e.count for e in events if isinstance(e, SkippedItems)}
     assert counts == {
         "blank_line": 2,
         "text_line": 1,
@@ -203,25 +203,25 @@ def test_noise_is_counted_and_logged_and_never_fatal():
         "unknown_trace:NEW": 1,
         "unknown_control:NEW": 1,
     }
-    assert Log("INFO", "hello", "st") in events
-    assert Log("INFO", "text_line: some text") in events
+    assert LogEvent("INFO", "hello", "st") in events
+    assert LogEvent("INFO", "text_line: some text") in events
     assert [w for w in short(events) if ":" in w and "=" not in w] == ["a:1", "exit:0"]
 
 
 def test_noise_is_logged_at_most_twenty_times_a_kind():
     events = read(b"text\n" * 5000)
-    assert len([e for e in events if isinstance(e, Log)]) == 20
-    assert Counted("text_line", 5000) in events
+    assert len([e for e in events if isinstance(e, LogEvent)]) == 20
+    assert SkippedItems("text_line", 5000) in events
 
 
 def test_log_messages_keep_their_level():
     (log, _) = read(line("LOG", log={"level": "ERROR", "message": "m"}))
-    assert log == Log("ERROR", "m")
+    assert log == LogEvent("ERROR", "m")
 
 
 def test_a_connector_cannot_make_endless_kinds_of_counts():
     output = b"".join(line(f"T{i}") for i in range(2000))
-    counts = [e for e in read(output) if isinstance(e, Counted)]
+    counts = [e for e in read(output) if isinstance(e, SkippedItems)]
     assert len(counts) < 250
     assert sum(c.count for c in counts) == 2000
 
@@ -286,7 +286,7 @@ def test_l8_a_broken_record_is_a_reject_with_its_bytes(raw: bytes, before: bytes
     assert reject.reason
     numbers = [n for w in short(events) if w.startswith("a:") for n in w[2:].split(",")]
     assert numbers == ["8", "9"]
-    assert not [e for e in events if isinstance(e, Log)]
+    assert not [e for e in events if isinstance(e, LogEvent)]
     if b'"stream":"a"' in raw or b'"stream": "a"' in raw:
         assert reject.stream == A
 
@@ -325,9 +325,9 @@ def test_l8_no_record_is_lost_for_the_time_that_it_bears(
         assert times[1] == expected
     else:
         assert began <= times[1] <= time.time_ns() // 1_000_000
-    assert [e.what for e in events if isinstance(e, Counted) and e.what.startswith("emitted")] == [
-        *([counted] if counted else [])
-    ]
+    assert [
+        e.what for e in events if isinstance(e, SkippedItems) and e.what.startswith("emitted")
+    ] == [*([counted] if counted else [])]
 
 
 def test_an_object_over_two_lines_is_no_message():
@@ -359,12 +359,12 @@ def test_a_last_line_without_a_newline_is_a_message_where_it_is_whole():
 def test_a_log_that_quotes_a_record_is_no_reject():
     text = GOOD.decode()
     events = read(line("LOG", log={"level": "INFO", "message": text}))
-    assert [e.message for e in events if isinstance(e, Log)] == [text]
+    assert [e.message for e in events if isinstance(e, LogEvent)] == [text]
 
 
 def test_another_message_with_a_stray_record_field_is_taken():
     raw = line("LOG", log={"level": "INFO", "message": "m"}, record={"bad": 1})
-    assert read(raw)[0] == Log("INFO", "m")
+    assert read(raw)[0] == LogEvent("INFO", "m")
 
 
 @pytest.mark.parametrize(
@@ -387,7 +387,7 @@ def test_an_oversized_record_is_a_reject_with_its_head_and_size(tmp_path: Path):
     (reject,) = [e for e in events if isinstance(e, Reject)]
     assert str(len(big) - 1) in reject.reason
     assert (reject.stream, reject.raw) == (A, big[: len(reject.raw)])
-    assert Counted("oversized_line", 1) in events
+    assert SkippedItems("oversized_line", 1) in events
     spooled = read(big, max_record_bytes=1000, spool_folder=str(tmp_path))
     (reject,) = [e for e in spooled if isinstance(e, Reject)]
     assert Path(str(reject.spool)).stat().st_size == reject.size == len(big) - 1
@@ -425,14 +425,14 @@ def test_error_control_estimate_and_status_reasons():
         Error("m", "config_error", B, error),
         Estimate(A, 5, None),
         Estimate(None, None, 6),
-        StreamStatus(A, Status.running, Limited(5)),
+        StreamStatus(A, Status.running, RateLimitWait(5)),
         Control({"token": "t", "n": 1.5}),
-        Exited(0, ""),
+        ConnectorExited(0, ""),
     ]
 
 
 def counts_of(output: bytes) -> list[Event]:
-    return [e for e in read(output) if isinstance(e, Miscounted | State)]
+    return [e for e in read(output) if isinstance(e, RecordCountMismatch | State)]
 
 
 def with_stats(message: bytes, count: Any) -> bytes:
@@ -444,18 +444,18 @@ def with_stats(message: bytes, count: Any) -> bytes:
 def test_the_records_that_came_are_compared_with_what_the_source_counts():
     """Protocol 0.18, AirbyteStateStats: records since the state before it in its scope."""
     three = b"".join(record("a", n) for n in range(3))
-    assert Miscounted(A, 5, 3) in counts_of(three + with_stats(state("a", 1), 5.0))
+    assert RecordCountMismatch(A, 5, 3) in counts_of(three + with_stats(state("a", 1), 5.0))
     fits = three + with_stats(state("a", 1), 3.0) + with_stats(state("a", 1), 0.0)
-    assert not [e for e in counts_of(fits) if isinstance(e, Miscounted)]
+    assert not [e for e in counts_of(fits) if isinstance(e, RecordCountMismatch)]
     for odd in (None, "many", -1, 2.5, {}):
         told = counts_of(three + with_stats(state("a", 1), odd))
         assert [type(e) for e in told] == [State]
     other = record("b", 1, "n") + three + with_stats(state("a", 1), 3)
-    assert not [e for e in counts_of(other) if isinstance(e, Miscounted)]
+    assert not [e for e in counts_of(other) if isinstance(e, RecordCountMismatch)]
     shared = record("b", 1, "n") + three + with_stats(global_state(1), 4.0)
     more = record("a", 9) + with_stats(global_state(2), 4.0)
-    assert [e for e in counts_of(shared + more) if isinstance(e, Miscounted)] == [
-        Miscounted(None, 4, 1)
+    assert [e for e in counts_of(shared + more) if isinstance(e, RecordCountMismatch)] == [
+        RecordCountMismatch(None, 4, 1)
     ]
 
 
@@ -463,7 +463,7 @@ def test_a_reject_counts_as_a_record_that_came():
     broken = b'{"type":"RECORD","record":{"stream":"a","data":[1],"emitted_at":5}}\n'
     torn = b'{"type":"RECORD","record":{"stream":"a","data":{"x":\n'
     output = record("a", 1) + broken + torn + with_stats(state("a", 1), 3.0)
-    assert not [e for e in counts_of(output) if isinstance(e, Miscounted)]
+    assert not [e for e in counts_of(output) if isinstance(e, RecordCountMismatch)]
 
 
 def test_states_of_two_types_in_one_run_are_an_error_that_names_both():
@@ -481,7 +481,7 @@ def test_legacy_states_may_be_followed_by_stream_states():
 def test_a_state_that_cannot_be_read_is_not_saved_and_says_so():
     events = read(line("STATE", state={"type": "NEW"}) + line("STATE"))
     assert short(events) == ["malformed:STATE=2", "exit:0"]
-    assert [e.level for e in events if isinstance(e, Log)] == ["ERROR", "ERROR"]
+    assert [e.level for e in events if isinstance(e, LogEvent)] == ["ERROR", "ERROR"]
 
 
 # -- arguments, exit, time (L11)
@@ -491,7 +491,7 @@ def test_the_arguments_of_a_read():
     """Specification, Source: read --config F --catalog F [--state F]."""
     runtime = MemoryRuntime(lambda _: ())
     blob = '{"type":"STREAM","stream":{"stream_descriptor":{"name":"a"},"stream_state":{"n":1.0}}}'
-    states = (SavedState(StateScope(StateType.stream, A), blob),)
+    states = (StoredState(StateScope(StateType.stream, A), blob),)
     list(PACKAGE.source.read(runtime, request(A, states=states)))
     list(PACKAGE.source.read(runtime, request(A)))
     first, second = runtime.runs
@@ -505,7 +505,7 @@ def test_the_arguments_of_a_read():
 
 def test_the_exit_code_and_the_last_words_come_last():
     events = read(GOOD, StderrLine("boom"), Exit(7))
-    assert events[-1] == Exited(7, "boom")
+    assert events[-1] == ConnectorExited(7, "boom")
 
 
 def test_silence_is_ticked():
@@ -533,7 +533,7 @@ def test_a_limit_ends_the_read_with_an_error_and_a_stop(
     events = read(*steps, timeouts=Timeouts(**limits))
     error, end = events[-2:]
     assert isinstance(error, Error) and (error.code, error.raw) == (code, {})
-    assert end == Exited(None, "")
+    assert end == ConnectorExited(None, "")
 
 
 def test_only_records_and_states_are_heartbeats():
@@ -544,7 +544,7 @@ def test_only_records_and_states_are_heartbeats():
     assert isinstance(events[-2], Error)
     for beat in (GOOD, state("a", 1), b'{"type":"RECORD"}\n'):
         events = read(GOOD, *[beat, Sleep(4.0)] * 5, timeouts=Timeouts(heartbeat=5.0))
-        assert events[-1] == Exited(0, "")
+        assert events[-1] == ConnectorExited(0, "")
 
 
 def test_a_command_that_answered_and_then_hangs_or_chatters_is_ended():
@@ -555,7 +555,7 @@ def test_a_command_that_answered_and_then_hangs_or_chatters_is_ended():
         heard: list[Event] = []
         assert PACKAGE.source.check(runtime, {}, Timeouts(stop=2), heard.append).succeeded
         assert runtime.clock < 10
-        assert Counted("text_line", 1) in heard
+        assert SkippedItems("text_line", 1) in heard
 
 
 def test_a_command_that_never_answers_is_ended():

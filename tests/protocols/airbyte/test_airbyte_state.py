@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.airbyte.state import scope_of, state_file
 
@@ -15,18 +15,18 @@ ROLE = PACKAGE.state
 A, B = StreamId(None, "a"), StreamId("n", "b")
 
 
-def saved(message: dict[str, Any]) -> SavedState:
+def saved(message: dict[str, Any]) -> StoredState:
     blob = json.dumps(message)
-    return SavedState(scope_of(blob), blob)
+    return StoredState(scope_of(blob), blob)
 
 
-def stream(name: str, state: Any, namespace: str | None = None, **more: Any) -> SavedState:
+def stream(name: str, state: Any, namespace: str | None = None, **more: Any) -> StoredState:
     descriptor = {"name": name} | ({} if namespace is None else {"namespace": namespace})
     body = {"stream_descriptor": descriptor, "stream_state": state}
     return saved({"type": "STREAM", "stream": body, **more})
 
 
-def shared(states: dict[str, Any], shared_state: Any = None, **more: Any) -> SavedState:
+def shared(states: dict[str, Any], shared_state: Any = None, **more: Any) -> StoredState:
     entries = [{"stream_descriptor": {"name": n}, "stream_state": s} for n, s in states.items()]
     body = {"shared_state": shared_state, "stream_states": entries}
     return saved({"type": "GLOBAL", "global": body, **more})
@@ -64,7 +64,7 @@ def test_global_and_legacy_states_replace_the_whole():
 
 
 @pytest.mark.parametrize("new", [stream("a", {"n": 1}), shared({"a": 1})])
-def test_legacy_may_become_anything(new: SavedState):
+def test_legacy_may_become_anything(new: StoredState):
     assert ROLE.merge([LEGACY], [new]) == [new]
 
 
@@ -77,7 +77,7 @@ def test_legacy_may_become_anything(new: SavedState):
         (shared({"a": 1}), LEGACY),
     ],
 )
-def test_other_changes_of_type_ask_for_a_reset(old: SavedState, new: SavedState):
+def test_other_changes_of_type_ask_for_a_reset(old: StoredState, new: StoredState):
     with pytest.raises(StateError) as caught:
         ROLE.merge([old], [new])
     assert caught.value.code == "state.type_changed"
@@ -91,7 +91,7 @@ def test_l1_the_source_gets_its_own_bytes_back():
         '"stream_state":{"x":1.50, "n":123456789012345678901}},'
         '"sourceStats":{"recordCount":3.0},"new":null}'
     )
-    text = state_file([SavedState(scope_of(blob), blob)])
+    text = state_file([StoredState(scope_of(blob), blob)])
     assert text == f"[{blob}]".encode()
 
 
@@ -165,7 +165,7 @@ def test_a_legacy_blob_comes_out_as_the_bare_blob(raw: Any):
 
 
 @pytest.mark.parametrize("states", [[stream("a", {"n": 1}), stream("b", [1], "n")], [LEGACY]])
-def test_export_and_parse_are_opposites(states: list[SavedState]):
+def test_export_and_parse_are_opposites(states: list[StoredState]):
     assert ROLE.export(ROLE.parse(ROLE.export(states))) == ROLE.export(states)
 
 
@@ -197,7 +197,7 @@ def test_reset_under_global_nulls_the_entry_and_keeps_the_shared_state():
     shared_text = '"shared_state":{"lsn":12345678901234567890.50}'
     entries = [{"stream_descriptor": {"name": n}, "stream_state": {"n": 2}} for n in "ab"]
     blob = f'{{"type":"GLOBAL","global":{{{shared_text},"stream_states":{json.dumps(entries)}}}}}'
-    (after,) = ROLE.reset([SavedState(scope_of(blob), blob)], A)
+    (after,) = ROLE.reset([StoredState(scope_of(blob), blob)], A)
     states = json.loads(after.blob)["global"]["stream_states"]
     assert [e["stream_state"] for e in states] == [None, {"n": 2}]
     assert shared_text in after.blob

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import rapidbyte_guests
 
-from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.session import CompiledConnector, load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.runtimes.wasm.compile_cache import CompileCache
 
@@ -19,15 +19,15 @@ def cache() -> CompileCache:
 
 
 @pytest.fixture(scope="session")
-def guest(cache: CompileCache) -> Callable[..., Loaded]:
-    def loaded(role: str, *, plain: bool = False) -> Loaded:
+def guest(cache: CompileCache) -> Callable[..., CompiledConnector]:
+    def loaded(role: str, *, plain: bool = False) -> CompiledConnector:
         return load(rapidbyte_guests.c_guest(role), role, cache, plain=plain)  # type: ignore[arg-type]
 
     return loaded
 
 
 @pytest.fixture(scope="session")
-def stage(guest: Callable[..., Loaded]) -> Callable[..., Stage]:
+def stage(guest: Callable[..., CompiledConnector]) -> Callable[..., Stage]:
     """``stage(role, config, plain=False, allow={...}, **Stage fields)``."""
 
     def made(

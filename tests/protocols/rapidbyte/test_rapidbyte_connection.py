@@ -19,7 +19,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Error, Exited, Log
+from penstock.model.events import ConnectorExited, Error, LogEvent
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
     Connection,
@@ -84,12 +84,15 @@ def test_a_source_that_says_its_secrets_in_its_log_and_its_error(opened: Open) -
     connection, stats = opened("source", "script.c")
     config = {"a": "tell password ; tell other", "password": SECRET, "other": GIVEN}
     events = list(connection.read(ReadRequest(config=config, streams=(WANTED,))))
-    assert [e.message for e in events if isinstance(e, Log)] == ["****", "****"]
+    assert [e.message for e in events if isinstance(e, LogEvent)] == ["****", "****"]
     clean(*events)
     assert stats.spoke
     failing, _ = opened("source")
     events = list(failing.read(ReadRequest(config=ECHO, streams=(WANTED,))))
-    assert [type(e) for e in events if isinstance(e, Error | Exited)] == [Error, Exited]
+    assert [type(e) for e in events if isinstance(e, Error | ConnectorExited)] == [
+        Error,
+        ConnectorExited,
+    ]
     clean(*events)
 
 

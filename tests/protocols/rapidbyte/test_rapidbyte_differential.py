@@ -10,7 +10,13 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import DeadLettered, Ended, Frame, Logged, StageEvent
+from penstock.protocols.rapidbyte.guest.events import (
+    ComponentLog,
+    DeadLettered,
+    Frame,
+    RunEnded,
+    StageEvent,
+)
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 
@@ -24,13 +30,15 @@ def plainly(told: StageEvent) -> Any:
         return ("frame", told.number, bytes(told.data))
     if isinstance(told, DeadLettered):
         return ("letter", told.letter.record_json, told.letter.error_category)
-    if isinstance(told, Ended):
+    if isinstance(told, RunEnded):
         return ("ended", told.summary, told.fault, told.host_fault, told.frames_in, told.frames_out)
     return told
 
 
 def seen(items: Any) -> list[Any]:
-    return [plainly(t) for t in items if not (isinstance(t, Logged) and "fast path" in t.message)]
+    return [
+        plainly(t) for t in items if not (isinstance(t, ComponentLog) and "fast path" in t.message)
+    ]
 
 
 def run(stage: Stage) -> list[Any]:
@@ -65,7 +73,7 @@ def test_plain_and_wrapped_see_the_same(
     plain, wrapped = (run(stage(role, config, plain=p)) for p in (True, False))
     assert wrapped == plain
     if config.get("mode") == "probe":
-        assert sum(isinstance(t, Logged) for t in wrapped) > 100
+        assert sum(isinstance(t, ComponentLog) for t in wrapped) > 100
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -73,27 +81,27 @@ def test_calls_in_any_order_see_the_same(stage: Callable[..., Stage], seed: int)
     config = {"mode": "random", "seed": seed * 7919 + 1, "steps": 400}
     plain, wrapped = (run(stage("source", config, plain=p)) for p in (True, False))
     assert wrapped == plain
-    lines = [t.message for t in wrapped if isinstance(t, Logged)]
+    lines = [t.message for t in wrapped if isinstance(t, ComponentLog)]
     assert sum(" ok" in line for line in lines) > 50
     assert sum(" err " in line for line in lines) > 20
 
 
 def test_a_plain_guest_is_warned_about(stage: Callable[..., Stage]):
     told = list(stream_run.read(stage("source", {"frames": 1}, plain=True), CONTEXT))
-    assert any(isinstance(t, Logged) and "without the fast path" in t.message for t in told)
+    assert any(isinstance(t, ComponentLog) and "without the fast path" in t.message for t in told)
 
 
 def test_errors_that_only_a_wrapped_guest_can_be_told(stage: Callable[..., Stage]):
     """next-batch, state-get and the socket calls: wasmtime cannot lower their errors."""
     lines = [t.message for t in run(stage("source", {"mode": "probe-errors"}))
-             if isinstance(t, Logged)]  # fmt: skip
+             if isinstance(t, ComponentLog)]  # fmt: skip
     for part in ("NO_RECEIVER", "INVALID_SCOPE", "KEY_TOO_LONG", "INVALID_SOCKET"):
         assert any(part in line for line in lines), part
     *_, ended = run(stage("source", {"mode": "probe-errors"}, plain=True))
     assert ended[1] is None  # a plain one is ended instead, and the error is kept
     assert ended[3].code == "NO_RECEIVER"
     *_, told = stream_run.read(stage("source", {"mode": "probe-errors"}, plain=True), CONTEXT)
-    assert isinstance(told, Ended) and told.error is not None
+    assert isinstance(told, RunEnded) and told.error is not None
     assert told.error.code == "connector.failed" and "cannot be told" in told.error.message
 
 
@@ -117,7 +125,7 @@ def test_a_frame_goes_through_a_transform_unchanged(stage: Callable[..., Stage])
 def test_open_error_keeps_every_field(stage: Callable[..., Stage]):
     """Protocol, section 5."""
     *_, ended = stream_run.read(stage("source", {"mode": "open-err"}), CONTEXT)
-    assert isinstance(ended, Ended) and isinstance(ended.error, SourceError)
+    assert isinstance(ended, RunEnded) and isinstance(ended.error, SourceError)
     assert ended.error.connector == {
         "category": "config", "scope": "batch", "code": "BAD_CONFIG",
         "message": "café: bad config", "retryable": True, "retry_after_ms": 1500,

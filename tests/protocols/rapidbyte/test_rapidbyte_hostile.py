@@ -11,11 +11,11 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged
-from penstock.protocols.rapidbyte.guest.host import Host, HostBounds
+from penstock.protocols.rapidbyte.guest.events import ComponentLog, Frame, RunEnded
+from penstock.protocols.rapidbyte.guest.host import HostBounds, HostFunctions
 from penstock.protocols.rapidbyte.guest.retry import may_retry
 from penstock.protocols.rapidbyte.guest.sockets import SocketBounds
-from penstock.protocols.rapidbyte.guest.stage import Share, Stage
+from penstock.protocols.rapidbyte.guest.stage import HostMemory, Stage
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
 from penstock.protocols.rapidbyte.wire.messages import Refusal, StreamContext
 
@@ -23,13 +23,13 @@ Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 
 
-def last(stage: Stage) -> Ended:
+def last(stage: Stage) -> RunEnded:
     *_, told = stream_run.read(stage, CONTEXT)
-    assert isinstance(told, Ended)
+    assert isinstance(told, RunEnded)
     return told
 
 
-def code(ended: Ended) -> str:
+def code(ended: RunEnded) -> str:
     assert ended.error is not None
     return ended.error.code
 
@@ -37,7 +37,7 @@ def code(ended: Ended) -> str:
 @pytest.fixture(autouse=True)
 def neighbour(stage: Stages) -> Iterator[None]:
     """An honest guest in the same process sees nothing of it."""
-    results: list[Ended] = []
+    results: list[RunEnded] = []
     config = {"frames": 5, "size": 50_000}
     beside = threading.Thread(target=lambda: results.append(last(stage("source", config))))
     beside.start()
@@ -82,10 +82,10 @@ def test_a_panic_under_a_memory_limit_is_no_want_of_memory(stage: Stages):
 def test_a_million_log_lines(stage: Stages):
     """50,000 here: a line costs the same whatever its number."""
     told = list(stream_run.read(stage("source", {"mode": "logs", "n": 50_000}), CONTEXT))
-    lines = [t.message for t in told if isinstance(t, Logged)]
+    lines = [t.message for t in told if isinstance(t, ComponentLog)]
     assert len(lines) == 10_001
     assert lines[-1] == "40001 more lines of the connector's log were dropped"  # and "closed"
-    assert isinstance(told[-1], Ended) and told[-1].error is None
+    assert isinstance(told[-1], RunEnded) and told[-1].error is None
 
 
 def test_a_flood_leaves_room_for_warnings_and_errors(stage: Stages):
@@ -93,7 +93,7 @@ def test_a_flood_leaves_room_for_warnings_and_errors(stage: Stages):
     told = list(
         stream_run.read(stage("source", {"mode": "levels", "n": 50}, bounds=bounds), CONTEXT)
     )
-    lines = [(t.level, t.message) for t in told if isinstance(t, Logged)]
+    lines = [(t.level, t.message) for t in told if isinstance(t, ComponentLog)]
     assert lines[10:] == [
         ("WARN", "a warning"), ("ERROR", "an error"),
         ("WARN", "41 more lines of the connector's log were dropped"),
@@ -147,7 +147,7 @@ def test_a_list_beyond_its_memory_and_text_that_is_none(stage: Stages, plain: bo
 def test_forged_handles_are_refused_one_by_one(stage: Stages):
     """The probe of the differential test forges them all; here that nothing else was reached."""
     told = list(stream_run.read(stage("source", {"mode": "probe"}), CONTEXT))
-    lines = [t.message for t in told if isinstance(t, Logged)]
+    lines = [t.message for t in told if isinstance(t, ComponentLog)]
     assert sum("invalid frame handle" in line for line in lines) >= 6
     assert sum(isinstance(t, Frame) for t in told) == 4
 
@@ -210,7 +210,7 @@ def test_sockets_are_bounded_and_closed_with_the_run(stage: Stages, listener: in
 
 def test_a_flood_while_only_a_question_was_asked(stage: Stages):
     """Nobody takes frames then, and nothing piles up or waits."""
-    said: list[Logged] = []
+    said: list[ComponentLog] = []
     bounds = HostBounds(log_lines=10)
     asked = stage("source", {"mode": "open-flood", "n": 3000}, bounds=bounds)
     assert probe.check(asked, said.append).status == "success"
@@ -225,9 +225,9 @@ def test_an_error_as_long_as_it_likes_is_cut(stage: Stages):
 
 def test_json_nested_without_end_is_an_error_of_the_call(stage: Stages):
     told = list(stream_run.read(stage("source", {"mode": "deep-json", "n": 1_000_000}), CONTEXT))
-    lines = [t.message for t in told if isinstance(t, Logged)]
+    lines = [t.message for t in told if isinstance(t, ComponentLog)]
     assert "PARSE_CHECKPOINT not JSON" in lines[0] and "PARSE_METRIC not JSON" in lines[1]
-    assert isinstance(told[-1], Ended) and told[-1].error is None
+    assert isinstance(told[-1], RunEnded) and told[-1].error is None
 
 
 def test_a_crash_is_told_with_its_trace(stage: Stages):
@@ -248,7 +248,7 @@ def test_after_a_trap_a_fresh_instance_starts_anew(stage: Stages, config: dict[s
 
 def test_its_frames_count_into_its_memory(stage: Stages):
     """An eighth of ``max_memory`` for frames that are alive, an eighth for those that wait."""
-    share = Share.of(64 << 20)
+    share = HostMemory.of(64 << 20)
     assert (share.frames, share.waiting) == (8 << 20, 8 << 20)
     bounds = HostBounds(frames=FrameBounds(frame_bytes=share.frames, all_bytes=share.frames))
     config = {"mode": "grow-frame", "n": 12, "piece": 1 << 20}
@@ -261,7 +261,9 @@ def test_its_frames_count_into_its_memory(stage: Stages):
 
 def test_dead_letters_beyond_their_quota_end_the_run():
     """Not as a refusal: a guest that goes on from one loses a record in silence (L8)."""
-    host = Host("source", stream="s", instance="source", bounds=HostBounds(dead_letters=200))
+    host = HostFunctions(
+        "source", stream="s", instance="source", bounds=HostBounds(dead_letters=200)
+    )
     host.emit_dlq_record("s", "x" * 80, "why", "data")
     with pytest.raises(SourceError) as caught:
         host.emit_dlq_record("s", "x" * 80, "why", "data")
@@ -272,14 +274,16 @@ def test_dead_letters_beyond_their_quota_end_the_run():
 @pytest.mark.parametrize("letter", [("s" * 3000, "", ""), ("", "é" * 1500, ""), ("", "", "")])
 def test_whatever_a_dead_letter_holds_counts(letter: tuple[str, str, str]):
     """The name of its stream too, bytes and not characters, and one that holds nothing."""
-    host = Host("source", stream="s", instance="source", bounds=HostBounds(dead_letters=6200))
+    host = HostFunctions(
+        "source", stream="s", instance="source", bounds=HostBounds(dead_letters=6200)
+    )
     with pytest.raises(SourceError, match="put aside more than"):
         for _ in range(100):
             host.emit_dlq_record(*letter, "data")
 
 
 def test_keys_without_values_count():
-    host = Host("source", stream="s", instance="source", bounds=HostBounds(keys=640))
+    host = HostFunctions("source", stream="s", instance="source", bounds=HostBounds(keys=640))
     with pytest.raises(Refusal, match="would hold more"):
         for number in range(11):
             host.state_put(0, str(number), "")
@@ -294,7 +298,7 @@ def test_a_guest_that_puts_everything_aside_is_ended(stage: Stages):
 
 
 def test_keys_beyond_their_quota_are_refused_and_one_written_again_counts_once():
-    host = Host("source", stream="s", instance="source", bounds=HostBounds(keys=220))
+    host = HostFunctions("source", stream="s", instance="source", bounds=HostBounds(keys=220))
     for _ in range(10):
         host.state_put(0, "key", "x" * 80)
     with pytest.raises(Refusal) as caught:

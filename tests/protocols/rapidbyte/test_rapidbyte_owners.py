@@ -29,7 +29,7 @@ from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.runtimes.contract import Component
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 from penstock.store.contract import GroupIntent, Reset, Store
-from penstock.store.keys import Covered, KeyPort, Place, covers
+from penstock.store.keys import CoveredKeys, KeyAddress, KeyPort, covers
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
@@ -47,12 +47,14 @@ class Shop:
 
     def commit(self, streams: list[StreamId]) -> None:
         """All that was kept for these is durable."""
-        keys = [Covered("t", s.key, 99, place) for s in streams for place in ("", "transform:0")]
+        keys = [
+            CoveredKeys("t", s.key, 99, place) for s in streams for place in ("", "transform:0")
+        ]
         group = GroupIntent(loads=(), states=(), epoch=1, consumes=(), keys=tuple(keys))
         self.store.settle(self.lease, [group], lambda old, new: [*new])
 
     def found(self, stream: StreamId, key: str) -> str | None:
-        return self.opener("shop", "x").get(Place("stream", stream.key, key))
+        return self.opener("shop", "x").get(KeyAddress("stream", stream.key, key))
 
 
 @pytest.fixture(params=["memory", "sqlite"])

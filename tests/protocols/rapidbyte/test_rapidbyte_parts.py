@@ -14,7 +14,7 @@ import pytest
 
 from penstock.byte_queue import ByteQueue
 from penstock.protocols.rapidbyte.guest.frame_table import FramePool, FrameTable
-from penstock.protocols.rapidbyte.guest.host import Host, HostBounds
+from penstock.protocols.rapidbyte.guest.host import HostBounds, HostFunctions
 from penstock.protocols.rapidbyte.guest.metrics import MOST_SERIES, Metrics
 from penstock.protocols.rapidbyte.guest.retry import delay, may_retry
 from penstock.protocols.rapidbyte.wire import messages
@@ -22,7 +22,7 @@ from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
 from penstock.protocols.rapidbyte.wire.key_scopes import key_place
 from penstock.protocols.rapidbyte.wire.messages import ConnectorFault, CursorValue, Refusal
-from penstock.store.keys import MemoryKeys, Place
+from penstock.store.keys import KeyAddress, MemoryKeys
 
 # -- what planning imports
 
@@ -170,7 +170,7 @@ def fed(*frames: bytes) -> ByteQueue[Any]:
 def test_a_frame_for_which_there_is_no_room_is_not_lost(bounds: FrameBounds):
     """L1: it would be counted as taken, and acked, by the checkpoint after it."""
     frames = [b"first", b"other", b"third", b"4"]
-    host = Host("destination", stream="s", instance="destination", inbox=fed(*frames),
+    host = HostFunctions("destination", stream="s", instance="destination", inbox=fed(*frames),
                 bounds=HostBounds(frames=bounds))  # fmt: skip
     alive: list[int] = []
     taken: list[bytes] = []
@@ -246,7 +246,7 @@ DENIED = ConnectorFault(category="permission", code="NETWORK_DENIED", message="n
 @pytest.mark.parametrize("went_on", ["get", "put", "cas", "checkpoint", "next", "emit"])
 def test_a_refusal_is_forgotten_once_the_guest_has_gone_on(went_on: str):
     role = "transform" if went_on in ("next", "emit") else "source"
-    host = Host(role, stream="s", instance="x", inbox=fed(b"a"), out=ByteQueue(1 << 20))
+    host = HostFunctions(role, stream="s", instance="x", inbox=fed(b"a"), out=ByteQueue(1 << 20))
     host.record_refusal(Refusal(DENIED))
     frame = host.frame_new(1)
     host.frame_write(frame, b"a")
@@ -271,7 +271,7 @@ def test_a_refusal_is_forgotten_once_the_guest_has_gone_on(went_on: str):
 
 def test_waiting_for_the_state_store_is_not_the_guests_time():
     class Slow(MemoryKeys):
-        def get(self, key_place: Place) -> str | None:
+        def get(self, key_place: KeyAddress) -> str | None:
             assert depth == [1]
             return super().get(key_place)
 
@@ -283,7 +283,7 @@ def test_waiting_for_the_state_store_is_not_the_guests_time():
         yield
         depth.pop()
 
-    host = Host("source", stream="s", instance="source", keys=Slow())
+    host = HostFunctions("source", stream="s", instance="source", keys=Slow())
     host.attach(waiting)
     assert host.state_get(0, "k") is None and not depth
 
@@ -292,15 +292,15 @@ def test_waiting_for_the_state_store_is_not_the_guests_time():
 
 
 def test_keys_have_owners():
-    assert key_place(0, "k", stream="s", instance="source") == Place("pipeline", "", "k")
-    assert key_place(1, "k", stream="s", instance="source") == Place("stream", "s", "k")
-    assert key_place(2, "k", stream="s", instance="transform:1") == Place(
+    assert key_place(0, "k", stream="s", instance="source") == KeyAddress("pipeline", "", "k")
+    assert key_place(1, "k", stream="s", instance="source") == KeyAddress("stream", "s", "k")
+    assert key_place(2, "k", stream="s", instance="transform:1") == KeyAddress(
         "instance", "transform:1", "k"
     )
 
 
 def test_compare_and_swap_under_concurrent_writers():
-    keys, where = MemoryKeys(), Place("pipeline", "", "count")
+    keys, where = MemoryKeys(), KeyAddress("pipeline", "", "count")
 
     def work() -> None:
         for _ in range(200):

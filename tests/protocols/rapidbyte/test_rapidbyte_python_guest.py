@@ -13,8 +13,8 @@ from rapidbyte_guests import allowed
 
 from penstock.errors import SourceError
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, StageEvent
-from penstock.protocols.rapidbyte.guest.session import Loaded, load
+from penstock.protocols.rapidbyte.guest.events import ComponentLog, Frame, RunEnded, StageEvent
+from penstock.protocols.rapidbyte.guest.session import CompiledConnector, load
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.runtimes.wasm.compile_cache import CompileCache
@@ -24,29 +24,29 @@ CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 
 
 @pytest.fixture(scope="module")
-def loaded(cache: CompileCache) -> Loaded:
+def loaded(cache: CompileCache) -> CompiledConnector:
     found = load(rapidbyte_guests.python_guest(), "source", cache)
     assert found.plain is None
     return found
 
 
-def read(loaded: Loaded, config: dict[str, Any], **allow: Any) -> list[StageEvent]:
+def read(loaded: CompiledConnector, config: dict[str, Any], **allow: Any) -> list[StageEvent]:
     return list(stream_run.read(Stage(loaded, config, allowed(**allow), "source"), CONTEXT))
 
 
-def end(told: list[StageEvent]) -> Ended:
-    assert isinstance(told[-1], Ended)
+def end(told: list[StageEvent]) -> RunEnded:
+    assert isinstance(told[-1], RunEnded)
     return told[-1]
 
 
-def look(loaded: Loaded, paths: list[str], **allow: Any) -> dict[str, Any]:
+def look(loaded: CompiledConnector, paths: list[str], **allow: Any) -> dict[str, Any]:
     told = read(loaded, {"mode": "look", "paths": paths}, **allow)
     assert end(told).error is None, end(told)
-    (line,) = (t.message for t in told if isinstance(t, Logged) and t.message.startswith("{"))
+    (line,) = (t.message for t in told if isinstance(t, ComponentLog) and t.message.startswith("{"))
     return json.loads(line)
 
 
-def test_rows_arrive(loaded: Loaded):
+def test_rows_arrive(loaded: CompiledConnector):
     told = read(loaded, {"frames": 2, "rows": 500})
     tables: list[Any] = []
     for frame in told:
@@ -64,7 +64,7 @@ def test_rows_arrive(loaded: Loaded):
 
 
 def test_it_sees_no_variable_no_file_no_argument(
-    loaded: Loaded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    loaded: CompiledConnector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     """Protocol, section 8: what is not allowed is not there."""
     monkeypatch.setenv("GIVEN", "yes")
@@ -83,33 +83,35 @@ def test_it_sees_no_variable_no_file_no_argument(
     assert all(word.endswith("Error") for word in seen["files"].values())
 
 
-def test_a_flood_on_stdout_and_stderr_does_no_harm(loaded: Loaded):
+def test_a_flood_on_stdout_and_stderr_does_no_harm(loaded: CompiledConnector):
     told = read(loaded, {"mode": "print", "n": 20_000})
     assert end(told).error is None
-    lines = [t for t in told if isinstance(t, Logged)]
+    lines = [t for t in told if isinstance(t, ComponentLog)]
     assert len(lines) == 10_001
 
 
-def test_memory_that_ran_out_is_told_as_such(loaded: Loaded):
+def test_memory_that_ran_out_is_told_as_such(loaded: CompiledConnector):
     ended = end(read(loaded, {"mode": "hog"}, max_memory=96 << 20))
     assert ended.error is not None
     # Python answers a failed allocation with a MemoryError, which the bindings make a crash of.
     assert ended.error.code == "connector.memory"
 
 
-def test_a_guest_that_ends_itself_is_told_with_its_last_words(loaded: Loaded):
+def test_a_guest_that_ends_itself_is_told_with_its_last_words(loaded: CompiledConnector):
     ended = end(read(loaded, {"mode": "exit"}))
     assert ended.error is not None
     assert "my last words" in ended.error.message
 
 
-def test_its_own_error_is_kept(loaded: Loaded):
+def test_its_own_error_is_kept(loaded: CompiledConnector):
     ended = end(read(loaded, {"mode": "open-err"}))
     assert ended.fault is not None and ended.fault.code == "BAD_JSON"
 
 
 @pytest.mark.parametrize("mode", ["sleep", "open-sleep"])
-def test_sleep_is_the_guests_time_and_nobody_waits_for_its_end(loaded: Loaded, mode: str):
+def test_sleep_is_the_guests_time_and_nobody_waits_for_its_end(
+    loaded: CompiledConnector, mode: str
+):
     """L11: it sleeps in a call of the system's, where no epoch is looked at."""
     began = time.monotonic()
     ended = end(read(loaded, {"mode": mode, "seconds": 20}, timeout_seconds=1))
@@ -119,7 +121,7 @@ def test_sleep_is_the_guests_time_and_nobody_waits_for_its_end(loaded: Loaded, m
     assert ended.worked > 1
 
 
-def test_sleep_while_it_is_asked_ends_the_question(loaded: Loaded):
+def test_sleep_while_it_is_asked_ends_the_question(loaded: CompiledConnector):
     config = {"mode": "open-sleep", "seconds": 20}
     stage = Stage(loaded, config, allowed(timeout_seconds=1), "source")
     began = time.monotonic()

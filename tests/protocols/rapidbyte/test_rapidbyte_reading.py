@@ -23,8 +23,17 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Counted, Error, Event, Exited, Log, State, Status, StreamStatus
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.events import (
+    ConnectorExited,
+    Error,
+    Event,
+    LogEvent,
+    SkippedItems,
+    State,
+    Status,
+    StreamStatus,
+)
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
     ReadRequest,
@@ -91,7 +100,7 @@ def states(events: list[Event]) -> list[Any]:
 
 
 def counted(events: list[Event]) -> list[str]:
-    return [e.what for e in events if isinstance(e, Counted)]
+    return [e.what for e in events if isinstance(e, SkippedItems)]
 
 
 def test_a_checkpoint_that_names_its_column_otherwise_goes_on_from_there(made: Make):
@@ -102,11 +111,13 @@ def test_a_checkpoint_that_names_its_column_otherwise_goes_on_from_there(made: M
     first = told(runtime, ReadRequest(config=config, streams=(stream(A),)))
     (state,) = states(first)
     assert state["cursor_field"] == "id" and state["own"] == {"kept": [1]}
-    saved = [SavedState(e.scope, e.blob) for e in first if isinstance(e, State)]
+    saved = [StoredState(e.scope, e.blob) for e in first if isinstance(e, State)]
     again = told(runtime, ReadRequest(config=config, streams=(stream(A),), states=tuple(saved)))
-    assert isinstance(again[-1], Exited) and again[-1].code == 0
+    assert isinstance(again[-1], ConnectorExited) and again[-1].code == 0
     (context,) = (
-        json.loads(e.message) for e in again if isinstance(e, Log) and e.message.startswith("{")
+        json.loads(e.message)
+        for e in again
+        if isinstance(e, LogEvent) and e.message.startswith("{")
     )
     assert context["cursor_info"] == {
         "cursor_field": "id", "cursor_type": "utf8", "last_value": {"type": "utf8", "value": "42"},
@@ -139,7 +150,7 @@ def test_a_replication_position_is_no_place_in_a_column(made: Make):
 def test_a_saved_place_in_another_column_fails_its_stream_only(made: Make):
     """L7: the user has changed the cursor; the streams after it are read."""
     blob = bytes.fromhex(checkpoint("a", "updated_at", {"type": "utf8", "value": "7"})).decode()
-    saved = SavedState(StateScope(StateType.stream, A), blob)
+    saved = StoredState(StateScope(StateType.stream, A), blob)
     mark = checkpoint("b", "id", {"type": "utf8", "value": "8"})
     config = {"a": "raw 0 mark", "b": "raw 0 mark", "mark": mark}
     request = ReadRequest(config=config, streams=(stream(A), stream(B)), states=(saved,))
@@ -152,7 +163,7 @@ def test_a_saved_place_in_another_column_fails_its_stream_only(made: Make):
         (A, Status.started), (A, Status.incomplete), (B, Status.started), (B, Status.complete),
     ]  # fmt: skip
     assert [s["cursor_value"]["value"] for s in states(events)] == ["8"]
-    assert isinstance(events[-1], Exited) and events[-1].code == 1
+    assert isinstance(events[-1], ConnectorExited) and events[-1].code == 1
 
 
 # -- a peer that never answers (L11)
@@ -220,7 +231,7 @@ def test_a_destination_that_polls_a_silent_peer_ends_at_its_heartbeat(made: Make
     assert time.monotonic() - began < 10
     (error,) = (a for a in answers if isinstance(a, Error))
     assert error.code == "destination.heartbeat"
-    assert isinstance(answers[-1], Exited) and answers[-1].code == 1
+    assert isinstance(answers[-1], ConnectorExited) and answers[-1].code == 1
 
 
 def test_a_transform_with_rows_to_work_on_ends_at_its_heartbeat(made: Make, silent: int):

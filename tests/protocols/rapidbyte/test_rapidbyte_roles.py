@@ -12,8 +12,14 @@ import pytest
 
 from penstock.errors import DestinationError, SourceError
 from penstock.protocols.rapidbyte.guest import probe, stream_run
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered, Ended, Frame, Logged
-from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
+from penstock.protocols.rapidbyte.guest.events import (
+    CheckpointCall,
+    ComponentLog,
+    DeadLettered,
+    Frame,
+    RunEnded,
+)
+from penstock.protocols.rapidbyte.guest.stage import QueueBounds, Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.messages import (
     CursorInfo,
@@ -23,7 +29,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
     WriteMode,
 )
 from penstock.runtimes.masking import Masker
-from penstock.store.keys import DryKeys, MemoryKeys, Place
+from penstock.store.keys import DryKeys, KeyAddress, MemoryKeys
 
 Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
@@ -39,9 +45,9 @@ def rows_of(frame: Any) -> list[int]:
         return reader.read_all().column("id").to_pylist()
 
 
-def ended(items: Iterator[Any]) -> Ended:
+def ended(items: Iterator[Any]) -> RunEnded:
     *_, last = items
-    assert isinstance(last, Ended)
+    assert isinstance(last, RunEnded)
     return last
 
 
@@ -49,10 +55,10 @@ def ended(items: Iterator[Any]) -> Ended:
 
 
 def test_check_and_discover_run_under_the_same_permissions_and_limits(stage: Stages):
-    said: list[Logged] = []
+    said: list[ComponentLog] = []
     report = probe.check(stage("source", {"status": 2}), said.append)
     assert (report.status, report.message, report.warnings) == ("warning", "as asked", ["w0", "w1"])
-    assert said[-1] == Logged("DEBUG", "closed")  # close always
+    assert said[-1] == ComponentLog("DEBUG", "closed")  # close always
     catalog = probe.discover(stage("source", {}), said.append)
     assert catalog.streams[0].name == "numbers"
     assert catalog.streams[0].schema[0].data_type == "Int64"
@@ -76,7 +82,7 @@ def test_arrow_frames_arrive_as_they_were_sent(stage: Stages):
     frames = [t for t in told if isinstance(t, Frame)]
     assert [t.number for t in frames] == [1, 2, 3]
     assert all(rows_of(t.data) == list(range(500)) for t in frames)
-    assert isinstance(told[-1], Ended) and told[-1].summary is not None
+    assert isinstance(told[-1], RunEnded) and told[-1].summary is not None
     assert told[-1].summary.counts["batches_emitted"] == 3
     assert told[-1].frames_out == 3
 
@@ -84,17 +90,17 @@ def test_arrow_frames_arrive_as_they_were_sent(stage: Stages):
 def test_checkpoints_metrics_and_letters_come_in_order_and_count_the_frames_before(stage: Stages):
     """Section 4.2; part 6: envelopes are tagged with the frames seen so far."""
     told = list(stream_run.read(stage("source", {"frames": 2, "checkpoints": 1}), CONTEXT))
-    order = [type(t).__name__ for t in told if not isinstance(t, Logged)]
+    order = [type(t).__name__ for t in told if not isinstance(t, ComponentLog)]
     assert order == [
         "Frame",
-        "Checkpoint",
+        "CheckpointCall",
         "DeadLettered",
         "Frame",
-        "Checkpoint",
+        "CheckpointCall",
         "DeadLettered",
-        "Ended",
+        "RunEnded",
     ]
-    marks = [t for t in told if isinstance(t, Checkpoint)]
+    marks = [t for t in told if isinstance(t, CheckpointCall)]
     assert [(m.frames, m.kind) for m in marks] == [(1, 0), (2, 0)]
     payload = marks[1].payload
     assert payload is not None and payload.cursor_value is not None
@@ -103,7 +109,7 @@ def test_checkpoints_metrics_and_letters_come_in_order_and_count_the_frames_befo
     assert (letter.stream_name, letter.record_json) == ("numbers", '{"id":1}')
     assert letter.error_category == "internal"  # an unknown word
     last = told[-1]
-    assert isinstance(last, Ended)
+    assert isinstance(last, RunEnded)
     (metric,) = last.metrics
     assert (metric.name, metric.labels, metric.count, metric.total) == (
         "records_read", (("s", "numbers"),), 2, 4,
@@ -112,11 +118,11 @@ def test_checkpoints_metrics_and_letters_come_in_order_and_count_the_frames_befo
 
 def test_a_malformed_checkpoint_is_named_and_does_not_fail_the_connector(stage: Stages):
     told = list(stream_run.read(stage("source", {"frames": 1, "odd_checkpoint": 1}), CONTEXT))
-    (mark,) = (t for t in told if isinstance(t, Checkpoint))
+    (mark,) = (t for t in told if isinstance(t, CheckpointCall))
     assert mark.payload is None and mark.problem is not None and "kind" in mark.problem
-    assert any(isinstance(t, Logged) and t.level == "WARN" for t in told)
+    assert any(isinstance(t, ComponentLog) and t.level == "WARN" for t in told)
     last = told[-1]
-    assert isinstance(last, Ended) and last.error is None
+    assert isinstance(last, RunEnded) and last.error is None
 
 
 def test_the_stream_context_is_the_document_v4_sends(stage: Stages):
@@ -127,7 +133,7 @@ def test_the_stream_context_is_the_document_v4_sends(stage: Stages):
         write_mode=WriteMode(mode="append"),
     )
     told = list(stream_run.read(stage("source", {"mode": "context", "frames": 0}), context))
-    text, asked = [t.message for t in told if isinstance(t, Logged)][:2]
+    text, asked = [t.message for t in told if isinstance(t, ComponentLog)][:2]
     assert json.loads(text) == {
         "stream_name": "users",
         "schema": {"format": "columns", "data": []},
@@ -150,19 +156,19 @@ def test_the_stream_context_is_the_document_v4_sends(stage: Stages):
 def test_a_failure_comes_after_what_was_emitted_before_it(stage: Stages):
     told = list(stream_run.read(stage("source", {"frames": 9, "fail_after": 2}), CONTEXT))
     assert sum(isinstance(t, Frame) for t in told) == 2
-    assert isinstance(told[-1], Ended) and told[-1].fault is not None
+    assert isinstance(told[-1], RunEnded) and told[-1].fault is not None
     assert told[-1].fault.code == "GONE" and told[-1].fault.category == "transient_db"
-    assert told[-2] == Logged("DEBUG", "closed")  # closed also after a failure
+    assert told[-2] == ComponentLog("DEBUG", "closed")  # closed also after a failure
 
 
 def test_a_fault_of_close_is_only_a_warning(stage: Stages):
     told = list(stream_run.read(stage("source", {"mode": "close-trap", "frames": 1}), CONTEXT))
-    assert isinstance(told[-1], Ended) and told[-1].error is None
-    assert any(isinstance(t, Logged) and "close failed" in t.message for t in told)
+    assert isinstance(told[-1], RunEnded) and told[-1].error is None
+    assert any(isinstance(t, ComponentLog) and "close failed" in t.message for t in told)
 
 
 def test_a_slow_listener_holds_the_source_back_by_bytes(stage: Stages):
-    pressure = Pressure(outbox_bytes=250_000)
+    pressure = QueueBounds(outbox_bytes=250_000)
     run = stream_run.read(
         stage("source", {"frames": 40, "size": 100_000}, pressure=pressure), CONTEXT
     )
@@ -172,7 +178,7 @@ def test_a_slow_listener_holds_the_source_back_by_bytes(stage: Stages):
     emitted = 1
     for told in run:
         emitted += isinstance(told, Frame)
-        if isinstance(told, Ended):
+        if isinstance(told, RunEnded):
             assert told.waited > 0.1
             assert told.worked < 10
     assert emitted == 40
@@ -199,8 +205,8 @@ def test_secrets_are_masked_in_what_it_logs(stage: Stages):
     context = StreamContext(stream_name="hunter2hunter2", sync_mode="full_refresh")
     masked = stage("source", config, masker=Masker(["hunter2hunter2"]))
     told = list(stream_run.read(masked, context))
-    assert not any("hunter2" in t.message for t in told if isinstance(t, Logged))
-    assert any("****" in t.message for t in told if isinstance(t, Logged))
+    assert not any("hunter2" in t.message for t in told if isinstance(t, ComponentLog))
+    assert any("****" in t.message for t in told if isinstance(t, ComponentLog))
 
 
 def test_a_run_summary_without_its_part_is_a_fault(stage: Stages):
@@ -214,15 +220,15 @@ def test_a_run_summary_without_its_part_is_a_fault(stage: Stages):
 def test_keys_live_in_their_scope_and_survive_the_run(stage: Stages):
     keys = MemoryKeys()
     list(stream_run.read(stage("source", {"mode": "probe"}, keys=keys), CONTEXT))
-    assert keys.get(Place("stream", '[null,"numbers"]', "k")) == ""
-    assert keys.get(Place("pipeline", "", "k")) is None
+    assert keys.get(KeyAddress("stream", '[null,"numbers"]', "k")) == ""
+    assert keys.get(KeyAddress("pipeline", "", "k")) is None
 
 
 def test_a_dry_run_leaves_no_key(stage: Stages):
     keys = MemoryKeys()
     told = list(stream_run.read(stage("source", {"mode": "probe"}, keys=DryKeys(keys)), CONTEXT))
-    assert any(isinstance(t, Logged) and t.message == "get ok1café" for t in told)
-    assert keys.get(Place("stream", '[null,"numbers"]', "k")) is None
+    assert any(isinstance(t, ComponentLog) and t.message == "get ok1café" for t in told)
+    assert keys.get(KeyAddress("stream", '[null,"numbers"]', "k")) is None
 
 
 class CountedKeys(MemoryKeys):
@@ -233,7 +239,7 @@ class CountedKeys(MemoryKeys):
         self.since: list[str] = []
         self.covered: list[list[str]] = []
 
-    def put(self, place: Place, value: str) -> None:
+    def put(self, place: KeyAddress, value: str) -> None:
         super().put(place, value)
         self.since.append(place.key)
 
@@ -260,12 +266,12 @@ def test_what_it_keeps_as_it_closes_is_covered_by_the_end_of_its_run(stage: Stag
 def test_a_destination_takes_frames_and_its_checkpoints_count_them(stage: Stages):
     frames = [arrow(n) for n in (10, 1, 3000)]
     told = list(stream_run.write(stage("destination", {"checkpoints": 1}), CONTEXT, frames))
-    marks = [t for t in told if isinstance(t, Checkpoint)]
+    marks = [t for t in told if isinstance(t, CheckpointCall)]
     assert [(m.kind, m.frames, m.payload and m.payload.id) for m in marks] == [
         (1, 1, 1), (1, 2, 2), (1, 3, 3),
     ]  # fmt: skip
     last = told[-1]
-    assert isinstance(last, Ended) and last.summary is not None
+    assert isinstance(last, RunEnded) and last.summary is not None
     assert last.summary.counts["bytes_written"] == sum(map(len, frames))
     assert last.frames_in == 3
 
@@ -321,7 +327,7 @@ def test_a_feed_is_drawn_with_back_pressure(stage: Stages):
             drawn.append(k)
             yield bytes(100_000)
 
-    pressure = Pressure(inbox_bytes=300_000)
+    pressure = QueueBounds(inbox_bytes=300_000)
     run = stream_run.write(
         stage("destination", {"fail_after": 2}, pressure=pressure), CONTEXT, feed()
     )
@@ -331,7 +337,7 @@ def test_a_feed_is_drawn_with_back_pressure(stage: Stages):
 
 def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
     """Closed early, or failed: the connector must not take what came for all of it."""
-    ended_key = Place("pipeline", "", "ended")
+    ended_key = KeyAddress("pipeline", "", "ended")
     whole = MemoryKeys()
     list(stream_run.write(stage("destination", {}, keys=whole), CONTEXT, [arrow(1)]))
     assert whole.get(ended_key) == "yes"
@@ -339,7 +345,7 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
     cut = MemoryKeys()
     config = {"checkpoints": 1}
     run = stream_run.write(stage("destination", config, keys=cut), CONTEXT, [arrow(1)] * 200)
-    assert isinstance(next(run), Checkpoint)
+    assert isinstance(next(run), CheckpointCall)
     run.close()
     assert not any(t.name == "penstock-destination" for t in threading.enumerate())
     broken = MemoryKeys()
@@ -357,7 +363,7 @@ def test_only_a_feed_that_ended_well_ends_the_stream(stage: Stages):
             yield arrow(1)
 
     run = stream_run.write(stage("destination", config, keys=slow), CONTEXT, endless())
-    assert isinstance(next(run), Checkpoint)
+    assert isinstance(next(run), CheckpointCall)
     run.close()
     assert slow.get(ended_key) is None
 
@@ -370,7 +376,7 @@ def test_a_transform_gives_frames_for_frames(stage: Stages):
     told = list(stream_run.apply(stage("transform", {}), CONTEXT, frames))
     assert [bytes(t.data) for t in told if isinstance(t, Frame)] == frames
     last = told[-1]
-    assert isinstance(last, Ended) and last.summary is not None
+    assert isinstance(last, RunEnded) and last.summary is not None
     assert last.summary.counts["batches_processed"] == 3
     assert (last.frames_in, last.frames_out) == (3, 3)
 
@@ -379,20 +385,20 @@ def test_a_transform_gives_frames_for_frames(stage: Stages):
 def test_frames_that_wait_compressed_are_the_same_to_everybody(stage: Stages, codec: Any):
     """Section 6: host-side compression is transparent; and more of them wait in the same room."""
     frames = [bytes(200_000), b"x", os.urandom(1000), arrow(50)]
-    pressure = Pressure(inbox_bytes=50_000, outbox_bytes=50_000, codec=codec)
+    pressure = QueueBounds(inbox_bytes=50_000, outbox_bytes=50_000, codec=codec)
     run = stream_run.apply(stage("transform", {}, pressure=pressure), CONTEXT, frames)
     assert [bytes(t.data) for t in run if isinstance(t, Frame)] == frames
 
 
 def test_a_transform_between_source_and_destination(stage: Stages):
     """Frames are drawn through all three at once, each held back by the next."""
-    small = Pressure(inbox_bytes=200_000, outbox_bytes=200_000)
+    small = QueueBounds(inbox_bytes=200_000, outbox_bytes=200_000)
 
     def frames(items: Iterator[Any]) -> Iterator[bytes]:
         for told in items:
             if isinstance(told, Frame):
                 yield bytes(told.data)
-            elif isinstance(told, Ended) and told.error is not None:
+            elif isinstance(told, RunEnded) and told.error is not None:
                 raise told.error
 
     first = stream_run.read(

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, StreamId, SyncMode
-from penstock.model.events import Log
+from penstock.model.events import LogEvent
 from penstock.model.types import DataType, Kind
 from penstock.protocols.rapidbyte import source
-from penstock.protocols.rapidbyte.guest.session import Session
+from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.schema import changed_schema, schema_fields
 from penstock.runtimes.contract import Timeouts
@@ -39,7 +39,7 @@ def test_a_source_that_says_that_it_has_no_discover_has_no_streams_to_tell(
     monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
     found, said = answered(monkeypatch, code)
-    assert found == Catalog(()) and [type(s) for s in said] == [Log]
+    assert found == Catalog(()) and [type(s) for s in said] == [LogEvent]
 
 
 def test_another_failure_of_discover_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_another_failure_of_discover_is_one(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_component_without_the_function_is_not_asked() -> None:
     instance = SimpleNamespace(exports=lambda interface, function: function != "discover")
     session: Any = SimpleNamespace(_instance=instance, _interface="source")
-    assert Session.discover(session).streams == []
+    assert ComponentSession.discover(session).streams == []
 
 
 def test_frames_decide_what_nobody_told() -> None:

@@ -15,7 +15,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import CHANGES, DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import Acks, Answer, Feed, Rows, StateMark, WriteRequest
 from penstock.protocols.contract import WriteStream as Write
@@ -75,7 +75,7 @@ def users(of: Write, first: int, count: int) -> Rows:
 
 
 def mark(seq: int, value: Any, scope: StateScope = SHARED) -> StateMark:
-    return StateMark(seq, SavedState(scope, msgspec.json.encode(value).decode()))
+    return StateMark(seq, StoredState(scope, msgspec.json.encode(value).decode()))
 
 
 def write(

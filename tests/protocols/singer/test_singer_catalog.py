@@ -49,7 +49,7 @@ def test_identity_is_tap_stream_id_without_a_namespace():
 def test_odd_entries_are_left_out_and_told():
     catalog, odd = catalog_of({"streams": [entry(), 7, {"schema": {}}, entry()]})
     assert [s.id.name for s in catalog.streams] == ["db-orders"]
-    assert [type(e).__name__ for e in odd] == ["Counted", "Log"] * 3
+    assert [type(e).__name__ for e in odd] == ["SkippedItems", "LogEvent"] * 3
     with pytest.raises(ConfigError) as caught:
         SOURCE.catalog_of({"stream": []})
     assert caught.value.code == "config.catalog"

@@ -16,17 +16,17 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
     Batch,
+    ConnectorExited,
     Control,
-    Counted,
     Error,
     Event,
-    Exited,
-    Log,
+    LogEvent,
     Reject,
     Schema,
+    SkippedItems,
     State,
 )
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
@@ -74,13 +74,13 @@ def rows(events: list[Event]) -> dict[str, list[int]]:
 
 def counted(events: list[Event]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for event in only(events, Counted):
+    for event in only(events, SkippedItems):
         total[event.what] += event.count
     return total
 
 
-def saved(events: list[Event]) -> tuple[SavedState, ...]:
-    return tuple(SavedState(s.scope, s.blob) for s in only(events, State)[-1:])
+def saved(events: list[Event]) -> tuple[StoredState, ...]:
+    return tuple(StoredState(s.scope, s.blob) for s in only(events, State)[-1:])
 
 
 # -- spec, check, discover
@@ -141,7 +141,7 @@ def test_a_tap_without_discovery_has_an_open_catalog_specification_Synopsis(scen
 def test_full_then_incremental_from_the_saved_state():
     first = read({"records": 30}, overrides={"sync_mode": "incremental"})
     assert rows(first) == {"s0": list(range(1, 31)), "s1": list(range(1, 31))}
-    assert only(first, Exited)[0].code == 0
+    assert only(first, ConnectorExited)[0].code == 0
     assert not only(first, Schema)
     second = read({"records": 32}, states=saved(first), overrides={"sync_mode": "incremental"})
     assert rows(second) == {"s0": [31, 32], "s1": [31, 32]}
@@ -231,14 +231,14 @@ def test_a_crash_keeps_what_came_and_says_its_critical_line():
     events = read({"scenario": "late_crash"})
     assert rows(events) == {"s0": list(range(1, 61))}
     assert only(events, Error)[0].message == "the stub crashed as asked (exit code 1)"
-    assert only(events, Exited)[0].code == 1
+    assert only(events, ConnectorExited)[0].code == 1
 
 
 @pytest.mark.parametrize("scenario", ["hang", "hang_stubborn", "drains"])
 def test_who_was_stopped_did_not_complete_although_it_exits_0_L11(scenario: str):
     limits = Timeouts(start=30, heartbeat=1, total=4, stop=1)
     events = read({"scenario": scenario}, timeouts=limits)
-    assert only(events, Exited)[0].code is None
+    assert only(events, ConnectorExited)[0].code is None
     assert only(events, Error)
 
 
@@ -261,7 +261,7 @@ def test_a_changed_config_is_told_whole_and_only_once_specification_Config():
     (control,) = only(events, Control)
     assert control.config["refresh_token"] == "rotated-0"
     assert control.config["api_key"] == "k"
-    assert all("rotated-0" not in e.message for e in only(events, Log))
+    assert all("rotated-0" not in e.message for e in only(events, LogEvent))
 
 
 @pytest.mark.parametrize("fault", [{"crash_after": 50}, {"hang_after": 50, "hang": "stubborn"}])
@@ -269,7 +269,7 @@ def test_a_changed_config_is_told_after_a_failure_too(fault: dict[str, Any]):
     limits = Timeouts(start=30, heartbeat=1, stop=0.5)
     events = read({"scenario": "write_back", **fault}, timeouts=limits, tick=0.2)
     assert [c.config["refresh_token"] for c in only(events, Control)] == ["rotated-0"]
-    assert isinstance(events[-1], Exited) and events[-1].code != 0
+    assert isinstance(events[-1], ConnectorExited) and events[-1].code != 0
 
 
 def test_an_unchanged_config_is_told_by_nobody():
@@ -281,7 +281,9 @@ def test_secrets_stay_out_of_the_error_L10():
     tap = ProcessRuntime([sys.executable, str(STUB)], masker=Masker([secret]))
     asked = request({"scenario": "leak", "api_key": secret, "exit_code": 1})
     events = list(SOURCE.read(tap, asked))
-    words = [e.message for e in only(events, Error)] + [only(events, Exited)[0].stderr_tail]
+    words = [e.message for e in only(events, Error)] + [
+        only(events, ConnectorExited)[0].stderr_tail
+    ]
     assert not any(secret in w for w in words)
 
 
@@ -289,4 +291,4 @@ def test_a_tap_killed_by_a_signal_failed():
     steps = [{"records": {"stream": "s0", "to": 3}}, {"kill": signal.SIGKILL}]
     events = read({"steps": steps})
     assert rows(events) == {"s0": [1, 2, 3]}
-    assert only(events, Exited)[0].code == -signal.SIGKILL
+    assert only(events, ConnectorExited)[0].code == -signal.SIGKILL

@@ -18,17 +18,17 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream
 from penstock.model.events import (
     Activate,
     Batch,
-    Counted,
+    ConnectorExited,
     Error,
     Event,
-    Exited,
-    Log,
-    Passed,
+    LogEvent,
     Reject,
     Schema,
+    SkippedItems,
     State,
     StreamStatus,
     Tick,
+    UnconfiguredRecords,
 )
 from penstock.model.types import ChangeWords
 from penstock.protocols.contract import ReadRequest
@@ -101,11 +101,11 @@ def short(events: Iterable[Event]) -> list[str]:
                 words.append(f"activate:{stream.name}@{version}")
             case StreamStatus(stream, word):
                 words.append(f"{word.value}:{stream.name}")
-            case Counted(what, count):
+            case SkippedItems(what, count):
                 words.append(f"{what}={count}")
-            case Log() | Tick():
+            case LogEvent() | Tick():
                 pass
-            case Exited(code):
+            case ConnectorExited(code):
                 words.append(f"exit:{code}")
             case _:
                 words.append(type(event).__name__)
@@ -117,7 +117,7 @@ def only(events: Iterable[Event], kind: type) -> list[Any]:
 
 
 def warnings(events: Iterable[Event]) -> list[str]:
-    return [e.message for e in only(events, Log) if e.level in ("WARN", "ERROR")]
+    return [e.message for e in only(events, LogEvent) if e.level in ("WARN", "ERROR")]
 
 
 # -- RECORD and STATE
@@ -236,8 +236,13 @@ def test_a_megabyte_line_and_one_that_is_too_long(tmp_path: Path):
 
 def test_records_of_streams_that_are_not_configured_are_counted():
     events = read(schema("b") + record("a", 1) + record("parent", 1) * 2 + schema("parent"))
-    assert short(events) == ["Passed", "a:1", "stream_not_configured:parent=3", "exit:0"]
-    assert [e.stream.name for e in events if isinstance(e, Passed)] == ["parent"]
+    assert short(events) == [
+        "UnconfiguredRecords",
+        "a:1",
+        "stream_not_configured:parent=3",
+        "exit:0",
+    ]
+    assert [e.stream.name for e in events if isinstance(e, UnconfiguredRecords)] == ["parent"]
 
 
 # -- names
@@ -395,7 +400,7 @@ def test_where_a_host_must_hear_what_cannot_be_taken_ends_the_read(output: bytes
     before = schema("y") + record("y", 1) + state({"y": 1})
     events = read(before + output + later, streams=(), open=True, refuses=True)
     assert [e.code for e in only(events, Error)] == [code]
-    assert len(only(events, State)) == 1 and isinstance(events[-1], Exited)
+    assert len(only(events, State)) == 1 and isinstance(events[-1], ConnectorExited)
     assert events[-1].code is None
     assert not only(read(before + output + later, streams=(), open=True), Error)
 

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState, StateType
+from penstock.model.state import StateType, StoredState
 from penstock.protocols.singer.package import PACKAGE
 from penstock.protocols.singer.state import SCOPE, state_file
 
@@ -19,11 +19,11 @@ BLOB = (
 )
 
 
-def saved(blob: str) -> SavedState:
-    return SavedState(SCOPE, blob)
+def saved(blob: str) -> StoredState:
+    return StoredState(SCOPE, blob)
 
 
-def value(states: list[SavedState]) -> Any:
+def value(states: list[StoredState]) -> Any:
     (one,) = states
     return json.loads(one.blob)
 

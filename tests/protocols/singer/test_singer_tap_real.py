@@ -15,8 +15,8 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import SourceError
 from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
-from penstock.model.events import Batch, Error, Event, Exited, Schema, State
-from penstock.model.state import SavedState
+from penstock.model.events import Batch, ConnectorExited, Error, Event, Schema, State
+from penstock.model.state import StoredState
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import Timeouts
@@ -68,7 +68,7 @@ def configured(tap: SourceConnector, config: dict[str, Any], **overrides: Any) -
 
 
 def read(
-    tap: SourceConnector, config: dict[str, Any], stream: ConfiguredStream, *states: SavedState
+    tap: SourceConnector, config: dict[str, Any], stream: ConfiguredStream, *states: StoredState
 ) -> list[Event]:
     request = ReadRequest(
         config=config,
@@ -82,7 +82,7 @@ def read(
 
 def ids(events: list[Event]) -> list[int]:
     assert not [e for e in events if isinstance(e, Error | Schema)]
-    assert isinstance(events[-1], Exited) and events[-1].code == 0, events[-1]
+    assert isinstance(events[-1], ConnectorExited) and events[-1].code == 0, events[-1]
     bodies = [b for e in events if isinstance(e, Batch) and e.stream == ORDERS for b in e.bodies]
     return [json.loads(bytes(b))["id"] for b in bodies]
 
@@ -114,7 +114,7 @@ def test_incremental_and_then_only_what_is_new(
     first = read(tap, config, stream)
     assert sorted(ids(first)) == list(range(1, 21))
     last = [e for e in first if isinstance(e, State)][-1]
-    saved = SavedState(last.scope, last.blob)
+    saved = StoredState(last.scope, last.blob)
     shown = PACKAGE.state.describe([saved])["streams"]
     assert [s["name"] for s in shown] == [ORDERS.name]
     with psycopg.connect(f"host={postgres_cluster} user=penstock dbname=postgres") as connection:

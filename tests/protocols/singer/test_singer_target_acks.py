@@ -7,7 +7,7 @@ import pytest
 
 from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.contract import StateMark
 from penstock.protocols.singer.state_echoes import CLOSING, SentStates, marks_for
 
@@ -34,7 +34,7 @@ def tap(*steps: Any, strict: bool = False) -> SentStates:
             marks.fed(USERS)
         seq, rows = seq + 1, True
         assert (
-            msgspec.json.decode(marks.mark(StateMark(seq, SavedState(SHARED, text(step))))) == step
+            msgspec.json.decode(marks.mark(StateMark(seq, StoredState(SHARED, text(step))))) == step
         )
     return marks
 
@@ -53,7 +53,7 @@ def test_numbers_and_order_of_keys_do_not_matter_and_every_digit_does() -> None:
     assert marks.echo(exact('{"y":{"a":2.0,"b":1.1},"x":1}')) == [1]
     marks = marks_for("singer", lambda s: s.name)
     blob = '{"lsn": 12345678901234567890.123456789}'
-    assert marks.mark(StateMark(1, SavedState(SHARED, blob))) == blob
+    assert marks.mark(StateMark(1, StoredState(SHARED, blob))) == blob
     assert marks.echo(exact('{"lsn":12345678901234567000}')) is None
     assert marks.echo(exact(blob)) == [1]
 
@@ -146,7 +146,7 @@ def name(stream: StreamId) -> str:
 
 
 def sent(marks: SentStates, seq: int, scope: StateScope) -> dict[str, Any]:
-    return msgspec.json.decode(marks.mark(StateMark(seq, SavedState(scope, '{"secret": 1}'))))
+    return msgspec.json.decode(marks.mark(StateMark(seq, StoredState(scope, '{"secret": 1}'))))
 
 
 def test_every_stream_has_a_number_that_grows() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.contract import StateMark
 from penstock.protocols.singer.state_echoes import SentStates, marks_for
 
@@ -79,7 +79,7 @@ class Sync:
         names = self.fed if whole else [name]
         self.covered[seq] = {n: self.fed[n] for n in names}
         blob = msgspec.json.encode(value).decode()
-        sent = self.marks.mark(StateMark(seq, SavedState(scope, blob)))
+        sent = self.marks.mark(StateMark(seq, StoredState(scope, blob)))
         self.target.input.append(exact(sent))
 
     def flush(self, name: str | None) -> None:

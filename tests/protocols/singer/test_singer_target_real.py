@@ -17,7 +17,7 @@ from singer_feed import SHARED, mark, rows, schema, stream, users, write
 from penstock.connectors.destination import DestinationConnector
 from penstock.connectors.resolve import resolve
 from penstock.model.catalog import DestinationSyncMode, SyncMode
-from penstock.model.events import Error, Exited
+from penstock.model.events import ConnectorExited, Error
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone
 from penstock.protocols.contract import WriteStream as Write
@@ -55,7 +55,7 @@ def postgres(connector_environments: Path) -> ProcessRuntime:
 
 def acked(answers: list[Answer]) -> list[int]:
     assert not [a for a in answers if isinstance(a, Error)]
-    assert isinstance(answers[-1], Exited) and answers[-1].code == 0, answers[-1]
+    assert isinstance(answers[-1], ConnectorExited) and answers[-1].code == 0, answers[-1]
     return [a.seq for a in answers if isinstance(a, Ack)]
 
 

@@ -14,7 +14,7 @@ from singer_feed import SHARED, USERS, mark, rows, schema, stream, users, write
 
 from penstock.errors import DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.model.events import Counted, Error, Exited, Log, Tick
+from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, Tick
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone, WriteRequest
@@ -36,8 +36,8 @@ def acked(answers: list[Answer]) -> list[int]:
     return [a.seq for a in answers if isinstance(a, Ack)]
 
 
-def the_exit(answers: list[Answer]) -> Exited:
-    assert isinstance(answers[-1], Exited)
+def the_exit(answers: list[Answer]) -> ConnectorExited:
+    assert isinstance(answers[-1], ConnectorExited)
     return answers[-1]
 
 
@@ -46,7 +46,7 @@ def error(answers: list[Answer]) -> Error:
 
 
 def counted(answers: list[Answer]) -> dict[str, int]:
-    return {a.what: a.count for a in answers if isinstance(a, Counted)}
+    return {a.what: a.count for a in answers if isinstance(a, SkippedItems)}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -287,7 +287,7 @@ def test_noise_and_strange_states_ack_nothing() -> None:
         "text_line": 2,
         "echoed_message:STATE": 1,
     }
-    assert [a.message for a in answers if isinstance(a, Log)] == [
+    assert [a.message for a in answers if isinstance(a, LogEvent)] == [
         "text_line: hello",
         'text_line: {"half":',
     ]
@@ -419,7 +419,7 @@ def test_what_a_target_says_of_itself_is_its_spec() -> None:
     assert spec.abilities["capabilities"] == ["about", "activate-version"]
     silent = SingerTarget().spec(stub(), Timeouts(stop=1), said.append)
     assert silent.config_schema["type"] == "object"
-    assert [type(e) for e in said] == [Log]
+    assert [type(e) for e in said] == [LogEvent]
 
 
 def test_check_is_a_run_without_input() -> None:

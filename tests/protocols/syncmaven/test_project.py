@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.config.pipeline import Pipeline
-from penstock.config.project import Project, Wanted, project_protocol
+from penstock.config.project import Project, ProjectSelection, project_protocol
 from penstock.errors import ConfigError
 from penstock.protocols import project_reader
 
@@ -31,7 +31,7 @@ class Folder:
         (self.path / file).write_text(text)
 
     def read(self, *select: str, **more: Any) -> Project:
-        wanted = Wanted(folder=self.path, environ=self.environ, select=select, **more)
+        wanted = ProjectSelection(folder=self.path, environ=self.environ, select=select, **more)
         protocol = project_protocol(self.path)
         assert protocol is not None
         return project_reader(protocol)(wanted)

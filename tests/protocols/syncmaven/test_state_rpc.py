@@ -21,7 +21,15 @@ from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.protocols.syncmaven import state_rpc_app
 from penstock.protocols.syncmaven.state_rpc import StateServer
-from penstock.store.keys import PATH, SHARED, Covered, KeyPort, MemoryKeys, Place, push_task
+from penstock.store.keys import (
+    PATH,
+    SHARED,
+    CoveredKeys,
+    KeyAddress,
+    KeyPort,
+    MemoryKeys,
+    push_task,
+)
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.task_keys import keys_url, open_keys
@@ -160,7 +168,7 @@ def test_streams_share_no_key_and_a_reset_finds_them(keys: KeyPort) -> None:
         assert Client(two).call("deleteByPrefix", prefix=[]) == {"rowsDeleted": 0}
         assert Client(one).call("get", key="a") == 1
         assert set(one.secrets).isdisjoint(two.secrets)
-    assert keys.get(Place(PATH, CONTACTS.key, '"a",')) == "1"
+    assert keys.get(KeyAddress(PATH, CONTACTS.key, '"a",')) == "1"
 
 
 # -- who may call
@@ -294,7 +302,7 @@ def test_l11_clients_that_say_nothing_hold_nobody_up(
 
 def test_l11_a_reader_that_stops_ends_with_the_server(keys: KeyPort) -> None:
     for number in range(60):
-        keys.put(Place(PATH, CONTACTS.key, f'"{number}",'), f'"{"x" * 500_000}"')
+        keys.put(KeyAddress(PATH, CONTACTS.key, f'"{number}",'), f'"{"x" * 500_000}"')
     with StateServer(keys, stream=CONTACTS) as server:
         client = Client(server)
         client.send("state.list", {"prefix": []}).read(10)
@@ -307,10 +315,10 @@ def test_l11_a_reader_that_stops_ends_with_the_server(keys: KeyPort) -> None:
 class Failing(MemoryKeys):
     """A store that fails after its first page."""
 
-    def put(self, place: Place, value: str) -> None:
+    def put(self, place: KeyAddress, value: str) -> None:
         raise StateError("the disk is full", code="state.disk_full")
 
-    def page_under(self, under: Place, after: str | None = None) -> list[tuple[str, str]]:
+    def page_under(self, under: KeyAddress, after: str | None = None) -> list[tuple[str, str]]:
         if after is not None:
             raise StateError("the disk is gone")
         return [('"a",', "1")]
@@ -359,7 +367,7 @@ def test_what_is_written_is_durable_with_the_checkpoint_and_gone_without(tmp_pat
     keys.begin(SHARED)
     with StateServer(keys, stream=CONTACTS) as server:
         Client(server).call("set", key="a", value=1)
-        covered = Covered(task, SHARED, keys.checkpoint())
+        covered = CoveredKeys(task, SHARED, keys.checkpoint())
         Client(server).call("set", key="a", value=2)
         Client(server).call("set", key="b", value=2)
         Client(server).call("del", key="a")

@@ -17,8 +17,8 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Error, Exited, Log
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.events import ConnectorExited, Error, LogEvent
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import Ack, Feed, Rows, StateMark, WriteRequest, WriteStream
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
@@ -66,7 +66,7 @@ def rows(of: StreamId, *seqs: int) -> Rows:
 
 
 def shared(seq: int) -> StateMark:
-    return StateMark(seq, SavedState(StateScope(StateType.global_), f'{{"n":{seq}}}'))
+    return StateMark(seq, StoredState(StateScope(StateType.global_), f'{{"n":{seq}}}'))
 
 
 def request(config: dict[str, Any], options: dict[str, Any]) -> WriteRequest:
@@ -113,8 +113,8 @@ def test_a_stream_that_failed_has_no_checkpoint(host: Host, tmp_path: Path) -> N
         host,
         rows(ORDERS, 3),
         rows(CONTACTS, 1),
-        StateMark(1, SavedState(StateScope(StateType.stream, ORDERS), '{"n":3}')),
-        StateMark(2, SavedState(StateScope(StateType.stream, CONTACTS), '{"n":1}')),
+        StateMark(1, StoredState(StateScope(StateType.stream, ORDERS), '{"n":3}')),
+        StateMark(2, StoredState(StateScope(StateType.stream, CONTACTS), '{"n":1}')),
         config={"journal": str(tmp_path / "journal"), "fail": 3},
     )
     (ack,) = [a for a in answers if isinstance(a, Ack)]
@@ -137,8 +137,8 @@ def test_l10_a_connector_is_told_an_address_that_it_reaches_and_no_log_is(
     connection = PACKAGE.connect(start, Masker(), ConnectionStats(), keys=MemoryKeys)
     asked = request({"journal": str(tmp_path / "journal")}, {})
     answers = list(connection.write(asked, iter([rows(CONTACTS, 1)])))
-    assert [a.code for a in answers if isinstance(a, Exited)] == [0]
-    (address,) = [a.message for a in answers if isinstance(a, Log) and "address" in a.message]
+    assert [a.code for a in answers if isinstance(a, ConnectorExited)] == [0]
+    (address,) = [a.message for a in answers if isinstance(a, LogEvent) and "address" in a.message]
     if offline:
         assert address == "the address is None"
     else:

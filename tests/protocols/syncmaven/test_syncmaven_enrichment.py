@@ -14,9 +14,15 @@ import pytest
 from penstock.codec.columns import row_schema
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
-from penstock.model.events import Counted, Log, Reject
+from penstock.model.events import LogEvent, Reject, SkippedItems
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, Came, Enriching, Through, TransformRequest
+from penstock.protocols.contract import (
+    END,
+    EnrichmentUse,
+    TransformedRows,
+    TransformProgress,
+    TransformRequest,
+)
 from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
 from penstock.protocols.syncmaven.host import Host
 from penstock.runtimes.contract import Timeouts
@@ -78,13 +84,13 @@ class Made:
 
     def __init__(self, answers: list[Any]) -> None:
         self.answers = answers
-        tables = [a.table for a in answers if isinstance(a, Came)]
+        tables = [a.table for a in answers if isinstance(a, TransformedRows)]
         self.table = pa.concat_tables(tables, promote_options="default") if tables else None
         self.rows = [] if self.table is None else self.table.to_pylist()
         self.rejects = [a for a in answers if isinstance(a, Reject)]
-        self.through = [a.upto for a in answers if isinstance(a, Through)]
-        self.counted = {a.what: a.count for a in answers if isinstance(a, Counted)}
-        self.logged = "\n".join(a.message for a in answers if isinstance(a, Log))
+        self.through = [a.upto for a in answers if isinstance(a, TransformProgress)]
+        self.counted = {a.what: a.count for a in answers if isinstance(a, SkippedItems)}
+        self.logged = "\n".join(a.message for a in answers if isinstance(a, LogEvent))
 
     def column(self, name: str) -> list[Any]:
         return [row[name] for row in self.rows]
@@ -106,7 +112,7 @@ def enriched(
         timeouts=timeouts,
         given=SCHEMA,
         made=how.pop("made", SCHEMA),
-        enriching=Enriching(use="syncmaven:./e", pipeline="shop", **how),
+        enriching=EnrichmentUse(use="syncmaven:./e", pipeline="shop", **how),
     )
     return Made(list(SyncmavenEnrichment().apply(by, asked, iter(feed))))
 
@@ -193,7 +199,7 @@ def test_declared_columns_are_there_before_any_row_and_in_every_row() -> None:
             destination_sync_mode=DestinationSyncMode.append,
         ),
         scope=USERS.key,
-        enriching=Enriching(use="x", columns=declared),
+        enriching=EnrichmentUse(use="x", columns=declared),
     )
     outline = SyncmavenEnrichment().outline(host(), request, ARROW)
     assert outline is not None and outline.names == [*ARROW.names, "score"]

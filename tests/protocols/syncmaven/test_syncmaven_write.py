@@ -21,8 +21,15 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Counted, Error, Exited, Halted, Log, Reject
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.events import (
+    ConnectorExited,
+    Error,
+    LogEvent,
+    Reject,
+    SkippedItems,
+    StreamHalted,
+)
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
     END,
@@ -76,7 +83,7 @@ def rows(*ids: int, of: StreamId = USERS, email: Any = "a@x.io") -> Rows:
 
 def mark(seq: int, of: StreamId | None = USERS) -> StateMark:
     type_ = StateType.global_ if of is None else StateType.stream
-    return StateMark(seq, SavedState(StateScope(type_, of), f'{{"n":{seq}}}'))
+    return StateMark(seq, StoredState(StateScope(type_, of), f'{{"n":{seq}}}'))
 
 
 class Wrote:
@@ -87,10 +94,10 @@ class Wrote:
         self.acks = [a.seq for a in answers if isinstance(a, Ack)]
         self.errors = [a.code for a in answers if isinstance(a, Error)]
         self.rejects = [a for a in answers if isinstance(a, Reject)]
-        self.halted = [a.stream for a in answers if isinstance(a, Halted)]
-        self.counted = {a.what: a.count for a in answers if isinstance(a, Counted)}
-        self.logged = "\n".join(a.message for a in answers if isinstance(a, Log))
-        (self.exit,) = [a.code for a in answers if isinstance(a, Exited)]
+        self.halted = [a.stream for a in answers if isinstance(a, StreamHalted)]
+        self.counted = {a.what: a.count for a in answers if isinstance(a, SkippedItems)}
+        self.logged = "\n".join(a.message for a in answers if isinstance(a, LogEvent))
+        (self.exit,) = [a.code for a in answers if isinstance(a, ConnectorExited)]
 
 
 def write(
@@ -673,7 +680,7 @@ def test_a_spec_without_a_schema_takes_any_credentials() -> None:
     said: list[Any] = []
     spec = SyncmavenDestination().spec(host(credentials=None), Timeouts(start=20), said.append)
     assert spec.config_schema == {}
-    assert any("no schema of its credentials" in e.message for e in said if isinstance(e, Log))
+    assert any("no schema of its credentials" in e.message for e in said if isinstance(e, LogEvent))
 
 
 def test_a_check_asks_for_its_streams_with_the_credentials(sink: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import Cancelled
 from penstock.runtimes.wasm.compile_cache import CompileCache
-from penstock.runtimes.wasm.contract import Bounds, Grants, Trap, TrapKind
+from penstock.runtimes.wasm.contract import Grants, GuestLimits, Trap, TrapKind
 from penstock.runtimes.wasm.instance import Instance
 
 HOST, GUEST = "t:t/host", "t:t/guest"
@@ -50,7 +50,7 @@ CACHE = CompileCache(None)
 
 def opened(wait: Callable[[int], Any] = lambda n: n, **bounds: Any) -> Instance:
     component = CACHE.component(TEXT.encode())
-    return Instance(component, {HOST: {"wait": wait}}, bounds=Bounds(**bounds))
+    return Instance(component, {HOST: {"wait": wait}}, bounds=GuestLimits(**bounds))
 
 
 def failed(instance: Instance, function: str, *arguments: Any) -> Trap:
@@ -119,7 +119,7 @@ SLEEPER = f"""(component
 def test_sleep_is_the_guests_time_and_seen_by_who_waits_for_it():
     """No epoch reaches it there: it ends as it wakes, and until then its clock can be read."""
     component = CACHE.component(SLEEPER.encode())
-    instance = Instance(component, {}, bounds=Bounds(seconds=0.3))
+    instance = Instance(component, {}, bounds=GuestLimits(seconds=0.3))
     traps: list[Trap] = []
     sleep = threading.Thread(target=lambda: traps.append(failed(instance, "sleep", 1_500_000_000)))
     sleep.start()
@@ -177,10 +177,10 @@ def test_memories_share_the_bound():
     two = """(component (core module $m (memory 1))
       (core instance (instantiate $m)) (core instance (instantiate $m)))"""
     component = CACHE.component(two.encode())
-    Instance(component, {}, bounds=Bounds(memory=6 << 16, memories=2)).close()
-    Instance(component, {}, bounds=Bounds(memory=6 << 16, transfer_memories=1)).close()
+    Instance(component, {}, bounds=GuestLimits(memory=6 << 16, memories=2)).close()
+    Instance(component, {}, bounds=GuestLimits(memory=6 << 16, transfer_memories=1)).close()
     with pytest.raises(Trap) as caught:
-        Instance(component, {}, bounds=Bounds(memory=6 << 16, memories=1))
+        Instance(component, {}, bounds=GuestLimits(memory=6 << 16, memories=1))
     assert caught.value.kind is TrapKind.refused
 
 
@@ -266,7 +266,7 @@ def test_a_forked_worker_compiles_and_runs():
             instance = Instance(
                 cache.component(TEXT.replace("wait", "rest").encode()),
                 {HOST: {"rest": lambda n: n}},
-                bounds=Bounds(seconds=0.1),
+                bounds=GuestLimits(seconds=0.1),
             )
             trap = None
             try:

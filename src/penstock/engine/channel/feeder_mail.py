@@ -19,7 +19,7 @@ import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.log.log import storage
-from penstock.engine.specs.feeder import Acked, Order
+from penstock.engine.specs.feeder import AckedSegments, FeedOrder
 from penstock.engine.specs.lane import NewConfig
 from penstock.errors import LogError
 from penstock.files import replace, write_new
@@ -42,17 +42,17 @@ class PushMail(Mailbox):
 
     # -- the driver's side
 
-    def order(self, order: Order) -> None:
+    def order(self, order: FeedOrder) -> None:
         """Writes the next order. Raises ``LogError``."""
         self._ordered += 1
         self._write(f"order-{self.number}-{self._ordered}.json", msgspec.json.encode(order))
 
-    def acks(self) -> list[Acked]:
+    def acks(self) -> list[AckedSegments]:
         """Returns the acks written since the last call, in order."""
-        found: list[Acked] = []
+        found: list[AckedSegments] = []
         while (raw := self._get(f"ack-{self.number}-{self._heard + 1}.json")) is not None:
             self._heard += 1
-            found.append(msgspec.json.decode(raw, type=Acked))
+            found.append(msgspec.json.decode(raw, type=AckedSegments))
         return found
 
     # -- the task's side
@@ -72,7 +72,7 @@ class PushMail(Mailbox):
                     hint="a retried task never feeds a destination twice; the sync begins another",
                 ) from e
 
-    def next_order(self) -> Order | None:
+    def next_order(self) -> FeedOrder | None:
         """Returns the next order; None: the driver has not written it yet. Raises ``LogError``
         (``log.corrupt``)."""
         raw = self._get(f"order-{self.number}-{self._taken + 1}.json")
@@ -80,7 +80,7 @@ class PushMail(Mailbox):
             return None
         self._taken += 1
         try:
-            return msgspec.json.decode(raw, type=Order)
+            return msgspec.json.decode(raw, type=FeedOrder)
         except msgspec.DecodeError as e:
             raise LogError(
                 f"order {self._taken} of push {self.number} cannot be read: {e}",
@@ -88,7 +88,7 @@ class PushMail(Mailbox):
                 hint="every worker must run the same version as the driver",
             ) from e
 
-    def ack(self, acked: Acked) -> None:
+    def ack(self, acked: AckedSegments) -> None:
         """Writes the next ack. Raises ``LogError``."""
         self._acked += 1
         self._write(f"ack-{self.number}-{self._acked}.json", msgspec.json.encode(acked))

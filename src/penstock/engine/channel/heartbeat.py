@@ -2,7 +2,7 @@
 L12).
 
 Threads, because the driver's main thread may wait for a long Spark job. Neighbour:
-``engine.sync.sync`` calls :meth:`Pulse.check` before each step that commits.
+``engine.sync.sync`` calls :meth:`LeaseHeartbeat.check` before each step that commits.
 """
 
 import threading
@@ -20,7 +20,7 @@ RENEW_SECONDS = 15.0
 LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's pipeline over
 
 
-class Pulse:
+class LeaseHeartbeat:
     """Implements ``engine.sync.ports.Time`` and keeps the lease while it is entered as a context
     manager, from the moment the lease is acquired. :meth:`beat` adds the mailbox, in a second
     thread: a store that hangs must not stop lanes before the lease itself is in doubt."""

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.engine.channel.job_file import hide, show
-from penstock.engine.specs.lane import Ask, Expected, NewConfig
+from penstock.engine.specs.lane import Expected, LaneQuestion, NewConfig
 from penstock.errors import LogError
 from penstock.files import replace
 from penstock.model.catalog import StreamId
@@ -108,10 +108,10 @@ class Mailbox:
         for path, _ in found:
             path.unlink(missing_ok=True)
 
-    def ask(self, epoch: int, number: int) -> Ask | None:
+    def ask(self, epoch: int, number: int) -> LaneQuestion | None:
         """Returns a lane's question; None: it has not been written."""
         raw = self._get(f"ask-{epoch}-{number}.json")
-        return None if raw is None else msgspec.json.decode(raw, type=Ask)
+        return None if raw is None else msgspec.json.decode(raw, type=LaneQuestion)
 
     def put_answer(self, epoch: int, number: int, answer: bytes) -> None:
         """Writes the answer to a lane's question."""
@@ -145,7 +145,7 @@ class Mailbox:
         hidden = hide(msgspec.json.encode(config), self.key)
         replace(self.folder / f"config-{epoch}-{number:06d}", hidden, durable=True)
 
-    def put_ask(self, epoch: int, ask: Ask) -> None:
+    def put_ask(self, epoch: int, ask: LaneQuestion) -> None:
         """Writes a question."""
         replace(self.folder / f"ask-{epoch}-{ask.number}.json", msgspec.json.encode(ask))
 

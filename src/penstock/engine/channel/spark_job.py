@@ -71,7 +71,7 @@ def here(module: str, job: bytes) -> bytes:
     return supervise(module, job)
 
 
-class Submitted:
+class SubmittedJob:
     """Submits a job in a thread of its own; :meth:`answer` and :meth:`lost` tell how far it is."""
 
     def __init__(self, name: str, submit: Submit, module: str, job: bytes) -> None:

@@ -15,17 +15,17 @@ from typing import Protocol
 
 import msgspec
 
-from penstock.engine.deliver.delivery import Meanwhile, Preconditions
+from penstock.engine.deliver.delivery import LaneWatcher, Preconditions
 from penstock.engine.deliver.load_plan import Pending
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.specs.failpoints import reach
-from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushResult
+from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushResult
 from penstock.errors import Cancelled, DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import (
     SHARED_STATE,
-    Consumed,
+    ConsumedSlice,
     Load,
     Segment,
     SegmentId,
@@ -34,7 +34,7 @@ from penstock.model.segments import (
 )
 from penstock.model.state import StateScope, StateType
 from penstock.store.contract import GroupIntent, LoadIntent
-from penstock.store.keys import Covered
+from penstock.store.keys import CoveredKeys
 from penstock.tables.contract import LoadResult
 
 STOP_SECONDS = 30.0  # for a destination that is told to stop
@@ -48,16 +48,16 @@ class Conversation(Protocol):
         destination must be given at its start."""
         ...
 
-    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+    def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
         """Returns an order with the streams of these loads that are new to the destination, or
         whose schema is."""
         ...
 
-    def order(self, order: Order) -> None:
+    def order(self, order: FeedOrder) -> None:
         """Writes the next order."""
         ...
 
-    def acks(self) -> list[Acked]:
+    def acks(self) -> list[AckedSegments]:
         """Returns the acks since the last call, in order."""
         ...
 
@@ -121,10 +121,10 @@ class PushDelivery:
         self._again_at: float | None = None
         self._filtered: dict[StreamId, int] = {}  # by the destination, not yet counted in a load
 
-    def repeat(self, meanwhile: Meanwhile) -> None:
+    def repeat(self, meanwhile: LaneWatcher) -> None:
         """No-op: a group is written to the ledger when it is acked, not before."""
 
-    def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
+    def deliver(self, pending: Pending, meanwhile: LaneWatcher) -> None:
         ready = [] if self._dead else self._preconditions.passed(pending)
         if not ready:
             return
@@ -208,11 +208,13 @@ class PushDelivery:
         done = tuple(sorted(self._done))
         talk.order(msgspec.structs.replace(order, segments=segments, done=done))
         if self._ended:
-            talk.order(Order(end=True))
+            talk.order(FeedOrder(end=True))
 
     def _count_again(self, loads: Sequence[LoadIntent]) -> None:
         for load in loads:
-            if any(Consumed(segment, load.stream) in self._fed_before for segment in load.segments):
+            if any(
+                ConsumedSlice(segment, load.stream) in self._fed_before for segment in load.segments
+            ):
                 self._observer.sent_again(load.stream, sum(p.rows for p in load.parts))
 
     # -- acks
@@ -230,7 +232,7 @@ class PushDelivery:
         if result is not None:
             self._over(result)
 
-    def _settle(self, acked: Acked) -> None:
+    def _settle(self, acked: AckedSegments) -> None:
         flights = [self._flying[s] for s in acked.segments if s in self._flying]
         if not flights:
             return
@@ -241,7 +243,7 @@ class PushDelivery:
         reach("before-settle")
         groups = [f.group for f in flights]
         if self._task is not None and acked.keys:
-            keys = tuple(Covered(self._task, scope, upto) for scope, upto in acked.keys)
+            keys = tuple(CoveredKeys(self._task, scope, upto) for scope, upto in acked.keys)
             groups[-1] = msgspec.structs.replace(groups[-1], keys=(*groups[-1].keys, *keys))
         groups = self._store.settle(self._lease, groups, self._session.state_role.merge)
         reach("after-settle")
@@ -308,7 +310,7 @@ class PushDelivery:
 
     # -- its end
 
-    def flush(self, meanwhile: Meanwhile) -> None:
+    def flush(self, meanwhile: LaneWatcher) -> None:
         self._end_input()
         self._while_it(meanwhile, lambda: self._talk is not None or self._will_begin_again())
 
@@ -317,7 +319,7 @@ class PushDelivery:
         still stopping."""
         return self._again_at is not None and not self._feeder.cancelled()
 
-    def _while_it(self, meanwhile: Meanwhile, waits: Callable[[], bool]) -> None:
+    def _while_it(self, meanwhile: LaneWatcher, waits: Callable[[], bool]) -> None:
         try:
             while waits():
                 meanwhile.pause()
@@ -330,7 +332,7 @@ class PushDelivery:
             return
         self._ended = True
         if self._talk is not None:
-            self._talk.order(Order(end=True))
+            self._talk.order(FeedOrder(end=True))
 
     def stop(self) -> None:
         self._again_at = None
@@ -347,9 +349,9 @@ class PushDelivery:
             self._done.update(new)  # told when it is begun again
         elif self._talk is not None and not self._ended and new:
             self._done.update(new)
-            self._talk.order(Order(done=tuple(new)))
+            self._talk.order(FeedOrder(done=tuple(new)))
 
-    def under_way(self) -> set[Consumed]:
+    def under_way(self) -> set[ConsumedSlice]:
         return {item for flight in self._flying.values() for item in _consumed(flight.group)}
 
     def published(self) -> set[StreamId]:
@@ -365,8 +367,8 @@ def _not_anew(load: LoadIntent) -> LoadIntent:
     return msgspec.structs.replace(load, disposition=disposition)
 
 
-def _consumed(group: GroupIntent) -> list[Consumed]:
-    return [Consumed(segment, stream) for segment, stream in group.consumes]
+def _consumed(group: GroupIntent) -> list[ConsumedSlice]:
+    return [ConsumedSlice(segment, stream) for segment, stream in group.consumes]
 
 
 def _scope(group: GroupIntent, pending: Pending) -> StateScope | None:

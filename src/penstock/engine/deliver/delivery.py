@@ -18,14 +18,14 @@ from penstock.engine.log.log import WRITTEN_DOWN_HINT
 from penstock.engine.specs.failpoints import reach
 from penstock.errors import LogError, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import Consumed, Group, Load, SegmentId
-from penstock.model.state import SavedState
+from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
+from penstock.model.state import StoredState
 from penstock.store.contract import GroupIntent
 from penstock.store.remembered import Remembered
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind
 
 
-class Meanwhile(Protocol):
+class LaneWatcher(Protocol):
     """Looks after lanes while a delivery waits. Raises ``LeaseLost``, ``Cancelled``."""
 
     def look(self) -> None:
@@ -37,7 +37,7 @@ class Meanwhile(Protocol):
         ...
 
 
-class Committing(Protocol):
+class RunningCommits(Protocol):
     """Commits that are running."""
 
     def poll(self) -> list[LoadResult | PenstockError] | None:
@@ -46,8 +46,8 @@ class Committing(Protocol):
         ...
 
 
-class Committed(msgspec.Struct, frozen=True):
-    """Implements :class:`Committing` for results that are known at once."""
+class FinishedCommits(msgspec.Struct, frozen=True):
+    """Implements :class:`RunningCommits` for results that are known at once."""
 
     results: list[LoadResult | PenstockError]
 
@@ -58,7 +58,7 @@ class Committed(msgspec.Struct, frozen=True):
 class Loader(Protocol):
     """Commits loads into tables."""
 
-    def begin(self, loads: Sequence[Load]) -> Committing:
+    def begin(self, loads: Sequence[Load]) -> RunningCommits:
         """Starts committing each load, whose parts are verified; at most one load per stream in a
         call, and one call at a time."""
         ...
@@ -70,12 +70,12 @@ class Delivery(Protocol):
     ack_per_state: bool
     """Each state is acked by itself; else one state covers everything that is delivered at once."""
 
-    def repeat(self, meanwhile: Meanwhile) -> None:
+    def repeat(self, meanwhile: LaneWatcher) -> None:
         """Commits again, before anything else, the loads that an earlier run wrote to the ledger
         (L3)."""
         ...
 
-    def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
+    def deliver(self, pending: Pending, meanwhile: LaneWatcher) -> None:
         """Delivers what is ready. It may still be uncommitted on return."""
         ...
 
@@ -83,7 +83,7 @@ class Delivery(Protocol):
         """Settles the acks that have arrived."""
         ...
 
-    def flush(self, meanwhile: Meanwhile) -> None:
+    def flush(self, meanwhile: LaneWatcher) -> None:
         """Waits until everything that was delivered is committed or failed."""
         ...
 
@@ -92,7 +92,7 @@ class Delivery(Protocol):
         delivered."""
         ...
 
-    def under_way(self) -> set[Consumed]:
+    def under_way(self) -> set[ConsumedSlice]:
         """Returns what was delivered and is not consumed in the store."""
         ...
 
@@ -190,13 +190,13 @@ class TableDelivery:
         self._adopted: set[StreamId] = set()  # in this run
         self._behind: set[StreamId] = set()  # loads of these wait behind one that failed
 
-    def repeat(self, meanwhile: Meanwhile) -> None:
+    def repeat(self, meanwhile: LaneWatcher) -> None:
         groups = self._store.open_groups(self._session.pipeline)
         loads = (load for group in groups for load in group.loads)
         self._preconditions.announce(segment for load in loads for segment in load.segments)
         self._commit([g for g in groups if self._preconditions.is_whole(g)], meanwhile, again=True)
 
-    def deliver(self, pending: Pending, meanwhile: Meanwhile) -> None:
+    def deliver(self, pending: Pending, meanwhile: LaneWatcher) -> None:
         ready = self._preconditions.passed(pending)
         if not ready:
             return
@@ -209,13 +209,13 @@ class TableDelivery:
     def poll(self) -> None:
         """No-op: commits end within :meth:`deliver`."""
 
-    def flush(self, meanwhile: Meanwhile) -> None:
+    def flush(self, meanwhile: LaneWatcher) -> None:
         """No-op: commits end within :meth:`deliver`."""
 
     def source_done(self, streams: Iterable[StreamId]) -> None:
         """No-op: the load of a table says whether its stream is complete."""
 
-    def under_way(self) -> set[Consumed]:
+    def under_way(self) -> set[ConsumedSlice]:
         return set()
 
     def published(self) -> set[StreamId]:
@@ -230,7 +230,7 @@ class TableDelivery:
         return False
 
     def _commit(
-        self, groups: Sequence[Group], meanwhile: Meanwhile, *, again: bool = False
+        self, groups: Sequence[Group], meanwhile: LaneWatcher, *, again: bool = False
     ) -> None:
         """Commits groups in waves. ``again``: some of their loads may be committed already."""
         remaining = list(groups)
@@ -284,7 +284,7 @@ class TableDelivery:
         return wave, later
 
     def _commit_loads(
-        self, work: Sequence[tuple[Group, Load]], meanwhile: Meanwhile
+        self, work: Sequence[tuple[Group, Load]], meanwhile: LaneWatcher
     ) -> set[StreamId]:
         """Commits loads and marks them in the ledger. Returns the streams whose tables were
         adopted, so that their loads got new numbers."""
@@ -336,6 +336,6 @@ class TableDelivery:
         return adopted
 
 
-def is_shared(states: Iterable[SavedState]) -> bool:
+def is_shared(states: Iterable[StoredState]) -> bool:
     """Whether one of these states covers several streams."""
     return any(s.scope.stream is None for s in states)

@@ -12,8 +12,8 @@ import msgspec
 
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.spark_job import Submit, Submitted
-from penstock.engine.specs.feeder import Acked, Order, PushEnd, PushJob, PushResult
+from penstock.engine.channel.spark_job import Submit, SubmittedJob
+from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
 from penstock.model.catalog import StreamId
 from penstock.model.segments import WriteDisposition
@@ -68,7 +68,7 @@ class PushTask:
         return _Conversation(
             mail,
             self._mailbox,
-            Submitted("push", self._submit, MODULE, job),
+            SubmittedJob("push", self._submit, MODULE, job),
             described,
             self._describe,
             self._save_config,
@@ -86,7 +86,7 @@ class _Conversation:
         self,
         mail: PushMail,
         run: Mailbox,
-        task: Submitted,
+        task: SubmittedJob,
         described: dict[StreamId, WriteStream],
         describe: DescribeStreams,
         save_config: Callable[[NewConfig], None],
@@ -101,13 +101,13 @@ class _Conversation:
         begun = (load.disposition.anew and load.stream in self._described for load in loads)
         return not any(begun) and not (self._describe_once and self._lacks(loads))
 
-    def changes(self, loads: Sequence[LoadIntent]) -> Order:
+    def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
         lacking = self._lacks(loads)
         dispositions = {load.stream: load.disposition for load in loads if load.stream in lacking}
         described = self._describe(dispositions) if lacking else {}
         streams = {s: described[s] for s in lacking}
         self._described.update(streams)
-        return Order(streams=tuple(streams.values()))
+        return FeedOrder(streams=tuple(streams.values()))
 
     def _lacks(self, loads: Sequence[LoadIntent]) -> list[StreamId]:
         """Returns the streams whose description, or this schema version of it, the destination does
@@ -120,10 +120,10 @@ class _Conversation:
         }
         return sorted(found)
 
-    def order(self, order: Order) -> None:
+    def order(self, order: FeedOrder) -> None:
         self._mail.order(order)
 
-    def acks(self) -> list[Acked]:
+    def acks(self) -> list[AckedSegments]:
         return self._mail.acks()
 
     def poll(self) -> PushResult | None:

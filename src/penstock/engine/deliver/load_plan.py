@@ -22,10 +22,10 @@ import msgspec
 from penstock.engine.log.log import DAMAGED_HINT
 from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId, StreamSlice
-from penstock.model.state import SavedState, StateScope
+from penstock.model.segments import SHARED_STATE, ConsumedSlice, Segment, SegmentId, StreamSlice
+from penstock.model.state import StateScope, StoredState
 from penstock.store.contract import GroupIntent, LoadIntent
-from penstock.store.keys import Covered, lane_task
+from penstock.store.keys import CoveredKeys, lane_task
 
 Taken = tuple[SegmentId, StreamId]
 
@@ -43,7 +43,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     activates: tuple[tuple[StreamId, int, int], ...]
     refreshes: tuple[tuple[StreamId, int, int], ...]
     amid_shared: frozenset[StreamId]
-    waiting: "Mapping[StreamId, tuple[Waiting, ...]]"
+    waiting: "Mapping[StreamId, tuple[PendingSlice, ...]]"
     spent: tuple[Segment, ...]
 
     @property
@@ -52,13 +52,13 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         return sum(p.raw_bytes for g in self.ready for load in g.loads for p in load.parts)
 
 
-class Waiting(msgspec.Struct, frozen=True):
+class PendingSlice(msgspec.Struct, frozen=True):
     """A slice of a generation that is not complete, with the stream's own state (None: shared, or
     the segment has none)."""
 
     segment: SegmentId
     slice: StreamSlice
-    state: SavedState | None
+    state: StoredState | None
     keys: int = 0  # as in the segment, where its state is this stream's alone
 
 
@@ -69,7 +69,7 @@ def visible(segments: Iterable[Segment], closed: Mapping[int, int]) -> list[Segm
 
 def chained(
     segments: Sequence[Segment],
-    consumed: AbstractSet[Consumed],
+    consumed: AbstractSet[ConsumedSlice],
     closed: Mapping[int, int],
     shares: Mapping[int, int] | None = None,
 ) -> list[Segment]:
@@ -113,7 +113,7 @@ def _gap(epoch: int, first: int, last: int) -> LogError:
 
 def decide(
     segments: Sequence[Segment],
-    consumed: set[Consumed],
+    consumed: set[ConsumedSlice],
     *,
     blocked: frozenset[StreamId] = frozenset(),
     deferred: frozenset[StreamId] = frozenset(),
@@ -129,7 +129,7 @@ def decide(
     completed in this sync, with the newest visible generation of each: a later version is complete,
     also where an earlier epoch has read all of it."""
     groups: list[GroupIntent] = []
-    generations: dict[tuple[StreamId, int], list[Waiting]] = {}
+    generations: dict[tuple[StreamId, int], list[PendingSlice]] = {}
     streams: dict[StreamId, list[Segment]] = {}
     shared: list[Segment] = []
     spent: list[Segment] = []
@@ -176,11 +176,11 @@ def decide(
     )
 
 
-def _unconsumed(segment: Segment, consumed: set[Consumed]) -> set[StreamId]:
+def _unconsumed(segment: Segment, consumed: set[ConsumedSlice]) -> set[StreamId]:
     wanted = {s.stream for s in segment.slices}
     if segment.scope is not None and segment.scope.stream is None:
         wanted.add(SHARED_STATE)
-    return {s for s in wanted if Consumed(segment.id, s) not in consumed}
+    return {s for s in wanted if ConsumedSlice(segment.id, s) not in consumed}
 
 
 def _touches(segment: Segment, streams: frozenset[StreamId]) -> bool:
@@ -189,23 +189,23 @@ def _touches(segment: Segment, streams: frozenset[StreamId]) -> bool:
 
 def _collect(
     segment: Segment,
-    consumed: set[Consumed],
-    generations: dict[tuple[StreamId, int], list[Waiting]],
+    consumed: set[ConsumedSlice],
+    generations: dict[tuple[StreamId, int], list[PendingSlice]],
 ) -> None:
     own = segment.scope is not None and segment.scope.stream is not None
     state = None
     if own and segment.scope is not None and segment.state is not None:
-        state = SavedState(segment.scope, segment.state)
+        state = StoredState(segment.scope, segment.state)
     for part in segment.slices:
-        if part.fills_generation and Consumed(segment.id, part.stream) not in consumed:
+        if part.fills_generation and ConsumedSlice(segment.id, part.stream) not in consumed:
             key = (part.stream, part.generation)
             keys = segment.keys if own else 0
-            generations.setdefault(key, []).append(Waiting(segment.id, part, state, keys))
+            generations.setdefault(key, []).append(PendingSlice(segment.id, part, state, keys))
 
 
 def _groups(
     segments: Sequence[Segment],
-    consumed: set[Consumed],
+    consumed: set[ConsumedSlice],
     cuts: "Sequence[_Published]",
     ack_per_state: bool,
 ) -> list[GroupIntent]:
@@ -217,7 +217,7 @@ def _groups(
     kinds: dict[StreamId, tuple[object, int, int]] = {}
     left = list(cuts)
     for segment in segments:
-        if Consumed(segment.id, SHARED_STATE) in consumed:
+        if ConsumedSlice(segment.id, SHARED_STATE) in consumed:
             continue
         while left and left[0].last <= segment.id:
             groups += [*([_group(batch)] if batch else []), left.pop(0).group]
@@ -225,7 +225,7 @@ def _groups(
         live = [
             s
             for s in segment.slices
-            if not s.fills_generation and Consumed(segment.id, s.stream) not in consumed
+            if not s.fills_generation and ConsumedSlice(segment.id, s.stream) not in consumed
         ]
         # A slice without rows never cuts: each group after the first then has a load, and no state
         # is saved before the loads of the group ahead of it.
@@ -248,7 +248,7 @@ def _kind(part: StreamSlice) -> tuple[object, int, int]:
 def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
     slices: dict[StreamId, list[tuple[SegmentId, StreamSlice]]] = {}
     consumes: list[Taken] = []
-    states: dict[StateScope, SavedState] = {}
+    states: dict[StateScope, StoredState] = {}
     for segment, live in batch:
         for part in live:
             slices.setdefault(part.stream, []).append((segment.id, part))
@@ -257,7 +257,7 @@ def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
             if segment.scope.stream is None:
                 consumes.append((segment.id, SHARED_STATE))
             if segment.state is not None:
-                states[segment.scope] = SavedState(segment.scope, segment.state)
+                states[segment.scope] = StoredState(segment.scope, segment.state)
     return GroupIntent(
         loads=tuple(load for s in slices.values() if (load := _load(s)) is not None),
         states=tuple(states.values()),
@@ -268,30 +268,30 @@ def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
 
 
 def covered(
-    segments: Iterable[Segment], consumed: AbstractSet[Consumed] = frozenset()
-) -> Iterator[Covered]:
+    segments: Iterable[Segment], consumed: AbstractSet[ConsumedSlice] = frozenset()
+) -> Iterator[CoveredKeys]:
     """Yields the checkpoints of connector keys that these segments still cover."""
     for segment in segments:
-        left = [s for s in segment.slices if Consumed(segment.id, s.stream) not in consumed]
+        left = [s for s in segment.slices if ConsumedSlice(segment.id, s.stream) not in consumed]
         if left:
             yield from _covers(segment, left)
 
 
-def _covers(segment: Segment, slices: Iterable[StreamSlice]) -> Iterator[Covered]:
+def _covers(segment: Segment, slices: Iterable[StreamSlice]) -> Iterator[CoveredKeys]:
     if segment.keys and segment.scope is not None:
-        yield Covered(lane_task(segment.id.epoch), segment.scope.key, segment.keys)
+        yield CoveredKeys(lane_task(segment.id.epoch), segment.scope.key, segment.keys)
     for part in slices:
         yield from _of_slice(segment.id, part)
 
 
-def _of_slice(segment: SegmentId, part: StreamSlice) -> Iterator[Covered]:
+def _of_slice(segment: SegmentId, part: StreamSlice) -> Iterator[CoveredKeys]:
     for place, number in part.keys:
-        yield Covered(lane_task(segment.epoch), part.stream.key, number, place)
+        yield CoveredKeys(lane_task(segment.epoch), part.stream.key, number, place)
 
 
-def _of_waiting(waits: Waiting) -> Iterator[Covered]:
+def _of_waiting(waits: PendingSlice) -> Iterator[CoveredKeys]:
     if waits.keys:
-        yield Covered(lane_task(waits.segment.epoch), waits.slice.stream.key, waits.keys)
+        yield CoveredKeys(lane_task(waits.segment.epoch), waits.slice.stream.key, waits.keys)
     yield from _of_slice(waits.segment, waits.slice)
 
 
@@ -332,15 +332,15 @@ class _Published(msgspec.Struct, frozen=True):
 
 
 def _generations(
-    found: Mapping[tuple[StreamId, int], list[Waiting]],
+    found: Mapping[tuple[StreamId, int], list[PendingSlice]],
     excluded: frozenset[StreamId],
     ended: Mapping[StreamId, int],
-) -> tuple[list[_Published], dict[StreamId, tuple[Waiting, ...]]]:
+) -> tuple[list[_Published], dict[StreamId, tuple[PendingSlice, ...]]]:
     """Returns the complete generations, oldest first, and the slices of the others. A stream has
     one generation at a time, as the next begins only after this one is published or given up; of
     versions there may be several, each with rows after it."""
     complete: list[_Published] = []
-    waiting: dict[StreamId, tuple[Waiting, ...]] = {}
+    waiting: dict[StreamId, tuple[PendingSlice, ...]] = {}
     newest = dict(sorted(found, key=lambda key: key[1]))
     for (stream, generation), slices in sorted(found.items(), key=lambda kv: kv[0][1]):
         before = waiting.get(stream, ())
@@ -366,7 +366,9 @@ def _every_shard(slices: Iterable[StreamSlice]) -> bool:
     return len(done) > len(shards) if not shards else len(shards) == max(shards.values())
 
 
-def _publication(stream: StreamId, slices: list[Waiting], older: Sequence[Waiting]) -> _Published:
+def _publication(
+    stream: StreamId, slices: list[PendingSlice], older: Sequence[PendingSlice]
+) -> _Published:
     """Builds the one load that publishes a whole generation. Its parts have one schema version: a
     generation that meets a schema change starts anew. ``older``: slices of versions that it
     replaces before they were published."""

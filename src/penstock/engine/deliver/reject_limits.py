@@ -22,29 +22,29 @@ from penstock.store.contract import GroupIntent, LoadIntent
 
 
 @dataclass(slots=True)
-class Counts:
+class StreamCounts:
     """Counts of a stream's records."""
 
     read: int = 0
     rejected: int = 0
     filtered: int = 0
 
-    def plus(self, load: LoadIntent) -> "Counts":
+    def plus(self, load: LoadIntent) -> "StreamCounts":
         """Returns the sum with a load's counts."""
-        return Counts(
+        return StreamCounts(
             self.read + load.read, self.rejected + load.rejected, self.filtered + load.filtered
         )
 
 
 @dataclass(slots=True)
-class Over:
+class ExceededLimit:
     """A stream that is over its limit. ``new``: the counts of its records that are not delivered.
     ``final``: no further records can bring it back under the limit. ``shared``: it shares its state
     with other streams."""
 
     stream: StreamId
-    counts: Counts
-    new: Counts
+    counts: StreamCounts
+    new: StreamCounts
     limit: MaxRejected
     final: bool
     shared: bool = False
@@ -69,14 +69,14 @@ class Over:
         )
 
 
-class Judged(msgspec.Struct, frozen=True):
+class LimitDecision(msgspec.Struct, frozen=True):
     """The decision. ``pending``: what may be delivered. ``over``: streams of which nothing more is
     delivered. ``lost``: streams over their limit that are delivered all the same, since they cannot
     be read again."""
 
     pending: Pending
-    over: tuple[Over, ...] = ()
-    lost: tuple[Over, ...] = ()
+    over: tuple[ExceededLimit, ...] = ()
+    lost: tuple[ExceededLimit, ...] = ()
 
 
 class Rejections:
@@ -85,31 +85,31 @@ class Rejections:
 
     def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, PlannedStream]) -> None:
         self._limit, self._streams = limit, streams
-        self._delivered: dict[StreamId, Counts] = {}
+        self._delivered: dict[StreamId, StreamCounts] = {}
 
     def judge(
         self,
         pending: Pending,
         ended: Callable[[StreamId], bool],
         unnamed: Collection[int] = (),
-    ) -> Judged:
+    ) -> LimitDecision:
         """Decides which groups may be delivered. ``ended``: whether no more rows of a stream
         follow. ``unnamed``: epochs with rejects that name no stream: an empty generation may have
         lost its rows to them."""
-        over: dict[StreamId, Over] = {}
-        lost: list[Over] = []
-        ready: dict[StreamId, Counts] = {}
+        over: dict[StreamId, ExceededLimit] = {}
+        lost: list[ExceededLimit] = []
+        ready: dict[StreamId, StreamCounts] = {}
         for group in pending.ready:
             for load in group.loads:
                 if _by_itself(load, pending):
-                    counts = Counts().plus(load)
+                    counts = StreamCounts().plus(load)
                     empty = not load.read and any(s.epoch in unnamed for s in load.segments)
                     self._put(over, load.stream, counts, counts, final=True, empty=empty)
                 else:
-                    ready[load.stream] = ready.get(load.stream, Counts()).plus(load)
+                    ready[load.stream] = ready.get(load.stream, StreamCounts()).plus(load)
         for stream, new in ready.items():
-            before = self._delivered.get(stream, Counts())
-            counts = Counts(
+            before = self._delivered.get(stream, StreamCounts())
+            counts = StreamCounts(
                 before.read + new.read,
                 before.rejected + new.rejected,
                 before.filtered + new.filtered,
@@ -120,25 +120,25 @@ class Rejections:
             elif ended(stream) and self._of(stream).exceeded(
                 counts.read, counts.rejected, counts.filtered
             ):
-                lost.append(Over(stream, counts, new, self._of(stream), final=True))
+                lost.append(ExceededLimit(stream, counts, new, self._of(stream), final=True))
         if not over:
-            return Judged(pending, (), tuple(lost))
-        return Judged(_without(pending, over), tuple(over.values()), tuple(lost))
+            return LimitDecision(pending, (), tuple(lost))
+        return LimitDecision(_without(pending, over), tuple(over.values()), tuple(lost))
 
     def delivered(self, pending: Pending) -> None:
         """Adds the counts of what is now delivered."""
         for group in pending.ready:
             for load in group.loads:
                 if not _by_itself(load, pending):
-                    before = self._delivered.get(load.stream, Counts())
+                    before = self._delivered.get(load.stream, StreamCounts())
                     self._delivered[load.stream] = before.plus(load)
 
     def _put(
         self,
-        over: dict[StreamId, Over],
+        over: dict[StreamId, ExceededLimit],
         stream: StreamId,
-        counts: Counts,
-        new: Counts,
+        counts: StreamCounts,
+        new: StreamCounts,
         *,
         final: bool,
         empty: bool = False,
@@ -146,7 +146,7 @@ class Rejections:
         limit = self._of(stream)
         lenient = limit.percent == 100
         if limit.exceeded(counts.read, counts.rejected, counts.filtered) or (empty and not lenient):
-            over[stream] = Over(stream, counts, new, limit, final)
+            over[stream] = ExceededLimit(stream, counts, new, limit, final)
 
     def _of(self, stream: StreamId) -> MaxRejected:
         known = self._streams.get(stream)
@@ -162,7 +162,7 @@ def _by_itself(load: LoadIntent, pending: Pending) -> bool:
     return load.replaces or load.stream in pending.publishes
 
 
-def _without(pending: Pending, over: Mapping[StreamId, Over]) -> Pending:
+def _without(pending: Pending, over: Mapping[StreamId, ExceededLimit]) -> Pending:
     """Returns what does not depend on these streams: a group that stays holds back later groups
     that have a stream or a shared state in common with it."""
     behind, shut = set(over), False

@@ -28,7 +28,7 @@ from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, def
 from penstock.model.segments import PartRef, WriteDisposition
 from penstock.model.types import Field, MetadataNames, RowSchema, cleaned_path
 from penstock.spark.error_text import table_failure
-from penstock.spark.query import CODE, Answer, Query, answer, write
+from penstock.spark.query import CODE, Query, QueryColumns, answer, write
 from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableLoad
 from penstock.tables.load_frame import read_parts
@@ -172,7 +172,7 @@ class Queries:
         known = self._session.store.remembered(self._session.pipeline, [stream])
         return known.answer_columns.get(stream, {})
 
-    def _remember(self, stream: StreamId, found: Answer) -> None:
+    def _remember(self, stream: StreamId, found: QueryColumns) -> None:
         more = Remembered(answer_columns={stream: found.names})
         self._session.store.remember(self._session.lease, more)
 

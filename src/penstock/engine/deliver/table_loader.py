@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from penstock.engine.deliver.delivery import Committed, Committing
+from penstock.engine.deliver.delivery import FinishedCommits, RunningCommits
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.specs.plan import PlannedStream
@@ -55,12 +55,12 @@ class TableLoader:
         self._schemas = {s.id: {s.schema.version: s.schema} for s in streams}
         self._names: Mapping[str, str] = {}
 
-    def begin(self, loads: Sequence[Load]) -> Committing:
+    def begin(self, loads: Sequence[Load]) -> RunningCommits:
         real = {
             index: self._table_load(load) for index, load in enumerate(loads) if load.reaches_table
         }
         if not real:
-            return Committed([LoadResult(0) for _ in loads])
+            return FinishedCommits([LoadResult(0) for _ in loads])
         return _InThread(lambda: self._results(len(loads), real))
 
     def _results(
@@ -129,8 +129,8 @@ class TableLoader:
 
 
 class _InThread:
-    """Implements ``engine.deliver.delivery.Committing`` in a daemon thread: a program that is told
-    to end does not wait for it, since the load is in the ledger and will be repeated."""
+    """Implements ``engine.deliver.delivery.RunningCommits`` in a daemon thread: a program that is
+    told to end does not wait for it, since the load is in the ledger and will be repeated."""
 
     def __init__(self, work: Callable[[], list[LoadResult | PenstockError]]) -> None:
         self._work = work
@@ -155,5 +155,5 @@ class _InThread:
 class NoLoader:
     """Commits nothing, in a dry run."""
 
-    def begin(self, loads: Sequence[Load]) -> Committed:
-        return Committed([LoadResult(0) for _ in loads])
+    def begin(self, loads: Sequence[Load]) -> FinishedCommits:
+        return FinishedCommits([LoadResult(0) for _ in loads])

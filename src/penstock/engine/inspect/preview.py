@@ -16,10 +16,10 @@ from penstock.codec.python_values import python_values
 from penstock.codec.untyped import Table
 from penstock.config.did_you_mean import hint
 from penstock.connectors.source import SourceConnector
-from penstock.engine.worker.row_decoding import Oddities
+from penstock.engine.worker.row_decoding import ChangedValueCounts
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
-from penstock.model.events import Batch, Control, Error, Event, Exited, Schema
+from penstock.model.events import Batch, ConnectorExited, Control, Error, Event, Schema
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
 from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamOverrides
@@ -87,7 +87,7 @@ class _Rows:
         self.met: list[StreamId] = []
         self.found: list[dict[str, Any]] = []
         self.changes = 0
-        self.odd = Oddities()
+        self.odd = ChangedValueCounts()
 
     def schema(self, stream: StreamId, json_schema: Any) -> None:
         self.met.append(stream)
@@ -111,7 +111,7 @@ class _Rows:
                 raise SourceError(
                     event.message, code=event.code, hint=event.hint, connector=original
                 )
-            case Exited(code=code) if code != 0:
+            case ConnectorExited(code=code) if code != 0:
                 raise _ended(code, event.stderr_tail)
             case _:
                 pass

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.inspect import states
-from penstock.engine.inspect.pipelines import Known
+from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 
@@ -27,7 +27,7 @@ Path = tuple[str, ...]
 
 
 def rewind(
-    known: Known, stream: StreamOptions, to: str, field: str | None = None
+    known: OpenPipeline, stream: StreamOptions, to: str, field: str | None = None
 ) -> dict[str, Any]:
     """Sets the cursor in the saved state of one stream to ``to``. ``field``: its name in the state,
     ``a.b`` for one inside of another; None: it is the only one, or the only time. A day in place of

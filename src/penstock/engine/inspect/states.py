@@ -15,11 +15,11 @@ import msgspec
 from penstock.codec.exact_json import exact
 from penstock.config.pipeline import StreamOptions
 from penstock.config.selectors import find_stream
-from penstock.engine.inspect.pipelines import Known
+from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.plan.state_names import meant
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.store.contract import Reset
 from penstock.store.lock_holder import this_holder
 from penstock.store.remembered import Remembered
@@ -27,10 +27,10 @@ from penstock.store.remembered import Remembered
 _LEASE_SECONDS = 60.0
 _SHOWN = 10
 
-Change = Callable[[Sequence[SavedState]], list[SavedState]]
+Change = Callable[[Sequence[StoredState]], list[StoredState]]
 
 
-def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
+def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
     and ``connector_keys`` where connectors keep keys. Raises ``ConfigError`` for a
     stream that has no state."""
@@ -44,7 +44,7 @@ def show(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
     return {**answer, "connector_keys": keys} if keys else answer
 
 
-def export(known: Known, stream: StreamOptions | None = None) -> Any:
+def export(known: OpenPipeline, stream: StreamOptions | None = None) -> Any:
     """Returns the state that the source would be given, as JSON data; None: there is no state."""
     states = known.store.states(known.name)
     if stream is not None:
@@ -53,7 +53,7 @@ def export(known: Known, stream: StreamOptions | None = None) -> Any:
 
 
 def history(
-    known: Known, stream: StreamOptions | None = None, limit: int = 100
+    known: OpenPipeline, stream: StreamOptions | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
     """Returns changes of the state, newest first: ``{"at", "run", "type", "namespace", "name",
     "state"}``. ``state``: the source's own message; None: it was removed. ``name`` None: a state
@@ -77,7 +77,7 @@ def history(
     return entries
 
 
-def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
+def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Deletes the state, or one stream's. Returns the state that is left, as :func:`show` does.
     Raises ``StateError`` where the protocol cannot reset one stream, ``Locked`` while a run goes
     on."""
@@ -97,7 +97,7 @@ def reset(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
     return _change(known, "reset", lambda saved: role.reset(saved, wanted), reset)
 
 
-def adopt(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
+def adopt(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Accepts the tables, of one stream or all, at whatever load number they have: the next run
     goes on from the saved state, with a higher number. Returns ``{"pipeline", "adopted"}``, a list
     of ``{"namespace", "name"}``. Raises ``Locked`` while a run goes on."""
@@ -113,7 +113,7 @@ def adopt(known: Known, stream: StreamOptions | None = None) -> dict[str, Any]:
     return {"pipeline": known.name, "adopted": adopted}
 
 
-def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
+def replace(known: OpenPipeline, raw: Any, *, force: bool = False) -> dict[str, Any]:
     """Replaces everything saved by the given state (``import``). ``force``: also by a state of
     streams that the pipeline never had. Raises ``StateError``."""
     given = known.states().parse(raw)
@@ -122,7 +122,7 @@ def replace(known: Known, raw: Any, *, force: bool = False) -> dict[str, Any]:
 
 
 def update(
-    known: Known, raw: Any, stream: StreamOptions | None = None, *, force: bool = False
+    known: OpenPipeline, raw: Any, stream: StreamOptions | None = None, *, force: bool = False
 ) -> dict[str, Any]:
     """Merges the given state into what is saved (``set``); streams that it does not name keep
     theirs. ``stream``: take over only this one. Raises ``StateError``, and ``ConfigError`` where
@@ -165,7 +165,7 @@ def _id(entry: dict[str, Any]) -> StreamId:
     return StreamId.of(entry["namespace"], entry["name"])
 
 
-def _of_stream(states: Sequence[SavedState], stream: StreamOptions) -> list[SavedState]:
+def _of_stream(states: Sequence[StoredState], stream: StreamOptions) -> list[StoredState]:
     """Returns one stream's own state. Raises ``StateError`` where all streams share one."""
     if any(s.scope.stream is None for s in states):
         raise StateError(
@@ -178,7 +178,7 @@ def _of_stream(states: Sequence[SavedState], stream: StreamOptions) -> list[Save
     return [s for s in states if s.scope.stream == wanted]
 
 
-def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> None:
+def _refuse_foreign(known: OpenPipeline, given: Sequence[StoredState], force: bool) -> None:
     """Raises ``StateError`` (``state.foreign``) for a state of streams that this pipeline never
     had: it is most likely another pipeline's."""
     role = known.states()
@@ -205,7 +205,12 @@ def _refuse_foreign(known: Known, given: Sequence[SavedState], force: bool) -> N
 
 
 def _change(
-    known: Known, verb: str, change: Change, reset: Reset | None = None, *, brings: bool = False
+    known: OpenPipeline,
+    verb: str,
+    change: Change,
+    reset: Reset | None = None,
+    *,
+    brings: bool = False,
 ) -> dict[str, Any]:
     """Applies a change under the pipeline's lease. ``brings``: the states come from outside, and
     must be of the source's protocol."""
@@ -223,7 +228,7 @@ def _change(
     return {"pipeline": known.name, **role.describe(after)}
 
 
-def _joining(known: Known, states: Sequence[SavedState]) -> Remembered:
+def _joining(known: OpenPipeline, states: Sequence[StoredState]) -> Remembered:
     """Returns, for each stream, the versions in a state from outside that this store has never
     seen: the table is taken to hold their rows, and later rows of them join these (L6)."""
     store, role = known.store, known.states()

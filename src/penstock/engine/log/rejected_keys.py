@@ -37,7 +37,7 @@ class RejectedKey(msgspec.Struct, frozen=True):
     again: bool = True
 
 
-class TriedAgain(msgspec.Struct, frozen=True):
+class RetriedRejects(msgspec.Struct, frozen=True):
     """How a stream's rejected rows are tried again. ``key``: the properties of its primary key.
     ``most``: after so many attempts more a row is left as it is."""
 
@@ -64,7 +64,7 @@ class RejectedKeys:
     """Records the rejects of one run. ``home``: the folder of the snapshots. ``streams``: those of
     which rejected rows are recorded."""
 
-    def __init__(self, home: Path, streams: Mapping[StreamId, TriedAgain]) -> None:
+    def __init__(self, home: Path, streams: Mapping[StreamId, RetriedRejects]) -> None:
         self._home, self._streams = home, streams
         self._before: dict[Path, dict[tuple[str, ...], int]] = {}
         self._count: dict[Path, int] = {}

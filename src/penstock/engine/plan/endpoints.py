@@ -15,9 +15,9 @@ import msgspec
 
 from penstock.config.home import Home
 from penstock.config.modes import canonical
-from penstock.config.pipeline import Connector, Pipeline
+from penstock.config.pipeline import ConnectorSection, Pipeline
 from penstock.config.sections import Resources
-from penstock.connectors.connector import Connector as AnyConnector
+from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.destination import DestinationConnector
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.resolve import resolve
@@ -36,7 +36,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Control, Counted, Error, Event, Log
+from penstock.model.events import Control, Error, Event, LogEvent, SkippedItems
 from penstock.model.segments import WriteDisposition
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.targets import clashes, target_of, targets_of
@@ -58,7 +58,7 @@ SOURCE, DESTINATION = "source", "destination"
 Save = Callable[[NewConfig], None]
 
 
-C = TypeVar("C", bound=AnyConnector)
+C = TypeVar("C", bound=RunnableConnector)
 
 
 class Endpoint(Generic[C]):
@@ -72,7 +72,7 @@ class Endpoint(Generic[C]):
     def __init__(
         self,
         pipeline: Pipeline,
-        section: Connector,
+        section: ConnectorSection,
         role: str,
         store: Store,
         observer: RunObserver,
@@ -127,13 +127,13 @@ class Endpoint(Generic[C]):
         """Handles an event that the connector sends beside its answers: logs it, or stores a new
         configuration."""
         match event:
-            case Log():
+            case LogEvent():
                 self.observer.log(event.level, self.role_name, event.message)
             case Error():
                 self.observer.log("ERROR", self.role_name, event.message)
             case Control():
                 self.change_config(NewConfig(self.base_hash, event.config), self._save)
-            case Counted():
+            case SkippedItems():
                 self.observer.log("DEBUG", self.role_name, f"{event.what}: {event.count}")
             case _:
                 pass
@@ -145,7 +145,7 @@ class Endpoint(Generic[C]):
         self.connector.changed(self.user_config, self.config)
 
 
-class Source(Endpoint[SourceConnector]):
+class SourceEndpoint(Endpoint[SourceConnector]):
     """The source. ``connect``: returns the connector, which sends events beside its answers to the
     sink. ``cached_at``: when the source sent the catalog that :meth:`discover` returned from the
     cache (seconds since 1970); None: it was asked now."""
@@ -204,7 +204,7 @@ class Source(Endpoint[SourceConnector]):
         return {**self.connector.spec().abilities, **self._section.protocol_keys}
 
 
-class ModelSource(Source):
+class ModelSource(SourceEndpoint):
     """A source that Spark reads: a query, a table, files. ``open``: returns the run's Spark
     session; None: there is none (``plan``), and the columns are those of the last run. ``spark``:
     the session, once :meth:`discover` has opened it. ``snapshots``: the folder of what was sent
@@ -317,8 +317,8 @@ def _needs(model: Model) -> SessionNeeds:
     return open_table("delta", "/", {}).needs() if model.delta else SessionNeeds()
 
 
-class Destination(Endpoint[DestinationConnector]):
-    """A destination connector; implements ``tables.contract.DestinationEndpoint``."""
+class DestinationEndpoint(Endpoint[DestinationConnector]):
+    """A destination connector; implements ``tables.contract.PlannedDestination``."""
 
     def __init__(
         self,
@@ -352,7 +352,7 @@ class Destination(Endpoint[DestinationConnector]):
         self.connector.changed(self.user_config, self.config)
         self.install_seconds = time.monotonic() - began
 
-    # -- tables.contract.DestinationEndpoint
+    # -- tables.contract.PlannedDestination
 
     def needs(self) -> SessionNeeds:
         return SessionNeeds()
@@ -469,7 +469,7 @@ def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath,
 
 def source_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
-) -> Source:
+) -> SourceEndpoint:
     """Opens the pipeline's source, and installs the connector if it is not installed. Raises
     ``ConfigError``, ``SourceError``."""
 
@@ -491,11 +491,11 @@ def source_of(
         )
 
     query = parse_ref(pipeline.source.use).kind is RefKind.query
-    made = ModelSource if query else Source
+    made = ModelSource if query else SourceEndpoint
     return made(pipeline, connect, store, observer, save=save)
 
 
-def component_settings(pipeline: Pipeline, section: Connector, place: str) -> dict[str, Any]:
+def component_settings(pipeline: Pipeline, section: ConnectorSection, place: str) -> dict[str, Any]:
     """Returns ``Component.settings``: the pipeline's settings for a WebAssembly connector.
     ``place``: the connector's role, with its index where there are several."""
     destination = pipeline.destination
@@ -509,7 +509,7 @@ def component_settings(pipeline: Pipeline, section: Connector, place: str) -> di
     return msgspec.to_builtins(asked)
 
 
-def folder_of(section: Connector) -> Path | None:
+def folder_of(section: ConnectorSection) -> Path | None:
     """Returns the folder that a local connector runs in; None: the current one."""
     return None if section.folder is None else Path(section.folder)
 
@@ -530,7 +530,7 @@ def _is_component(use: str) -> bool:
     return parse_ref(use).kind is RefKind.component
 
 
-def _timeouts(pipeline: Pipeline, section: Connector, *, component: bool) -> Timeouts:
+def _timeouts(pipeline: Pipeline, section: ConnectorSection, *, component: bool) -> Timeouts:
     """Returns the timeouts of a connector. A component's ``timeout_seconds`` bounds its work, not
     the time it waits, and its runtime enforces it; so it is left out."""
     asked = pipeline.timeouts

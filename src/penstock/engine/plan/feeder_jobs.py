@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.log.rejected_keys import RejectedKeys, TriedAgain
-from penstock.engine.plan.endpoints import Destination
+from penstock.engine.log.rejected_keys import RejectedKeys, RetriedRejects
+from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
 from penstock.model.catalog import Change, StreamId
@@ -25,7 +25,7 @@ def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
     """Returns what records the rejects that later runs try again, or may not remove; None: there is
     no such stream."""
     streams = {
-        s.id: TriedAgain(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
+        s.id: RetriedRejects(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
         for s in prepared.plan.streams
         if s.retry_rejected or Change.removed in s.configured.sends
     }
@@ -36,7 +36,7 @@ class FeederJobs:
     """Builds the jobs of one run's push tasks."""
 
     def __init__(
-        self, prepared: Prepared, destination: Destination, store: Store, mailbox: Mailbox
+        self, prepared: Prepared, destination: DestinationEndpoint, store: Store, mailbox: Mailbox
     ) -> None:
         self._prepared, self._destination = prepared, destination
         self._store, self._mailbox = store, mailbox

@@ -12,9 +12,9 @@ import msgspec
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.plan.endpoints import Destination
+from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
-from penstock.engine.specs.lane import Bounds, LaneJob, LaneStream, StreamJob
+from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
 from penstock.model.catalog import DestinationSyncMode, Shard, SyncMode
 from penstock.model.rejected import MaxRejected
@@ -79,7 +79,7 @@ class LaneJobs:
             dry=self._dry,
             shared_states=prepared.plan.lanes == 1,
             timeouts=source.timeouts,
-            bounds=Bounds(reject_quota=reject_quota(pipeline)),
+            bounds=LaneBounds(reject_quota=reject_quota(pipeline)),
             max_record_bytes=pipeline.max_record_bytes,
             abilities=source.abilities(),
             unchosen=tuple(s for s in prepared.catalog.streams if s.id not in planned),
@@ -146,7 +146,7 @@ class LaneJobs:
         prepared, disposition = self._prepared, stream.disposition
         names, destination = prepared.rules.metadata, prepared.destination
         rewritten = stream.queried or disposition.mode is DestinationSyncMode.append_dedup
-        if names is None or rewritten or isinstance(destination, Destination):
+        if names is None or rewritten or isinstance(destination, DestinationEndpoint):
             return None
         if is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1)):
             return None

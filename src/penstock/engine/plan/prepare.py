@@ -17,7 +17,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import lasting
-from penstock.engine.plan.endpoints import Destination, Save, Source
+from penstock.engine.plan.endpoints import DestinationEndpoint, Save, SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
 from penstock.engine.plan.streams import StreamRules, StreamsPlan, plan_streams, with_required
@@ -54,8 +54,8 @@ class Prepared(msgspec.Struct, kw_only=True):
     were forgotten (``--full-refresh``)."""
 
     pipeline: Pipeline
-    source: Source
-    destination: TableFormat | Destination
+    source: SourceEndpoint
+    destination: TableFormat | DestinationEndpoint
     catalog: Catalog
     plan: StreamsPlan
     rules: StreamRules
@@ -72,9 +72,9 @@ class Prepared(msgspec.Struct, kw_only=True):
         """Returns the planned streams by id."""
         return {s.id: s for s in self.plan.streams}
 
-    def endpoints(self) -> list[Source | TransformEndpoint | Destination]:
+    def endpoints(self) -> list[SourceEndpoint | TransformEndpoint | DestinationEndpoint]:
         """Returns the connectors: source, transforms, destination."""
-        last = [self.destination] if isinstance(self.destination, Destination) else []
+        last = [self.destination] if isinstance(self.destination, DestinationEndpoint) else []
         return [self.source, *self.transforms, *last]
 
     def effective_limits(self) -> tuple[dict[str, list[EffectiveLimit]], list[str]]:
@@ -93,12 +93,12 @@ class Prepared(msgspec.Struct, kw_only=True):
 
 def destination_of(
     pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
-) -> TableFormat | Destination:
+) -> TableFormat | DestinationEndpoint:
     """Opens the pipeline's destination: a table format or a connector. Raises ``ConfigError``,
     ``SourceError``."""
     ref = parse_ref(pipeline.destination.use)
     if ref.kind is not RefKind.table:
-        return Destination(pipeline, home, store, observer, save=save)
+        return DestinationEndpoint(pipeline, home, store, observer, save=save)
     return table_of(pipeline)
 
 
@@ -148,8 +148,8 @@ def _key_text(key: tuple[FieldPath, ...]) -> str:
 
 def prepare(
     pipeline: Pipeline,
-    source: Source,
-    destination: TableFormat | Destination,
+    source: SourceEndpoint,
+    destination: TableFormat | DestinationEndpoint,
     store: Store,
     transforms: Sequence[TransformEndpoint] = (),
     *,
@@ -171,8 +171,8 @@ def prepare(
 
 def _prepared(
     pipeline: Pipeline,
-    source: Source,
-    destination: TableFormat | Destination,
+    source: SourceEndpoint,
+    destination: TableFormat | DestinationEndpoint,
     store: Store,
     transforms: Sequence[TransformEndpoint],
     *,
@@ -189,7 +189,7 @@ def _prepared(
             hint="what cannot be enforced is refused, never ignored",
         )
     queries = queries_of(pipeline.transforms)
-    if queries and isinstance(destination, Destination):
+    if queries and isinstance(destination, DestinationEndpoint):
         raise _not_pushed(queries, destination)
     refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
@@ -240,7 +240,9 @@ def _prepared(
     return prepared
 
 
-def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Store) -> Catalog:
+def _with_named(
+    pipeline: Pipeline, source: SourceEndpoint, catalog: Catalog, store: Store
+) -> Catalog:
     """Builds a catalog of the pipeline file's streams for a source that discovers none and can be
     read without (``package.undiscovered``), with the columns that the file names and those of
     earlier rows."""
@@ -268,7 +270,7 @@ def _with_named(pipeline: Pipeline, source: Source, catalog: Catalog, store: Sto
     return Catalog(tuple(streams))
 
 
-def _not_pushed(queries: Sequence[Query], destination: Destination) -> ConfigError:
+def _not_pushed(queries: Sequence[Query], destination: DestinationEndpoint) -> ConfigError:
     where = queries[0].where.removesuffix(".config.query")
     return ConfigError(
         f"{where}: {SPARK_SQL} before the destination connector {destination.name}: rows leave the "
@@ -279,7 +281,7 @@ def _not_pushed(queries: Sequence[Query], destination: Destination) -> ConfigErr
     )
 
 
-def _reads(source: Source, plan: StreamsPlan) -> None:
+def _reads(source: SourceEndpoint, plan: StreamsPlan) -> None:
     manifest = source.package.manifest
     if manifest is None:
         return
@@ -293,8 +295,8 @@ def _reads(source: Source, plan: StreamsPlan) -> None:
         )
 
 
-def _fits(destination: TableFormat | Destination, plan: StreamsPlan) -> None:
-    if not isinstance(destination, Destination):
+def _fits(destination: TableFormat | DestinationEndpoint, plan: StreamsPlan) -> None:
+    if not isinstance(destination, DestinationEndpoint):
         return
     problems = destination.problems(plan.streams)
     if problems:

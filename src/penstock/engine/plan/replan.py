@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from penstock.engine.plan.endpoints import Destination
+from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.streams import plan_stream, to_remember, with_required
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
-from penstock.engine.specs.lane import Ask
+from penstock.engine.specs.lane import LaneQuestion
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
@@ -37,7 +37,7 @@ class Planner:
     ) -> None:
         self._prepared, self._store, self._lease, self._settle = prepared, store, lease, settle
 
-    def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
+    def plan(self, ask: LaneQuestion, lane: int, *, filling: bool) -> PlannedStream | None:
         prepared, stream_id = self._prepared, ask.stream
         settings = prepared.pipeline.stream_settings(stream_id)
         if settings is None:
@@ -97,10 +97,10 @@ class Planner:
         self._store.remember(self._lease, more)
         return generation, bool(visible)
 
-    def _proved(self, ask: Ask, before: PlannedStream, lane: int) -> PlannedStream:
+    def _proved(self, ask: LaneQuestion, before: PlannedStream, lane: int) -> PlannedStream:
         """Plans a stream of which other columns than planned are never null."""
         section = self._prepared.pipeline.destination
-        table = not isinstance(self._prepared.destination, Destination)
+        table = not isinstance(self._prepared.destination, DestinationEndpoint)
         if ask.lost and table and section.schema_evolution.nullability_change == "fail":
             raise _nullable_now(ask, before)
         planned = msgspec.structs.replace(with_required(before, ask.required or ()), lane=lane)
@@ -122,7 +122,7 @@ class Planner:
         return planned
 
 
-def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
+def _stream(ask: LaneQuestion, before: PlannedStream | None) -> Stream:
     """Returns the stream as the source describes it now. One that was never discovered is taken to
     be incremental with the source's own cursor."""
     if ask.showed is not None and before is not None:
@@ -142,7 +142,7 @@ def _stream(ask: Ask, before: PlannedStream | None) -> Stream:
     )
 
 
-def _nullable_now(ask: Ask, before: PlannedStream) -> SchemaError:
+def _nullable_now(ask: LaneQuestion, before: PlannedStream) -> SchemaError:
     named = {f.source: f.name for f in before.schema.fields}
     columns = ", ".join(named.get(source, source) for source in ask.lost)
     return SchemaError(

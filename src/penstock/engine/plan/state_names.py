@@ -9,7 +9,7 @@ the store, so that a reset finds them without the source. Neighbours: ``engine.p
 from collections.abc import Collection, Iterable, Sequence
 
 from penstock.model.catalog import ConfiguredStream, Stream, StreamId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.contract import ProtocolPackage, StateRole
 from penstock.store.remembered import Remembered
 
@@ -68,7 +68,7 @@ def begins_anew(configured: ConfiguredStream) -> bool:
 
 def mixed(
     role: StateRole,
-    states: Sequence[SavedState],
+    states: Sequence[StoredState],
     anew: Sequence[StreamId],
     others: Sequence[StreamId],
     pipeline: str,

@@ -35,10 +35,10 @@ from penstock.model.catalog import (
     SyncMode,
     default_cursor,
 )
-from penstock.model.events import Showed
+from penstock.model.events import TransformColumns
 from penstock.model.names import clean_columns, split_table
 from penstock.model.segments import WriteDisposition
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.type_words import type_text
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema, cleaned_path
 from penstock.protocols.contract import (
@@ -49,7 +49,7 @@ from penstock.protocols.contract import (
     source_rules,
 )
 from penstock.store.remembered import Remembered, TableNames
-from penstock.tables.contract import DestinationEndpoint, TableName
+from penstock.tables.contract import PlannedDestination, TableName
 from penstock.transforms.chain import Outline, plan_chain
 from penstock.transforms.contract import TransformJob
 from penstock.transforms.spark_sql import SINGLE_LOAD_REASON
@@ -65,7 +65,7 @@ class StreamRules:
     ``queried``: queries over the whole stream follow, which decide its columns."""
 
     package: ProtocolPackage
-    destination: DestinationEndpoint
+    destination: PlannedDestination
     earlier: Remembered
     metadata: MetadataNames | None
     sync_id: int
@@ -93,7 +93,7 @@ def plan_streams(
     rules: StreamRules,
     *,
     known: Set[StreamId],
-    states: Sequence[SavedState],
+    states: Sequence[StoredState],
     cores: int,
     spec: ConnectorSpec | None = None,
     slots: int | None = None,
@@ -187,7 +187,7 @@ def _given(
     pipeline: Pipeline,
     streams: Sequence[PlannedStream],
     role: StateRole,
-    states: Sequence[SavedState],
+    states: Sequence[StoredState],
     known: Set[StreamId],
 ) -> list[str]:
     """Returns notes about the state that the source will be given. Raises ``ConfigError`` where
@@ -328,7 +328,7 @@ def plan_stream(
     table_name: str,
     columns: Mapping[str, str],
     before: PlannedStream | None = None,
-    showed: Showed | None = None,
+    showed: TransformColumns | None = None,
 ) -> PlannedStream:
     """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far.
     ``before``: the stream as it was planned before its source sent a change of it, which keeps its
@@ -397,7 +397,7 @@ def _planned(
     table_name: str,
     columns: Mapping[str, str],
     before: PlannedStream | None,
-    showed: Showed | None,
+    showed: TransformColumns | None,
 ) -> PlannedStream:
     """Adds columns and table to a configured stream. ``columns``: cleaned names that earlier runs
     gave."""
@@ -549,7 +549,7 @@ def _named(stream: Stream, text: str) -> str:
 
 
 def _lanes(
-    pipeline: Pipeline, streams: int, states: Sequence[SavedState], cores: int
+    pipeline: Pipeline, streams: int, states: Sequence[StoredState], cores: int
 ) -> tuple[int, list[str]]:
     """Returns the number of lanes and notes. One lane unless the pipeline asks for more; then as
     many as independent states allow."""
@@ -567,7 +567,7 @@ def _lanes(
 
 def describe(
     plan: StreamsPlan,
-    destination: DestinationEndpoint,
+    destination: PlannedDestination,
     target: Callable[[StreamId], StreamId] | None = None,
 ) -> list[dict[str, Any]]:
     """Returns the ``streams`` of ``penstock plan``. ``target``: names a stream at a destination

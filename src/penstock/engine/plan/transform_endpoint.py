@@ -24,7 +24,7 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import Enriching, TransformRequest
+from penstock.protocols.contract import EnrichmentUse, TransformRequest
 from penstock.store.contract import Store
 from penstock.transforms.chain import with_current_names
 from penstock.transforms.config_errors import join_errors
@@ -191,7 +191,7 @@ def transform_jobs(
             where=f"enrichments[{index}]",
             on_failure=pipeline.destination.on_data_error,
             streams=section.streams,
-            enriching=Enriching(
+            enriching=EnrichmentUse(
                 use=section.use,
                 pipeline=pipeline.pipeline,
                 options=section.options,

@@ -8,11 +8,11 @@ Starts no connector. Neighbours: ``engine.plan.prepare`` raises the result,
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.config.pipeline import Connector, Pipeline, Transform
+from penstock.config.pipeline import ConnectorSection, Pipeline, Transform
 from penstock.config.protocol_spec import specs
 from penstock.config.sections import ContainerSettings
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
-from penstock.engine.plan.endpoints import Destination
+from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.errors import ConfigError
 from penstock.runtimes import limits as process_limits
 from penstock.runtimes.container import holding
@@ -21,7 +21,7 @@ from penstock.tables.contract import TableFormat
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
 
 
-def refused(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
+def refused(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> list[str]:
     """Returns a problem for each key and combination that this version does not support."""
     return [
         *_unsupported(pipeline, place),
@@ -38,7 +38,7 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     permissions: dict[str, Any] = {}
     limits: dict[str, Any] = {}
     problems: list[str] = []
-    sections: list[tuple[str, Connector]] = [("source", pipeline.source)]
+    sections: list[tuple[str, ConnectorSection]] = [("source", pipeline.source)]
     sections += (
         (f"transform:{index}", section) for index, section in enumerate(pipeline.transforms)
     )
@@ -118,7 +118,7 @@ def _limits_not_held(transform: Transform) -> Iterable[str]:
     ]
 
 
-def _not_held(connector: Connector) -> list[str]:
+def _not_held(connector: ConnectorSection) -> list[str]:
     """What a process, or a container, of this machine cannot be held to."""
     ref = _speaks_lines(connector.use)
     if ref is None:
@@ -170,12 +170,12 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str, bool]:
+def _of_tables(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> dict[str, bool]:
     """Returns the keys that apply to tables only, and whether the pipeline sets them for a
     connector."""
     section = pipeline.destination
     default = type(section)(use=section.use)
-    if not isinstance(place, Destination) or pipeline.dialect != "penstock":
+    if not isinstance(place, DestinationEndpoint) or pipeline.dialect != "penstock":
         return {}
     return {
         f"destination.{name} on a destination connector": (
@@ -185,9 +185,9 @@ def _of_tables(pipeline: Pipeline, place: TableFormat | Destination) -> dict[str
     }
 
 
-def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[str]:
+def _unsupported(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> list[str]:
     """Returns problems for keys that are parsed and that this version does not support."""
-    destination, connector = pipeline.destination, isinstance(place, Destination)
+    destination, connector = pipeline.destination, isinstance(place, DestinationEndpoint)
     asked = {
         "destination.stream": destination.stream is not None and not _has_streams(destination),
         "destination.options": bool(destination.options) and not _has_streams(destination),
@@ -234,7 +234,7 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | Destination) -> list[s
     return [f"{key} cannot be carried out yet" for key, needed in asked.items() if needed]
 
 
-def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
+def _connectors(pipeline: Pipeline) -> list[tuple[str, ConnectorSection]]:
     return [
         ("source", pipeline.source),
         *(
@@ -247,12 +247,12 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, Connector]]:
     ]
 
 
-def _has_streams(destination: Connector) -> bool:
+def _has_streams(destination: ConnectorSection) -> bool:
     spec = specs().get(parse_ref(destination.use).protocol or "")
     return spec is not None and spec.has_streams
 
 
-def _keeps_keys(connector: Connector) -> bool:
+def _keeps_keys(connector: ConnectorSection) -> bool:
     spec = specs().get(parse_ref(connector.use).protocol or "")
     return spec is not None and spec.keeps_keys
 

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from penstock.engine.channel.peak import peak_bytes
-from penstock.engine.plan.endpoints import Destination
+from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
 from penstock.engine.specs.observer import RunObserver, counted
-from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
+from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncOutcome
 from penstock.errors import Cancelled, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.report import PeakMemory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment, SegmentId
-from penstock.model.state import SavedState
-from penstock.tables.contract import DestinationEndpoint, LoadResult
+from penstock.model.state import StoredState
+from penstock.tables.contract import LoadResult, PlannedDestination
 
 _SHOWN = 10
 
@@ -68,13 +68,13 @@ class Accounting:
             self.streams[stream] = StreamReport(namespace=stream.namespace, name=stream.name)
         return self.streams[stream]
 
-    def place(self, stream: PlannedStream, destination: DestinationEndpoint) -> None:
+    def place(self, stream: PlannedStream, destination: PlannedDestination) -> None:
         """Records the table or target of a stream."""
         line = self.stream(stream.id)
         self.planned[stream.id] = stream
         if stream.configured.fills_generation:
             self._refreshes.add(stream.id)
-        if isinstance(destination, Destination):
+        if isinstance(destination, DestinationEndpoint):
             line.target = str(destination.target(stream.id))
         else:
             line.table = destination.location(stream.table)
@@ -105,7 +105,7 @@ class Accounting:
             self.note(f"{load.stream}: {note}")
         self._progress.phase("loaded", f"{load.stream}: {counted(load.covered, 'record')}")
 
-    def states(self, states: Sequence[SavedState]) -> None:
+    def states(self, states: Sequence[StoredState]) -> None:
         for state in states:
             shared = state.scope.stream is None
             for stream in self.streams if shared else [state.scope.stream]:
@@ -223,7 +223,7 @@ class Accounting:
         pipeline: str,
         started_at: str,
         seconds: float,
-        outcome: Outcome,
+        outcome: SyncOutcome,
         log: str,
         errors: Sequence[PenstockError] = (),
         jvm_peak_bytes: int = 0,
@@ -268,7 +268,7 @@ class Accounting:
             log=log,
         )
 
-    def _unfinished(self, outcome: Outcome) -> PenstockError | None:
+    def _unfinished(self, outcome: SyncOutcome) -> PenstockError | None:
         """Returns the error for streams that are not complete, where the source ended without any
         other failure."""
         expected = self._expected - self._halted
@@ -287,11 +287,11 @@ class Accounting:
             else "run again: each of them goes on from its saved state",
         )
 
-    def all_in(self, outcome: Outcome) -> bool:
+    def all_in(self, outcome: SyncOutcome) -> bool:
         """Whether every stream of this run is complete."""
         return self._expected <= outcome.complete
 
-    def _verdict(self, outcome: Outcome, error: PenstockError | None) -> tuple[RunStatus, int]:
+    def _verdict(self, outcome: SyncOutcome, error: PenstockError | None) -> tuple[RunStatus, int]:
         if outcome.cancelled or isinstance(error, Cancelled):
             return "cancelled", Cancelled.exit_code
         wanted = self._expected - (self._halted if error is None else set())

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.engine.channel.heartbeat import Pulse
+from penstock.engine.channel.heartbeat import LeaseHeartbeat
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.reporting.accounting import Accounting
@@ -20,12 +20,12 @@ from penstock.engine.serve import Echo
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
 from penstock.engine.specs.observer import RunObserver, counted
-from penstock.engine.specs.plan import LaneStart, Outcome, PlannedStream
+from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncOutcome
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
-from penstock.model.state import SavedState
-from penstock.tables.contract import DestinationEndpoint, LoadResult
+from penstock.model.state import StoredState
+from penstock.tables.contract import LoadResult, PlannedDestination
 
 PROGRESS_SECONDS = 1.0
 
@@ -36,11 +36,11 @@ class RunMonitor:
     def __init__(
         self,
         accounting: Accounting,
-        pulse: Pulse,
+        pulse: LeaseHeartbeat,
         run_log: RunLog,
         mailbox: Mailbox,
         progress: RunObserver,
-        destination: DestinationEndpoint,
+        destination: PlannedDestination,
         echo: Echo | None = None,
         java_death: Callable[[], PenstockError | None] = lambda: None,
     ) -> None:
@@ -90,7 +90,7 @@ class RunMonitor:
         if self._echo is not None:
             self._echo.loaded(load)
 
-    def states(self, states: Sequence[SavedState]) -> None:
+    def states(self, states: Sequence[StoredState]) -> None:
         self._accounting.states(states)
         if self._echo is not None:
             self._echo.committed(states)
@@ -136,7 +136,7 @@ class RunMonitor:
         self._run_log.write("WARN", text)
         self._accounting.note(text)
 
-    def finish(self, outcome: Outcome) -> None:
+    def finish(self, outcome: SyncOutcome) -> None:
         """Copies the rest of the lanes' logs, and sends back the remaining states where every
         stream is complete."""
         self._run_log.poll()

@@ -24,7 +24,7 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
-from penstock.engine.channel.heartbeat import LEASE_TTL, Pulse
+from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
@@ -34,9 +34,9 @@ from penstock.engine.log.log import FileLog
 from penstock.engine.plan.endpoints import (
     DESTINATION,
     SOURCE,
-    Destination,
+    DestinationEndpoint,
     ModelSource,
-    Source,
+    SourceEndpoint,
     source_of,
     source_reference,
 )
@@ -58,12 +58,12 @@ from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, HeldSession, RunSpark, java_died, jvm_peak
 from penstock.engine.run.state_resets import reset_overwritten, reset_passed_over, reset_states
 from penstock.engine.run.wiring import Assembly
-from penstock.engine.serve import Echo, Served
+from penstock.engine.serve import Echo, ServedInput
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
-from penstock.engine.specs.plan import Outcome
-from penstock.engine.sync.sync import Sync
+from penstock.engine.specs.plan import SyncOutcome
+from penstock.engine.sync.sync import SyncRun
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
 from penstock.model.catalog import SyncMode
@@ -93,7 +93,7 @@ class Run:
         dry: bool,
         limit: int | None,
         run_id: str,
-        served: Served | None = None,
+        served: ServedInput | None = None,
         refresh: bool = False,
         daemon: bool | None = None,
         held: HeldSession | None = None,
@@ -121,7 +121,7 @@ class Run:
         Raises as :func:`~penstock.engine.run.start.run_pipeline`."""
         announce_driver()
         lease = self._acquire(stack)
-        pulse = stack.enter_context(Pulse(self._store, lease, self._cancel))
+        pulse = stack.enter_context(LeaseHeartbeat(self._store, lease, self._cancel))
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
         self._configs = ConnectorConfigs(self._store, lease)
@@ -132,7 +132,7 @@ class Run:
         prepared = self._prepare(stack, lease, pulse, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
-        if recreate and isinstance(prepared.destination, Destination):
+        if recreate and isinstance(prepared.destination, DestinationEndpoint):
             raise ConfigError(
                 "--recreate makes tables anew: this destination is a connector",
                 code="config.recreate",
@@ -189,7 +189,7 @@ class Run:
             self._store.end_keys(lease, covered(log.segments()))
 
     def _prepare(
-        self, stack: ExitStack, lease: Lease, pulse: Pulse, *, full_refresh: bool
+        self, stack: ExitStack, lease: Lease, pulse: LeaseHeartbeat, *, full_refresh: bool
     ) -> Prepared:
         source = self._source(lease)
         pulse.check()
@@ -203,7 +203,7 @@ class Run:
             needs = destination.needs()
             source.snapshots = _log_folder(self._home, self._pipeline) / "snapshots"
             source.open = lambda own: self._spark.open(stack, needs.also(own), 1, pulse.check)
-        own = destination.install_seconds if isinstance(destination, Destination) else 0.0
+        own = destination.install_seconds if isinstance(destination, DestinationEndpoint) else 0.0
         self._accounting.time.install = round(source.install_seconds + own, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
         prepared = prepare(
@@ -225,7 +225,7 @@ class Run:
             self._accounting.at_least_once = True  # the host may send records again
         return prepared
 
-    def _source(self, lease: Lease) -> Source:
+    def _source(self, lease: Lease) -> SourceEndpoint:
         if self._served is not None:
             return self._served.source(self._pipeline, self._store, self._observer)
         return source_of(
@@ -239,7 +239,7 @@ class Run:
         prepared: Prepared,
         lease: Lease,
         log: FileLog,
-        pulse: Pulse,
+        pulse: LeaseHeartbeat,
         run_log: RunLog,
     ) -> Report:
         """Runs the sync; returns a report whatever happens."""
@@ -258,7 +258,7 @@ class Run:
             return self._failed(defect(e, _masker(prepared)), run_log)
 
     def _failed(self, error: PenstockError, run_log: RunLog) -> Report:
-        return self._report(Outcome(complete=set(), failed={}, errors=[]), [error], run_log)
+        return self._report(SyncOutcome(complete=set(), failed={}, errors=[]), [error], run_log)
 
     def _acquire(self, stack: ExitStack) -> Lease:
         holder = this_holder(self.id, self._started_at)
@@ -274,7 +274,7 @@ class Run:
         prepared: Prepared,
         lease: Lease,
         log: FileLog,
-        pulse: Pulse,
+        pulse: LeaseHeartbeat,
         run_log: RunLog,
     ) -> Report:
         mailbox = Mailbox(log.root, self.id, self._configs.mail_key())
@@ -297,7 +297,12 @@ class Run:
         return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
     def _run_sync(
-        self, prepared: Prepared, sync: Sync, monitor: RunMonitor, run_log: RunLog, mailbox: Mailbox
+        self,
+        prepared: Prepared,
+        sync: SyncRun,
+        monitor: RunMonitor,
+        run_log: RunLog,
+        mailbox: Mailbox,
     ) -> Report:
         errors: list[PenstockError] = []
         for stream in prepared.plan.streams:
@@ -315,7 +320,7 @@ class Run:
         except PenstockError as e:
             ours = isinstance(e, LeaseLost | Cancelled)
             errors.append(e if ours else java_died() or e)
-            outcome = Outcome(complete=set(), failed={}, errors=[])
+            outcome = SyncOutcome(complete=set(), failed={}, errors=[])
             monitor.finish(outcome)
         return self._report(outcome, errors, run_log)
 
@@ -357,7 +362,7 @@ class Run:
                 f"said {before}: what it says now holds; the next run asks it for its streams again"
             )
 
-    def _report(self, outcome: Outcome, errors: list[PenstockError], run_log: RunLog) -> Report:
+    def _report(self, outcome: SyncOutcome, errors: list[PenstockError], run_log: RunLog) -> Report:
         report = self._accounting.report(
             run=self.id,
             pipeline=self._pipeline.pipeline,
@@ -383,7 +388,7 @@ class Run:
         self,
         stack: ExitStack,
         prepared: Prepared,
-        pulse: Pulse,
+        pulse: LeaseHeartbeat,
         *,
         full_refresh: bool,
     ) -> Report:

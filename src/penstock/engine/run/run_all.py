@@ -26,7 +26,7 @@ Observe = Callable[[str], AbstractContextManager[RunObserver]]
 """Observes the run of the pipeline of this id."""
 
 
-class Settled(msgspec.Struct, kw_only=True):
+class PipelineResult(msgspec.Struct, kw_only=True):
     """What became of one pipeline. ``report``: None where it failed before it began, with
     ``error``, or where it was not begun."""
 
@@ -40,20 +40,22 @@ class Settled(msgspec.Struct, kw_only=True):
 
 def run_all(
     pipelines: Mapping[str, Pipeline], home: Home, *, observe: Observe, **options: Any
-) -> list[Settled]:
+) -> list[PipelineResult]:
     """Runs the pipelines in order and returns what became of each. ``options``: of
     :func:`~penstock.engine.run.start.run_pipeline`. Raises nothing that one run raises."""
     needs = SessionNeeds()
     for pipeline in pipelines.values():
         needs = needs.also(model_needs(pipeline))
-    found: list[Settled] = []
+    found: list[PipelineResult] = []
     with ExitStack() as stack:
         held = HeldSession(open_until=stack, needs=needs)
         for id_, pipeline in pipelines.items():
             if found and found[-1].exit_code == Cancelled.exit_code:
                 status, code = "not run", Cancelled.exit_code
                 found.append(
-                    Settled(sync=id_, pipeline=pipeline.pipeline, status=status, exit_code=code)
+                    PipelineResult(
+                        sync=id_, pipeline=pipeline.pipeline, status=status, exit_code=code
+                    )
                 )
                 continue
             with observe(id_) as observer:
@@ -70,12 +72,12 @@ def _settled(
     observer: RunObserver,
     held: HeldSession,
     options: Mapping[str, Any],
-) -> Settled:
+) -> PipelineResult:
     try:
         report = run_pipeline(pipeline, home, observer=observer, held=held, **options)
     except PenstockError as e:
         status = "cancelled" if isinstance(e, Cancelled) else "failed"
-        return Settled(
+        return PipelineResult(
             sync=id_,
             pipeline=pipeline.pipeline,
             status=status,
@@ -89,14 +91,14 @@ def _settled(
             code=f"defect.{type(e).__name__}",
             hint="this is a fault of ours: please report it with the trace that -vv shows",
         )
-        return Settled(
+        return PipelineResult(
             sync=id_,
             pipeline=pipeline.pipeline,
             status="failed",
             exit_code=defect.exit_code,
             error=defect.as_report(),
         )
-    return Settled(
+    return PipelineResult(
         sync=id_,
         pipeline=pipeline.pipeline,
         status=report.status,

@@ -20,7 +20,7 @@ from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
 from penstock.engine.run.run import Run, defect
 from penstock.engine.run.spark import HeldSession
-from penstock.engine.serve import Say, Served, input_pipe, refuse_remote
+from penstock.engine.serve import Say, ServedInput, input_pipe, refuse_remote
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import PenstockError
 from penstock.model.catalog import Catalog, StreamId
@@ -186,7 +186,7 @@ def serve_input(
             cancel.set()
 
         pipe = stack.enter_context(input_pipe(broke))
-        served = Served(
+        served = ServedInput(
             protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
         )
         run = Run(

@@ -18,7 +18,7 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.deliver.table_loader import NoLoader, TableLoader
 from penstock.engine.deliver.unacked import SentMarks
-from penstock.engine.plan.endpoints import DESTINATION, SOURCE, Destination, ModelSource
+from penstock.engine.plan.endpoints import DESTINATION, SOURCE, DestinationEndpoint, ModelSource
 from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.plan.lane_jobs import LaneJobs, sync_plan
 from penstock.engine.plan.prepare import Prepared, evolution
@@ -28,7 +28,7 @@ from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
 from penstock.engine.sync.model_diff import ModelDiff
 from penstock.engine.sync.model_rows import ModelRows
-from penstock.engine.sync.sync import Sync
+from penstock.engine.sync.sync import SyncRun
 from penstock.spark.session import choose_master, is_cluster
 from penstock.tables.contract import Deletes, TableFormat, TablePolicy
 
@@ -55,7 +55,7 @@ class Assembly:
         self._prepared, self._session, self._mailbox = prepared, session, mailbox
         self._monitor, self._save, self._limit = monitor, save, limit
 
-    def sync(self, spark: "SparkSession | None") -> Sync:
+    def sync(self, spark: "SparkSession | None") -> SyncRun:
         """Builds the sync. ``spark`` None: a dry run. Raises ``ConfigError`` where Spark cannot
         analyse a query."""
         prepared, session = self._prepared, self._session
@@ -66,7 +66,7 @@ class Assembly:
         local = not is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1))
         submit = here if spark is None else on_spark(spark, self._mailbox.folder, local)
         jobs = LaneJobs(prepared, self._mailbox, limit=self._limit, dry=spark is None)
-        return Sync(
+        return SyncRun(
             sync_plan(prepared),
             session,
             self._delivery(spark, queries, submit),
@@ -108,7 +108,7 @@ class Assembly:
         destination = self._prepared.destination
         if spark is None:
             return TableDelivery(self._session, NoLoader())
-        if isinstance(destination, Destination):
+        if isinstance(destination, DestinationEndpoint):
             sent = SentMarks(self._mailbox.log_root / "sent.json")
             return PushDelivery(self._session, self._feeder(submit, destination), sent)
         return TableDelivery(self._session, self._loader(spark, destination, queries))
@@ -125,7 +125,7 @@ class Assembly:
         )
         return TableLoader(self._session, table, spark, policy, prepared.plan.streams, queries)
 
-    def _feeder(self, submit: Submit, destination: Destination) -> PushTask:
+    def _feeder(self, submit: Submit, destination: DestinationEndpoint) -> PushTask:
         jobs = FeederJobs(self._prepared, destination, self._session.store, self._mailbox)
         return PushTask(
             submit,

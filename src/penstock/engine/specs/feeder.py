@@ -46,7 +46,7 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     mail_key: bytes = b""  # as in LaneJob
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class FeedOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to feed next: the parts of each segment, slice by slice, then its state if it has one;
     then that the streams in ``done`` are complete. ``streams``: streams that are new, or whose
     schema changed, since the last order. ``end``: no order follows."""
@@ -57,7 +57,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     end: bool = False
 
 
-class Acked(msgspec.Struct, frozen=True, kw_only=True):
+class AckedSegments(msgspec.Struct, frozen=True, kw_only=True):
     """Segments of which the destination has acked every row and the state. Each is named once.
     ``rejects``: files of the destination's rejects since the last ack, durable, as paths in the
     log; they must be copied to the run's folder before the segments are settled. ``rejected``:

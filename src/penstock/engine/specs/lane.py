@@ -13,9 +13,9 @@ import msgspec
 
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
-from penstock.model.events import Showed
+from penstock.model.events import TransformColumns
 from penstock.model.segments import PartLayout, WriteDisposition
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.types import ChangeWords, RowSchema
 from penstock.runtimes.contract import Timeouts
 from penstock.transforms.contract import TransformJob
@@ -36,7 +36,7 @@ class NewConfig(msgspec.Struct, frozen=True):
     config: dict[str, Any]
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's question in the middle of a read: how does the stream go on? ``number`` counts an
     epoch's questions from 1. ``json_schema``: the source sent this schema
     (``model.events.Schema``); None: it sent a ``version`` of the stream, or one of the following.
@@ -52,7 +52,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     version: int | None = None
     primary_key: tuple[FieldPath, ...] | None = None
     cursor_field: FieldPath | None = None
-    showed: Showed | None = None
+    showed: TransformColumns | None = None
     required: tuple[str, ...] | None = None
     lost: tuple[str, ...] = ()
     fresh: bool = False
@@ -84,7 +84,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
         return not self.fills_generation or self.version is not None
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class LaneBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of a lane's memory and seals. ``part_bytes``: record bytes that one decode takes, and
     so the size of a part. ``buffer_bytes``: of all streams together before everything is decoded.
     ``reject_bytes``: of all rejects in memory before they are written. ``reject_quota``: of the
@@ -146,7 +146,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: str
     streams: tuple[StreamJob, ...]
     transforms: tuple[TransformJob, ...] = ()
-    states: tuple[SavedState, ...] = ()
+    states: tuple[StoredState, ...] = ()
     secrets: tuple[str, ...] = ()
     strict: bool = False
     on_data_error: Literal["skip", "fail", "dlq"] = "dlq"
@@ -158,7 +158,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     backoff: float = 0.0
     timeouts: Timeouts = Timeouts()
-    bounds: Bounds = Bounds()
+    bounds: LaneBounds = LaneBounds()
     max_record_bytes: int = 256 << 20
     abilities: dict[str, Any] = {}
     unchosen: tuple[Stream, ...] = ()
@@ -169,7 +169,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamAnswer(msgspec.Struct, kw_only=True):
-    """The driver's answer to an :class:`Ask`: how the stream goes on, or why it cannot
+    """The driver's answer to a :class:`LaneQuestion`: how the stream goes on, or why it cannot
     (``PenstockError.as_dict``), or neither: the stream is not selected."""
 
     stream: StreamJob | None = None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # who only shows a run loads no PyArrow
     from penstock.engine.specs.plan import LaneStart, PlannedStream
     from penstock.model.catalog import StreamId
     from penstock.model.segments import Load, Segment
-    from penstock.model.state import SavedState
+    from penstock.model.state import StoredState
     from penstock.tables.contract import LoadResult
 
 
@@ -87,7 +87,7 @@ class SyncObserver(Protocol):
         """The commits of loads into tables took so many seconds."""
         ...
 
-    def states(self, states: "Sequence[SavedState]") -> None:
+    def states(self, states: "Sequence[StoredState]") -> None:
         """These states were saved: all their loads are committed."""
         ...
 

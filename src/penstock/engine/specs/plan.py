@@ -3,7 +3,7 @@ read it.
 
 Data only. ``PlannedStream``: a stream as planned. ``SyncPlan``: what a sync does with all of them.
 ``LaneStart``: the input of a lane's epoch. ``ContinuedStream``: how a stream goes on in the middle
-of an epoch. ``Outcome``: the result of a sync. Not here: how it is decided
+of an epoch. ``SyncOutcome``: the result of a sync. Not here: how it is decided
 (``engine.plan.streams``), the job of a lane's process (``lane``).
 """
 
@@ -15,7 +15,7 @@ from penstock.errors import PenstockError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath, StreamId
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import WriteDisposition
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import EffectiveLimit
 from penstock.tables.contract import TableName
@@ -105,7 +105,7 @@ class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
     streams: tuple[PlannedStream, ...]
     generations: tuple[tuple[StreamId, int], ...]
-    states: tuple[SavedState, ...]
+    states: tuple[StoredState, ...]
     open: bool = False
     attempt: int = 1
     tries: tuple[tuple[StreamId, int], ...] = ()
@@ -151,7 +151,7 @@ class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):
     fills: bool = False  # rows of the version are not in the table until it is complete
 
 
-class Outcome(msgspec.Struct, kw_only=True):
+class SyncOutcome(msgspec.Struct, kw_only=True):
     """The result of a sync. ``complete``: streams that the source completed and that are committed
     whole."""
 

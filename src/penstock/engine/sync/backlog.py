@@ -7,14 +7,21 @@ Not here: lanes and questions (``engine.sync.sync``), which segments become whic
 
 from collections.abc import Callable, Collection, Mapping, Set
 
-from penstock.engine.deliver.delivery import Delivery, Meanwhile
-from penstock.engine.deliver.load_plan import Pending, Waiting, chained, covered, decide, visible
-from penstock.engine.deliver.reject_limits import Judged, Rejections
+from penstock.engine.deliver.delivery import Delivery, LaneWatcher
+from penstock.engine.deliver.load_plan import (
+    Pending,
+    PendingSlice,
+    chained,
+    covered,
+    decide,
+    visible,
+)
+from penstock.engine.deliver.reject_limits import LimitDecision, Rejections
 from penstock.engine.specs.plan import SyncPlan
 from penstock.engine.sync.progress import SyncProgress
 from penstock.model.catalog import StreamId
-from penstock.model.segments import SHARED_STATE, Consumed, Segment, SegmentId
-from penstock.model.state import SavedState, StateScope
+from penstock.model.segments import SHARED_STATE, ConsumedSlice, Segment, SegmentId
+from penstock.model.state import StateScope, StoredState
 from penstock.store.keys import lane_task
 
 
@@ -23,7 +30,7 @@ class Backlog:
     ``waiting``: slices of generations that are not complete, per stream."""
 
     def __init__(
-        self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: Meanwhile
+        self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: LaneWatcher
     ) -> None:
         self._plan, self._progress, self._delivery = plan, progress, delivery
         self._session, self._meanwhile = progress.session, meanwhile
@@ -33,7 +40,7 @@ class Backlog:
         self._rejections = Rejections(plan.max_rejected, progress.streams)
         self._refused: dict[StreamId, bool] = {}  # whether the state is shared
         self.published: set[StreamId] = set()
-        self.waiting: Mapping[StreamId, tuple[Waiting, ...]] = {}
+        self.waiting: Mapping[StreamId, tuple[PendingSlice, ...]] = {}
 
     # -- epochs
 
@@ -74,7 +81,7 @@ class Backlog:
     def give_up(self) -> None:
         """Gives up everything that is sealed and not loaded, and deletes the states."""
         left = [
-            Consumed(segment.id, stream)
+            ConsumedSlice(segment.id, stream)
             for segment in self._visible()
             for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
         ]
@@ -86,7 +93,7 @@ class Backlog:
     def _visible(self) -> list[Segment]:
         return self._sealed()[0]
 
-    def _sealed(self) -> tuple[list[Segment], set[Consumed]]:
+    def _sealed(self) -> tuple[list[Segment], set[ConsumedSlice]]:
         """Returns the segments that count, and what of them (and of earlier ones) is consumed.
         Raises ``LogError`` where a segment is missing."""
         name = self._session.pipeline
@@ -175,7 +182,7 @@ class Backlog:
             pending = self._decide(deferred)
         self._sweep(pending)
 
-    def _judge(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Judged:
+    def _judge(self, pending: Pending, ended: Callable[[StreamId], bool]) -> LimitDecision:
         unnamed = {s.id.epoch for s in self._log.segments() if s.scope is None and s.rejects}
         return self._rejections.judge(pending, ended, unnamed)
 
@@ -205,17 +212,17 @@ class Backlog:
         segments = self._visible()
         taken = self._store.consumed(self._session.pipeline, {s.id.epoch for s in segments})
         taken |= self._delivery.under_way()
-        items: list[Consumed] = []
+        items: list[ConsumedSlice] = []
         versions: set[StreamId] = set()
         for segment in segments:
             of_all = segment.scope is not None and segment.scope.stream is None
             for part in segment.slices:
                 if part.stream in streams or (shared and of_all and not part.fills_generation):
-                    items.append(Consumed(segment.id, part.stream))
+                    items.append(ConsumedSlice(segment.id, part.stream))
                     if of_all and part.fills_generation:
                         versions.add(part.stream)
             if shared and of_all:
-                items.append(Consumed(segment.id, SHARED_STATE))
+                items.append(ConsumedSlice(segment.id, SHARED_STATE))
         items = [item for item in items if item not in taken]
         if not items:
             return
@@ -234,7 +241,7 @@ class Backlog:
         for segment in spent:
             self._session.rejects.keep(segment)
         # recorded in the ledger, so that the chain of manifests does not miss them (L3)
-        bare = [Consumed(s.id, SHARED_STATE) for s in spent if not s.shares]
+        bare = [ConsumedSlice(s.id, SHARED_STATE) for s in spent if not s.shares]
         if bare:
             self._store.abandon(self._lease, bare)
         self._log.discard(spent)
@@ -268,10 +275,10 @@ class Backlog:
 
     # -- what a lane begins from
 
-    def sealed_states(self) -> list[SavedState]:
+    def sealed_states(self) -> list[StoredState]:
         """Returns the last state of each scope that waits in the log with its rows, for a lane that
         is begun again."""
-        patient, found = self._patient(), dict[StateScope, SavedState]()
+        patient, found = self._patient(), dict[StateScope, StoredState]()
         if not patient:
             return []
         sealed, taken = self._sealed()
@@ -280,8 +287,8 @@ class Backlog:
             if scope is None or state is None:
                 continue
             settled = SHARED_STATE if scope.stream is None else scope.stream
-            if scope.stream in {None, *patient} and Consumed(segment.id, settled) not in taken:
-                found[scope] = SavedState(scope, state)
+            if scope.stream in {None, *patient} and ConsumedSlice(segment.id, settled) not in taken:
+                found[scope] = StoredState(scope, state)
         return list(found.values())
 
     def forget_keys(self) -> None:

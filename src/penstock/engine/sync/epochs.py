@@ -7,18 +7,18 @@ unfinished generations.
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from penstock.engine.deliver.delivery import is_shared
-from penstock.engine.deliver.load_plan import Waiting
+from penstock.engine.deliver.load_plan import PendingSlice
 from penstock.engine.plan.state_names import begins_anew, mixed
 from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncPlan
 from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.progress import SyncProgress
 from penstock.errors import StateError
 from penstock.model.catalog import ConfiguredStream, StreamId
-from penstock.model.segments import Consumed
-from penstock.model.state import SavedState
+from penstock.model.segments import ConsumedSlice
+from penstock.model.state import StoredState
 from penstock.store.keys import lane_task
 
-WaitingSlices = Mapping[StreamId, tuple[Waiting, ...]]
+WaitingSlices = Mapping[StreamId, tuple[PendingSlice, ...]]
 """The sealed slices of generations that are not complete, per stream."""
 
 
@@ -59,7 +59,7 @@ class Epochs:
         if before is not None:
             current |= self._shards_again(shards, before, waiting)
             restart |= {s.id for s in shards}
-        on_top: list[SavedState] = []
+        on_top: list[StoredState] = []
         for stream, slices in resumed.items():
             current[stream] = slices[-1].slice.generation
             on_top += [w.state for w in slices if w.state is not None][-1:]
@@ -88,7 +88,7 @@ class Epochs:
         anew: Set[StreamId],
         others: Sequence[StreamId],
         gone: Set[StreamId],
-        sealed: Sequence[SavedState],
+        sealed: Sequence[StoredState],
     ) -> None:
         """Raises ``StateError``, before anything is given up, where streams that must be given no
         state would be read together with streams that need it (L6). ``plan`` refuses the same for
@@ -111,7 +111,7 @@ class Epochs:
     ) -> dict[StreamId, int]:
         """Gives up what the ended epoch sealed of these shards, and returns their generations."""
         items = [
-            Consumed(w.segment, s.id)
+            ConsumedSlice(w.segment, s.id)
             for s in shards
             for w in waiting.get(s.id, ())
             if w.segment.epoch == before.epoch
@@ -137,12 +137,12 @@ class Epochs:
 
     def _split(
         self, streams: Sequence[PlannedStream], waiting: WaitingSlices
-    ) -> tuple[dict[StreamId, tuple[Waiting, ...]], list[PlannedStream]]:
+    ) -> tuple[dict[StreamId, tuple[PendingSlice, ...]], list[PlannedStream]]:
         """Returns the streams whose unfinished generation is resumed, with its slices, and the
         other streams."""
         shared = is_shared(self._progress.states())
         floors = self._store.floors(self._pipeline)
-        resumed: dict[StreamId, tuple[Waiting, ...]] = {}
+        resumed: dict[StreamId, tuple[PendingSlice, ...]] = {}
         anew: list[PlannedStream] = []
         for stream in streams:
             found = waiting.get(stream.id, ())
@@ -181,20 +181,22 @@ class Epochs:
 
     def _abandon(self, gone: set[StreamId], waiting: WaitingSlices) -> None:
         """Gives up the unfinished generations of these streams."""
-        items = [Consumed(w.segment, s) for s in gone for w in waiting[s]]
+        items = [ConsumedSlice(w.segment, s) for s in gone for w in waiting[s]]
         if items:
             self._progress.take_states_back(gone)
             self._store.abandon(self._lease, items)
             self._backlog.drain_for_lane()
 
 
-def _is_version(waiting: Waiting, stream: PlannedStream) -> bool:
+def _is_version(waiting: PendingSlice, stream: PlannedStream) -> bool:
     """Whether the slice is of a version of an incremental stream, whose state covers its rows: they
     wait to be published."""
     return waiting.slice.version is not None and not stream.configured.fills_generation
 
 
-def _was_reset(waiting: Waiting, stream: StreamId, floors: Mapping[StreamId | None, int]) -> bool:
+def _was_reset(
+    waiting: PendingSlice, stream: StreamId, floors: Mapping[StreamId | None, int]
+) -> bool:
     return waiting.segment.epoch <= max(floors.get(None, 0), floors.get(stream, 0))
 
 

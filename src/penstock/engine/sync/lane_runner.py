@@ -11,11 +11,11 @@ from collections.abc import Callable
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.spark_job import Submit, Submitted
+from penstock.engine.channel.spark_job import Submit, SubmittedJob
 from penstock.engine.specs.lane import (
-    Ask,
     LaneEnd,
     LaneJob,
+    LaneQuestion,
     LaneResult,
     NewConfig,
     StreamAnswer,
@@ -51,7 +51,7 @@ class Lanes:
 
     def start(self, start: LaneStart) -> "_Handle":
         job = msgspec.json.encode(self._make_job(start))
-        task = Submitted(f"lane-{start.lane}", self._submit, MODULE, job)
+        task = SubmittedJob(f"lane-{start.lane}", self._submit, MODULE, job)
         return _Handle(start, self._mailbox, task, self._make_stream, self._save_config)
 
 
@@ -62,7 +62,7 @@ class _Handle:
         self,
         start: LaneStart,
         mailbox: Mailbox,
-        task: Submitted,
+        task: SubmittedJob,
         make_stream: MakeStream,
         save_config: SaveConfig,
     ) -> None:
@@ -98,11 +98,11 @@ class _Handle:
                 return LaneResult(end=LaneEnd.lost, errors=[never_started("source").as_dict()])
         return None
 
-    def ask(self) -> Ask | None:
+    def ask(self) -> LaneQuestion | None:
         self._mailbox.take_configs(self._start.epoch, self._save_config)
         return self._mailbox.ask(self._start.epoch, self._answered + 1)
 
-    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None:
+    def answer(self, ask: LaneQuestion, answer: ContinuedStream | PenstockError | None) -> None:
         reply = StreamAnswer()
         if isinstance(answer, PenstockError):
             reply.error = answer.as_dict()

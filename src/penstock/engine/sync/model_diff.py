@@ -34,13 +34,13 @@ from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
 from penstock.model.catalog import Change, ConfiguredStream, StreamId
 from penstock.model.staged_rows import KIND, SEND, StagedRows
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.types import Field
 from penstock.spark.diff import (
     ATTEMPT,
     KEY_TEXTS,
-    ColumnOf,
-    SetOf,
+    ChangeSet,
+    DiffColumn,
     columns_of,
     files_of,
     snapshot,
@@ -151,7 +151,7 @@ class ModelDiff:
 
     def _sets(
         self,
-        states: Sequence[SavedState],
+        states: Sequence[StoredState],
         stream: ConfiguredStream,
         key: tuple[str, ...],
         home: Path,
@@ -176,20 +176,20 @@ class ModelDiff:
             return (), True
         return state.sets, False
 
-    def _read(self, home: Path, name: str, count: int) -> SetOf:
+    def _read(self, home: Path, name: str, count: int) -> ChangeSet:
         folder = home / name
         columns = msgspec.json.decode(
-            folder.with_suffix(".json").read_bytes(), type=tuple[ColumnOf, ...]
+            folder.with_suffix(".json").read_bytes(), type=tuple[DiffColumn, ...]
         )
         # What a table holds are the rows of sets that were read without theirs.
         rejected = rejected_files(folder.parent) if folder.name == CHANGES else ()
-        return SetOf(files_of(folder)[:count], columns, rejected, self._tries_again)
+        return ChangeSet(files_of(folder)[:count], columns, rejected, self._tries_again)
 
     def _try_again(
         self,
         stream: StreamId,
-        read: Sequence[SetOf],
-        wanted: Sequence[ColumnOf],
+        read: Sequence[ChangeSet],
+        wanted: Sequence[DiffColumn],
         places: Sequence[int],
         epoch: Path,
         files: Sequence[str],
@@ -211,7 +211,7 @@ class ModelDiff:
             self.notes.append(f"{stream}: {sent:,} rows that were rejected before are sent again")
 
     def _as_one(
-        self, was: "DataFrame", wanted: Sequence[ColumnOf], own: Path, epoch: str
+        self, was: "DataFrame", wanted: Sequence[DiffColumn], own: Path, epoch: str
     ) -> tuple[str, int]:
         files = write_table(was, own / epoch / "table", self._model)
         _keep_columns(own / epoch / "table", wanted)
@@ -262,7 +262,7 @@ class ModelDiff:
             self.notes.append(f"{stream}: {row[KIND] if kinds else 'row'}: {text}")
 
 
-def _decoded(states: Sequence[SavedState], stream: StreamId) -> DiffState | None:
+def _decoded(states: Sequence[StoredState], stream: StreamId) -> DiffState | None:
     """The stream's state; None where it has none, or one of a cursor."""
     blob = next((s.blob for s in states if s.scope.stream == stream), None)
     saved = cast(dict[str, Any], msgspec.json.decode(blob)) if blob is not None else {}
@@ -273,5 +273,5 @@ def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets) -> str:
     return msgspec.json.encode(DiffState(stream.id.name, key, sets)).decode()
 
 
-def _keep_columns(folder: Path, columns: Sequence[ColumnOf]) -> None:
+def _keep_columns(folder: Path, columns: Sequence[DiffColumn]) -> None:
     replace(folder.with_suffix(".json"), msgspec.json.encode(columns), durable=True)

@@ -28,7 +28,7 @@ from penstock.engine.sync.model_diff import ModelDiff
 from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
 from penstock.model.staged_rows import KEY, StagedRows
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field
 from penstock.spark.model import (
     Model,
@@ -126,7 +126,7 @@ class ModelRows:
         )
 
     def _analysed(
-        self, folder: Path, stream: ConfiguredStream, state: SavedState | None, limit: int | None
+        self, folder: Path, stream: ConfiguredStream, state: StoredState | None, limit: int | None
     ) -> "tuple[DataFrame, tuple[Field, ...]]":
         """The rows of a query that Spark runs, from the saved cursor on, and their columns."""
         del folder
@@ -138,7 +138,7 @@ class ModelRows:
         return rows if limit is None else rows.limit(limit), fields
 
     def _fetched(
-        self, folder: Path, stream: ConfiguredStream, state: SavedState | None, limit: int | None
+        self, folder: Path, stream: ConfiguredStream, state: StoredState | None, limit: int | None
     ) -> "tuple[DataFrame, tuple[Field, ...]]":
         """As :meth:`_analysed`, of a query that a database runs: its rows are in files first."""
         cursor = None
@@ -206,7 +206,7 @@ def _column(name: str, fields: tuple[Field, ...]) -> tuple[int, DataType]:
 
 
 def _bound(
-    state: SavedState, stream: ConfiguredStream, fields: tuple[Field, ...]
+    state: StoredState, stream: ConfiguredStream, fields: tuple[Field, ...]
 ) -> tuple[str, Any]:
     """The saved cursor, to be bound: its text, and its value. Raises ``StateError``."""
     saved = msgspec.json.decode(state.blob)

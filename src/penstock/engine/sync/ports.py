@@ -8,7 +8,7 @@ observers.
 
 from typing import Protocol
 
-from penstock.engine.specs.lane import Ask, LaneResult
+from penstock.engine.specs.lane import LaneQuestion, LaneResult
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
@@ -21,12 +21,12 @@ class LaneHandle(Protocol):
         """Returns the lane's result; None while it runs."""
         ...
 
-    def ask(self) -> Ask | None:
+    def ask(self) -> LaneQuestion | None:
         """Returns the lane's question that is not answered yet; None: there is none. Stores a
         configuration that the connector changed (CONTROL) first, as the last :meth:`poll` does."""
         ...
 
-    def answer(self, ask: Ask, answer: ContinuedStream | PenstockError | None) -> None:
+    def answer(self, ask: LaneQuestion, answer: ContinuedStream | PenstockError | None) -> None:
         """Answers a question: how the stream goes on, why it cannot, or (None) that it is not
         selected."""
         ...
@@ -60,11 +60,12 @@ class StreamPlanner(Protocol):
         selected later, its state must not cover those rows."""
         ...
 
-    def plan(self, ask: Ask, lane: int, *, filling: bool) -> PlannedStream | None:
+    def plan(self, ask: LaneQuestion, lane: int, *, filling: bool) -> PlannedStream | None:
         """Plans a stream with the schema that its source has just sent, or with the columns that
-        its rows have shown to be never null (``Ask.required``); None: it is not selected. Names and
-        schema version are in the store on return. ``filling``: its generation has rows under the
-        schema before, which must fit the new one. Raises ``ConfigError``, ``SchemaError``."""
+        its rows have shown to be never null (``LaneQuestion.required``); None: it is not selected.
+        Names and schema version are in the store on return. ``filling``: its generation has rows
+        under the schema before, which must fit the new one. Raises ``ConfigError``,
+        ``SchemaError``."""
         ...
 
 

@@ -12,7 +12,7 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.plan.state_names import begins_anew
 from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.contract import StateRole
 from penstock.store.contract import Reset
 
@@ -34,7 +34,7 @@ class SyncProgress:
             {id: role.names_of(s.configured.stream) for id, s in self.streams.items()}
         )
 
-    def states(self) -> list[SavedState]:
+    def states(self) -> list[StoredState]:
         """Returns the saved states."""
         return self.session.store.states(self.session.pipeline)
 

@@ -12,8 +12,14 @@ import msgspec
 
 from penstock.engine.deliver.delivery import Delivery
 from penstock.engine.deliver.session import SyncSession
-from penstock.engine.specs.lane import Ask, LaneEnd, LaneResult
-from penstock.engine.specs.plan import ContinuedStream, LaneStart, Outcome, PlannedStream, SyncPlan
+from penstock.engine.specs.lane import LaneEnd, LaneQuestion, LaneResult
+from penstock.engine.specs.plan import (
+    ContinuedStream,
+    LaneStart,
+    PlannedStream,
+    SyncOutcome,
+    SyncPlan,
+)
 from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
 from penstock.engine.sync.ports import LaneHandle, LaneRunner, StreamPlanner, Time
@@ -27,7 +33,7 @@ class _Running(msgspec.Struct):
     handle: LaneHandle
 
 
-class Sync:
+class SyncRun:
     """One sync. :meth:`run` runs it once."""
 
     def __init__(
@@ -50,7 +56,7 @@ class Sync:
         self._backlog = Backlog(plan, self._progress, delivery, meanwhile=self)
         self._epochs = Epochs(plan, self._progress, self._backlog)
 
-    def run(self) -> Outcome:
+    def run(self) -> SyncOutcome:
         """Recovers, reads and drains; returns the outcome. Raises only what stops everything: a
         lost lease, an error of the store or the log."""
         self.recover()
@@ -66,7 +72,7 @@ class Sync:
             self._backlog.give_up_refused()
             self._backlog.drop_old()
         failures = self._failures
-        return Outcome(
+        return SyncOutcome(
             complete=self._whole_streams() - self._backlog.left(),
             failed=dict(failures.blocked),
             errors=failures.errors,
@@ -146,7 +152,7 @@ class Sync:
             )
             self._running[start.lane] = self._start(again)
 
-    # -- while something is waited for (engine.deliver.delivery.Meanwhile)
+    # -- while something is waited for (engine.deliver.delivery.LaneWatcher)
 
     def pause(self) -> None:
         """Looks after lanes and delivery, then waits for a moment."""
@@ -182,7 +188,9 @@ class Sync:
             for it in self._running.values():
                 it.handle.cancel()
 
-    def _answer(self, ask: Ask, start: LaneStart) -> ContinuedStream | PenstockError | None:
+    def _answer(
+        self, ask: LaneQuestion, start: LaneStart
+    ) -> ContinuedStream | PenstockError | None:
         """Returns how a stream goes on whose source has just sent a schema or a version, or whose
         rows have shown which columns are never null; an error: it cannot; None: it is not
         selected."""

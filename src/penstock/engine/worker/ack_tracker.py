@@ -15,7 +15,7 @@ from penstock.protocols.contract import END
 _NO_SCOPE = ""
 
 
-class Cover:
+class FedSegments:
     """Tracks fed segments. :meth:`begin` and :meth:`fed` are called by the thread that feeds, the
     rest by the thread that reads acks. Each segment is returned once."""
 

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from penstock.codec.table_rows import part_rows
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.failpoints import reach
-from penstock.engine.specs.feeder import Order
-from penstock.engine.worker.ack_tracker import Cover
+from penstock.engine.specs.feeder import FeedOrder
+from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.errors import Defect, LogError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Tick
 from penstock.model.segments import PartRef, Segment, StreamSlice
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
 
 BATCH_BYTES = 4 << 20  # of records as the source sent them
@@ -38,9 +38,9 @@ class OrderFeed:
     def __init__(
         self,
         log: FileLog,
-        cover: Cover,
+        cover: FedSegments,
         streams: tuple[WriteStream, ...],
-        next_order: Callable[[], Order | None],
+        next_order: Callable[[], FeedOrder | None],
     ) -> None:
         self._log, self._cover, self._next_order = log, cover, next_order
         self._streams = {s.id: s for s in streams}
@@ -70,7 +70,7 @@ class OrderFeed:
                 self.ended_at = time.monotonic()
                 return
 
-    def _learn(self, order: Order) -> Iterator[Feed]:
+    def _learn(self, order: FeedOrder) -> Iterator[Feed]:
         """Yields the order's new descriptions of streams. A stream that is already described keeps
         its object, which the protocol's role holds, and gets the new schemas."""
         for stream in order.streams:
@@ -84,7 +84,7 @@ class OrderFeed:
             yield from self._slice(one)
         number = self._cover.fed(segment)
         if number is not None and segment.scope is not None and segment.state is not None:
-            yield StateMark(number, SavedState(segment.scope, segment.state))
+            yield StateMark(number, StoredState(segment.scope, segment.state))
 
     def _slice(self, one: StreamSlice) -> Iterator[Feed]:
         known = self._streams.get(one.stream)

@@ -20,22 +20,22 @@ from penstock.engine.channel.mailbox import Progress
 from penstock.engine.log.feeder_rejects import PushRejects
 from penstock.engine.log.log import FileLog
 from penstock.engine.specs.failpoints import reach
-from penstock.engine.specs.feeder import Acked, PushEnd, PushJob, PushResult
+from penstock.engine.specs.feeder import AckedSegments, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
-from penstock.engine.worker.ack_tracker import Cover
+from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.engine.worker.feed import OrderFeed
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
+    ConnectorExited,
+    ConnectorMetrics,
     Control,
-    Counted,
     Error,
-    Exited,
-    Halted,
-    Log,
-    Measured,
+    LogEvent,
     Reject,
+    SkippedItems,
+    StreamHalted,
     Tick,
 )
 from penstock.model.segments import SegmentId
@@ -62,7 +62,7 @@ _SAID = {
 _NO_ACKS = ("unknown_state", "bare_state", "state_unmatched")
 
 
-class Push:
+class PushRun:
     """Carries out one push job, once."""
 
     def __init__(self, job: PushJob, *, orphaned: threading.Event) -> None:
@@ -72,7 +72,7 @@ class Push:
         task = push_task(job.run, job.number)
         self._process = WorkerProcess(job, self._mail, job.number, task, orphaned)
         self._said = self._process.said
-        self._cover = Cover()
+        self._cover = FedSegments()
         self._feed = OrderFeed(FileLog(root), self._cover, job.streams, self._mail.next_order)
         self._errors: list[PenstockError] = []
         self._complaints: list[str] = []
@@ -86,7 +86,7 @@ class Push:
         self._halted: list[tuple[StreamId, str]] = []
         self._acks = 0
         self._ended_early = False
-        self._exit: Exited | None = None
+        self._exit: ConnectorExited | None = None
 
     def run(self) -> PushResult:
         """Feeds the destination to its end and returns the result. Raises ``LogError``
@@ -214,7 +214,7 @@ class Push:
                 self._keys.update(answer.keys)
             case Tick():
                 self._write_acks()
-            case Log():
+            case LogEvent():
                 said = (answer.message, answer.stack_trace)
                 self._log(answer.level, "\n".join(text for text in said if text))
             case Error():
@@ -222,22 +222,22 @@ class Push:
                 self._ended_early |= answer.code == "destination.ended_early"
                 self._errors.append(failed(answer, "destination"))
                 self._retries.append(answer.retry)
-            case Counted():
+            case SkippedItems():
                 self._counted[answer.what] = self._counted.get(answer.what, 0) + answer.count
                 if answer.stream is not None:
                     left_out = self._filtered.get(answer.stream, 0) + answer.count
                     self._filtered[answer.stream] = left_out
-            case Measured(stream, series):
+            case ConnectorMetrics(stream, series):
                 name = None if stream is None else str(stream)
                 self._metrics.append({"stream": name, "series": series})
             case Reject():
                 self._rejects.add(answer)
-            case Halted():
+            case StreamHalted():
                 self._log("WARN", answer.message)
                 self._halted.append((answer.stream, answer.message))
             case Control():
                 self._mail.new_config(NewConfig(self._job.config_hash, answer.config))
-            case Exited():
+            case ConnectorExited():
                 self._exit = answer
 
     def _write_acks(self) -> None:
@@ -245,7 +245,7 @@ class Push:
             reach("before-ack")
             rejects, rejected = self._rejects.take()
             keys = tuple(self._keys.items())
-            acked = Acked(
+            acked = AckedSegments(
                 segments=tuple(self._covered),
                 rejects=rejects,
                 rejected=rejected,
@@ -291,7 +291,7 @@ def _counted_note(what: str, count: int) -> str:
 
 def run_push(job: PushJob, orphaned: threading.Event) -> PushResult:
     """Runs one push. Raises ``LogError`` (``log.claimed``) where it ran before."""
-    return Push(job, orphaned=orphaned).run()
+    return PushRun(job, orphaned=orphaned).run()
 
 
 if __name__ == "__main__":

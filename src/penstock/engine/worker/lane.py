@@ -21,12 +21,12 @@ from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
 from penstock.engine.worker.lane_events import LaneEvents, measured
-from penstock.engine.worker.lane_failures import Settled
-from penstock.engine.worker.part_writer import Beside
+from penstock.engine.worker.lane_failures import FailureDecision
+from penstock.engine.worker.part_writer import ThreadedPartWriter
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
-from penstock.engine.worker.read_ahead import Ahead
-from penstock.engine.worker.row_decoding import Streams
-from penstock.engine.worker.sealer import Refused, Sealer
+from penstock.engine.worker.read_ahead import ReadAhead
+from penstock.engine.worker.row_decoding import StreamDecoders
+from penstock.engine.worker.sealer import FatalReject, Sealer
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Event, Status, StreamStatus
@@ -34,7 +34,7 @@ from penstock.protocols.contract import ENDED_HINTS, Connection, ReadRequest
 from penstock.store.keys import lane_task
 
 
-class Enough(Exception):
+class LimitReached(Exception):
     """Raised when every stream has as many records as the job's ``limit``; never leaves this
     module."""
 
@@ -48,7 +48,7 @@ class Lane:
         self._process = WorkerProcess(job, mailbox, job.epoch, lane_task(job.epoch), orphaned)
         self._said = self._process.said
         self._log = FileLog(Path(job.log_root))
-        self._streams = Streams(job)
+        self._streams = StreamDecoders(job)
         self._heard = LaneEvents(job, mailbox, self._said, self._streams, self._between)
         self._transforming = None
         if job.transforms:
@@ -63,7 +63,7 @@ class Lane:
         where another process has claimed the epoch (L4)."""
         self._process.begin(partial(self._log.claim, self._job.epoch))
         self._process.report(Progress())  # it has started
-        parts = Beside(self._log)
+        parts = ThreadedPartWriter(self._log)
         sealer = Sealer(
             self._log,
             epoch=self._job.epoch,
@@ -83,7 +83,7 @@ class Lane:
         try:
             with storage(self._log.root, "write to"):
                 end, complete = self._converse(sealer, source)
-        except (LogError, Refused) as e:
+        except (LogError, FatalReject) as e:
             self._process.secrets.mask_error(e)
             self._heard.failures.found(e)
             end, complete = LaneEnd.failed, dict[StreamId, bool]()
@@ -117,7 +117,7 @@ class Lane:
             },
         )
 
-    def _settled(self, end: LaneEnd, complete: Mapping[StreamId, bool]) -> Settled:
+    def _settled(self, end: LaneEnd, complete: Mapping[StreamId, bool]) -> FailureDecision:
         """Separates final errors from those that a retry may mend. Where a record was refused or
         the log could not be written, no stream is retried."""
         names = [stream.id for stream in self._job.streams]
@@ -147,7 +147,7 @@ class Lane:
             abilities=self._job.abilities,
             unchosen=self._job.unchosen,
         )
-        ahead = Ahead(source.read(request))
+        ahead = ReadAhead(source.read(request))
         events: Iterator[Event] = ahead
         if self._transforming is not None:
             events = self._transforming.events(ahead)
@@ -158,11 +158,11 @@ class Lane:
         except Stopped as e:
             self._said.log("WARN", f"the lane stops: {e}")
             return LaneEnd.cancelled, sealer.finish(clean=False)
-        except Enough:
+        except LimitReached:
             for stream in self._heard.read:
                 sealer.status(StreamStatus(stream, Status.complete))
             return LaneEnd.finished, sealer.finish(clean=True)
-        except (LogError, Refused):
+        except (LogError, FatalReject):
             raise
         except PenstockError as e:
             self._heard.failures.found(e)
@@ -193,7 +193,7 @@ class Lane:
         self._process.between(partial(self._progress, sealer))
         limit, read = self._job.limit, self._heard.read
         if limit is not None and read and all(n >= limit for n in read.values()):
-            raise Enough
+            raise LimitReached
 
     def _progress(self, sealer: Sealer) -> Progress:
         return Progress(

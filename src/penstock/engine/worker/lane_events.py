@@ -17,9 +17,16 @@ from penstock.codec.arrow import required
 from penstock.codec.columns import Columns
 from penstock.engine.channel.connector_log import EventLog
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.specs.lane import Ask, Expected, LaneJob, NewConfig, StreamAnswer, StreamJob
-from penstock.engine.worker.lane_failures import Failures
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.specs.lane import (
+    Expected,
+    LaneJob,
+    LaneQuestion,
+    NewConfig,
+    StreamAnswer,
+    StreamJob,
+)
+from penstock.engine.worker.lane_failures import EpochFailures
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import PenstockError, SourceError
 from penstock.files import private
@@ -27,22 +34,22 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
     Batch,
+    ConnectorExited,
+    ConnectorMetrics,
     Control,
-    Counted,
     Error,
     Estimate,
     Event,
-    Exited,
-    Limited,
-    Log,
-    Measured,
-    Miscounted,
-    Passed,
+    LogEvent,
+    RateLimitWait,
+    RecordCountMismatch,
     Reject,
     Schema,
+    SkippedItems,
     State,
     StreamStatus,
     Tick,
+    UnconfiguredRecords,
 )
 from penstock.protocols.contract import failed
 
@@ -59,7 +66,7 @@ class LaneEvents:
         job: LaneJob,
         mailbox: Mailbox,
         said: EventLog,
-        streams: Streams,
+        streams: StreamDecoders,
         between: Callable[[Sealer], None],
     ) -> None:
         self._job, self._mailbox, self._said = job, mailbox, said
@@ -72,8 +79,8 @@ class LaneEvents:
         self._miscounts: dict[StreamId | None, tuple[int, int, int]] = {}
         self._counted: dict[str, int] = {}
         self.metrics: list[dict[str, Any]] = []
-        self.failures = Failures()
-        self.exit: Exited | None = None
+        self.failures = EpochFailures()
+        self.exit: ConnectorExited | None = None
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
         self._shown: set[StreamId] = set()  # rows of it were read in this epoch
@@ -133,26 +140,28 @@ class LaneEvents:
                     rows=before.rows if rows is None else rows,
                     bytes=before.bytes if size is None else size,
                 )
-            case Log():
+            case LogEvent():
                 said = (event.message, event.stack_trace)
                 self._said.log(event.level, "\n".join(text for text in said if text))
             case Error():
                 self._said.log("ERROR", event.message)
                 self.failures.add_event(event, failed(event, "source"), own=event.code is None)
-            case Counted():
+            case SkippedItems():
                 self._count(event.what, event.count)
-            case Passed(stream):
-                self._asking(Ask(number=self._asked + 1, stream=stream, passed=True), sealer)
-            case Miscounted(stream, announced, received):
+            case UnconfiguredRecords(stream):
+                self._asking(
+                    LaneQuestion(number=self._asked + 1, stream=stream, passed=True), sealer
+                )
+            case RecordCountMismatch(stream, announced, received):
                 states, all_announced, all_received = self._miscounts.get(stream, (0, 0, 0))
                 self._miscounts[stream] = (
                     states + 1,
                     all_announced + announced,
                     all_received + received,
                 )
-            case Measured():
+            case ConnectorMetrics():
                 self.metrics.append(measured(event))
-            case Exited():
+            case ConnectorExited():
                 self.exit = event
 
     def progress(self) -> list[tuple[str, int, int, int | None]]:
@@ -179,7 +188,7 @@ class LaneEvents:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
         return [*notes, *self._streams.notes()]
 
-    def _rate_limited(self, stream: StreamId, limited: Limited) -> None:
+    def _rate_limited(self, stream: StreamId, limited: RateLimitWait) -> None:
         times, _ = self._limited.get(stream, (0, None))
         self._limited[stream] = (times + 1, limited.until)
         until = "" if limited.until is None else f" until {_clock(limited.until)}"
@@ -191,7 +200,7 @@ class LaneEvents:
     def _retold(self, schema: Schema, sealer: Sealer) -> None:
         """Asks the driver how a stream goes on whose schema the job does not have; records wait
         meanwhile. A stream that is not selected stays out of the lane."""
-        ask = Ask(
+        ask = LaneQuestion(
             number=self._asked + 1,
             stream=schema.stream,
             json_schema=schema.json_schema,
@@ -218,7 +227,7 @@ class LaneEvents:
         non_null = required(bodies.table) & known if columnar else frozenset[str]()
         wanted = planned & non_null if stream in self._shown else non_null
         if wanted != planned:
-            ask = Ask(
+            ask = LaneQuestion(
                 number=self._asked + 1,
                 stream=stream,
                 version=self._versions.get(stream),
@@ -228,7 +237,7 @@ class LaneEvents:
             self._goes_on(ask, sealer)
         self._shown.add(stream)
 
-    def _goes_on(self, ask: Ask, sealer: Sealer) -> bool:
+    def _goes_on(self, ask: LaneQuestion, sealer: Sealer) -> bool:
         """Asks the driver and applies its answer to the sealer and the decoder; earlier rows keep
         the old schema. Returns whether the stream is selected."""
         answer = self._asking(ask, sealer)
@@ -238,7 +247,7 @@ class LaneEvents:
         self._streams.learn(answer)
         return True
 
-    def _asking(self, ask: Ask, sealer: Sealer) -> StreamJob | None:
+    def _asking(self, ask: LaneQuestion, sealer: Sealer) -> StreamJob | None:
         self._asked = ask.number
         self._mailbox.put_ask(self._job.epoch, ask)
         while (raw := self._mailbox.answer(self._job.epoch, ask.number)) is None:
@@ -257,7 +266,7 @@ class LaneEvents:
         if self._streams.jobs[stream].configured.fills_generation:
             sealer.refreshed_as(stream, version)
             return
-        ask = Ask(number=self._asked + 1, stream=stream, version=version)
+        ask = LaneQuestion(number=self._asked + 1, stream=stream, version=version)
         answer = self._asking(ask, sealer)
         if answer is not None:
             self._versions[stream] = version
@@ -304,7 +313,7 @@ def _clock(millis: int) -> str:
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def measured(event: Measured) -> dict[str, Any]:
+def measured(event: ConnectorMetrics) -> dict[str, Any]:
     """Returns a connector's measurement in the form of the report's ``metrics``."""
     stream = None if event.stream is None else str(event.stream)
     return {"stream": stream, "series": event.series}

@@ -17,7 +17,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Error
 
 
-class Settled(msgspec.Struct, frozen=True):
+class FailureDecision(msgspec.Struct, frozen=True):
     """The decision. ``errors``: final ones. ``passing``: those that the ``retries`` may mend,
     (stream, seconds to wait) each. All in order of time."""
 
@@ -35,7 +35,7 @@ class _Failure(msgspec.Struct, frozen=True):
     own: bool
 
 
-class Failures:
+class EpochFailures:
     """The failures of an epoch, in order of time."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Failures:
         """Adds a failure that the source reported."""
         self._all.append(_Failure(error, event, own))
 
-    def settle(self, unfinished: Collection[StreamId]) -> Settled:
+    def settle(self, unfinished: Collection[StreamId]) -> FailureDecision:
         """Returns the decision. ``unfinished``: streams that are not complete."""
         events = [f.event for f in self._all if f.event is not None]
         final = {e.stream for e in events if e.retry is None}
@@ -70,7 +70,7 @@ class Failures:
             waits |= {s: longest for s in unfinished if s not in waits and s not in final}
         summaries = self._summaries()
         passing = [f for f in self._all if f in summaries or _passes(f, waits)] if waits else []
-        return Settled(
+        return FailureDecision(
             errors=[f.error for f in self._all if f not in passing],
             passing=[f.error for f in passing],
             retries=sorted(waits.items()),

@@ -27,7 +27,7 @@ class WritePart(Protocol):
     ) -> Part: ...
 
 
-class AtOnce:
+class ImmediatePartWriter:
     """Has written the part when it returns."""
 
     def __init__(self, log: Log) -> None:
@@ -40,12 +40,12 @@ class AtOnce:
         return lambda: part
 
 
-class Beside:
+class ThreadedPartWriter:
     """Writes one part at a time, so that at most one more table is in memory. A part that failed
     fails the next one too, or the seal that names it. :meth:`close` always."""
 
     def __init__(self, log: Log) -> None:
-        self._at_once = AtOnce(log)
+        self._at_once = ImmediatePartWriter(log)
         self._last: _Writing | None = None
 
     def __call__(

@@ -25,7 +25,7 @@ from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.specs.feeder import PushJob
 from penstock.engine.specs.lane import LaneJob
 from penstock.errors import LogError
-from penstock.model.events import Exited
+from penstock.model.events import ConnectorExited
 from penstock.protocols.contract import Connection
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
@@ -117,7 +117,7 @@ class WorkerProcess:
         }
 
 
-def exit_words(exited: Exited) -> str:
+def exit_words(exited: ConnectorExited) -> str:
     """Describes how a connector ended, with the end of its stderr."""
     tail = exited.stderr_tail.strip()
     said = f"; its last words: {tail}" if tail else ""

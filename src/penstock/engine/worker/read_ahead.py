@@ -9,7 +9,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Self
 
-from penstock.byte_queue import Abandoned, ByteQueue
+from penstock.byte_queue import ByteQueue, QueueAbandoned
 from penstock.model.events import Batch, Event, Reject, State
 
 AHEAD_BYTES = 12 << 20
@@ -17,7 +17,7 @@ AHEAD_BYTES = 12 << 20
 CLOSE_SECONDS = 60.0  # for the conversation to stop and its connector to end
 
 
-class Ahead:
+class ReadAhead:
     """An iterator over events that are read ahead. Iterate once; call :meth:`close` always. At most
     ``bound`` bytes of events wait, or one event that is larger."""
 
@@ -45,7 +45,7 @@ class Ahead:
             for event in self._events:
                 try:
                     self._queue.put(event, _size(event))
-                except Abandoned:
+                except QueueAbandoned:
                     break  # close() was called
         except BaseException as e:  # raised again in the iterating thread
             failure = e

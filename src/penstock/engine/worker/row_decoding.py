@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.codec.columns import ColumnDecoder, Columns
-from penstock.codec.decode import Decoded, RowDecoder
+from penstock.codec.decode import DecodedBatch, RowDecoder
 from penstock.engine.specs.lane import LaneJob, StreamJob
 from penstock.model.catalog import FieldPath, StreamId
 from penstock.model.events import Batch
@@ -26,13 +26,13 @@ _WORDS = (
 )
 
 
-class Oddities:
+class ChangedValueCounts:
     """Counts, by field, values that decoding set to NULL, rounded, cut or dropped."""
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, int]] = {words: {} for words in _WORDS}
 
-    def count(self, stream: StreamId, decoded: Decoded) -> None:
+    def count(self, stream: StreamId, decoded: DecodedBatch) -> None:
         """Adds the counts of one decoded batch."""
         found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields)
         for words, counts in zip(_WORDS, found, strict=True):
@@ -58,7 +58,7 @@ class Oddities:
         return notes
 
 
-class Rows:
+class ArrowRows:
     """A decoder's result in the form that the sealer takes (``stream_buffers.DecodedRows``)."""
 
     def __init__(self, decoded: Any) -> None:
@@ -67,7 +67,7 @@ class Rows:
         self.rejects = [(r.index, r.reason, r.field) for r in decoded.rejects]
 
 
-class Streams:
+class StreamDecoders:
     """The streams of a lane with their decoders. ``jobs``: as the driver planned them last.
     ``seconds``: spent decoding."""
 
@@ -77,7 +77,7 @@ class Streams:
         self.seconds = 0.0
         self._decoders: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
         self._given: dict[tuple[StreamId, bool, int], tuple[RowSchema, Any]] = {}
-        self._odd = Oddities()
+        self._odd = ChangedValueCounts()
 
     def learn(self, stream: StreamJob) -> None:
         """Adds a stream, or replaces how it goes on."""
@@ -101,7 +101,7 @@ class Streams:
         first_seq: int,
         times: Sequence[int],
         changes: Mapping[int, bytes],
-    ) -> Rows:
+    ) -> ArrowRows:
         """Decodes records into the rows of a part (``engine.worker.stream_buffers.Decode``)."""
         began = time.monotonic()
         columnar = isinstance(bodies, Columns)
@@ -111,9 +111,9 @@ class Streams:
         decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
         self._odd.count(stream, decoded)
         self.seconds += time.monotonic() - began
-        return Rows(decoded)
+        return ArrowRows(decoded)
 
-    def rows(self, batch: Batch, schema: RowSchema, place: int) -> Rows:
+    def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
         """Decodes a batch into the columns that a transform takes; their sequence numbers mean
         nothing. ``place``: of the transform's stage; only the first stage is given source records.
         The key is not checked here but in the transform's output, so that a transform can fill it
@@ -131,7 +131,7 @@ class Streams:
         decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
         self._odd.count(batch.stream, decoded)
         self.seconds += time.monotonic() - began
-        return Rows(decoded)
+        return ArrowRows(decoded)
 
     def _decoder(self, stream: StreamId, columnar: bool) -> Any:
         decoder = self._decoders.get((stream, columnar))
@@ -158,5 +158,5 @@ class Streams:
         return self._odd.dropped
 
     def notes(self) -> list[str]:
-        """Returns the notes of :class:`Oddities`."""
+        """Returns the notes of :class:`ChangedValueCounts`."""
         return self._odd.notes()

@@ -21,14 +21,14 @@ import msgspec
 from penstock.engine.log.log import Log
 from penstock.engine.log.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.engine.specs.failpoints import reach
-from penstock.engine.specs.lane import Bounds, LaneStream
-from penstock.engine.worker.part_writer import AtOnce, WritePart
+from penstock.engine.specs.lane import LaneBounds, LaneStream
+from penstock.engine.worker.part_writer import ImmediatePartWriter, WritePart
 from penstock.engine.worker.stream_buffers import (
     REJECT_BYTES,
     Decode,
+    EarlierRows,
     OpenStream,
-    Past,
-    Tally,
+    SealCounts,
     joined,
 )
 from penstock.errors import SourceError
@@ -41,7 +41,7 @@ from penstock.model.state import StateScope, StateType
 class Sealer:
     """Seals one lane's epoch. Call its methods in the order of events, :meth:`finish` last.
     ``on_data_error``: a rejected record is kept (``dlq``), counted as filtered (``skip``), or
-    raises :class:`Refused` (``fail``), after which no method may be called."""
+    raises :class:`FatalReject` (``fail``), after which no method may be called."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Sealer:
         streams: Sequence[LaneStream],
         decode: Decode,
         clock: Callable[[], float],
-        bounds: Bounds | None = None,
+        bounds: LaneBounds | None = None,
         now: Callable[[], str] = lambda: "",
         on_data_error: str = "dlq",
         any_status: bool = False,
@@ -63,7 +63,7 @@ class Sealer:
         once."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or LaneBounds()
         self._on_data_error = on_data_error
         self._open = {s.stream: OpenStream(s) for s in streams}
         self._states: dict[StateScope, str] = {}
@@ -71,7 +71,7 @@ class Sealer:
         self._uncovered: set[StreamId] = set()
         self._pending: dict[StateScope, set[StreamId]] = {}
         self._shared: StateScope | None = None
-        self._unknown = Tally()
+        self._unknown = SealCounts()
         self._buffered = 0
         self._rejects_size = 0
         self._put_aside: dict[str | None, int] = {}  # bytes of rejects, by stream's key
@@ -82,7 +82,7 @@ class Sealer:
         self.segments = 0
         self.states = 0
         self._any_status = any_status
-        self._write_part = write or AtOnce(log)
+        self._write_part = write or ImmediatePartWriter(log)
         self._reports_ends = False
 
     # -- events
@@ -118,8 +118,8 @@ class Sealer:
             )
         same = info.fills_generation and info.generation == stream.info.generation
         if not same and not (stream.covered.empty and stream.tail.empty):
-            stream.past.append(Past(stream.info, stream.covered, stream.tail))
-            stream.covered, stream.tail = Tally(), Tally()
+            stream.past.append(EarlierRows(stream.info, stream.covered, stream.tail))
+            stream.covered, stream.tail = SealCounts(), SealCounts()
         stream.info = info
 
     def reject(self, reject: Reject) -> None:
@@ -157,7 +157,7 @@ class Sealer:
             stream.marked = len(stream.buffer)
             for it in (*stream.past, stream):
                 it.covered.take(it.tail)
-                it.tail = Tally()
+                it.tail = SealCounts()
         self._pending.setdefault(scope, set()).update(streams)
         self._states[scope] = state.blob
         self._keys[scope] = max(state.keys, self._keys.get(scope, 0))
@@ -184,8 +184,8 @@ class Sealer:
         """Completes the version that was being read; its further rows are visible at once."""
         stream = self._open[live.stream]
         self._drain(stream)
-        stream.past.append(Past(stream.info, stream.covered, stream.tail, complete=True))
-        stream.covered, stream.tail = Tally(), Tally()
+        stream.past.append(EarlierRows(stream.info, stream.covered, stream.tail, complete=True))
+        stream.covered, stream.tail = SealCounts(), SealCounts()
         stream.info = live
         self._uncovered.add(live.stream)
 
@@ -208,7 +208,7 @@ class Sealer:
             rejects: list[str] = []
             for stream in streams:
                 self._drain(stream, only_marked=True)
-                tally, stream.covered = stream.covered, Tally()
+                tally, stream.covered = stream.covered, SealCounts()
                 slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
             keys = self._keys.get(scope, 0)
             segments.append(self._segment(scope, slices, blob, rejects, keys=keys))
@@ -265,7 +265,7 @@ class Sealer:
                     slices.append(
                         self._slice(past.info, past.covered, complete=complete, files=rejects)
                     )
-                    past.covered = Tally()
+                    past.covered = SealCounts()
             if slices:
                 segments.append(self._segment(scope, slices, None, rejects))
         for stream in streams:
@@ -278,7 +278,7 @@ class Sealer:
         for past in (p for s in streams for p in s.past):
             inexact |= past.info.read_again
             past.covered.take(past.tail)
-            past.tail = Tally()
+            past.tail = SealCounts()
         before = self._past_segments(scope, streams)
         before = [msgspec.structs.replace(s, exact=not inexact) for s in before]
         slices: list[StreamSlice] = []
@@ -295,7 +295,7 @@ class Sealer:
         return [*before, last]
 
     def _slice(
-        self, info: LaneStream, tally: Tally, *, complete: bool, files: list[str]
+        self, info: LaneStream, tally: SealCounts, *, complete: bool, files: list[str]
     ) -> StreamSlice:
         self._flush_rejects(tally, files)
         full_refresh = info.fills_generation and info.version is None
@@ -362,7 +362,7 @@ class Sealer:
         stream.size = sum(b.size for b in rest)
         self._buffered += stream.size
 
-    def _decode_into(self, stream: OpenStream, batches: list[Batch], tally: Tally) -> None:
+    def _decode_into(self, stream: OpenStream, batches: list[Batch], tally: SealCounts) -> None:
         if not batches:
             return
         bodies, times, changes = joined(batches)
@@ -388,21 +388,21 @@ class Sealer:
             )
             reach("mid-part")
 
-    def _count_owed(self, stream: OpenStream, tally: Tally) -> None:
+    def _count_owed(self, stream: OpenStream, tally: SealCounts) -> None:
         """Counts rejects of a transform's rows as rejected source records, at most as many as were
         read: it is not known which record such a row was made from (L8)."""
         counted = max(min(stream.owed, tally.read - tally.rejected - tally.filtered), 0)
         stream.owed -= counted
         self._count_rejected(tally, counted)
 
-    def _count_rejected(self, tally: Tally, records: int) -> None:
+    def _count_rejected(self, tally: SealCounts, records: int) -> None:
         if self._on_data_error == "skip":
             tally.filtered += records
         else:
             tally.rejected += records
 
     def _add_reject(
-        self, tally: Tally, line: RejectLine, records: int, *, spooled: int = 0
+        self, tally: SealCounts, line: RejectLine, records: int, *, spooled: int = 0
     ) -> None:
         """Keeps a reject as ``on_data_error`` says. ``records``: source records that it counts as
         now. ``spooled``: bytes of its file."""
@@ -424,16 +424,16 @@ class Sealer:
             self._flush_rejects(self._unknown, self._unknown.reject_files)
 
     def _within_quota(self, line: RejectLine, spooled: int) -> None:
-        """Raises :class:`Refused` where a stream's rejects exceed ``reject_quota``: a source whose
-        records are all rejected must not fill the log's disk, nor may a record be lost in silence
-        (L8)."""
+        """Raises :class:`FatalReject` where a stream's rejects exceed ``reject_quota``: a source
+        whose records are all rejected must not fill the log's disk, nor may a record be lost in
+        silence (L8)."""
         stream = line.stream
         size = self._put_aside.get(stream, 0) + line.size + spooled
         if size > self._bounds.reject_quota:
             raise too_many(line, self._bounds.reject_quota)
         self._put_aside[stream] = size
 
-    def _flush_rejects(self, tally: Tally, files: list[str]) -> None:
+    def _flush_rejects(self, tally: SealCounts, files: list[str]) -> None:
         """Writes the tally's rejects that are in memory, and adds all its reject files to
         ``files``."""
         if tally.rejects:
@@ -448,14 +448,14 @@ class Sealer:
             files += tally.reject_files
 
 
-class Refused(SourceError):
+class FatalReject(SourceError):
     """Raised for a rejected record, where the pipeline says that such a record fails the run."""
 
 
-def too_many(line: RejectLine, quota: int) -> Refused:
+def too_many(line: RejectLine, quota: int) -> FatalReject:
     """Returns the error for a stream whose rejects exceed ``quota`` bytes."""
     whose = "that name no stream" if line.stream is None else f"of {line.stream}"
-    return Refused(
+    return FatalReject(
         f"more than {quota} bytes of records {whose} were rejected in one run of a stream; the last"
         f" one: {line.reason}",
         code="source.dead_letters",
@@ -465,12 +465,12 @@ def too_many(line: RejectLine, quota: int) -> Refused:
     )
 
 
-def refused(line: RejectLine) -> Refused:
+def refused(line: RejectLine) -> FatalReject:
     """Returns the error for a rejected record."""
     where = f", field {line.field}" if line.field else ""
     stream = line.stream
     whose = f" of {stream}" if stream else ""
-    return Refused(
+    return FatalReject(
         f"a record{whose} is refused: {line.reason}{where}",
         code="source.data",
         hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",

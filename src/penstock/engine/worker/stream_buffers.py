@@ -37,7 +37,7 @@ Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, byt
 
 
 @dataclass(slots=True)
-class Tally:
+class SealCounts:
     """Parts, rejects and counts of a stream's decoded records since the last seal."""
 
     parts: list[Part] = field(default_factory=list[Part])
@@ -49,7 +49,7 @@ class Tally:
     reject_files: list[str] = field(default_factory=list[str])
     keys: dict[str, int] = field(default_factory=dict[str, int])  # as in Batch
 
-    def take(self, other: "Tally") -> None:
+    def take(self, other: "SealCounts") -> None:
         """Adds another tally."""
         self.parts += other.parts
         self.read += other.read
@@ -77,12 +77,12 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Past:
+class EarlierRows:
     """What a stream read under an earlier schema or version, since the last seal."""
 
     info: LaneStream
-    covered: Tally
-    tail: Tally
+    covered: SealCounts
+    tail: SealCounts
     complete: bool = False
 
     @property
@@ -98,13 +98,13 @@ class OpenStream:
     rejects that are still to be counted as source records."""
 
     info: LaneStream
-    past: list[Past] = field(default_factory=list[Past])
+    past: list[EarlierRows] = field(default_factory=list[EarlierRows])
     buffer: list[Batch] = field(default_factory=list[Batch])
     marked: int = 0
     size: int = 0
     seq: int = 0
-    covered: Tally = field(default_factory=Tally)
-    tail: Tally = field(default_factory=Tally)
+    covered: SealCounts = field(default_factory=SealCounts)
+    tail: SealCounts = field(default_factory=SealCounts)
     status: Status | None = None
     keys: int = 0  # the checkpoint that its COMPLETE status covers
     owed: int = 0

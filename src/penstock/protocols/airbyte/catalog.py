@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
-from penstock.model.events import Counted, Event, Log
+from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.airbyte.messages import AirbyteStream
 from penstock.protocols.stdio import wire_struct
 
@@ -44,8 +44,8 @@ def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
 
 
 def _odd(what: str, text: str) -> Iterator[Event]:
-    yield Counted(what)
-    yield Log("WARN", text)
+    yield SkippedItems(what)
+    yield LogEvent("WARN", text)
 
 
 def _stream(raw: Any) -> Stream:

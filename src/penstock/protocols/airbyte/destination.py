@@ -20,7 +20,7 @@ from penstock.model.catalog import (
     DestinationSyncMode,
     StreamId,
 )
-from penstock.model.events import Log, Tick
+from penstock.model.events import LogEvent, Tick
 from penstock.model.types import DataType, Kind
 from penstock.protocols.airbyte import outgoing, questions
 from penstock.protocols.airbyte.destination_output import DestinationOutput
@@ -59,7 +59,7 @@ class AirbyteDestination:
         spec = questions.spec("destination", runtime, timeouts, log)
         if not spec.abilities.get(_MODES):
             text = f"the destination does not list its {_MODES}: any mode is taken as supported"
-            log(Log("WARN", text))
+            log(LogEvent("WARN", text))
         return spec
 
     def check(

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.codec.exact_json import exact
 from penstock.codec.framing import LineFramer, Lines, Oversized
-from penstock.model.events import Control, Counted, Error, Log
+from penstock.model.events import Control, Error, LogEvent, SkippedItems
 from penstock.protocols.airbyte.enums import MessageType, WireStateType
 from penstock.protocols.airbyte.messages import LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
@@ -55,7 +55,7 @@ class DestinationOutput:
 
     def _counted(self) -> Iterator[Answer]:
         for event in self._side_messages.counted():
-            if isinstance(event, Counted):
+            if isinstance(event, SkippedItems):
                 yield event
 
     def _item(self, item: Lines | Oversized) -> Iterator[Answer]:
@@ -113,7 +113,7 @@ class DestinationOutput:
         for event in events:
             if isinstance(event, Error):
                 self.failed = True
-            if isinstance(event, Log | Error | Control | Counted):
+            if isinstance(event, LogEvent | Error | Control | SkippedItems):
                 yield event
             else:
                 self._side_messages.count(f"unexpected:{type(event).__name__}")

@@ -15,7 +15,7 @@ import msgspec
 from penstock.codec.exact_json import exact, exact_text
 from penstock.codec.json_schema import data_type
 from penstock.model.catalog import StreamId, SyncMode
-from penstock.model.state import SavedState, StateType
+from penstock.model.state import StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.airbyte.enums import MessageType, TraceType, WireStreamStatus
 from penstock.protocols.airbyte.schema import annotated
@@ -192,7 +192,7 @@ def _inside(schema: Any, word: str) -> Any:
 # -- states and statuses
 
 
-def state(saved: SavedState, source: str, target: StreamId | None, seq: int, rows: int) -> Any:
+def state(saved: StoredState, source: str, target: StreamId | None, seq: int, rows: int) -> Any:
     """The AirbyteStateMessage for a saved state, as JSON data: the source's own with our ``id`` and
     count; a state of another protocol as text, inside. ``rows``: sent since the scope's last."""
     message: dict[str, Any]

@@ -9,14 +9,14 @@ from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
-from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.stdio.connect import connect_lines
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class AirbytePackage(OwnNames):
+class AirbytePackage(RegistryNames):
     """``ProtocolPackage`` of ``protocols.contract``."""
 
     name = PROTOCOL

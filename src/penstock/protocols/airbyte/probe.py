@@ -20,7 +20,7 @@ from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
 from penstock.runtimes.contract import Argument, Runtime, Timeouts
 
 
-class Answer(probe.Answer):
+class Answer(probe.CommandAnswer):
     """The answer of a command. ``body``: its JSON; None: there was none. ``error``: the last TRACE
     ERROR."""
 

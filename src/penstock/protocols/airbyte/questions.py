@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.errors import Role, error_class
 from penstock.model.catalog import CheckResult, ConnectorSpec
-from penstock.model.events import Log
+from penstock.model.events import LogEvent
 from penstock.protocols.airbyte.enums import CheckStatus, FailureType, MessageType
 from penstock.protocols.airbyte.messages import AirbyteConnectionStatus, ConnectorSpecification
 from penstock.protocols.airbyte.probe import Answer, ask
@@ -38,7 +38,7 @@ def spec(role: Role, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> Co
     version = own.protocol_version
     if version is not None and version.split(".")[0].lstrip("v") != _MAJOR:
         text = f"the connector speaks protocol version {version}; {_MAJOR}.x is supported"
-        log(Log("WARN", text))
+        log(LogEvent("WARN", text))
     known = {
         "supported_destination_sync_modes": own.supported_destination_sync_modes,
         "supportsIncremental": own.supports_incremental,

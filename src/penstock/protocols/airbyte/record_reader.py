@@ -24,12 +24,12 @@ from penstock.model.events import (
     Batch,
     Error,
     Event,
-    Log,
-    Miscounted,
-    Passed,
+    LogEvent,
+    RecordCountMismatch,
     Reject,
     State,
     StreamStatus,
+    UnconfiguredRecords,
 )
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.enums import MessageType
@@ -257,7 +257,7 @@ class AirbyteReader:
         streams. (The state of a single stream that is not configured is not saved.)"""
         for stream in [s for s, reported in self._passed.items() if not reported]:
             self._passed[stream] = True
-            yield Passed(stream)
+            yield UnconfiguredRecords(stream)
 
     def _reject_non_objects(self, group: _Group) -> Iterator[Event]:
         keep = [i for i, b in enumerate(group.bodies) if memoryview(b)[0] == OPEN]
@@ -293,7 +293,7 @@ class AirbyteReader:
                     self._side_messages.count(f"status_not_configured:{event.stream}")
                     continue
                 yield from self._flush(event.stream)
-            elif not isinstance(event, Log):
+            elif not isinstance(event, LogEvent):
                 yield from self._flush_all()
             yield event
 
@@ -303,7 +303,7 @@ class AirbyteReader:
             scope = scope_of(text)
         except (ValueError, RecursionError) as e:
             self._side_messages.count("malformed:STATE")
-            yield Log("ERROR", f"a STATE message that cannot be read is not saved: {e}")
+            yield LogEvent("ERROR", f"a STATE message that cannot be read is not saved: {e}")
             return
         if scope.stream is not None and scope.stream not in self._configured:
             self._side_messages.count(f"state_not_configured:{scope.stream}")
@@ -331,7 +331,7 @@ class AirbyteReader:
             self._received[stream] = 0
         sent = record_count(text)
         if sent is not None and sent != received:
-            yield Miscounted(stream, sent, received)
+            yield RecordCountMismatch(stream, sent, received)
 
     def _mixed_types(self, before: StateType | None, scope: StateScope) -> Iterator[Event]:
         """Reports a state of a second type: the first one as an error, the others as counts. None

@@ -13,8 +13,8 @@ from penstock.model.events import (
     Error,
     Estimate,
     Event,
-    Limited,
-    Log,
+    LogEvent,
+    RateLimitWait,
     Status,
     StreamStatus,
 )
@@ -72,7 +72,7 @@ class SideMessages(UnparsedOutput):
             yield from self.report("malformed:LOG", line.log)
             return
         level = log.level if log.level in _LEVELS else LogLevel.info.value
-        yield Log(level, log.message, log.stack_trace)
+        yield LogEvent(level, log.message, log.stack_trace)
 
     def _trace(self, line: LineOther) -> Iterator[Event]:
         try:
@@ -110,11 +110,11 @@ class SideMessages(UnparsedOutput):
             self.count(f"unknown_control:{control.type[:64]}")
 
 
-def _limited(reasons: Iterable[StreamStatusReason]) -> Limited | None:
+def _limited(reasons: Iterable[StreamStatusReason]) -> RateLimitWait | None:
     """The latest quota reset of the reasons, where the stream is rate limited; else None."""
     limits = [r.rate_limited for r in reasons if r.type == StatusReasonType.rate_limited]
     resets = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
-    return Limited(max(resets, default=None)) if limits else None
+    return RateLimitWait(max(resets, default=None)) if limits else None
 
 
 def _known(descriptor: StreamDescriptor) -> StreamId:

@@ -14,7 +14,7 @@ import msgspec
 from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import StateError
 from penstock.model.catalog import Stream, StreamId
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.airbyte.messages import (
     ABSENT,
     AirbyteGlobalState,
@@ -70,7 +70,7 @@ def record_count(blob: str) -> int | None:
     return int(count) if count is not None and count.is_integer() and count >= 0 else None
 
 
-def state_file(states: Sequence[SavedState]) -> bytes | None:
+def state_file(states: Sequence[StoredState]) -> bytes | None:
     """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
     blob for LEGACY; None: there is no state."""
     given = [s for s in states if not _is_null(s)]
@@ -81,7 +81,7 @@ def state_file(states: Sequence[SavedState]) -> bytes | None:
     return b"[" + b",".join(_typed(s) for s in given) + b"]"
 
 
-def _typed(state: SavedState) -> bytes:
+def _typed(state: StoredState) -> bytes:
     """The blob, with ``type`` added where the source did not write it."""
     if _HEAD.decode(state.blob).type is not None:
         return state.blob.encode()
@@ -90,7 +90,7 @@ def _typed(state: SavedState) -> bytes:
     return exact_text(message)
 
 
-def _is_null(state: SavedState) -> bool:
+def _is_null(state: StoredState) -> bool:
     """Whether the state is null, which resets its whole scope."""
     head = _HEAD.decode(state.blob)
     if state.scope.type is StateType.stream:
@@ -107,11 +107,11 @@ def _may_follow(saved: StateType, new: StateType) -> bool:
 class AirbyteState:
     """Handles saved states (``StateRole`` of ``protocols.contract``)."""
 
-    def export(self, states: Sequence[SavedState]) -> Any:
+    def export(self, states: Sequence[StoredState]) -> Any:
         text = state_file(states)
         return None if text is None else msgspec.json.decode(text)
 
-    def parse(self, raw: Any) -> list[SavedState]:
+    def parse(self, raw: Any) -> list[StoredState]:
         """Accepts a list of state messages or of AirbyteMessages with them, a single one, a V1
         message, a bare LEGACY blob, and no state (null, ``[]``, ``{}``)."""
         items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
@@ -125,7 +125,7 @@ class AirbyteState:
         found = [_saved(item, index) for index, item in enumerate(items)]
         return self.merge([], found)
 
-    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         """Merges new states into saved ones: STREAM by stream, GLOBAL and LEGACY as a whole; a null
         state removes its scope. LEGACY may be followed by any type, STREAM and GLOBAL by themselves
         only: else raises ``StateError``."""
@@ -149,7 +149,7 @@ class AirbyteState:
                 merged[state.scope] = state
         return list(merged.values())
 
-    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+    def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         """Removes one stream: STREAM: its state; GLOBAL: its entry becomes null, ``shared_state``
         stays. Raises ``StateError`` for LEGACY."""
         if any(s.scope.type is StateType.legacy for s in states):
@@ -170,20 +170,20 @@ class AirbyteState:
         del names
         return self
 
-    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+    def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """Whether single streams can be removed: never of LEGACY, unless it is empty; of GLOBAL
         where it has entries of streams, or no shared state."""
         return not streams or all(map(_splits, states))
 
     def without(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         """Removes streams as Airbyte's platform does: entries of GLOBAL become null, and the shared
         state is removed with the last of them; LEGACY is removed whole."""
         if not streams:
             return list(states)
         gone = frozenset(streams)
-        kept: list[SavedState] = []
+        kept: list[StoredState] = []
         for state in states:
             if state.scope.type is StateType.global_:
                 left = _nulled(state, gone)
@@ -193,8 +193,8 @@ class AirbyteState:
         return kept
 
     def within(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         """Keeps only these streams' entries of a GLOBAL state with a shared part. The shared part
         is a position in a log: a stream that is not read while it advances must be read from the
         start afterwards."""
@@ -206,12 +206,12 @@ class AirbyteState:
         }
         return self.without(states, others - set(streams))
 
-    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+    def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """None: streams have no versions."""
         del states, stream
         return frozenset()
 
-    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+    def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         streams: list[dict[str, Any]] = []
         shared: Any = None
         for state in states:
@@ -234,7 +234,7 @@ class AirbyteState:
         return {"type": kind, "streams": streams, "shared": shared}
 
 
-def _splits(state: SavedState) -> bool:
+def _splits(state: StoredState) -> bool:
     if state.scope.type is StateType.legacy:
         return msgspec.json.decode(_HEAD.decode(state.blob).data or b"null") in (None, {})
     if state.scope.type is StateType.global_:
@@ -242,18 +242,18 @@ def _splits(state: SavedState) -> bool:
     return True
 
 
-def _shares(state: SavedState) -> bool:
+def _shares(state: StoredState) -> bool:
     """Whether a GLOBAL state has a shared part."""
     return exact(state.blob)["global"].get("shared_state") not in (None, {})
 
 
-def _entries(state: SavedState) -> list[Any]:
+def _entries(state: StoredState) -> list[Any]:
     """The entries of streams in a GLOBAL state that are not null."""
     entries = exact(state.blob)["global"].get("stream_states") or ()
     return [e for e in entries if e.get("stream_state") is not None]
 
 
-def _nulled(state: SavedState, gone: frozenset[StreamId]) -> SavedState:
+def _nulled(state: StoredState, gone: frozenset[StreamId]) -> StoredState:
     """A GLOBAL state in which these streams' entries are null; the same object where none is."""
     message = exact(state.blob)
     changed = False
@@ -262,7 +262,7 @@ def _nulled(state: SavedState, gone: frozenset[StreamId]) -> SavedState:
         if StreamId.of(name.get("namespace"), name["name"]) in gone:
             changed |= entry.get("stream_state") is not None
             entry["stream_state"] = None
-    return SavedState(state.scope, exact_text(message).decode()) if changed else state
+    return StoredState(state.scope, exact_text(message).decode()) if changed else state
 
 
 def _unwrapped(item: Any) -> Any:
@@ -280,7 +280,7 @@ def _type_of(item: Any) -> StateType:
     return StateType(kind) if kind in tuple(StateType) else StateType.legacy
 
 
-def _saved(item: Any, index: int) -> SavedState:
+def _saved(item: Any, index: int) -> StoredState:
     if not isinstance(item, dict):
         raise StateError(
             f"state {index + 1} is no JSON object",
@@ -301,7 +301,7 @@ def _saved(item: Any, index: int) -> SavedState:
             code="state.invalid",
             hint="give what `penstock state export` writes, or the source's own state messages",
         ) from None
-    return SavedState(scope, blob)
+    return StoredState(scope, blob)
 
 
 def _is_v1(message: dict[str, Any]) -> bool:

@@ -27,7 +27,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.model.catalog import StreamId
-from penstock.model.events import Counted, Error
+from penstock.model.events import Error, SkippedItems
 from penstock.model.state import StateType
 from penstock.protocols.contract import GUESSED_ACK, NEWEST_ACK, Ack, Answer
 
@@ -84,12 +84,12 @@ class PendingStates:
         """Answers an echo. ``whole``: it was a STATE message, else a bare state. ``sure`` False: it
         may not be a state at all, and is taken for one only where an equal one was sent."""
         if not whole and self._strict:
-            yield Counted("bare_state")
+            yield SkippedItems("bare_state")
             return
         with self._lock:
             scope = self._scopes.get(self._scope(state) or "") or _Scope()
             if not sure and not _was_sent(scope, _digest(state)):
-                answers: list[Answer] = [Counted("not_a_message")]
+                answers: list[Answer] = [SkippedItems("not_a_message")]
             else:
                 answers = self._matched(scope, state, whole=whole)
         yield from answers
@@ -100,7 +100,7 @@ class PendingStates:
         with self._lock:
             for scope in self._scopes.values() if not self._strict else ():
                 if scope.pending and scope.heard == scope.pending[-1].digest:
-                    yield Counted(NEWEST_ACK)
+                    yield SkippedItems(NEWEST_ACK)
                     yield scope.ack(len(scope.pending) - 1)
 
     def _matched(self, scope: _Scope, state: Mapping[str, Any], *, whole: bool) -> list[Answer]:
@@ -114,18 +114,18 @@ class PendingStates:
             place = _alike(scope.pending, digest, _rows(state))
             late = place != 0 and digest in scope.acked
         if late:
-            return [Counted("repeated_state")]
+            return [SkippedItems("repeated_state")]
         guessed = place is None or not whole
         if place is None:
             if given is not None or self._strict or not scope.pending:
                 return self._unknown(state)
             place = 0
-        return [*([Counted(GUESSED_ACK)] if guessed else []), scope.ack(place)]
+        return [*([SkippedItems(GUESSED_ACK)] if guessed else []), scope.ack(place)]
 
     def _unknown(self, state: Mapping[str, Any]) -> list[Answer]:
         """Reports an echo of a state that was not sent: the first as an error, the others as
         counts."""
-        counted: list[Answer] = [Counted("unknown_state")]
+        counted: list[Answer] = [SkippedItems("unknown_state")]
         if self._unknown_reported:
             return counted
         self._unknown_reported = True

@@ -24,7 +24,12 @@ from penstock.protocols.rapidbyte.declared.manifest import (
     role_problems,
 )
 from penstock.protocols.rapidbyte.guest.component import ComponentRole, open_component
-from penstock.protocols.rapidbyte.write.write_context import Terms, replaces, table_name, write_mode
+from penstock.protocols.rapidbyte.write.write_context import (
+    WriteSettings,
+    replaces,
+    table_name,
+    write_mode,
+)
 from penstock.protocols.rapidbyte.write.writer import Writer
 from penstock.runtimes.wasm.component import ComponentRuntime
 
@@ -80,7 +85,7 @@ class RapidbyteDestination(ComponentRole):
         violations of the protocol give an ``Error`` with a ``code`` (``destination.heartbeat``,
         ``destination.timeout``, ``destination.ended_early``, ``destination.incomplete``,
         ``destination.split``)."""
-        yield from Writer(Terms.of(open_component(runtime), request), request).answers(feed)
+        yield from Writer(WriteSettings.of(open_component(runtime), request), request).answers(feed)
 
 
 def _mode_problems(manifest: ComponentManifest | None, stream: WriteStream) -> list[str]:

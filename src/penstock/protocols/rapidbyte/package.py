@@ -4,7 +4,7 @@
 from collections.abc import Callable
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.rapidbyte.declared.catalog import undiscovered
 from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
@@ -19,7 +19,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class RapidbytePackage(OwnNames):
+class RapidbytePackage(RegistryNames):
     """``ProtocolPackage`` of ``protocols.contract``. Its connectors are files, never packages."""
 
     name = "rapidbyte"

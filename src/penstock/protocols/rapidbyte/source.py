@@ -17,7 +17,7 @@ from penstock.model.catalog import (
     ConfiguredStream,
     Stream,
 )
-from penstock.model.events import Error, Event, Exited, Log
+from penstock.model.events import ConnectorExited, Error, Event, LogEvent
 from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.rapidbyte.declared import catalog
 from penstock.protocols.rapidbyte.declared.manifest import mode_problems
@@ -53,7 +53,7 @@ class RapidbyteSource(ComponentRole):
         except SourceError as e:
             if not _has_no_discover(e):
                 raise
-            log(Log("WARN", f"it cannot be asked for its streams: {e.message}"))
+            log(LogEvent("WARN", f"it cannot be asked for its streams: {e.message}"))
             return Catalog(())
         return catalog.restricted(catalog.converted(discovered), component.found.manifest, log)
 
@@ -75,7 +75,7 @@ class RapidbyteSource(ComponentRole):
         manifest = component.found.manifest
         modes = [s.sync_mode.value for s in request.streams]
         for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
-            yield Log("WARN", problem)  # in a preview only: a run is refused earlier
+            yield LogEvent("WARN", problem)  # in a preview only: a run is refused earlier
         states = {s.scope.stream: s for s in request.states}
         failed = False
         for stream in request.streams:
@@ -84,7 +84,7 @@ class RapidbyteSource(ComponentRole):
                 for event in events:
                     failed |= isinstance(event, Error)
                     yield event
-        yield Exited(1 if failed else 0)
+        yield ConnectorExited(1 if failed else 0)
 
 
 def _has_no_discover(error: SourceError) -> bool:

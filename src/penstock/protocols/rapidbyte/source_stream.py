@@ -22,17 +22,17 @@ from penstock.errors import SourceError, StateError
 from penstock.model.catalog import ConfiguredStream
 from penstock.model.events import (
     Batch,
-    Counted,
     Error,
     Event,
-    Log,
+    LogEvent,
     Schema,
+    SkippedItems,
     State,
     Status,
     StreamStatus,
     Tick,
 )
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.contract import ReadRequest, failure
 from penstock.protocols.rapidbyte.declared.sharding import divided
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
@@ -45,7 +45,13 @@ from penstock.protocols.rapidbyte.guest.engine_events import (
     reject_event,
 )
 from penstock.protocols.rapidbyte.guest.errors import broken_frame, error_of
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered, Ended, Frame, Logged
+from penstock.protocols.rapidbyte.guest.events import (
+    CheckpointCall,
+    ComponentLog,
+    DeadLettered,
+    Frame,
+    RunEnded,
+)
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
@@ -64,7 +70,7 @@ class StreamRead:
         component: OpenedComponent,
         request: ReadRequest,
         stream: ConfiguredStream,
-        state: SavedState | None,
+        state: StoredState | None,
     ) -> None:
         self._component, self._request, self._stream = component, request, stream
         self._schema: Mapping[str, Any] = stream.stream.json_schema
@@ -113,13 +119,13 @@ class StreamRead:
         match event:
             case Frame():
                 yield from self._frame(event)
-            case Checkpoint():
+            case CheckpointCall():
                 yield from self._checkpoint(event)
-            case Logged():
+            case ComponentLog():
                 yield log_event(event)
             case DeadLettered():
                 yield reject_event(event, self._stream.id)
-            case Ended():
+            case RunEnded():
                 yield from self._ended(event)
             case _:
                 yield Tick()
@@ -143,26 +149,28 @@ class StreamRead:
         if table.num_rows:
             yield Batch(self._stream.id, Columns(table), [now] * table.num_rows, size=size)
 
-    def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[Event]:
+    def _checkpoint(self, checkpoint: CheckpointCall) -> Iterator[Event]:
         problems = checkpoint_problems(checkpoint, "source", self._context.stream_name)
         payload = checkpoint.payload
         if problems or payload is None:
             yield from problems
         elif payload.cursor_field is None or payload.cursor_value is None:
-            yield Counted("checkpoint without a cursor")
+            yield SkippedItems("checkpoint without a cursor")
         elif payload.cursor_value.text() is None:
-            yield Counted("checkpoint whose cursor is null")
+            yield SkippedItems("checkpoint whose cursor is null")
         else:
             yield from self._state_of(payload.cursor_field, payload.cursor_value, checkpoint)
 
-    def _state_of(self, name: str, value: CursorValue, checkpoint: Checkpoint) -> Iterator[Event]:
+    def _state_of(
+        self, name: str, value: CursorValue, checkpoint: CheckpointCall
+    ) -> Iterator[Event]:
         """The state of a checkpoint: the connector's own document. As in v4 its value is one of the
         configured cursor column, whatever name the connector uses (``ID`` for ``id``)."""
         cursor = self._context.cursor_info
         if cursor is not None and (value.type == "lsn") is not (cursor.cursor_type == "lsn"):
             text = f"a checkpoint that is not this stream's: {value.type} for {cursor.cursor_type}"
-            yield Log("WARN", text)
-            yield Counted("foreign:checkpoint")
+            yield LogEvent("WARN", text)
+            yield SkippedItems("foreign:checkpoint")
             return
         blob = messages.unwrap_envelope(checkpoint.text)
         if cursor is not None and name != cursor.cursor_field:
@@ -170,7 +178,7 @@ class StreamRead:
             blob = msgspec.json.encode(document)
         yield State(StateScope(StateType.stream, self._stream.id), blob.decode(), checkpoint.keys)
 
-    def _ended(self, ended: Ended) -> Iterator[Event]:
+    def _ended(self, ended: RunEnded) -> Iterator[Event]:
         yield from metric_events(ended, self._stream.id, self._component.runtime.stats)
         if ended.error is None:
             yield StreamStatus(self._stream.id, Status.complete, keys=ended.keys)

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.rapidbyte.wire.messages import CursorValue, decode_json
 from penstock.protocols.stream_states import StreamStates, saved
 
@@ -27,7 +27,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     cursor_value: CursorValue
 
 
-def cursor_of(state: SavedState) -> Cursor:
+def cursor_of(state: StoredState) -> Cursor:
     """Decodes the cursor of a saved state. Raises ``StateError``."""
     try:
         return decode_json(state.blob.encode(), Cursor)
@@ -43,14 +43,14 @@ def cursor_of(state: SavedState) -> Cursor:
 class RapidbyteState(StreamStates):
     """Handles saved states (``StateRole`` of ``protocols.contract``)."""
 
-    def parse(self, raw: Any) -> list[SavedState]:
+    def parse(self, raw: Any) -> list[StoredState]:
         """Accepts a list of checkpoints, a single one, and none (null, ``[]``, ``{}``)."""
         items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
         states = [_parsed(item, i) for i, item in enumerate(items) if item not in (None, {})]
         return self.merge([], states)
 
 
-def _parsed(item: Any, index: int) -> SavedState:
+def _parsed(item: Any, index: int) -> StoredState:
     try:
         cursor = msgspec.convert(item, Cursor)
     except msgspec.ValidationError as e:

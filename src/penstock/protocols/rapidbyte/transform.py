@@ -20,9 +20,9 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Error
 from penstock.protocols.contract import (
     END,
-    Came,
     Given,
-    Through,
+    TransformedRows,
+    TransformProgress,
     TransformRequest,
 )
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
@@ -40,12 +40,12 @@ from penstock.protocols.rapidbyte.guest.engine_events import (
 )
 from penstock.protocols.rapidbyte.guest.errors import broken_frame, error_of
 from penstock.protocols.rapidbyte.guest.events import (
-    Checkpoint,
+    CheckpointCall,
+    ComponentLog,
     DeadLettered,
-    Ended,
     Frame,
-    Logged,
     Quiet,
+    RunEnded,
     StageEvent,
 )
 from penstock.protocols.rapidbyte.guest.stage import Stage
@@ -83,7 +83,7 @@ class RapidbyteTransform(ComponentRole):
             for event in events:
                 if isinstance(event, Frame) and schema is None:
                     schema = _decoded_frame(event, request.stream.id)[0].schema
-                if isinstance(event, Ended) and event.error is not None:
+                if isinstance(event, RunEnded) and event.error is not None:
                     raise event.error
         return schema
 
@@ -152,28 +152,28 @@ class _TransformRun:
     def _answer(self, event: StageEvent) -> Iterator[Given]:
         match event:
             case Frame():
-                yield Came(*_decoded_frame(event, self._stream))
-            case Checkpoint():
+                yield TransformedRows(*_decoded_frame(event, self._stream))
+            case CheckpointCall():
                 yield from self._checkpoint(event)
-            case Logged():
+            case ComponentLog():
                 yield log_event(event)
             case DeadLettered():
                 yield reject_event(event, self._stream)
-            case Ended():
+            case RunEnded():
                 yield from self._ended(event)
             case Quiet():
                 pass
 
-    def _checkpoint(self, checkpoint: Checkpoint) -> Iterator[Given]:
+    def _checkpoint(self, checkpoint: CheckpointCall) -> Iterator[Given]:
         problems = checkpoint_problems(checkpoint, "transform", self._context.stream_name)
         yield from problems
         if not problems:
             upto = bisect_right(self._ends, checkpoint.frames)
             whole = checkpoint.frames == (self._ends[upto - 1] if upto else 0)
             document = msgspec.json.decode(messages.unwrap_envelope(checkpoint.text))
-            yield Through(upto, whole, document, checkpoint.keys)
+            yield TransformProgress(upto, whole, document, checkpoint.keys)
 
-    def _ended(self, ended: Ended) -> Iterator[Given]:
+    def _ended(self, ended: RunEnded) -> Iterator[Given]:
         yield from metric_events(ended, self._stream, self._component.runtime.stats)
         if ended.error is not None:
             allowed = self._component.settings.resources.max_retries
@@ -181,7 +181,7 @@ class _TransformRun:
         elif not self._all_fed or ended.frames_in < (self._ends[-1] if self._ends else 0):
             yield _ended_early(self._stream)
         else:
-            yield Through(END, keys=ended.keys)
+            yield TransformProgress(END, keys=ended.keys)
 
 
 def _decoded_frame(frame: Frame, stream: StreamId) -> tuple[Table, int]:

@@ -33,7 +33,7 @@ class BatchError(Exception):
 
 
 @dataclass(slots=True)
-class Faulty:
+class MalformedRow:
     """A row that is not an object. ``raw``: its bytes; or their beginning, where ``spool`` is a
     file with all of them, of ``size`` bytes."""
 
@@ -45,7 +45,7 @@ class Faulty:
 
 def read_batch(
     encoding: Any, manifest: Any, max_record_bytes: int, spool_folder: str | None
-) -> Iterator[Sequence[Any] | Faulty]:
+) -> Iterator[Sequence[Any] | MalformedRow]:
     """Yields JSON objects, some thousands at a time, in the order of the files. Raises
     :class:`BatchError`."""
     words = cast(dict[str, Any], encoding) if isinstance(encoding, dict) else {}
@@ -79,7 +79,7 @@ def _path(entry: Any) -> Path:
     return path if path.exists() else Path(unquote(rest))
 
 
-def _json_lines(path: Path, framer: LineFramer) -> Iterator[Sequence[Any] | Faulty]:
+def _json_lines(path: Path, framer: LineFramer) -> Iterator[Sequence[Any] | MalformedRow]:
     try:
         with path.open("rb") as plain:
             packed = plain.read(len(_GZIP)) == _GZIP
@@ -94,17 +94,17 @@ def _json_lines(path: Path, framer: LineFramer) -> Iterator[Sequence[Any] | Faul
         raise BatchError(f"{path}: {getattr(e, 'strerror', None) or e}") from e
 
 
-def _taken(item: Any) -> Iterator[Sequence[Any] | Faulty]:
+def _taken(item: Any) -> Iterator[Sequence[Any] | MalformedRow]:
     if isinstance(item, Oversized):
         spool = None if item.path is None else str(item.path)
         reason = f"a row of {item.size} bytes is larger than max_record_bytes"
-        yield Faulty(reason, item.head, spool, 0 if spool is None else item.size)
+        yield MalformedRow(reason, item.head, spool, 0 if spool is None else item.size)
         return
     lines = [line for line in split(bytes(item.data)) if line.strip()]
     if lines and set(map(FIRST, lines)) != {OPEN}:
         for line in lines:
             if line[0] != OPEN and not line.lstrip().startswith(b"{"):
-                yield Faulty("a row of a batch is not an object", line)
+                yield MalformedRow("a row of a batch is not an object", line)
         lines = [line.lstrip() for line in lines if line.lstrip().startswith(b"{")]
     if lines:
         yield lines

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, FieldPath, Stream, StreamId, SyncMode
-from penstock.model.events import Counted, Event, Log
+from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.singer.catalog_metadata import (
     ROOT,
     Breadcrumb,
@@ -56,10 +56,10 @@ def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
         stream = _stream(raw, anything_said)
         if stream is None:
             words = f"stream {index + 1} of the catalog is left out: it has no name"
-            odd += [Counted("malformed_stream"), Log("WARN", words)]
+            odd += [SkippedItems("malformed_stream"), LogEvent("WARN", words)]
         elif stream.id in found:
             words = f"stream {stream.id} comes twice in the catalog; the first is taken"
-            odd += [Counted("repeated_stream"), Log("WARN", words)]
+            odd += [SkippedItems("repeated_stream"), LogEvent("WARN", words)]
         else:
             found[stream.id] = stream
     return Catalog(tuple(found.values())), odd

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
-from penstock.model.events import Error, Exited, Log
+from penstock.model.events import ConnectorExited, Error, LogEvent
 from penstock.model.types import DataType, Kind
 from penstock.protocols.contract import (
     Acks,
@@ -62,7 +62,11 @@ class SingerTarget:
         configuration."""
         said = _about(runtime, timeouts)
         if said is None:
-            log(Log("INFO", "the target does not describe itself (--about): any config is taken"))
+            log(
+                LogEvent(
+                    "INFO", "the target does not describe itself (--about): any config is taken"
+                )
+            )
             return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema())
         return ConnectorSpec(
             protocol=PROTOCOL,
@@ -165,12 +169,12 @@ def _with_the_cause(answers: Iterator[Answer]) -> Iterator[Answer]:
     failed = False
     for answer in answers:
         failed = failed or isinstance(answer, Error)
-        if isinstance(answer, Exited) and not failed and answer.code != 0:
+        if isinstance(answer, ConnectorExited) and not failed and answer.code != 0:
             yield _died(answer)
         yield answer
 
 
-def _died(exited: Exited) -> Error:
+def _died(exited: ConnectorExited) -> Error:
     words = _last_words(exited.stderr_tail)
     how = f"exited with code {exited.code}"
     if exited.code is not None and exited.code < 0:

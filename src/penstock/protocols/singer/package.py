@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.singer.command_line import SECRET_WORD
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.schema import SingerSchema
@@ -19,7 +19,7 @@ _FAMILIES = ("meltanolabs-", "pipelinewise-")
 """Who publishes forks of taps and targets under a name of their own."""
 
 
-class SingerPackage(OwnNames):
+class SingerPackage(RegistryNames):
     """``ProtocolPackage`` of ``protocols.contract``."""
 
     name = PROTOCOL

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from penstock.errors import Role
-from penstock.model.events import Control, Event, Log
+from penstock.model.events import Control, Event, LogEvent
 from penstock.protocols.singer.command_line import last_words
 from penstock.protocols.singer.config_writeback import WriteBack
 from penstock.protocols.singer.messages import Line, MessageType, word
@@ -26,7 +26,7 @@ _FIRST = 64 * 1024  # bytes in which a message is looked for
 _TARGET_SECONDS = 120.0  # a program that imports half the world before it says its version
 
 
-class Answer(probe.Answer):
+class Answer(probe.CommandAnswer):
     """The answer of a command. ``text``: its stdout. ``speaks``: it began to send messages, and was
     stopped."""
 
@@ -100,7 +100,7 @@ def document(answer: Answer, log: Callable[[Event], None]) -> dict[str, object] 
         if isinstance(found, dict):
             if start:
                 log(
-                    Log(
+                    LogEvent(
                         "INFO", f"before its answer: {text[:start][:1000].decode(errors='replace')}"
                     )
                 )

@@ -4,7 +4,7 @@ A chunk whose every line is one good message is decoded in one call, and a run o
 stream is taken without a Python step for each; in any other chunk the good lines between two bad
 ones are decoded one by one and taken as such a run. Records are grouped by stream until a state, a
 message of their stream, or the end of a block. Records that were sent and cannot be read end the
-read (``GivenUp``), since a later state would cover them (L1, L8). Not here: framing
+read (``ReadFailed``), since a later state would cover them (L1, L8). Not here: framing
 (``codec.framing``), typed columns (``codec.decode``), the process (``protocols.stdio.read``), the
 stream of a message (``stream_names``), files (``batch_files``).
 """
@@ -25,15 +25,15 @@ from penstock.model.events import (
     Activate,
     Batch,
     Event,
-    Log,
-    Passed,
+    LogEvent,
     Reject,
     State,
     Status,
     StreamStatus,
+    UnconfiguredRecords,
 )
 from penstock.protocols.contract import ReadRequest
-from penstock.protocols.singer.batch_files import BatchError, Faulty, read_batch
+from penstock.protocols.singer.batch_files import BatchError, MalformedRow, read_batch
 from penstock.protocols.singer.line_decoding import LINE, decoded, text_of, with_python_values
 from penstock.protocols.singer.messages import ABSENT, Line, Message, MessageType, word
 from penstock.protocols.singer.state import SCOPE
@@ -55,7 +55,7 @@ from penstock.protocols.stdio.json_lines import (
     streams_named,
     the_one,
 )
-from penstock.protocols.stdio.read import GivenUp
+from penstock.protocols.stdio.read import ReadFailed
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
 _MESSAGE = msgspec.json.Decoder(Message)
@@ -196,14 +196,14 @@ class SingerReader:
         group.times += map(_TIME_OF, run)
 
     def unheard(self) -> None:
-        """Checks a read after exit code 0. Raises ``GivenUp`` where a stream sent nothing at all
+        """Checks a read after exit code 0. Raises ``ReadFailed`` where a stream sent nothing at all
         while records came that belong to no stream of the catalog: the names are then not
         understood, and the stream must not be taken for empty (L6)."""
         silent = sorted(s.name for s in self._configured if s not in self._heard)
         if silent and self._strange:
             text = f"nothing came of {', '.join(silent[:_NAMED])}, but records of "
             text += f"{', '.join(sorted(self._strange)[:_NAMED])}, which the catalog does not have"
-            raise GivenUp("source.unknown_streams", text)
+            raise ReadFailed("source.unknown_streams", text)
 
     def _stream(self, name: Any, count: int) -> Generator[Event, None, StreamId | None]:
         """The stream of a message; None, and counted, where it is not configured."""
@@ -214,7 +214,7 @@ class SingerReader:
         except Ambiguous as e:
             yield from self._flush_all()
             text = f"{e}: the tap's names are not unique"
-            raise GivenUp("source.ambiguous_stream", text) from e
+            raise ReadFailed("source.ambiguous_stream", text) from e
         if stream is None:
             self._unparsed.count(f"stream_not_configured:{name[:64]}", count)
         else:
@@ -231,7 +231,7 @@ class SingerReader:
         if not candidates:
             self._strange.add(name[:64])
         for stream in candidates or (StreamId(None, name),):
-            yield Passed(stream)
+            yield UnconfiguredRecords(stream)
 
     def _version(self, version: Any) -> int | None:
         if version is None or (isinstance(version, int) and not isinstance(version, bool)):
@@ -248,7 +248,7 @@ class SingerReader:
             return
         if self._request.refuses:
             text = f"a record of stream {stream} came before its SCHEMA"
-            raise GivenUp("source.record_before_schema", text, stream)
+            raise ReadFailed("source.record_before_schema", text, stream)
         yield event
 
     def _schema_of(self, stream: StreamId) -> KnownSchema:
@@ -290,7 +290,7 @@ class SingerReader:
         blob = text_of(message.value)
         if message.value is ABSENT or blob is None:
             self._unparsed.count("malformed:STATE")
-            yield Log("ERROR", "a STATE message without a value that can be read is not saved")
+            yield LogEvent("ERROR", "a STATE message without a value that can be read is not saved")
             return
         yield from self._flush_all()
         yield State(SCOPE, blob)
@@ -302,10 +302,12 @@ class SingerReader:
         nameless = not isinstance(message.stream, str) or not message.stream
         if self._request.refuses and (nameless or not isinstance(schema, dict | bool)):
             what = "a SCHEMA without a stream" if nameless else f"the SCHEMA of {message.stream!r}"
-            raise GivenUp("source.bad_schema", f"{what} is no JSON Schema of a stream")
+            raise ReadFailed("source.bad_schema", f"{what} is no JSON Schema of a stream")
         if not isinstance(schema, dict | bool):
             self._unparsed.count("malformed:SCHEMA")
-            yield Log("ERROR", f"a SCHEMA of {message.stream!r} is no JSON Schema; it is ignored")
+            yield LogEvent(
+                "ERROR", f"a SCHEMA of {message.stream!r} is no JSON Schema; it is ignored"
+            )
             return
         if stream is None:
             return
@@ -327,7 +329,7 @@ class SingerReader:
         version = self._version(message.version)
         if version is None:
             self._unparsed.count("malformed:ACTIVATE_VERSION")
-            yield Log("ERROR", f"an ACTIVATE_VERSION of {message.stream!r} names no version")
+            yield LogEvent("ERROR", f"an ACTIVATE_VERSION of {message.stream!r} names no version")
         elif stream is not None:
             yield from self._flush(stream)
             if self._latest.pop(stream, None) == version:
@@ -349,19 +351,19 @@ class SingerReader:
         limit, folder = self._request.max_record_bytes, self._request.spool_folder
         try:
             for rows in read_batch(message.encoding, message.manifest, limit, folder):
-                if isinstance(rows, Faulty):
+                if isinstance(rows, MalformedRow):
                     yield Reject(stream, rows.reason, rows.raw, spool=rows.spool, size=rows.size)
                 else:
                     size = sum(map(len, rows))
                     yield Batch(stream, rows, [now] * len(rows), {}, size, version)
         except BatchError as e:
             text = f"stream {stream}: a batch cannot be read: {e}"
-            raise GivenUp("source.batch_unreadable", text, stream) from e
+            raise ReadFailed("source.batch_unreadable", text, stream) from e
 
     def _once(self, text: str) -> Iterator[Event]:
         if text not in self._warned:
             self._warned.add(text)
-            yield Log("WARN", text)
+            yield LogEvent("WARN", text)
 
     # -- bad lines
 
@@ -393,7 +395,9 @@ class SingerReader:
         JSON; a SCHEMA can be read without the value."""
         if word(LINE.decode(cover).type) == MessageType.state:
             self._unparsed.count("malformed:STATE")
-            yield Log("ERROR", "a STATE message with a number that JSON does not have is not saved")
+            yield LogEvent(
+                "ERROR", "a STATE message with a number that JSON does not have is not saved"
+            )
         else:
             yield from self._other(cover)
 

@@ -14,7 +14,15 @@ import msgspec
 from penstock.codec.framing import LineFramer
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
-from penstock.model.events import Control, Counted, Error, Event, Exited, Log, Tick
+from penstock.model.events import (
+    ConnectorExited,
+    Control,
+    Error,
+    Event,
+    LogEvent,
+    SkippedItems,
+    Tick,
+)
 from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
 from penstock.protocols.singer.command_line import (
@@ -62,7 +70,7 @@ class SingerSource:
         usage = ask(runtime, ["--help"], brief, log)
         abilities = abilities_of_help(usage.text.decode(errors="replace"))
         if not abilities:
-            log(Log("WARN", f"the tap says nothing of itself: {usage.words}"))
+            log(LogEvent("WARN", f"the tap says nothing of itself: {usage.words}"))
         return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema(), abilities=abilities)
 
     def check(
@@ -139,7 +147,7 @@ class SingerSource:
         reader = SingerReader(request)
         config = WriteBack(request.config)
 
-        def beside(channel: ByteChannel, exited: Exited | None) -> Iterator[Event]:
+        def beside(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:
             changed = config.changed(channel)
             if changed is not None:
                 yield Control(changed)
@@ -155,7 +163,7 @@ class SingerSource:
 
 def _unless_refused(
     events: Iterator[Event], options: tuple[str, ...]
-) -> Generator[Event, None, Exited | None]:
+) -> Generator[Event, None, ConnectorExited | None]:
     """Yields the events of a read and returns None. Where the tap ended at once because it does not
     know its options, yields ticks only and returns its exit."""
     buffered: list[Event] = []
@@ -164,16 +172,20 @@ def _unless_refused(
             yield event
             continue
         buffered.append(event)
-        if isinstance(event, Exited) and event.code and refused(options, event.stderr_tail):
+        if (
+            isinstance(event, ConnectorExited)
+            and event.code
+            and refused(options, event.stderr_tail)
+        ):
             return event
-        if not isinstance(event, Error | Log | Counted) or len(buffered) > _USAGE:
+        if not isinstance(event, Error | LogEvent | SkippedItems) or len(buffered) > _USAGE:
             break
     yield from buffered
     yield from events
     return None
 
 
-def _complaint(exited: Exited) -> Iterator[Event]:
+def _complaint(exited: ConnectorExited) -> Iterator[Event]:
     """The error that a failed tap reports on stderr, if any."""
     said = last_words(exited.stderr_tail)
     if said is not None and exited.code is not None:

@@ -18,7 +18,7 @@ import msgspec
 from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import StateError
 from penstock.model.catalog import Stream, StreamId
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.singer.stream_names import names_in_states
 
 SCOPE = StateScope(StateType.legacy)
@@ -29,7 +29,7 @@ _POINTER = "currently_"
 """The prefix of keys that only say which stream the tap is at."""
 
 
-def state_file(states: Sequence[SavedState]) -> bytes | None:
+def state_file(states: Sequence[StoredState]) -> bytes | None:
     """The content of ``--state``; None: there is no state."""
     blob = states[-1].blob if states else "null"
     return None if blob == "null" else blob.encode()
@@ -42,11 +42,11 @@ class SingerState:
     def __init__(self, names: Mapping[StreamId, Collection[str]] | None = None) -> None:
         self._names = dict(names or {})
 
-    def export(self, states: Sequence[SavedState]) -> Any:
+    def export(self, states: Sequence[StoredState]) -> Any:
         text = state_file(states)
         return None if text is None else msgspec.json.decode(text)
 
-    def parse(self, raw: Any) -> list[SavedState]:
+    def parse(self, raw: Any) -> list[StoredState]:
         """Accepts the bare value, a STATE message, Meltano's form (``singer_state``, or
         ``completed`` and ``partial``, of which the first counts), a list of one, and no state
         (null, ``[]``, ``{}``)."""
@@ -62,14 +62,14 @@ class SingerState:
         value = _unwrapped(raw)
         if value in (None, {}):
             return []
-        return [SavedState(SCOPE, exact_text(value).decode())]
+        return [StoredState(SCOPE, exact_text(value).decode())]
 
-    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         """The last state; none where that is null."""
         states = [*saved, *new]
         return [states[-1]] if states and states[-1].blob != "null" else []
 
-    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+    def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         """Removes a stream's bookmark. Raises ``StateError`` where it is not certain which
         bookmarks are the stream's."""
         if not self.splits(states, (stream,)):
@@ -89,7 +89,7 @@ class SingerState:
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "SingerState":
         return SingerState({**self._names, **names})
 
-    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+    def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """Whether these streams can be removed from the states: each has its own bookmark, or all
         that a state has is known to be other streams'."""
         gone = frozenset(s.name for s in streams)
@@ -97,8 +97,8 @@ class SingerState:
         return not gone or all(_splits(exact(s.blob), gone, owners) for s in states)
 
     def without(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         if not streams:
             return list(states)
         if not self.splits(states, streams):
@@ -109,12 +109,12 @@ class SingerState:
         return [s for s in kept if not (owners.all_in(gone) and _speaks_for_none(s))]
 
     def within(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         del streams
         return list(states)
 
-    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+    def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """Looks where PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
         (``activate_versions``)."""
         owners = _Owners(self._names, (stream,))
@@ -126,7 +126,7 @@ class SingerState:
         ]
         return frozenset(v for v in named if isinstance(v, int) and not isinstance(v, bool))
 
-    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+    def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         """The states for the user. ``shared``: everything beside the bookmarks; the whole blob
         where it has none."""
         streams: list[dict[str, Any]] = []
@@ -186,7 +186,7 @@ def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
                 yield part, name, bookmark
 
 
-def _speaks_for_none(state: SavedState) -> bool:
+def _speaks_for_none(state: StoredState) -> bool:
     """Whether a state has nothing by stream, but something beside that: a position shared by
     all."""
     value = exact(state.blob)
@@ -225,7 +225,7 @@ def _splits(value: Any, gone: frozenset[str], owners: _Owners) -> bool:
     return not unknown or gone <= marked
 
 
-def _without(state: SavedState, gone: frozenset[str], owners: _Owners) -> SavedState:
+def _without(state: StoredState, gone: frozenset[str], owners: _Owners) -> StoredState:
     """The state without these streams' bookmarks and versions; the same object where it has
     none."""
     value = exact(state.blob)
@@ -240,7 +240,7 @@ def _without(state: SavedState, gone: frozenset[str], owners: _Owners) -> SavedS
     if isinstance(current, str) and owners.of(current) & gone:
         blob[_CURRENT] = None
         changed = True
-    return SavedState(state.scope, exact_text(blob).decode()) if changed else state
+    return StoredState(state.scope, exact_text(blob).decode()) if changed else state
 
 
 def _unwrapped(raw: Any) -> Any:

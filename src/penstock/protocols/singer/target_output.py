@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from penstock.codec.exact_json import exact
 from penstock.codec.framing import LineFramer, Lines, Oversized
-from penstock.model.events import Counted, Event, Log
+from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.contract import END, GUESSED_ACK, Ack, Answer
 from penstock.protocols.singer.state_echoes import SentStates
 from penstock.protocols.stdio.json_lines import FAULTS
@@ -79,7 +79,7 @@ class TargetOutput:
             self._unparsed.count("state_unmatched")
             return
         if self._marks.guessed > guessed:
-            yield Counted(GUESSED_ACK)
+            yield SkippedItems(GUESSED_ACK)
         for seq in acked:
             self.beats += 1
             yield Ack(seq)
@@ -90,5 +90,5 @@ class TargetOutput:
 
 def _answers(events: Iterator[Event]) -> Iterator[Answer]:
     for event in events:
-        if isinstance(event, Counted | Log):
+        if isinstance(event, SkippedItems | LogEvent):
             yield event

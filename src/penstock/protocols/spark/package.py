@@ -8,7 +8,7 @@ from penstock.protocols.contract import (
     Connection,
     DestinationRole,
     ManifestRole,
-    OwnNames,
+    RegistryNames,
     ShardRole,
 )
 from penstock.protocols.spark.schema import SparkSchema
@@ -19,7 +19,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class SparkPackage(OwnNames):
+class SparkPackage(RegistryNames):
     """``ProtocolPackage`` of ``protocols.contract``. Nothing of it is a package of an index."""
 
     name = PROTOCOL

@@ -25,7 +25,16 @@ from penstock.model.catalog import (
     Stream,
     StreamId,
 )
-from penstock.model.events import Batch, Event, Exited, Log, Reject, State, Status, StreamStatus
+from penstock.model.events import (
+    Batch,
+    ConnectorExited,
+    Event,
+    LogEvent,
+    Reject,
+    State,
+    Status,
+    StreamStatus,
+)
 from penstock.model.staged_rows import DELETED_AT, KEY, KIND, REASONS, SEND, StagedRows
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
@@ -88,7 +97,7 @@ class SparkSource:
         self, runtime: ConnectionStats, config: dict[str, Any], timeouts: Timeouts, log: EventSink
     ) -> Catalog:
         del runtime, config, timeouts
-        log(Log("INFO", f"{_LATER}; its columns are known then"))
+        log(LogEvent("INFO", f"{_LATER}; its columns are known then"))
         return Catalog((), open=True)
 
     def read(self, runtime: ConnectionStats, request: ReadRequest) -> Iterator[Event]:
@@ -111,7 +120,7 @@ class SparkSource:
         if staged.last is not None:
             yield State(scope, staged.last)
         yield StreamStatus(stream, Status.complete)
-        yield Exited(0)
+        yield ConnectorExited(0)
 
 
 def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch | Reject]:

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.stream_states import StreamStates, saved
 
 STREAM = "stream"
@@ -21,14 +21,14 @@ STREAM = "stream"
 class SparkState(StreamStates):
     """``StateRole`` of ``protocols.contract``."""
 
-    def parse(self, raw: Any) -> list[SavedState]:
+    def parse(self, raw: Any) -> list[StoredState]:
         """Accepts a list of states, a single one, and none (null, ``[]``, ``{}``)."""
         items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
         states = [_parsed(item, i) for i, item in enumerate(items) if item not in (None, {})]
         return self.merge([], states)
 
 
-def _parsed(item: Any, index: int) -> SavedState:
+def _parsed(item: Any, index: int) -> StoredState:
     stream = cast(Mapping[str, Any], item).get(STREAM) if isinstance(item, Mapping) else None
     if not isinstance(stream, str):
         raise StateError(

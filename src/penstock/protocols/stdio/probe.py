@@ -13,7 +13,7 @@ from penstock.protocols.stdio.read import TimedOut, Watch, exit_code
 from penstock.runtimes.contract import ByteChannel, Timeouts
 
 
-class Answer(msgspec.Struct):
+class CommandAnswer(msgspec.Struct):
     """How the command ended; protocols add the fields of their answers. ``code`` None: it was
     stopped. ``timed_out``: the timeout that it exceeded."""
 
@@ -26,7 +26,7 @@ def ask(
     channel: ByteChannel,
     timeouts: Timeouts,
     listen: Callable[[Watch], bool],
-    answer: Answer,
+    answer: CommandAnswer,
     role: Role,
 ) -> None:
     """Fills ``answer`` and stops the connector. ``listen`` reads its output and returns True where

@@ -13,7 +13,7 @@ from typing import Protocol
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.errors import Role
 from penstock.model.catalog import StreamId
-from penstock.model.events import Error, Event, Exited, Tick
+from penstock.model.events import ConnectorExited, Error, Event, Tick
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
 
 EXIT_GRACE = 60.0  # seconds between the end of stdout and the exit of the process
@@ -22,7 +22,7 @@ ANSWER_BYTES = 256 * 1024 * 1024  # the longest answer of a command that answers
 Items = list[Lines | Oversized]
 
 
-class GivenUp(Exception):
+class ReadFailed(Exception):
     """Raised where the read cannot go on: the connector is stopped, and it did not complete,
     whatever its exit code. ``code``: as in an error. A :class:`Reader` may raise it."""
 
@@ -32,7 +32,7 @@ class GivenUp(Exception):
         self.stream = stream
 
 
-class TimedOut(GivenUp):
+class TimedOut(ReadFailed):
     """Raised where one of ``Timeouts`` was exceeded."""
 
 
@@ -138,12 +138,12 @@ class Reader(Protocol):
         ...
 
 
-Beside = Callable[[ByteChannel, Exited | None], Iterator[Event]]
+Beside = Callable[[ByteChannel, ConnectorExited | None], Iterator[Event]]
 """Events that a protocol adds to those of stdout: called at every tick, and once with the exit,
 when the connector has ended and its channel is still open."""
 
 
-def _nothing(channel: ByteChannel, exited: Exited | None) -> Iterator[Event]:
+def _nothing(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:
     return iter(())
 
 
@@ -156,8 +156,8 @@ def read(
     tick: float,
     beside: Beside = _nothing,
 ) -> Generator[Event]:
-    """Runs a source and yields its events; the last one is ``Exited``. A ``Tick`` comes every
-    ``tick`` seconds, whether the source is silent or not."""
+    """Runs a source and yields its events; the last one is ``ConnectorExited``. A ``Tick`` comes
+    every ``tick`` seconds, whether the source is silent or not."""
     with runtime.open(arguments, timeouts) as channel:
         watch = Watch(timeouts)
         beats, ticked = 0, time.monotonic()
@@ -178,7 +178,7 @@ def read(
                     yield Tick()
                 else:
                     yield from _ended(channel, code, beside)
-        except GivenUp as e:
+        except ReadFailed as e:
             channel.stop()
             yield Error(str(e), "system_error", e.stream, code=e.code)
             yield from _ended(channel, None, beside)
@@ -187,7 +187,7 @@ def read(
 
 
 def _ended(channel: ByteChannel, code: int | None, beside: Beside) -> Iterator[Event]:
-    exited = Exited(code, channel.stderr_tail())
+    exited = ConnectorExited(code, channel.stderr_tail())
     yield from beside(channel, exited)
     yield exited
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from penstock.model.events import Counted, Event, Log
+from penstock.model.events import Event, LogEvent, SkippedItems
 
 _LOGGED = 20  # lines of each kind; the rest is only counted
 _SHOWN = 1000  # characters of a logged line
@@ -34,7 +34,7 @@ class UnparsedOutput:
         """Yields the counts since the last call, and resets them."""
         counts, self._counts = self._counts, {}
         for kind, number in counts.items():
-            yield Counted(kind, number)
+            yield SkippedItems(kind, number)
 
     def report(self, kind: str, raw: bytes | msgspec.Raw) -> Iterator[Event]:
         """Counts a line, and logs it while there are few of its kind."""
@@ -45,4 +45,4 @@ class UnparsedOutput:
             text = bytes(raw)[: _SHOWN * 4].decode(errors="replace").strip()[:_SHOWN]
             last = logged + 1 == _LOGGED
             more = " (further lines of this kind are only counted)" if last else ""
-            yield Log("INFO", f"{kind}: {text}{more}")
+            yield LogEvent("INFO", f"{kind}: {text}{more}")

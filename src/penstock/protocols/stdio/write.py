@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from penstock.errors import Defect
-from penstock.model.events import Error, Exited, Tick
+from penstock.model.events import ConnectorExited, Error, Tick
 from penstock.protocols.contract import ENDED_HINTS, Answer
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
 
@@ -47,7 +47,7 @@ class OutputReader(Protocol):
         ...
 
 
-class Feeder:
+class StdinFeeder:
     """Draws ``chunks`` and writes them, in a thread of its own, then closes stdin. ``ended``:
     everything was written and read; ``broken``: the destination closed its stdin."""
 
@@ -134,7 +134,7 @@ def _ours(message: str, code: str, hint: str) -> Error:
 class _Limits:
     """Measures the timeouts of one write."""
 
-    def __init__(self, timeouts: Timeouts, feeder: Feeder, output: OutputReader) -> None:
+    def __init__(self, timeouts: Timeouts, feeder: StdinFeeder, output: OutputReader) -> None:
         self._timeouts, self._feeder, self._output = timeouts, feeder, output
         self._began = self._beat_at = time.monotonic()
         self._beats = 0
@@ -174,11 +174,11 @@ def converse(
     chunks: Generator[Chunk | None],
     output: OutputReader,
 ) -> Iterator[Answer]:
-    """Runs a destination and yields its answers; the last one is ``Exited``. A ``Tick`` comes every
-    ``tick`` seconds. An exception of drawing a chunk is raised here."""
+    """Runs a destination and yields its answers; the last one is ``ConnectorExited``. A ``Tick``
+    comes every ``tick`` seconds. An exception of drawing a chunk is raised here."""
     with (
         runtime.open(arguments, timeouts, feed=True) as channel,
-        closing(Feeder(channel, chunks)) as feeder,
+        closing(StdinFeeder(channel, chunks)) as feeder,
     ):
         limits = _Limits(timeouts, feeder, output)
         try:
@@ -191,7 +191,7 @@ def converse(
         except _TimedOut as e:
             channel.stop()
             yield _ours(str(e), e.code, _HANGS)
-            yield Exited(None, channel.stderr_tail())
+            yield ConnectorExited(None, channel.stderr_tail())
             return
         feeder.check()
         if code == 0 and not feeder.ended:
@@ -199,11 +199,11 @@ def converse(
             yield _ours(text, "ended_early", ENDED_HINTS["destination"])
         elif code == 0 and not output.failed:
             yield from output.ended_well()
-        yield Exited(code, channel.stderr_tail())
+        yield ConnectorExited(code, channel.stderr_tail())
 
 
 def _heard(
-    channel: ByteChannel, feeder: Feeder, output: OutputReader, limits: _Limits, tick: float
+    channel: ByteChannel, feeder: StdinFeeder, output: OutputReader, limits: _Limits, tick: float
 ) -> Iterator[Answer]:
     ticked = time.monotonic()
     while (block := channel.read(tick)) != b"":

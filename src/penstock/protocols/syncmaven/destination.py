@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.errors import DestinationError
 from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
-from penstock.model.events import Log
+from penstock.model.events import LogEvent
 from penstock.model.types import Kind
 from penstock.protocols.contract import Answer, EventSink, Feed, WriteRequest, WriteStream
 from penstock.protocols.syncmaven import stream_specs
@@ -36,12 +36,16 @@ class SyncmavenDestination:
         them without credentials."""
         said = ask_spec(runtime, timeouts, log, DESTINATION)
         if said.credentials_schema is None:
-            log(Log("WARN", "the destination has no schema of its credentials: any are taken"))
+            log(LogEvent("WARN", "the destination has no schema of its credentials: any are taken"))
         abilities: dict[str, Any] = {"roles": list(said.roles or (Roles.destination,))}
         try:
             streams = ask_streams(runtime, None, timeouts, log)
         except DestinationError as e:
-            log(Log("INFO", f"its streams are not known before it has credentials: {e.message}"))
+            log(
+                LogEvent(
+                    "INFO", f"its streams are not known before it has credentials: {e.message}"
+                )
+            )
         else:
             abilities["streams"] = msgspec.to_builtins(streams)
         return ConnectorSpec(

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec
-from penstock.model.events import Counted, Log
+from penstock.model.events import LogEvent, SkippedItems
 from penstock.protocols.contract import EventSink, Given, TransformRequest
 from penstock.protocols.syncmaven.enrichment_rows import outlined
 from penstock.protocols.syncmaven.enrichment_run import EnrichmentRun
@@ -32,7 +32,7 @@ class SyncmavenEnrichment:
         connector without that role."""
         said = _spec(runtime, timeouts, log)
         if said.credentials_schema is None:
-            log(Log("WARN", "the enrichment has no schema of its credentials: any are taken"))
+            log(LogEvent("WARN", "the enrichment has no schema of its credentials: any are taken"))
         return ConnectorSpec(
             protocol=PROTOCOL,
             config_schema=said.credentials_schema or {},
@@ -49,7 +49,7 @@ class SyncmavenEnrichment:
             by_page=said.by_page, credentials=config, options={}, sync_id="check"
         )
 
-        def heard(event: Log | Counted) -> None:
+        def heard(event: LogEvent | SkippedItems) -> None:
             log(event)
 
         session = EnrichmentSession(runtime.runtime(), timeouts, start, heard, lambda: False)
@@ -79,7 +79,7 @@ class SyncmavenEnrichment:
         asked for raise ``SourceError`` (``transform.halted``, ``transform.exited``,
         ``transform.heartbeat``, ``transform.unasked_answer``, ...); a row without an answer that
         fits becomes a ``Reject`` or passes (``Enriching.on_error``)."""
-        said: list[Log | Counted] = []
+        said: list[LogEvent | SkippedItems] = []
 
         def hear(event: Any) -> None:
             said.append(event)

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.protocols.contract import Enriching
-from penstock.store.keys import PATH, KeyPort, Place
+from penstock.protocols.contract import EnrichmentUse
+from penstock.store.keys import PATH, KeyAddress, KeyPort
 
 MOST_BYTES = 256 << 10
 """A longer answer is not kept."""
@@ -36,7 +36,7 @@ class AnswerCache:
     def __init__(
         self,
         keys: KeyPort,
-        enriching: Enriching,
+        enriching: EnrichmentUse,
         columns: Sequence[str],
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -89,8 +89,8 @@ class AnswerCache:
         self._keys.put(mark, repr(self._now()))
         return gone
 
-    def _place(self, key: str) -> Place:
-        return Place(PATH, self._owner, key)
+    def _place(self, key: str) -> KeyAddress:
+        return KeyAddress(PATH, self._owner, key)
 
 
 def _digest(value: Any) -> str:

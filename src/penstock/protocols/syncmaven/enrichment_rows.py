@@ -44,7 +44,7 @@ class Requests:
 
 
 @dataclass(slots=True)
-class Fault:
+class UnansweredRow:
     """A row that has no answer, or none that fits. ``index``: of the row; ``field``: its property
     at fault."""
 
@@ -54,11 +54,11 @@ class Fault:
 
 
 @dataclass(slots=True)
-class Made:
+class EnrichmentResult:
     """What came of some rows: a table, and the rows that have no part in it."""
 
     table: Table
-    faults: list[Fault] = field(default_factory=list[Fault])
+    faults: list[UnansweredRow] = field(default_factory=list[UnansweredRow])
 
 
 class EnrichedRows:
@@ -93,14 +93,16 @@ class EnrichedRows:
         rows = [msgspec.json.decode(line[before:-after]) for line in lines]
         return Requests(table, fields, lines, rows)
 
-    def made(self, asked: Requests, begin: int, answers: Sequence[list[Patch] | Fault]) -> Made:
+    def made(
+        self, asked: Requests, begin: int, answers: Sequence[list[Patch] | UnansweredRow]
+    ) -> EnrichmentResult:
         """The table of the answers to the rows from ``begin`` on. A fault among them becomes one of
         the result, with no row in the table."""
-        faults: dict[int, Fault] = {}
+        faults: dict[int, UnansweredRow] = {}
         at: list[int] = []
         patches: list[Patch] = []
         for index, answer in enumerate(answers, begin):
-            if isinstance(answer, Fault):
+            if isinstance(answer, UnansweredRow):
                 faults[index] = answer
             else:
                 at += [index] * len(answer)
@@ -117,11 +119,11 @@ class EnrichedRows:
             for reject in decoded.rejects:
                 index = at[reject.index]
                 reason = f"its answer does not fit: {reject.reason}"
-                faults.setdefault(index, Fault(index, reason, reject.field))
+                faults.setdefault(index, UnansweredRow(index, reason, reject.field))
             kept = [n for n, index in enumerate(at) if index not in faults]
             at, patches = [at[n] for n in kept], [patches[n] for n in kept]
         table = self._table(asked, schema, at, patches, decoded.table)
-        return Made(table, [faults[n] for n in sorted(faults)])
+        return EnrichmentResult(table, [faults[n] for n in sorted(faults)])
 
     # -- schemas
 

@@ -14,19 +14,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.errors import Defect, PenstockError
-from penstock.model.events import Counted, Log, Reject, Tick
+from penstock.model.events import LogEvent, Reject, SkippedItems, Tick
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import (
     END,
-    Came,
-    Enriching,
+    EnrichmentUse,
     Given,
-    Through,
+    TransformedRows,
+    TransformProgress,
     TransformRequest,
 )
 from penstock.protocols.syncmaven.enrichment_cache import AnswerCache, Patch
-from penstock.protocols.syncmaven.enrichment_rows import EnrichedRows, Fault, Requests, patch_of
-from penstock.protocols.syncmaven.enrichment_session import Ended, EnrichmentSession
+from penstock.protocols.syncmaven.enrichment_rows import (
+    EnrichedRows,
+    Requests,
+    UnansweredRow,
+    patch_of,
+)
+from penstock.protocols.syncmaven.enrichment_session import AnswerAbandoned, EnrichmentSession
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import start_enrichment
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
@@ -42,7 +47,7 @@ _JOIN_SECONDS = 10.0
 
 _NONE = RowSchema(())
 
-Answers = list[list[Patch] | Fault]
+Answers = list[list[Patch] | UnansweredRow]
 
 
 @dataclass(slots=True)
@@ -68,11 +73,11 @@ class EnrichmentRun:
     def __init__(self, host: Host, request: TransformRequest, *, by_page: bool) -> None:
         self._host, self._request = host, request
         self._stream = request.stream.id
-        self._how = request.enriching or Enriching(use="")
+        self._how = request.enriching or EnrichmentUse(use="")
         self._by_page = by_page
         self._rows = EnrichedRows(request.given, request.made, self._how.columns)
         self._units: queue.Queue[_Unit] = queue.Queue()
-        self._done: queue.Queue[tuple[_Unit, Answers] | Log | Counted | BaseException]
+        self._done: queue.Queue[tuple[_Unit, Answers] | LogEvent | SkippedItems | BaseException]
         self._done = queue.Queue()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -87,9 +92,9 @@ class EnrichmentRun:
             yield from self._begin(keys)
             for upto, table in enumerate(feed, 1):
                 yield from self._table(self._rows.requests(table))
-                yield Through(upto, keys=0 if keys is None else keys.checkpoint())
+                yield TransformProgress(upto, keys=0 if keys is None else keys.checkpoint())
             yield from self._told()
-            yield Through(END, keys=0 if keys is None else keys.checkpoint())
+            yield TransformProgress(END, keys=0 if keys is None else keys.checkpoint())
         finally:
             self._over.set()
             for thread in self._threads:
@@ -104,7 +109,7 @@ class EnrichmentRun:
             key = [named.get(p[0], p[0]) for p in self._request.stream.primary_key if p]
             self._cache = AnswerCache(keys.port, how, how.cache_key or tuple(key))
             if gone := self._cache.sweep():
-                yield Log("INFO", f"{gone} answers of the cache were too old and are deleted")
+                yield LogEvent("INFO", f"{gone} answers of the cache were too old and are deleted")
         environment = {} if keys is None else keys.environment()
         for number in range(how.processes):
             session = self._session(self._host.runtime(environment))
@@ -143,7 +148,7 @@ class EnrichmentRun:
             match item:
                 case BaseException():
                     raise item
-                case Log() | Counted():
+                case LogEvent() | SkippedItems():
                     yield item
                     continue
                 case (unit, answers):
@@ -165,12 +170,12 @@ class EnrichmentRun:
             whole = [[{}] if i in faulty else a for i, a in enumerate(answers, begin)]
             made = self._rows.made(asked, begin, whole)
             self._counts.faulty += len(faulty)
-            yield Counted("rows_not_enriched", len(faulty), self._stream)
+            yield SkippedItems("rows_not_enriched", len(faulty), self._stream)
         for fault in made.faults:
             self._counts.faulty += 1
             yield Reject(self._stream, fault.reason, asked.body(fault.index), fault.field)
         if made.table.num_rows:
-            yield Came(made.table, made.table.nbytes)
+            yield TransformedRows(made.table, made.table.nbytes)
 
     def _forget(self, row: dict[str, Any]) -> None:
         key = None if self._cache is None else self._cache.key(row)
@@ -182,9 +187,9 @@ class EnrichmentRun:
         with_cache = "" if self._cache is None else f", {self._counts.kept} answered by the cache"
         while not self._done.empty():
             item = self._done.get()
-            if isinstance(item, Log | Counted):
+            if isinstance(item, LogEvent | SkippedItems):
                 yield item
-        yield Log(
+        yield LogEvent(
             "INFO",
             f"{self._stream}: the enrichment was asked for {self._counts.asked} rows{with_cache},"
             f" {self._counts.faulty} without an answer that fits",
@@ -202,7 +207,7 @@ class EnrichmentRun:
                     session.listen()
                     continue
                 self._done.put((unit, self._answered(session, unit)))
-        except Ended:
+        except AnswerAbandoned:
             pass
         except PenstockError as e:
             self._done.put(e)
@@ -213,7 +218,7 @@ class EnrichmentRun:
 
     def _answered(self, session: EnrichmentSession, unit: _Unit) -> Answers:
         asked, cache = unit.asked, self._cache
-        answers: dict[int, list[Patch] | Fault] = {}
+        answers: dict[int, list[Patch] | UnansweredRow] = {}
         keys: dict[int, str] = {}
         for index in range(unit.begin, unit.end):
             key = None if cache is None else cache.key(asked.rows[index])
@@ -228,7 +233,7 @@ class EnrichmentRun:
         found = session.ask([asked.lines[i] for i in missing], self._how.ahead)
         for index, answer in zip(missing, found, strict=True):
             if answer.fault is not None:
-                answers[index] = Fault(index, f"the enrichment: {answer.fault}")
+                answers[index] = UnansweredRow(index, f"the enrichment: {answer.fault}")
                 continue
             rows = [patch_of(asked.rows[index], row) for row in answer.rows]
             answers[index] = rows

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from penstock.errors import SourceError
-from penstock.model.events import Counted, Log
-from penstock.protocols.syncmaven.messages import Enriched, Halt, Message
+from penstock.model.events import LogEvent, SkippedItems
+from penstock.protocols.syncmaven.messages import EnrichmentAnswer, HaltMessage, Message
 from penstock.protocols.syncmaven.probe import ENRICHMENT, died
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
 from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
@@ -21,7 +21,7 @@ from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
 _STEP = 0.05  # seconds of one wait
 
 
-class Ended(Exception):
+class AnswerAbandoned(Exception):
     """Raised in place of an answer where nobody waits for it any more."""
 
 
@@ -29,14 +29,14 @@ class EnrichmentSession:
     """One process, from :meth:`open` to :meth:`close`. ``start``: its first line. ``said``: takes
     what it logs. ``over``: whether nobody waits any more. Methods raise ``SourceError``
     (``transform.halted``, ``transform.exited``, ``transform.heartbeat``,
-    ``transform.unasked_answer``), and :class:`Ended`."""
+    ``transform.unasked_answer``), and :class:`AnswerAbandoned`."""
 
     def __init__(
         self,
         runtime: Runtime,
         timeouts: Timeouts,
         start: bytes,
-        said: Callable[[Log | Counted], None],
+        said: Callable[[LogEvent | SkippedItems], None],
         over: Callable[[], bool],
     ) -> None:
         self._runtime, self._timeouts, self._start = runtime, timeouts, start
@@ -58,14 +58,14 @@ class EnrichmentSession:
 
     def ask(
         self, lines: Sequence[bytes], ahead: int = 1, *, answered: bool = True
-    ) -> list[Enriched]:
+    ) -> list[EnrichmentAnswer]:
         """Sends lines, never more than ``ahead`` that are not answered, and returns their answers.
         ``answered`` False: the lines have none."""
-        found: list[Enriched] = []
+        found: list[EnrichmentAnswer] = []
         sent, rest, moved = 0, memoryview(b""), time.monotonic()
         while rest or sent < len(lines) or (answered and len(found) < len(lines)):
             if self._over():
-                raise Ended
+                raise AnswerAbandoned
             if not rest and sent < len(lines) and (not answered or sent - len(found) < ahead):
                 rest, sent = memoryview(lines[sent]), sent + 1
             taken = self._write(rest) if rest else 0
@@ -106,25 +106,27 @@ class EnrichmentSession:
             hint="see in the log what it said last",
         )
 
-    def _heard(self, timeout: float) -> list[Enriched]:
+    def _heard(self, timeout: float) -> list[EnrichmentAnswer]:
         """The answers in at most one block of its output."""
         assert self._channel is not None
         block = self._channel.read(timeout)
         if block is None:
             return []
-        found: list[Enriched] = []
+        found: list[EnrichmentAnswer] = []
         items = self._reader.finish() if block == b"" else self._reader.take(block)
         for item in items:
             match item:
-                case Log() | Counted():
+                case LogEvent() | SkippedItems():
                     self._said(item)
-                case Enriched():
+                case EnrichmentAnswer():
                     found.append(item)
-                case Halt():
+                case HaltMessage():
                     raise _halted(item)
                 case _:
                     if isinstance(item, Message):
-                        self._said(Log("WARN", f"{type(item).__name__}: no answer to a request"))
+                        self._said(
+                            LogEvent("WARN", f"{type(item).__name__}: no answer to a request")
+                        )
         if block == b"" and not found:
             raise died(self._channel, "while it was asked", ENRICHMENT)
         return found
@@ -139,7 +141,7 @@ class EnrichmentSession:
         )
 
 
-def _halted(halt: Halt) -> SourceError:
+def _halted(halt: HaltMessage) -> SourceError:
     said = halt.message or "without a reason"
     stopped = "stopped (its status is ok)" if halt.ok else "halted"
     return SourceError(

@@ -13,11 +13,11 @@ import msgspec
 
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Counted, Log
+from penstock.model.events import LogEvent, SkippedItems
 from penstock.protocols.contract import Answer
-from penstock.protocols.syncmaven.messages import Halt
+from penstock.protocols.syncmaven.messages import HaltMessage
 from penstock.protocols.syncmaven.outgoing import StreamEncoder, bodies_of, row_of
-from penstock.protocols.syncmaven.sessions import Sessions, Share
+from penstock.protocols.syncmaven.sessions import SessionLines, Sessions
 
 MOST_PROCESSES = 1000  # for one checkpoint
 
@@ -37,7 +37,7 @@ class FailedRows:
         """Sends the rows again and yields a ``Reject`` for each that fails alone. The value: why it
         could not go on; None: every other row was taken."""
         rows = [line for block in lines for line in bodies_of(block)]
-        yield Log("INFO", f"{self._stream}: looking for the rows that failed, of {len(rows)}")
+        yield LogEvent("INFO", f"{self._stream}: looking for the rows that failed, of {len(rows)}")
         return (yield from self._halves(rows))
 
     def _halves(self, rows: list[bytes]) -> Found:
@@ -63,17 +63,17 @@ class FailedRows:
             most = self._encoder.most_rows or len(rows)
             for at in range(0, len(rows), most):
                 some = rows[at : at + most]
-                yield from sessions.send([Share(0, b"".join(some), len(some))])
+                yield from sessions.send([SessionLines(0, b"".join(some), len(some))])
             yield from sessions.end()
-        yield Counted("rows_sent_again_to_find_failed_ones", len(rows))
+        yield SkippedItems("rows_sent_again_to_find_failed_ones", len(rows))
         if isinstance(sessions.fault, DestinationError):
             return sessions.fault
-        if isinstance(sessions.fault, Halt):
+        if isinstance(sessions.fault, HaltMessage):
             return _halted(sessions.fault, self._stream)
         ((_, _, outcome),) = sessions.results
         if outcome.success + outcome.skipped >= len(rows) and not outcome.failed:
             if outcome.skipped:
-                yield Counted("skipped_by_destination", outcome.skipped, self._stream)
+                yield SkippedItems("skipped_by_destination", outcome.skipped, self._stream)
             return None
         if len(rows) > 1:
             return (yield from self._halves(rows))
@@ -83,7 +83,7 @@ class FailedRows:
         return None
 
 
-def _halted(halt: Halt, stream: StreamId) -> DestinationError:
+def _halted(halt: HaltMessage, stream: StreamId) -> DestinationError:
     said = halt.message or "without a reason"
     return DestinationError(
         f"{stream}: the destination halted while failed rows were looked for: {said}",

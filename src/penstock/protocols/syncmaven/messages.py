@@ -71,12 +71,12 @@ class Result(msgspec.Struct, frozen=True):
     failed: int
 
 
-class LogLine(msgspec.Struct, frozen=True):
+class LogMessage(msgspec.Struct, frozen=True):
     level: str
     text: str
 
 
-class Halt(msgspec.Struct, frozen=True):
+class HaltMessage(msgspec.Struct, frozen=True):
     """``ok``: the connector stops and nothing is wrong."""
 
     ok: bool
@@ -84,7 +84,7 @@ class Halt(msgspec.Struct, frozen=True):
     data: Any = None
 
 
-class Enriched(msgspec.Struct, frozen=True):
+class EnrichmentAnswer(msgspec.Struct, frozen=True):
     """The answer to one request: the rows that the row became. ``fault``: why it became none, in
     the connector's words or ours; None: it is no fault."""
 
@@ -92,10 +92,10 @@ class Enriched(msgspec.Struct, frozen=True):
     fault: str | None = None
 
 
-Message = Spec | StreamSpecs | Result | LogLine | Halt | Enriched
+Message = Spec | StreamSpecs | Result | LogMessage | HaltMessage | EnrichmentAnswer
 
 
-class Misread(msgspec.Struct, frozen=True):
+class MalformedReply(msgspec.Struct, frozen=True):
     """A reply of the type ``reply`` without a part that it needs, and why it is dropped."""
 
     reply: str
@@ -184,24 +184,24 @@ def _count(counters: dict[str, Any], name: str) -> int:
     return int(cast(float, value))
 
 
-def _log(fields: dict[str, Any]) -> LogLine:
+def _log(fields: dict[str, Any]) -> LogMessage:
     level = str(fields.get("level", "info")).lower()
     level = _LEVELS.get(level, level.upper())
     message, params = fields.get("message"), fields.get("params")
     words = [message if isinstance(message, str) else _json(message)]
     given = cast(list[Any], params) if isinstance(params, list) else []
     words += [p if isinstance(p, str) else _json(p) for p in given]
-    return LogLine(level if level in _KNOWN else "INFO", " ".join(words))
+    return LogMessage(level if level in _KNOWN else "INFO", " ".join(words))
 
 
-def _halt(fields: dict[str, Any]) -> Halt:
+def _halt(fields: dict[str, Any]) -> HaltMessage:
     """Without a status it is an error: the page's own dialect has none."""
     message = fields.get("message")
     text = message if isinstance(message, str) else "" if message is None else _json(message)
-    return Halt(fields.get("status") == "ok", text, fields.get("data"))
+    return HaltMessage(fields.get("status") == "ok", text, fields.get("data"))
 
 
-def _enriched(fields: dict[str, Any]) -> Enriched:
+def _enriched(fields: dict[str, Any]) -> EnrichmentAnswer:
     """``row`` (or ``rows``) is an object, a list of objects, or null for none. An ``error`` beside
     it, and an answer without a row, are faults of the row that was sent, since an answer that is
     dropped would be taken for that of the next one."""
@@ -209,15 +209,15 @@ def _enriched(fields: dict[str, Any]) -> Enriched:
     if error is not None:
         inner = _object(error) or {}
         words = inner.get("message", error)
-        return Enriched((), words if isinstance(words, str) else _json(words))
+        return EnrichmentAnswer((), words if isinstance(words, str) else _json(words))
     if "row" not in fields and "rows" not in fields:
-        return Enriched((), "the answer has no row")
+        return EnrichmentAnswer((), "the answer has no row")
     given = fields.get("row", fields.get("rows"))
     found = cast(list[Any], given) if isinstance(given, list) else [given]
     rows = [_object(row) for row in found if given is not None]
     if None in rows:
-        return Enriched((), "the answer's row is no object")
-    return Enriched(tuple(row for row in rows if row is not None))
+        return EnrichmentAnswer((), "the answer's row is no object")
+    return EnrichmentAnswer(tuple(row for row in rows if row is not None))
 
 
 def _roles(fields: dict[str, Any]) -> tuple[str, ...] | None:

@@ -20,7 +20,7 @@ from penstock.protocols.contract import Rows, WriteStream
 from penstock.protocols.syncmaven.key_split import KeySplit
 from penstock.protocols.syncmaven.messages import ROW_END, ROW_START, StreamSpec
 from penstock.protocols.syncmaven.row_check import RowCheck, key_of
-from penstock.protocols.syncmaven.sessions import Share
+from penstock.protocols.syncmaven.sessions import SessionLines
 from penstock.protocols.syncmaven.stream_specs import mapped
 
 CHUNK_BYTES = 2 << 20  # of columns; their text is about as large
@@ -35,7 +35,7 @@ class Encoded:
     ``ends``: a checkpoint comes after them. ``fault``: the stream cannot go on."""
 
     stream: StreamId
-    shares: list[Share]
+    shares: list[SessionLines]
     fed: int
     rejects: list[Reject]
     left_out: int = 0
@@ -137,7 +137,7 @@ class StreamEncoder:
         check, whole, bare, original = self._encoder(version)
         count = batch.num_rows
         if check.proves(batch):
-            share = Share(part, whole.encode(batch), count)
+            share = SessionLines(part, whole.encode(batch), count)
             return Encoded(self._stream.id, [share], count, [])
         bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
         decode = msgspec.json.Decoder().decode
@@ -153,7 +153,7 @@ class StreamEncoder:
             bodies = bytes(original.encode(batch)).split(b"\n")
         rejects = [self._reject(check, row, bodies[i]) for i, row in misfits.items()]
         lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER
-        shares = [Share(part, lines, len(fitting))] if fitting else []
+        shares = [SessionLines(part, lines, len(fitting))] if fitting else []
         item = Encoded(self._stream.id, shares, count, rejects)
         if rejects and self._on_data_error == "fail":
             item.fault = DestinationError(

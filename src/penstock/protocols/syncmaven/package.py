@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, ManifestRole, OwnNames, ShardRole
+from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.stdio.connect import runtime_of
 from penstock.protocols.syncmaven.destination import PROTOCOL, SyncmavenDestination
 from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
@@ -16,7 +16,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
 
-class SyncmavenPackage(OwnNames):
+class SyncmavenPackage(RegistryNames):
     """``ProtocolPackage`` of ``protocols.contract``."""
 
     name = PROTOCOL

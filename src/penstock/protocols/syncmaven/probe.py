@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from penstock.errors import DestinationError, PenstockError, Role, SourceError
-from penstock.model.events import Counted, Log
+from penstock.model.events import LogEvent, SkippedItems
 from penstock.protocols.contract import EventSink
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
-    Halt,
+    HaltMessage,
+    MalformedReply,
     Message,
-    Misread,
     Reply,
     Spec,
     StreamSpecs,
@@ -37,7 +37,7 @@ E = TypeVar("E", bound=PenstockError)
 
 
 @dataclass(frozen=True)
-class Party(Generic[E]):
+class ProbedRole(Generic[E]):
     """Who is asked: its noun in messages, its role, the class of its errors."""
 
     noun: str
@@ -45,13 +45,13 @@ class Party(Generic[E]):
     error: type[E]
 
 
-DESTINATION = Party("destination", "destination", DestinationError)
-ENRICHMENT = Party("enrichment", "transform", SourceError)
+DESTINATION = ProbedRole("destination", "destination", DestinationError)
+ENRICHMENT = ProbedRole("enrichment", "transform", SourceError)
 
 A = TypeVar("A", Spec, StreamSpecs)
 
 
-def ask_spec(host: Host, timeouts: Timeouts, log: EventSink, party: Party[E]) -> Spec:
+def ask_spec(host: Host, timeouts: Timeouts, log: EventSink, party: ProbedRole[E]) -> Spec:
     """The answer to ``describe``. Raises the party's error."""
     return _ask(host, describe(), "describe", Reply.spec, Spec, timeouts, log, party)
 
@@ -74,7 +74,7 @@ def _ask(
     wanted: type[A],
     timeouts: Timeouts,
     log: EventSink,
-    party: Party[E],
+    party: ProbedRole[E],
 ) -> A:
     bounds = [b for b in (timeouts.start, timeouts.total) if b is not None]
     bound = min(bounds)
@@ -84,9 +84,9 @@ def _ask(
         for message in _heard(channel, until, log, party):
             if isinstance(message, wanted):
                 return message
-            if isinstance(message, Halt):
+            if isinstance(message, HaltMessage):
                 raise halted(message, question, party)
-            if isinstance(message, Misread) and message.reply == reply:
+            if isinstance(message, MalformedReply) and message.reply == reply:
                 raise party.error(
                     f"the {party.noun}'s answer to {question!r} cannot be read: {message.reason}",
                     code=f"{party.role}.invalid_answer",
@@ -111,8 +111,8 @@ def _send(channel: ByteChannel, line: bytes, until: float) -> None:
 
 
 def _heard(
-    channel: ByteChannel, until: float, log: EventSink, party: Party[E]
-) -> Iterator[Message | Misread]:
+    channel: ByteChannel, until: float, log: EventSink, party: ProbedRole[E]
+) -> Iterator[Message | MalformedReply]:
     """Messages until the end of stdout, or until the time is up; the rest goes to ``log``."""
     reader = ReplyReader(party.role)
     ended = False
@@ -121,13 +121,13 @@ def _heard(
         ended = block == b""
         items = reader.finish() if ended else reader.take(block or b"")
         for item in items:
-            if isinstance(item, Log | Counted):
+            if isinstance(item, LogEvent | SkippedItems):
                 log(item)
-            elif isinstance(item, Message | Misread):
+            elif isinstance(item, Message | MalformedReply):
                 yield item
 
 
-def halted(halt: Halt, when: str, party: Party[E]) -> E:
+def halted(halt: HaltMessage, when: str, party: ProbedRole[E]) -> E:
     """A halt where it can only be a refusal."""
     said = halt.message or "without a reason"
     return party.error(
@@ -138,7 +138,7 @@ def halted(halt: Halt, when: str, party: Party[E]) -> E:
     )
 
 
-def died(channel: ByteChannel, when: str, party: Party[E]) -> E:
+def died(channel: ByteChannel, when: str, party: ProbedRole[E]) -> E:
     """The process ended where it must not."""
     code = channel.wait(_EXIT_SECONDS)
     lines = [line for line in channel.stderr_tail().splitlines() if line.strip()]

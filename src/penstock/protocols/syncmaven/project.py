@@ -18,7 +18,7 @@ import msgspec
 from penstock.config.did_you_mean import closest, hint
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Pipeline
-from penstock.config.project import Project, Wanted, chosen
+from penstock.config.project import Project, ProjectSelection, chosen
 from penstock.errors import ConfigError
 from penstock.protocols.syncmaven.project_files import File, Variables, files_in, variables
 
@@ -45,7 +45,7 @@ _MAIN = "index.js"
 Values = dict[str, Any]
 
 
-def read_project(wanted: Wanted) -> Project:
+def read_project(wanted: ProjectSelection) -> Project:
     """Implements ``config.project.ReadProject``."""
     folder = wanted.folder.absolute()
     missing = [name for name in ("models", "syncs") if not (folder / name).is_dir()]
@@ -89,7 +89,7 @@ def read_project(wanted: Wanted) -> Project:
 class _Reading:
     """One reading of a project. ``syncs``: their files by id, in the order of the files' names."""
 
-    def __init__(self, folder: Path, wanted: Wanted) -> None:
+    def __init__(self, folder: Path, wanted: ProjectSelection) -> None:
         self.notes: list[str] = []
         self.problems: list[str] = []
         self.name = wanted.name or folder.resolve().name

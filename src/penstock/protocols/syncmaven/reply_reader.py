@@ -2,8 +2,8 @@
 
 As the real host does, text before the first ``{`` of a line is dropped and JSON5 is read; a line
 that is no message is a line of the log. Nothing here is fatal: a message of a known type that lacks
-a part is logged as an error, counted, and given as a :class:`Misread`. Not here: what a message
-means (``probe``, ``session``). Source: reference §1.1.
+a part is logged as an error, counted, and given as a :class:`MalformedReply`. Not here: what a
+message means (``probe``, ``session``). Source: reference §1.1.
 """
 
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ import msgspec
 
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.errors import Role
-from penstock.model.events import Counted, Event, Log
+from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.stdio.json_lines import FAULTS
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 from penstock.protocols.syncmaven.messages import (
     Invalid,
-    LogLine,
+    LogMessage,
+    MalformedReply,
     Message,
-    Misread,
     Reply,
     parse,
     reply_type,
@@ -28,14 +28,14 @@ from penstock.protocols.syncmaven.messages import (
 
 MAX_LINE_BYTES = 64 << 20
 _MAX_JSON5_BYTES = 256 << 10  # the reader of JSON5 is slow
-Heard = Message | Misread | Event
+Heard = Message | MalformedReply | Event
 _SHOWN = 1000  # characters of a message
 _TYPES = frozenset(Reply)
 
 
 class ReplyReader:
-    """Converts blocks of one process's stdout into messages and events. ``Log`` messages come as
-    ``Log`` events."""
+    """Converts blocks of one process's stdout into messages and events. ``LogEvent`` messages come
+    as ``LogEvent`` events."""
 
     def __init__(self, role: Role = "destination") -> None:
         self._framer = LineFramer(MAX_LINE_BYTES, role=role)
@@ -73,18 +73,18 @@ class ReplyReader:
         except Invalid as e:
             self._unparsed.count(f"invalid_message:{type_}")
             text = raw[: _SHOWN * 4].decode(errors="replace")[:_SHOWN]
-            yield Log("ERROR", f"its {type_} message is dropped, as {e}: {text}")
-            yield Misread(type_, str(e))
+            yield LogEvent("ERROR", f"its {type_} message is dropped, as {e}: {text}")
+            yield MalformedReply(type_, str(e))
             return
-        if isinstance(found, LogLine):
-            yield Log(found.level, found.text)
+        if isinstance(found, LogMessage):
+            yield LogEvent(found.level, found.text)
         else:
             yield found
 
 
-def logged(event: "Message | Event") -> Log | Counted | None:
+def logged(event: "Message | Event") -> LogEvent | SkippedItems | None:
     """What is for the log, as an event; None: it is a message."""
-    return event if isinstance(event, Log | Counted) else None
+    return event if isinstance(event, LogEvent | SkippedItems) else None
 
 
 def _decoded(raw: bytes) -> dict[str, Any] | None:

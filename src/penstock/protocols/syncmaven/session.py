@@ -13,12 +13,12 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from penstock.errors import DestinationError
-from penstock.model.events import Counted, Log, Tick
+from penstock.model.events import LogEvent, SkippedItems, Tick
 from penstock.protocols.contract import Answer
 from penstock.protocols.syncmaven.messages import (
-    Halt,
+    HaltMessage,
+    MalformedReply,
     Message,
-    Misread,
     Reply,
     Result,
     end_stream,
@@ -30,7 +30,7 @@ from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
 _STEP = 0.05  # seconds of one wait
 _LOOK = 0.05  # seconds between two looks at what it says, while it takes rows
 
-Outcome = Result | Halt | DestinationError
+Outcome = Result | HaltMessage | DestinationError
 
 
 class Session:
@@ -107,9 +107,9 @@ class Session:
         block = self._channel.read(timeout)
         items = self._reader.finish() if block == b"" else self._reader.take(block or b"")
         for item in items:
-            if isinstance(item, Log | Counted):
+            if isinstance(item, LogEvent | SkippedItems):
                 yield item
-            elif isinstance(item, Message | Misread) and self.outcome is None:
+            elif isinstance(item, Message | MalformedReply) and self.outcome is None:
                 self._take(item)
         if block == b"" and self.outcome is None:
             self.outcome = died(self._channel, "before it said how many rows it took", DESTINATION)
@@ -120,8 +120,8 @@ class Session:
                 )
         yield Tick()
 
-    def _take(self, message: Message | Misread) -> None:
-        if isinstance(message, Misread):
+    def _take(self, message: Message | MalformedReply) -> None:
+        if isinstance(message, MalformedReply):
             if self._ending and message.reply == Reply.stream_result:
                 self.outcome = DestinationError(
                     f"the destination's stream-result cannot be read: {message.reason}",
@@ -129,7 +129,7 @@ class Session:
                     hint="it has the four counters received, skipped, success and failed; without"
                     " them nothing counts as written",
                 )
-        elif isinstance(message, Halt) or (isinstance(message, Result) and self._ending):
+        elif isinstance(message, HaltMessage) or (isinstance(message, Result) and self._ending):
             self.outcome = message
         elif isinstance(message, Result):
             self.outcome = DestinationError(

@@ -16,14 +16,14 @@ from typing import Any
 from penstock.errors import DestinationError
 from penstock.model.events import Tick
 from penstock.protocols.contract import Answer
-from penstock.protocols.syncmaven.messages import Halt, Result
+from penstock.protocols.syncmaven.messages import HaltMessage, Result
 from penstock.protocols.syncmaven.session import Session
 
 STEP = 0.05  # seconds of one round
 
 
 @dataclass(slots=True)
-class Share:
+class SessionLines:
     """Lines (bytes or a pyarrow.Buffer) of ``rows`` rows, for the process ``part``."""
 
     part: int
@@ -31,7 +31,7 @@ class Share:
     rows: int
 
 
-class Pace:
+class RowRate:
     """Spreads rows over time, whatever number of processes they go to: ``rate`` a second."""
 
     def __init__(self, rate: int) -> None:
@@ -54,15 +54,15 @@ class Pace:
 class Sessions:
     """``make``: makes a process, not started. ``pace``: when rows may be sent."""
 
-    def __init__(self, make: Callable[[], Session], pace: Pace | None = None) -> None:
+    def __init__(self, make: Callable[[], Session], pace: RowRate | None = None) -> None:
         self._make, self._pace = make, pace
         self._each: dict[int, Session] = {}
 
     @property
-    def fault(self) -> Halt | DestinationError | None:
+    def fault(self) -> HaltMessage | DestinationError | None:
         """Why the rows are not taken; None: nothing speaks against it yet."""
         outcomes = (one.outcome for one in self._each.values())
-        return next((o for o in outcomes if isinstance(o, Halt | DestinationError)), None)
+        return next((o for o in outcomes if isinstance(o, HaltMessage | DestinationError)), None)
 
     @property
     def results(self) -> list[tuple[int, int, Result]]:
@@ -77,7 +77,9 @@ class Sessions:
     @property
     def stderr_tail(self) -> str:
         """That of the process that failed, else the last one that there is."""
-        failed = [o for o in self._each.values() if isinstance(o.outcome, Halt | DestinationError)]
+        failed = [
+            o for o in self._each.values() if isinstance(o.outcome, HaltMessage | DestinationError)
+        ]
         tails = [one.stderr_tail for one in failed or self._each.values()]
         return next((tail for tail in reversed(tails) if tail), "")
 
@@ -91,7 +93,7 @@ class Sessions:
         with ThreadPoolExecutor(len(each)) as pool:  # each may take Timeouts.stop
             list(pool.map(Session.close, each))
 
-    def send(self, shares: Sequence[Share]) -> Iterator[Answer]:
+    def send(self, shares: Sequence[SessionLines]) -> Iterator[Answer]:
         """Until they have taken it all, or there is a fault. Raises ``DestinationError`` where a
         process cannot be started."""
         if self._pace is not None:

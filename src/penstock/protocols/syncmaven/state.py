@@ -9,26 +9,26 @@ from typing import Any
 
 from penstock.errors import StateError
 from penstock.model.catalog import Stream, StreamId
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 
 
 class SyncmavenState:
     """``StateRole`` of ``protocols.contract``."""
 
-    def export(self, states: Sequence[SavedState]) -> Any:
+    def export(self, states: Sequence[StoredState]) -> Any:
         return None
 
-    def parse(self, raw: Any) -> list[SavedState]:
+    def parse(self, raw: Any) -> list[StoredState]:
         raise StateError(
             "a Syncmaven connector is no source: it has no state",
             code="state.no_source",
             hint="give the state of the pipeline's source",
         )
 
-    def merge(self, saved: Sequence[SavedState], new: Sequence[SavedState]) -> list[SavedState]:
+    def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         return [*saved, *new]
 
-    def reset(self, states: Sequence[SavedState], stream: StreamId) -> list[SavedState]:
+    def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         return list(states)
 
     def names_of(self, stream: Stream) -> tuple[str, ...]:
@@ -37,21 +37,21 @@ class SyncmavenState:
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "SyncmavenState":
         return self
 
-    def splits(self, states: Sequence[SavedState], streams: Collection[StreamId]) -> bool:
+    def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         return True
 
     def without(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         return list(states)
 
     def within(
-        self, states: Sequence[SavedState], streams: Collection[StreamId]
-    ) -> list[SavedState]:
+        self, states: Sequence[StoredState], streams: Collection[StreamId]
+    ) -> list[StoredState]:
         return list(states)
 
-    def versions(self, states: Sequence[SavedState], stream: StreamId) -> frozenset[int]:
+    def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         return frozenset()
 
-    def describe(self, states: Sequence[SavedState]) -> dict[str, Any]:
+    def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         return {"type": None, "streams": [], "shared": None}

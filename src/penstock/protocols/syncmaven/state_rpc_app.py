@@ -50,7 +50,7 @@ class PrefixBody(msgspec.Struct):
 _Body = TypeVar("_Body", KeyBody, PrefixBody)
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that is not done."""
 
     def __init__(self, status: int, error: str) -> None:
@@ -67,7 +67,7 @@ class StateApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._answer(scope, receive)
-        except Refused as e:
+        except CallRefused as e:
             await _send(send, e.status, msgspec.json.encode({"error": e.error}))
             return
         if isinstance(answer, bytes):
@@ -84,9 +84,9 @@ class StateApp:
         method = _METHODS.get(name)
         if method is None and name != "state.list":
             known = ", ".join(sorted([*_METHODS, "state.list"]))
-            raise Refused(404, f"there is no method of this name; there are {known}")
+            raise CallRefused(404, f"there is no method of this name; there are {known}")
         if scope["method"] != "POST":
-            raise Refused(405, "methods are called by POST")
+            raise CallRefused(405, "methods are called by POST")
         body = await _body(headers, receive)
         if method is not None:
             return await self._run(lambda: method(self._store, body, by_page))
@@ -95,7 +95,8 @@ class StateApp:
         return as_lines, await self._run(lambda: _begun(self._store.pages(prefix)))
 
     def _dialect(self, headers: list[tuple[bytes, bytes]], parts: list[str]) -> bool:
-        """Whether the client speaks as the page does. Raises ``Refused`` where it may not call."""
+        """Whether the client speaks as the page does. Raises ``CallRefused`` where it may not
+        call."""
         given = [value for name, value in headers if name == b"authorization"]
         in_path = len(parts) == 2 and _same(parts[0].encode(), self._secrets.path)
         if given:
@@ -107,7 +108,7 @@ class StateApp:
                 return by_page
         elif in_path:
             return False
-        raise Refused(401, "the secret is missing or wrong; RPC_URL and RPC_SECRET hold it")
+        raise CallRefused(401, "the secret is missing or wrong; RPC_URL and RPC_SECRET hold it")
 
     async def _send_list(self, send: Send, as_lines: bool, pages: Iterator[list[str]]) -> None:
         kind = _LINES if as_lines else _JSON
@@ -131,13 +132,13 @@ class StateApp:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._executor, call)
         except BadKey as e:
-            raise Refused(400, str(e)) from None
+            raise CallRefused(400, str(e)) from None
         except PenstockError as e:
-            raise Refused(500, f"the state store failed: {e.message}") from None
+            raise CallRefused(500, f"the state store failed: {e.message}") from None
 
 
 async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
-    """All of a request's body. Raises ``Refused`` where it is too large or does not come."""
+    """All of a request's body. Raises ``CallRefused`` where it is too large or does not come."""
     sizes = [value for name, value in headers if name == b"content-length"]
     too_large = any(len(size) > 9 or int(size) > LARGEST_BODY for size in sizes)
     body, drained = bytearray(), 0
@@ -146,7 +147,7 @@ async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Refused(400, "the body ended early")
+                    raise CallRefused(400, "the body ended early")
                 piece: bytes = message.get("body", b"")
                 drained += len(piece)
                 too_large = too_large or drained > LARGEST_BODY
@@ -155,9 +156,9 @@ async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
                 if not message.get("more_body", False) or drained > _DRAINED:
                     break
     except TimeoutError:
-        raise Refused(408, f"the body did not come within {BODY_SECONDS:.0f} seconds") from None
+        raise CallRefused(408, f"the body did not come within {BODY_SECONDS:.0f} seconds") from None
     if too_large:
-        raise Refused(413, f"a body has at most {LARGEST_BODY} bytes; this one has more")
+        raise CallRefused(413, f"a body has at most {LARGEST_BODY} bytes; this one has more")
     return bytes(body)
 
 
@@ -169,7 +170,7 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
         disposition = '{"key": "a" or ["a", "b"], "value": ...}'
         if kind is PrefixBody:
             disposition = '{"prefix": "a" or ["a", "b"]}'
-        raise Refused(400, f"the body is not JSON of the form {disposition}: {e}") from None
+        raise CallRefused(400, f"the body is not JSON of the form {disposition}: {e}") from None
 
 
 def _get(store: StateStore, body: bytes, by_page: bool) -> bytes:

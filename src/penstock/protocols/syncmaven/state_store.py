@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from penstock.model.catalog import StreamId
-from penstock.store.keys import LONGEST_PATH, PATH, KeyPort, Place
+from penstock.store.keys import LONGEST_PATH, PATH, KeyAddress, KeyPort
 
 Key = str | list[str]
 
@@ -54,8 +54,8 @@ class StateStore:
             after = page[-1][0]
             yield [f'{{"key":[{path[:-1]}],"value":{value}}}' for path, value in page]
 
-    def _place(self, key: Key) -> Place:
-        return Place(PATH, self._owner, _path(key))
+    def _place(self, key: Key) -> KeyAddress:
+        return KeyAddress(PATH, self._owner, _path(key))
 
 
 def _path(key: Key) -> str:

@@ -15,10 +15,10 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
-from penstock.byte_queue import Abandoned, ByteQueue, End, Failed, TooLong
+from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong, WriterFailed
 from penstock.errors import Defect, DestinationError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Counted, Error, Exited, Halted, Log, Tick
+from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, StreamHalted, Tick
 from penstock.model.state import StateType
 from penstock.protocols.contract import (
     END,
@@ -34,7 +34,7 @@ from penstock.protocols.contract import (
 from penstock.protocols.syncmaven.failed_rows import FailedRows
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
-    Halt,
+    HaltMessage,
     Result,
     StreamSpec,
     StreamSpecs,
@@ -42,7 +42,7 @@ from penstock.protocols.syncmaven.messages import (
 )
 from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder, tells_full_refresh
 from penstock.protocols.syncmaven.session import Session
-from penstock.protocols.syncmaven.sessions import Pace, Sessions
+from penstock.protocols.syncmaven.sessions import RowRate, Sessions
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
 
@@ -93,7 +93,7 @@ class Writer:
         every = request.options.get("checkpoint_every")
         self._every = ISOLATE_EVERY if every is None and self._policy == "isolate" else every
         rate = request.options.get("rows_per_second")
-        self._pace = None if rate is None else Pace(rate)
+        self._pace = None if rate is None else RowRate(rate)
         self._asked = {s.id: s for s in request.streams}
         self._streams: dict[StreamId, _Stream] = {}
         self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
@@ -116,7 +116,7 @@ class Writer:
             thread.join(_JOIN_SECONDS)
         if not self._failed and not self._halted:
             yield self._ack(END)
-        yield Exited(1 if self._failed else 0, self._tail)
+        yield ConnectorExited(1 if self._failed else 0, self._tail)
 
     # -- the thread that draws the feed
 
@@ -126,7 +126,7 @@ class Writer:
                 for made in self._made(item):
                     self._queue.put(made, made.size if isinstance(made, Encoded) else _MARK_BYTES)
             self._queue.end()
-        except Abandoned:
+        except QueueAbandoned:
             return
         except BaseException as e:  # raised in the caller's thread
             self._queue.fail(e)
@@ -177,7 +177,7 @@ class Writer:
         while True:
             item = yield from self._next()
             match item:
-                case End():
+                case QueueEnd():
                     break
                 case Encoded():
                     yield from self._rows(self._streams[item.stream], item)
@@ -199,13 +199,13 @@ class Writer:
             yield from self._end(one)
             yield from self._acks()
 
-    def _next(self) -> Generator[Answer, None, "_Item | End"]:
+    def _next(self) -> Generator[Answer, None, "_Item | QueueEnd"]:
         """The next item, as the generator's value; what open processes say meanwhile."""
         while True:
             self._in_time()
             try:
                 return self._queue.get(self._request.tick)
-            except Failed as e:
+            except WriterFailed as e:
                 raise e.cause from None
             except TooLong:
                 for one in list(self._streams.values()):
@@ -232,11 +232,11 @@ class Writer:
             return
         yield from item.rejects
         if item.left_out:
-            yield Counted("row_type", item.left_out, one.stream.id)
+            yield SkippedItems("row_type", item.left_out, one.stream.id)
         if item.shares:
             if one.sessions is None:
                 if one.started == 0 and (why := one.encoder.undivided) is not None:
-                    yield Log("WARN", f"{one.stream.id}: one process has the rows, {why}")
+                    yield LogEvent("WARN", f"{one.stream.id}: one process has the rows, {why}")
                 one.sessions = self._sessions(one)
             if one.sessions.fault is None:
                 yield from one.sessions.send(item.shares)
@@ -271,7 +271,7 @@ class Writer:
     def _look(self, one: _Stream) -> Iterator[Answer]:
         """One of its processes ended, or halted, without a result."""
         fault = None if one.sessions is None else one.sessions.fault
-        if isinstance(fault, Halt):
+        if isinstance(fault, HaltMessage):
             yield from self._halt(one, fault)
         elif fault is not None:
             yield from self._fail(one, fault)
@@ -305,7 +305,7 @@ class Writer:
         """Why a result does not cover the rows that it is of, as the generator's value; None: it
         does."""
         id_, failed = one.stream.id, rows - result.success - result.skipped
-        yield Log(
+        yield LogEvent(
             "INFO",
             f"{id_}: of {rows} rows the destination received {result.received}, took"
             f" {result.success}, left out {result.skipped}, failed {result.failed}",
@@ -335,17 +335,17 @@ class Writer:
                 stream=str(id_),
             )
         elif failed:
-            yield Counted("failed_at_destination", failed, id_)
+            yield SkippedItems("failed_at_destination", failed, id_)
         if result.skipped:
-            yield Counted("skipped_by_destination", result.skipped, id_)
+            yield SkippedItems("skipped_by_destination", result.skipped, id_)
         return None
 
-    def _halt(self, one: _Stream, halt: Halt) -> Iterator[Answer]:
+    def _halt(self, one: _Stream, halt: HaltMessage) -> Iterator[Answer]:
         said = halt.message or "without a reason"
         if halt.ok:
             self._over(one)
             self._halted = True
-            yield Halted(one.stream.id, f"the destination stopped {one.stream.id}: {said}")
+            yield StreamHalted(one.stream.id, f"the destination stopped {one.stream.id}: {said}")
             return
         error = DestinationError(
             f"the destination halted: {said}",

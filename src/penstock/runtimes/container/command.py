@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.runtimes.container.egress import variables
 from penstock.runtimes.container.engine import Engine
-from penstock.runtimes.container.holding import Holding
+from penstock.runtimes.container.holding import ContainerRestrictions
 from penstock.runtimes.container.mounted_files import MountedFiles
 from penstock.runtimes.container.orphans import named
 from penstock.runtimes.contract import Image
@@ -34,7 +34,7 @@ def created(
     image: Image,
     arguments: Sequence[str],
     files: MountedFiles,
-    held: Holding,
+    held: ContainerRestrictions,
     env: Mapping[str, str],
     *,
     feed: bool,

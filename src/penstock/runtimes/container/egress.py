@@ -9,9 +9,9 @@ every allowed host is reached through an HTTP proxy (``CONNECT``, and ``http://`
 usual variables name; a server of Penstock's own, on this machine's loopback, has the same port on
 the container's.
 
-Names are looked up here, and each address is compared too (``model.hosts.Reach``). Needs root, and
-an engine on this machine's own kernel. Not here: when it may be asked for (``holding``), the words
-that create the container (``command``), when it begins (``runtime``).
+Names are looked up here, and each address is compared too (``model.hosts.ReachableHosts``). Needs
+root, and an engine on this machine's own kernel. Not here: when it may be asked for (``holding``),
+the words that create the container (``command``), when it begins (``runtime``).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from penstock.model.hosts import Reach, address_of, allows, host_of, parsed
+from penstock.model.hosts import ReachableHosts, address_of, allows, host_of, parsed
 
 PORT = 3128
 """Of the proxy, on the container's loopback, where nothing has begun when it is taken."""
@@ -44,7 +44,7 @@ _HOST_BASE = 0x7F4D0000  # 127.77.0.0: the hosts that are named with their ports
 Place = tuple[str, int]
 
 
-class Refused(Exception):
+class EgressRefused(Exception):
     """A connection that is not made; ``status``: what the proxy answers."""
 
     def __init__(self, status: str, message: str) -> None:
@@ -52,7 +52,7 @@ class Refused(Exception):
         self.status = status
 
 
-def places(reach: Reach) -> dict[Place, str]:
+def places(reach: ReachableHosts) -> dict[Place, str]:
     """The hosts that are reached by their own names and ports: (host, port) -> the loopback address
     that stands for the host in the container."""
     named = [p for p in parsed(reach.hosts) if p.exact and p.port and address_of(p.host) is None]
@@ -80,7 +80,7 @@ class Egress:
     each connection that is refused, in threads of its own."""
 
     def __init__(
-        self, reach: Reach | None, served: int | None, tell: Callable[[str], None]
+        self, reach: ReachableHosts | None, served: int | None, tell: Callable[[str], None]
     ) -> None:
         self._reach = reach
         self._served = None if served is None else ("127.0.0.1", served)
@@ -192,7 +192,7 @@ class Egress:
             back.start()
             _pump(client, peer)
             back.join()
-        except Refused as e:
+        except EgressRefused as e:
             self._tell(f"a connection of the container was refused: {e}")
             if asks_proxy:
                 with contextlib.suppress(OSError):
@@ -206,13 +206,13 @@ class Egress:
             self._free.release()
 
     def _connected(self, host: str, port: int) -> socket.socket:
-        reach = self._reach or Reach()
+        reach = self._reach or ReachableHosts()
         if not allows(reach.hosts, host, port):
-            raise Refused("403 Forbidden", f"{host}:{port} is not in network.allowed_hosts")
+            raise EgressRefused("403 Forbidden", f"{host}:{port} is not in network.allowed_hosts")
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as e:
-            raise Refused("502 Bad Gateway", f"{host} is not known: {e}") from e
+            raise EgressRefused("502 Bad Gateway", f"{host} is not known: {e}") from e
         why = "it has no address"
         status = "502 Bad Gateway"
         for family, kind, protocol, _, address in found:
@@ -236,7 +236,7 @@ class Egress:
             except OSError as e:
                 peer.close()
                 why, status = f"{host}:{port}: {e}", "502 Bad Gateway"
-        raise Refused(status, why)
+        raise EgressRefused(status, why)
 
 
 def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
@@ -249,7 +249,7 @@ def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
             raise OSError("closed")
         head += block
         if len(head) > _HEAD_BYTES:
-            raise Refused("431 Request Header Fields Too Large", "a request is too long")
+            raise EgressRefused("431 Request Header Fields Too Large", "a request is too long")
     lines, _, rest = bytes(head).partition(b"\r\n\r\n")
     words, *fields = lines.split(b"\r\n")
     verb, _, more = words.partition(b" ")
@@ -259,13 +259,13 @@ def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
         url = urlsplit(f"//{target}" if tunnel else target)
         host, port = host_of(url.hostname or ""), url.port
     except ValueError as e:
-        raise Refused("400 Bad Request", f"a request names no host: {e}") from e
+        raise EgressRefused("400 Bad Request", f"a request names no host: {e}") from e
     if not tunnel and url.scheme == "http":
         port = port or 80
     elif not tunnel:
         port = None
     if host is None or not port:
-        raise Refused("400 Bad Request", "a request to the proxy names no host and port")
+        raise EgressRefused("400 Bad Request", "a request to the proxy names no host and port")
     if tunnel:
         return (host, port), b"HTTP/1.1 200 Connection established\r\n\r\n", rest
     # One request a connection, so that the next one is compared with the list again.
@@ -275,7 +275,7 @@ def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
     return (host, port), b"", b"\r\n".join(sent) + b"\r\n\r\n" + rest
 
 
-def _answer(why: Refused) -> bytes:
+def _answer(why: EgressRefused) -> bytes:
     text = f"{why}\n".encode()
     head = f"HTTP/1.1 {why.status}\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
     return head.encode() + b"Connection: close\r\n\r\n" + text

@@ -10,12 +10,12 @@ import msgspec
 
 from penstock.config.sections import ContainerSettings, Limits, Permissions
 from penstock.errors import ConfigError
-from penstock.model.hosts import Reach, parsed
+from penstock.model.hosts import ReachableHosts, parsed
 from penstock.runtimes.container.egress import places
 from penstock.runtimes.container.engine import Engine
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class ContainerRestrictions(msgspec.Struct, frozen=True, kw_only=True):
     """``no_network``: nothing but a loopback of its own. ``reach``: the hosts that it may reach
     from there (``egress``); None: there is no list. ``max_memory``: bytes of the whole
     container. ``container``: what the user says of it beside. ``folders``: (path, read-only)
@@ -23,7 +23,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     None: as usual."""
 
     no_network: bool = False
-    reach: Reach | None = None
+    reach: ReachableHosts | None = None
     max_memory: int | None = None
     container: ContainerSettings = ContainerSettings()
     folders: tuple[tuple[str, bool], ...] = ()
@@ -37,7 +37,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
             words += ["--read-only", "--tmpfs=/tmp:rw,mode=1777"]
         if self.no_network or self.reach:
             words.append("--network=none")
-            at = {host: address for (host, _), address in places(self.reach or Reach()).items()}
+            at = {
+                host: address
+                for (host, _), address in places(self.reach or ReachableHosts()).items()
+            }
             words += [f"--add-host={host}:{address}" for host, address in at.items()]
         elif self.container.network is not None:
             words.append(f"--network={self.container.network}")
@@ -54,7 +57,7 @@ def holding(
     limits: Limits | None,
     container: ContainerSettings,
     engine: Engine,
-) -> Holding:
+) -> ContainerRestrictions:
     """Raises ``ConfigError`` (``config.unsupported``) with all that cannot be enforced here."""
     problems = unenforceable(permissions, limits, container)
     if limits and limits.max_memory is not None and not engine.limits_memory:
@@ -82,7 +85,7 @@ def holding(
             hint="what cannot be enforced is refused, never ignored: remove it from the file",
         )
     asked = permissions.configured() if permissions else {}
-    return Holding(
+    return ContainerRestrictions(
         no_network="network.allowed_hosts" in asked and reach is None,
         reach=reach,
         max_memory=limits.max_memory if limits else None,
@@ -127,7 +130,7 @@ def unenforceable(
     ]
 
 
-def _reach(permissions: Permissions | None) -> Reach | None:
+def _reach(permissions: Permissions | None) -> ReachableHosts | None:
     """The hosts of a list; None: there is none, or it is empty. Those that it names in full may lie
     in a private network, as those of a component may."""
     network = permissions.network if permissions else None
@@ -135,7 +138,7 @@ def _reach(permissions: Permissions | None) -> Reach | None:
         return None
     hosts = network.allowed_hosts
     named = tuple(str(p) for p in parsed(hosts) if p.exact)
-    return Reach(hosts=hosts, named=named, private=bool(network.allow_private))
+    return ReachableHosts(hosts=hosts, named=named, private=bool(network.allow_private))
 
 
 def _folder(text: str) -> tuple[str, bool]:

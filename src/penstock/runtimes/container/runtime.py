@@ -33,7 +33,7 @@ from penstock.runtimes.container.engine import (
     refusal,
     said,
 )
-from penstock.runtimes.container.holding import Holding, holding
+from penstock.runtimes.container.holding import ContainerRestrictions, holding
 from penstock.runtimes.container.image import here
 from penstock.runtimes.container.mounted_files import MountedFiles, Pipes
 from penstock.runtimes.container.orphans import new_name, removed_once
@@ -59,7 +59,7 @@ class ContainerRuntime:
         self,
         image: Image,
         engine: Engine,
-        held: Holding,
+        held: ContainerRestrictions,
         *,
         env: Mapping[str, str],
         variables: Mapping[str, str],
@@ -91,9 +91,9 @@ class ContainerRuntime:
     ) -> Self:
         """``masker`` learns the values of the variables that the user names. ``variables``: more
         that it is given. ``served``: the port of a server on this process's loopback that it
-        reaches at the same port of its own, where it has no network (``Holding``) and its image
-        has a shell. Raises ``ConfigError`` for what this machine cannot hold it to, and its role's
-        error (``connector.no_engine``)."""
+        reaches at the same port of its own, where it has no network (``ContainerRestrictions``) and
+        its image has a shell. Raises ``ConfigError`` for what this machine cannot hold it to, and
+        its role's error (``connector.no_engine``)."""
         masker.add(given_secrets(start))
         with masker.errors(), in_role(start.role):
             engine = find_engine()
@@ -217,7 +217,7 @@ class ContainerChannel:
 
     # -- start
 
-    def start(self, held: Holding, env: Mapping[str, str], *, feed: bool) -> None:
+    def start(self, held: ContainerRestrictions, env: Mapping[str, str], *, feed: bool) -> None:
         words = created(
             self._engine,
             self.name,

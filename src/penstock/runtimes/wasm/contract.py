@@ -27,7 +27,7 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
     read_only: tuple[str, ...] = ()
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class GuestLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the limits of a guest. ``memory``: bytes in all; None: unlimited. ``aside``: the part
     of them that the host holds for the guest; the rest is shared equally by its memories, at most
     ``memories``. ``transfer_memories``: further memories, each as large, that the caller's adapter

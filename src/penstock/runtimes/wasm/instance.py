@@ -23,7 +23,7 @@ from wasmtime.component import Instance as WasmInstance
 from penstock.errors import PenstockError
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.clock import TICK, clocked
-from penstock.runtimes.wasm.contract import Bounds, Grants, Imports, Trap, TrapKind
+from penstock.runtimes.wasm.contract import Grants, GuestLimits, Imports, Trap, TrapKind
 from penstock.runtimes.wasm.guest_output import Stderr
 from penstock.runtimes.wasm.wasi import wasi_of
 
@@ -69,12 +69,12 @@ class Instance:
         imports: Imports,
         *,
         grants: Grants | None = None,
-        bounds: Bounds | None = None,
+        bounds: GuestLimits | None = None,
         masker: Masker | None = None,
         log: Callable[[str], None] = _ignore,
         transfer_trap: str | None = None,
     ) -> None:
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or GuestLimits()
         self._stderr = Stderr(Masker() if masker is None else masker, log)
         self._transfer_trap = transfer_trap
         self._functions: dict[tuple[str, str], Func] = {}

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.connectors.launch import Launch
 from penstock.protocols.contract import Connection, Given, TransformRequest
-from penstock.protocols.memory import MemoryProtocol, Played
+from penstock.protocols.memory import MemoryProtocol, PlayedConnector
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
@@ -15,7 +15,7 @@ Connect = Callable[[Launch], Connection]
 
 
 def playing(apply: Apply, keys: OpenKeys | None = None) -> Connect:
-    protocol = MemoryProtocol(Played(apply=apply))
+    protocol = MemoryProtocol(PlayedConnector(apply=apply))
     return lambda launch: protocol.connect(launch, Masker(), ConnectionStats(), keys=keys)
 
 

@@ -18,7 +18,7 @@ from penstock.engine.log.rejects import decode_rejects
 from penstock.engine.plan.transform_endpoint import transforms_of
 from penstock.engine.plan.unsupported import not_held, permissions_asked, refused
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.engine.worker.transforms.stages import Transforming
 from penstock.errors import ConfigError
@@ -32,9 +32,9 @@ from penstock.model.catalog import (
 from penstock.model.events import (
     Activate,
     Batch,
+    ConnectorExited,
     Error,
     Event,
-    Exited,
     Reject,
     Schema,
     State,
@@ -44,7 +44,7 @@ from penstock.model.events import (
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, Came, Given, Through, failed
+from penstock.protocols.contract import END, Given, TransformedRows, TransformProgress, failed
 from penstock.runtimes.contract import Component
 from penstock.tables.open import open_table
 from penstock.transforms.chain import Chain, plan_chain
@@ -117,7 +117,7 @@ class Went:
             else f"{e.stream} {e.status.value}" if isinstance(e, StreamStatus)
             else f"error of {e.stream}" if isinstance(e, Error)
             else f"exit {e.code}"
-            for e in self.events if isinstance(e, (State, StreamStatus, Error, Exited))
+            for e in self.events if isinstance(e, (State, StreamStatus, Error, ConnectorExited))
         ]  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def sync(
         transforms=tuple(chain),
         open=open,
     )
-    known, log, went = Streams(job), MemoryLog(), Went()
+    known, log, went = StreamDecoders(job), MemoryLog(), Went()
     connect = none if transform is None else playing(transform)
     sealer = Sealer(
         log,
@@ -293,7 +293,9 @@ def test_key_that_no_column_is_any_more_rejects_nothing() -> None:
 def test_l8_rows_doubled_and_rejected_count_no_more_records_than_were_read() -> None:
     chain = [sql("SELECT id, unnest(tags) AS tag FROM input"),
              validate({"assert_range": {"field": "id", "max": 0}}, 1)]  # fmt: skip
-    went = sync(chain, [batch(*map(person, (1, 2, 3))), batch(person(0)), done(), Exited(0)])
+    went = sync(
+        chain, [batch(*map(person, (1, 2, 3))), batch(person(0)), done(), ConnectorExited(0)]
+    )
     assert len(went.lines) == 6 and went.counts == (4, 1, 3, 0) and went.rows == 2
 
 
@@ -344,8 +346,8 @@ def doubling(request: Any, feed: Iterator[Any], keys: Any) -> Iterator[Given]:
     del request, keys
     for table in feed:
         twice = pa.concat_tables([table, table])
-        yield Came(twice, twice.nbytes)
-    yield Through(END)
+        yield TransformedRows(twice, twice.nbytes)
+    yield TransformProgress(END)
 
 
 @pytest.mark.parametrize("how", ["dlq", "skip"])
@@ -353,7 +355,7 @@ def test_l8_rows_of_a_component_that_a_rule_rejects_are_counted_as_records_that_
     how: Any,
 ) -> None:
     chain = [component(), validate({"assert_range": {"field": "id", "max": 1}}, 1)]
-    given: list[Event] = [batch(*map(person, (1, 2, 3, 4))), state("s"), done(), Exited(0)]
+    given: list[Event] = [batch(*map(person, (1, 2, 3, 4))), state("s"), done(), ConnectorExited(0)]
     went = sync(chain, given, how=how, transform=doubling)
     assert went.counts == ((4, 0, 4, 0) if how == "dlq" else (4, 0, 0, 4))
     assert len(went.lines) == (6 if how == "dlq" else 0) and went.rows == 2
@@ -368,10 +370,15 @@ def test_l8_rows_of_a_component_without_a_key_are_counted_as_records_that_were_r
         for table in feed:
             bare = table.set_column(0, "id", pa.nulls(table.num_rows, pa.int64()))
             both = pa.concat_tables([bare, bare])
-            yield Came(both, both.nbytes)
-        yield Through(END)
+            yield TransformedRows(both, both.nbytes)
+        yield TransformProgress(END)
 
-    given: list[Event] = [batch(person(1), person(2), person(3)), state("s"), done(), Exited(0)]
+    given: list[Event] = [
+        batch(person(1), person(2), person(3)),
+        state("s"),
+        done(),
+        ConnectorExited(0),
+    ]
     went = sync([component()], given, key=True, transform=without)
     assert went.counts == (3, 0, 3, 0) and len(went.lines) == 6 and went.rows == 0
 
@@ -405,7 +412,7 @@ def test_l7_batch_that_fails_ends_its_stream_and_the_others_go_on() -> None:
     went = sync(BAD, [
         batch(person(1)), state("a1"), batch(person(2)), state("a2"), batch(person(3)),
         Reject(A, "late", b"x"), Schema(A, {}), Activate(A, 1), done(A),
-        batch(person(5), stream=B), state("b1", B), done(B), Exited(0),
+        batch(person(5), stream=B), state("b1", B), done(B), ConnectorExited(0),
     ])  # fmt: skip
     assert went.told() == ["a1", "error of a", "a INCOMPLETE", "b1", "b COMPLETE", "exit 0"]
     assert went.rows == 2, "one of a, one of b"
@@ -420,7 +427,7 @@ def test_l7_batch_that_fails_ends_its_stream_and_the_others_go_on() -> None:
 def test_l1_state_of_several_streams_never_passes_a_stream_that_failed() -> None:
     went = sync(BAD, [
         batch(person(1)), state("all1", None), batch(person(2)), batch(person(1), stream=B),
-        state("all2", None), state("b1", B), Exited(0),
+        state("all2", None), state("b1", B), ConnectorExited(0),
     ])  # fmt: skip
     assert went.told() == ["all1", "error of a", "a INCOMPLETE", "b1", "exit 0"]
 
@@ -442,7 +449,7 @@ def test_lane_ends_at_once_where_every_stream_has_failed() -> None:
 
 def test_rule_that_ends_the_stream_keeps_what_it_says_of_the_rules() -> None:
     chain = [validate({"assert_range": {"field": "id", "max": 1}}, 0, "fail")]
-    went = sync(chain, [batch(person(2)), batch(person(1), stream=B), Exited(0)])
+    went = sync(chain, [batch(person(2)), batch(person(1), stream=B), ConnectorExited(0)])
     (error,) = [e for e in went.events if isinstance(e, Error)]
     found = failed(error, "source")
     assert (found.code, found.stream, found.where) == (

@@ -21,18 +21,24 @@ from test_transforming import A, B, component, done, job_of, records, state
 
 from penstock.engine.deliver.load_plan import covered, decide
 from penstock.engine.log.memory import MemoryLog
-from penstock.engine.specs.lane import Bounds, StreamJob
+from penstock.engine.specs.lane import LaneBounds, StreamJob
 from penstock.engine.specs.plan import LaneStart
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.engine.worker.transforms.stages import Transforming
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
-from penstock.model.events import Batch, Event, Exited, State, StreamStatus, Tick
-from penstock.model.segments import Consumed, Segment
+from penstock.model.events import Batch, ConnectorExited, Event, State, StreamStatus, Tick
+from penstock.model.segments import ConsumedSlice, Segment
 from penstock.model.state import StateType
-from penstock.protocols.contract import END, Came, Given, Through, TransformRequest
+from penstock.protocols.contract import (
+    END,
+    Given,
+    TransformedRows,
+    TransformProgress,
+    TransformRequest,
+)
 from penstock.store.contract import Store
-from penstock.store.keys import KeyPort, OpenKeys, Place, covers, lane_task
+from penstock.store.keys import KeyAddress, KeyPort, OpenKeys, covers, lane_task
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
@@ -56,14 +62,14 @@ class Counting:
         for number, table in enumerate(feed, 1):
             time.sleep(self._lag.get(place, 0))
             port.put(key, str(int(port.get(key) or 0) + table.num_rows))
-            yield Came(table, table.nbytes)
+            yield TransformedRows(table, table.nbytes)
             if self._marks:
-                yield Through(number, keys=port.checkpoint())
-        yield Through(END, keys=port.checkpoint())
+                yield TransformProgress(number, keys=port.checkpoint())
+        yield TransformProgress(END, keys=port.checkpoint())
 
 
-def seen(stream: StreamId, place: str = "transform:0") -> Place:
-    return Place("stream", stream.key, place)
+def seen(stream: StreamId, place: str = "transform:0") -> KeyAddress:
+    return KeyAddress("stream", stream.key, place)
 
 
 class Shop:
@@ -95,7 +101,7 @@ class Shop:
             lane = msgspec.structs.replace(each.lane, **more)
             its.append(msgspec.structs.replace(each, lane=lane))
         job = msgspec.structs.replace(job, streams=tuple(its))
-        streams = Streams(job)
+        streams = StreamDecoders(job)
         sealer = Sealer(
             self.log,
             epoch=1,
@@ -103,7 +109,7 @@ class Shop:
             streams=[s.lane for s in job.streams],
             decode=streams.decode,
             clock=lambda: 0.0,
-            bounds=Bounds(seal_seconds=0),
+            bounds=LaneBounds(seal_seconds=0),
         )
         opener = self.opener
         keys = partial(opener, "shop", lane_task(1))
@@ -129,7 +135,7 @@ class Shop:
                     sealer.state(event)
                 case StreamStatus():
                     sealer.status(event)
-                case Exited():
+                case ConnectorExited():
                     clean = event.code == 0
                 case _:
                     pass
@@ -141,7 +147,7 @@ class Shop:
         pending = decide(segments, self.consumed())
         self.store.settle(self.lease, pending.ready, lambda old, new: [*new])
 
-    def consumed(self) -> set[Consumed]:
+    def consumed(self) -> set[ConsumedSlice]:
         return self.store.consumed("shop", {1})
 
     def kept(self, place: str = "transform:0") -> dict[str, int]:
@@ -183,7 +189,7 @@ def test_l1_keys_are_durable_with_the_shared_state_that_covers_their_rows(
 ) -> None:
     events: list[Event] = [
         records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), shared("s2"),
-        records(6, 6), Exited(end),
+        records(6, 6), ConnectorExited(end),
     ]  # fmt: skip
     told: list[tuple[str | None, dict[str, int]]] = []
     segments = shop.read(events)
@@ -200,7 +206,7 @@ def test_l1_keys_are_durable_with_the_shared_state_that_covers_their_rows(
 def test_l1_keys_of_the_last_moment_come_with_the_end(shop: Shop, marks: bool) -> None:
     """A Singer source says of no stream that it is complete, and may tell no state at all."""
     shop.transform = Counting(marks=marks)
-    segments = shop.read([records(1, 3), records(1, 2, B), Exited(0)])
+    segments = shop.read([records(1, 3), records(1, 2, B), ConnectorExited(0)])
     shop.commit(segments)
     assert shop.kept() == {"a": 3, "b": 2}
     assert all(s.exact is False for s in segments if s.slices)
@@ -208,7 +214,7 @@ def test_l1_keys_of_the_last_moment_come_with_the_end(shop: Shop, marks: bool) -
 
 def test_l6_keys_of_a_generation_come_with_it_though_the_state_is_shared(shop: Shop) -> None:
     segments = shop.read(
-        [records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), done(A), Exited(1)],
+        [records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), done(A), ConnectorExited(1)],
         fills=[A],
     )
     shop.commit(segments[:1])
@@ -219,12 +225,13 @@ def test_l6_keys_of_a_generation_come_with_it_though_the_state_is_shared(shop: S
 
 def test_l6_keys_of_a_generation_that_is_given_up_go_with_it(shop: Shop) -> None:
     segments = shop.read(
-        [records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), Exited(1)], fills=[A]
+        [records(1, 3), records(1, 2, B), shared("s1"), records(4, 5), ConnectorExited(1)],
+        fills=[A],
     )
     shop.commit(segments)
     reader = shop.opener("shop", "x")
     assert shop.kept() == {"b": 2} and reader.get(seen(A)) == "3", "what waits may go on"
-    shop.store.abandon(shop.lease, [Consumed(s.id, A) for s in segments])
+    shop.store.abandon(shop.lease, [ConsumedSlice(s.id, A) for s in segments])
     shop.store.end_keys(shop.lease, covered(segments, shop.consumed()), [lane_task(1)])
     assert reader.get(seen(A)) is None and shop.kept() == {"b": 2}
 
@@ -239,7 +246,7 @@ def test_l1_transforms_in_a_row_are_covered_apart(
     events: list[Event] = []
     for n in range(1, 9):
         events += [records(n, n), state(f"s{n}", scope)]
-    segments = shop.read([*events, Exited(0)], stages=2, patient=False)
+    segments = shop.read([*events, ConnectorExited(0)], stages=2, patient=False)
     assert [s.state for s in segments][:8] == [f"s{n}" for n in range(1, 9)]
     for rows in shop.each_commit(segments):
         assert shop.kept("transform:0") == shop.kept("transform:1") == rows

@@ -15,11 +15,11 @@ from penstock.codec.columns import Columns
 from penstock.connectors.launch import Launch
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
-from penstock.engine.specs.lane import Bounds, LaneJob, LaneStream, StreamJob
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.engine.worker.transforms import connector
-from penstock.engine.worker.transforms.barrier import STATE_BYTES, Waiting
+from penstock.engine.worker.transforms.barrier import STATE_BYTES, EventBarrier
 from penstock.engine.worker.transforms.stages import Transforming
 from penstock.errors import PenstockError
 from penstock.model.catalog import (
@@ -31,21 +31,21 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import (
     Batch,
+    ConnectorExited,
+    ConnectorMetrics,
     Error,
     Event,
-    Exited,
-    Measured,
     Reject,
     Schema,
-    Showed,
     State,
     Status,
     StreamStatus,
+    TransformColumns,
 )
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, Came, Through, TransformRequest
+from penstock.protocols.contract import END, TransformedRows, TransformProgress, TransformRequest
 from penstock.runtimes.contract import Component
 from penstock.transforms.chain import (
     columns_by_output_name,
@@ -73,7 +73,7 @@ def done(stream: StreamId = A) -> StreamStatus:
     return StreamStatus(stream, Status.complete)
 
 
-def told(waiting: Waiting) -> list[str]:
+def told(waiting: EventBarrier) -> list[str]:
     """What may pass: blobs, COMPLETE, and counts."""
     found: list[str] = []
     for event in waiting.ready():
@@ -91,7 +91,7 @@ def told(waiting: Waiting) -> list[str]:
 
 
 def test_l1_state_waits_for_a_checkpoint_that_covers_exactly_what_came_before_it() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 10))
     waiting.state(state("s1"))
     waiting.came(A)
@@ -102,7 +102,7 @@ def test_l1_state_waits_for_a_checkpoint_that_covers_exactly_what_came_before_it
 
 def test_l2_state_that_later_rows_have_overtaken_gives_way_to_the_next_one() -> None:
     """Rows after s1 have passed: under s1 they would be read again, and be there twice."""
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 10))
     waiting.state(state("s1"))
     waiting.fed(A, count(A, 5))
@@ -114,7 +114,7 @@ def test_l2_state_that_later_rows_have_overtaken_gives_way_to_the_next_one() -> 
 
 
 def test_l2_checkpoint_in_the_middle_of_a_table_covers_no_state() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 1))
     waiting.state(state("s1"))
     waiting.fed(A, count(A, 1))
@@ -123,7 +123,7 @@ def test_l2_checkpoint_in_the_middle_of_a_table_covers_no_state() -> None:
 
 
 def test_l2_last_state_passes_at_the_end_and_leaves_what_came_after_it_uncovered() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 10))
     waiting.state(state("s1"))
     waiting.fed(A, count(A, 5))
@@ -136,7 +136,7 @@ def test_l2_last_state_passes_at_the_end_and_leaves_what_came_after_it_uncovered
 
 
 def test_streams_do_not_wait_for_each_other_but_a_shared_state_waits_for_all() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 1))
     waiting.fed(B, count(B, 2))
     waiting.state(state("a1", A))
@@ -149,7 +149,7 @@ def test_streams_do_not_wait_for_each_other_but_a_shared_state_waits_for_all() -
 
 
 def test_l1_shared_state_does_not_pass_over_rows_of_a_stream_that_began_after_it() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 1))
     waiting.state(state("all", None))
     waiting.fed(B, count(B, 1))
@@ -162,7 +162,7 @@ def test_l1_shared_state_does_not_pass_over_rows_of_a_stream_that_began_after_it
 
 
 def test_l1_nothing_that_covers_a_failed_stream_passes_now_or_later() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 1))
     waiting.fed(B, count(B, 1))
     waiting.state(state("a1", A))
@@ -181,7 +181,7 @@ def test_l1_nothing_that_covers_a_failed_stream_passes_now_or_later() -> None:
 
 
 def test_states_that_wait_are_bounded_and_the_newest_of_each_scope_is_kept() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 1))
     waiting.state(state("b", B))
     for n in range(20):
@@ -192,7 +192,7 @@ def test_states_that_wait_are_bounded_and_the_newest_of_each_scope_is_kept() -> 
 
 
 def test_counts_of_many_states_are_joined_and_all_are_given() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     for n in range(2000):
         waiting.fed(A, count(A, 1))
         waiting.fed(B, count(B, 1))
@@ -214,7 +214,7 @@ def kept(stream: StreamId, number: int, place: str = "t") -> Batch:
 def test_l1_what_a_transform_kept_goes_before_the_state_that_covers_its_rows() -> None:
     """And apart from what the source kept, which comes with the source's state."""
     for stream in (A, None):
-        waiting = Waiting()
+        waiting = EventBarrier()
         waiting.fed(A, count(A, 1))
         own = state("s1", stream)
         own.keys = 3
@@ -228,7 +228,7 @@ def test_l1_what_a_transform_kept_goes_before_the_state_that_covers_its_rows() -
 
 
 def test_l1_what_a_transform_kept_goes_behind_a_state_that_covers_less() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 1))
     waiting.fed(B, count(B, 1))
     waiting.state(state("all", None))
@@ -246,7 +246,7 @@ def test_l1_what_a_transform_kept_goes_behind_a_state_that_covers_less() -> None
 
 
 def test_l8_counts_that_are_joined_lose_no_place_and_keep_the_newest_keys() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A, count(A, 5))
     waiting.through(A, 1, whole=True)
     waiting.fed(A, count(A, 6))
@@ -259,7 +259,7 @@ def test_l8_counts_that_are_joined_lose_no_place_and_keep_the_newest_keys() -> N
 
 
 def test_l1_nothing_is_kept_of_rows_that_are_lost() -> None:
-    waiting = Waiting()
+    waiting = EventBarrier()
     waiting.fed(A)
     lost = count(A, 1)
     lost.keys = (("before", 3),)
@@ -336,13 +336,15 @@ def test_chain_is_planned_by_outlines_and_replanned_by_what_rows_have_shown() ->
     first = plan_chain(chain, SCHEMA, configured(), outline=outline)
     assert [f.name for f in first.schema.fields] == ["id", "x"]
     assert asked == [("transform:0", ["id", "note"]), ("transform:2", ["id", "x"])]
-    showed = Showed(1, RowSchema((Field("id", "id", TEXT),)))
+    showed = TransformColumns(1, RowSchema((Field("id", "id", TEXT),)))
     asked.clear()
     again = plan_chain(chain, SCHEMA, configured(), outline=outline, before=first, showed=showed)
     assert again.made[0] == first.made[0] and again.schema.fields == (Field("id", "id", TEXT),)
     assert asked == []
     wider = RowSchema((*SCHEMA.fields, Field("late", "late", TEXT)))
-    before = plan_chain([component(0)], SCHEMA, configured(), showed=Showed(0, showed.columns))
+    before = plan_chain(
+        [component(0)], SCHEMA, configured(), showed=TransformColumns(0, showed.columns)
+    )
     quiet = plan_chain([component(0)], wider, configured(), before=before)
     assert [f.name for f in quiet.schema.fields] == ["id", "late"], "what it dropped stays away"
 
@@ -367,8 +369,8 @@ class Scripted:
 
 def handing_on(feed: Iterator[Any]) -> Iterator[Any]:
     for table in feed:
-        yield Came(table, table.nbytes)
-    yield Through(END)
+        yield TransformedRows(table, table.nbytes)
+    yield TransformProgress(END)
 
 
 Stage = Callable[..., list[Event]]
@@ -383,12 +385,12 @@ def run() -> Callable[..., list[Event]]:
         events: list[Event],
         *,
         after: list[TransformJob] | None = None,
-        heard: Callable[[Event, Streams], None] | None = None,
+        heard: Callable[[Event, StreamDecoders], None] | None = None,
         limit: int | None = None,
     ) -> list[Event]:
         chain = (component(0), *(after or []))
         job = job_of(chain, limit)
-        streams = Streams(job)
+        streams = StreamDecoders(job)
         through = Transforming(job, streams, playing(Scripted(script).apply))
         out: list[Event] = []
         for event in through.events(iter(events)):
@@ -454,7 +456,7 @@ def named(events: list[Event]) -> list[str]:
                 found.append(f"{len(event.bodies)} rows")
             case Error():
                 found.append("error")
-            case Exited():
+            case ConnectorExited():
                 found.append(f"exit {event.code}")
             case _:
                 pass
@@ -464,19 +466,19 @@ def named(events: list[Event]) -> list[str]:
 def test_l1_states_pass_when_all_rows_before_them_have_come_out(run: Stage) -> None:
     def at_the_end(feed: Iterator[Any]) -> Iterator[Any]:
         tables = list(feed)
-        yield from (Came(t, t.nbytes) for t in tables)
-        yield Through(END)
+        yield from (TransformedRows(t, t.nbytes) for t in tables)
+        yield TransformProgress(END)
 
     events = run(
         at_the_end,
-        [records(1, 3), state("s1"), records(4, 5), state("s2"), done(), Exited(0)],
+        [records(1, 3), state("s1"), records(4, 5), state("s2"), done(), ConnectorExited(0)],
     )
     assert named(events) == ["3 rows", "2 rows", "s2", "a COMPLETE", "exit 0"]
     assert ids(events) == [1, 2, 3, 4, 5] and read(events) == 5
 
 
 def test_text_and_original_names_come_back_as_they_went_in(run: Stage) -> None:
-    events = run(handing_on, [records(1, 1), done(), Exited(0)])
+    events = run(handing_on, [records(1, 1), done(), ConnectorExited(0)])
     batch = next(e for e in events if isinstance(e, Batch) and len(e.bodies))
     assert batch.bodies.table.to_pylist() == [{"id": 1, "no te": '{"n":1}'}]  # type: ignore[attr-defined]
     assert list(batch.extracted_at) == [1000] and batch.stands_for == 0
@@ -486,15 +488,15 @@ def test_stream_that_fails_is_told_with_its_place_and_others_go_on(run: Stage) -
     def failing(feed: Iterator[Any]) -> Iterator[Any]:
         table = next(feed)
         if table.column("id")[0].as_py() == 1:
-            yield Came(table, table.nbytes)
+            yield TransformedRows(table, table.nbytes)
             yield Error("no more", "data", A, {"code": "NO_MORE"}, 1.5)
             return
-        yield Came(table, table.nbytes)
+        yield TransformedRows(table, table.nbytes)
         yield from handing_on(feed)
 
     source = [
         records(1, 2), state("a1"), records(3, 4), done(A),
-        records(50, 51, B), state("b1", B), done(B), Exited(0),
+        records(50, 51, B), state("b1", B), done(B), ConnectorExited(0),
     ]  # fmt: skip
     events = run(failing, source)
     (error,) = [e for e in events if isinstance(e, Error)]
@@ -505,7 +507,7 @@ def test_stream_that_fails_is_told_with_its_place_and_others_go_on(run: Stage) -
     assert ids(events, B) == [50, 51]
 
 
-@pytest.mark.parametrize("end", [StreamStatus(A, Status.incomplete), Exited(1)])
+@pytest.mark.parametrize("end", [StreamStatus(A, Status.incomplete), ConnectorExited(1)])
 def test_source_that_fails_is_never_an_end_to_the_transform(run: Stage, end: Event) -> None:
     """Section 3.3: ``next-batch`` gives an error; what waited is dropped (L1)."""
     met: list[str] = []
@@ -513,13 +515,13 @@ def test_source_that_fails_is_never_an_end_to_the_transform(run: Stage, end: Eve
     def waiting(feed: Iterator[Any]) -> Iterator[Any]:
         try:
             for table in feed:
-                yield Came(table, table.nbytes)
+                yield TransformedRows(table, table.nbytes)
             met.append("end")
         except Exception as e:
             met.append(type(e).__name__)
-        yield Through(END)
+        yield TransformProgress(END)
 
-    ends = [end] if isinstance(end, Exited) else [end, Exited(1)]
+    ends = [end] if isinstance(end, ConnectorExited) else [end, ConnectorExited(1)]
     events = run(waiting, [records(1, 2), state("s1"), *ends])
     assert met == ["FeedFailed"]
     assert "s1" not in named(events) and "a COMPLETE" not in named(events)
@@ -529,10 +531,10 @@ def test_l7_stream_that_had_ended_keeps_its_end_when_the_source_then_fails(run: 
     def slow(feed: Iterator[Any]) -> Iterator[Any]:
         tables = list(feed)
         time.sleep(0.3)
-        yield from (Came(t, t.nbytes) for t in tables)
-        yield Through(END)
+        yield from (TransformedRows(t, t.nbytes) for t in tables)
+        yield TransformProgress(END)
 
-    source = [records(1, 2), state("all", None), done(), records(1, 2, B), Exited(1)]
+    source = [records(1, 2), state("all", None), done(), records(1, 2, B), ConnectorExited(1)]
     assert [n for n in named(run(slow, source)) if "rows" not in n] == ["a COMPLETE", "exit 1"]
 
 
@@ -540,10 +542,10 @@ def test_l8_dead_letters_are_among_the_records_that_were_read(run: Stage) -> Non
     def picky(feed: Iterator[Any]) -> Iterator[Any]:
         for table in feed:
             yield Reject(A, "not liked", b'{"id":1}')
-            yield Came(table.slice(1), table.nbytes)
-        yield Through(END)
+            yield TransformedRows(table.slice(1), table.nbytes)
+        yield TransformProgress(END)
 
-    events = run(picky, [records(1, 3), records(4, 6), done(), Exited(0)])
+    events = run(picky, [records(1, 3), records(4, 6), done(), ConnectorExited(0)])
     assert sum(isinstance(e, Reject) for e in events) == 2
     assert read(events) == 6 and ids(events) == [2, 3, 5, 6]
 
@@ -573,10 +575,10 @@ def sealed() -> Sealed:
     ) -> Account:  # fmt: skip
         connect = playing(Scripted(script).apply)
         job = job_of(tuple(component(n) for n in range(components)), key=key)
-        streams, log = Streams(job), MemoryLog()
+        streams, log = StreamDecoders(job), MemoryLog()
         sealer = Sealer(
             log, epoch=1, lane=0, streams=[s.lane for s in job.streams], decode=streams.decode,
-            clock=lambda: 0.0, bounds=Bounds(seal_bytes=1), on_data_error=how,
+            clock=lambda: 0.0, bounds=LaneBounds(seal_bytes=1), on_data_error=how,
         )  # fmt: skip
         out: list[Event] = []
         for event in Transforming(job, streams, connect).events(iter(events)):
@@ -613,9 +615,9 @@ def three_letters_a_row(feed: Iterator[Any]) -> Iterator[Any]:
             for letter in range(3):
                 yield Reject(A, f"letter {letter}", b'{"id":%d}' % row)
         even = table.filter(pa.array([row % 2 == 0 for row in table.column("id").to_pylist()]))
-        yield Came(even, even.nbytes)
-        yield Through(n + 1)
-    yield Through(END)
+        yield TransformedRows(even, even.nbytes)
+        yield TransformProgress(n + 1)
+    yield TransformProgress(END)
 
 
 @pytest.mark.parametrize("how", ["dlq", "skip"])
@@ -623,7 +625,7 @@ def test_l8_more_dead_letters_than_records_count_no_more_than_were_read(
     sealed: Sealed, how: str
 ) -> None:
     given = [records(1, 3), state("s1"), records(4, 4), records(5, 8), state("s2"), done(),
-             Exited(0)]  # fmt: skip
+             ConnectorExited(0)]  # fmt: skip
     lost = (8, 0) if how == "dlq" else (0, 8)
     lines = 24 if how == "dlq" else 0
     assert sealed(three_letters_a_row, given, how=how) == (8, 0, *lost, lines, 4, 8)
@@ -632,7 +634,7 @@ def test_l8_more_dead_letters_than_records_count_no_more_than_were_read(
 def test_l8_dead_letters_of_two_components_in_a_row_count_no_more_than_were_read(
     sealed: Sealed,
 ) -> None:
-    given = [records(1, 3), state("s1"), records(4, 8), state("s2"), done(), Exited(0)]
+    given = [records(1, 3), state("s1"), records(4, 8), state("s2"), done(), ConnectorExited(0)]
     assert sealed(three_letters_a_row, given, components=2) == (8, 0, 8, 0, 36, 4, 8)
 
 
@@ -643,10 +645,10 @@ def test_l8_rows_without_a_key_behind_two_components_count_no_more_than_were_rea
         for table in feed:
             bare = table.set_column(0, "id", pa.nulls(table.num_rows, pa.int64()))
             both = pa.concat_tables([bare, bare])
-            yield Came(both, both.nbytes)
-        yield Through(END)
+            yield TransformedRows(both, both.nbytes)
+        yield TransformProgress(END)
 
-    given = [records(1, 2), Batch(A, [b"[1]"], [1], size=3), state("s"), done(), Exited(0)]
+    given = [records(1, 2), Batch(A, [b"[1]"], [1], size=3), state("s"), done(), ConnectorExited(0)]
     assert sealed(without, given, components=2, key=True) == (3, 0, 3, 0, 9, 0, 3)
 
 
@@ -654,16 +656,16 @@ def test_l8_one_dead_letter_leaves_the_other_records_committed(sealed: Sealed) -
     def picky(feed: Iterator[Any]) -> Iterator[Any]:
         for table in feed:
             yield Reject(A, "not liked", b'{"id":1}')
-            yield Came(table.slice(1), table.nbytes)
-        yield Through(END)
+            yield TransformedRows(table.slice(1), table.nbytes)
+        yield TransformProgress(END)
 
-    given = [records(1, 3), records(4, 6), done(), Exited(0)]
+    given = [records(1, 3), records(4, 6), done(), ConnectorExited(0)]
     assert sealed(picky, given) == (6, 4, 2, 0, 2, 4, 6)
 
 
 def test_l8_record_that_is_none_is_a_reject_before_the_transform_sees_it(run: Stage) -> None:
     bad = Batch(A, [b"[1]", b'{"id":2}'], [1, 1], size=10)
-    events = run(handing_on, [bad, done(), Exited(0)])
+    events = run(handing_on, [bad, done(), ConnectorExited(0)])
     assert sum(isinstance(e, Reject) for e in events) == 1
     assert read(events) == 2 and ids(events) == [2]
 
@@ -674,14 +676,16 @@ def test_built_in_transforms_work_behind_it_and_counts_stay_the_sources(run: Sta
         TransformJob(use="transform-validate", config=rules, where="transforms[1]"),
         sql("SELECT id FROM input WHERE id > 1"),
     ]
-    events = run(handing_on, [records(1, 3), records(4, 6), state("s"), done(), Exited(0)],
+    events = run(handing_on, [records(1, 3), records(4, 6), state("s"), done(), ConnectorExited(0)],
                  after=after)  # fmt: skip
     assert ids(events) == [2, 3, 4] and read(events) == 6
     assert named(events)[-3:] == ["s", "a COMPLETE", "exit 0"]
 
 
 def test_two_components_in_a_row_hold_a_state_until_both_are_through(run: Stage) -> None:
-    events = run(handing_on, [records(1, 3), state("s"), done(), Exited(0)], after=[component(1)])
+    events = run(
+        handing_on, [records(1, 3), state("s"), done(), ConnectorExited(0)], after=[component(1)]
+    )
     assert named(events) == ["3 rows", "s", "a COMPLETE", "exit 0"]
     assert read(events) == 3
 
@@ -690,17 +694,17 @@ def test_rows_that_do_not_fit_ask_how_the_stream_goes_on_before_they_pass(run: S
     def other(feed: Iterator[Any]) -> Iterator[Any]:
         for table in feed:
             made = pa.table({"id": table.column("id").cast(pa.string()), "New": table.column("id")})
-            yield Came(made, made.nbytes)
-        yield Through(END)
+            yield TransformedRows(made, made.nbytes)
+        yield TransformProgress(END)
 
-    def answered(event: Event, streams: Streams) -> None:
+    def answered(event: Event, streams: StreamDecoders) -> None:
         if isinstance(event, Schema):
             assert event.showed is not None
             job = streams.jobs[A]
             made = output_schema(SCHEMA, event.showed.columns)
             streams.learn(msgspec.structs.replace(job, schema=made, made=(made,)))
 
-    events = run(other, [records(1, 1), records(2, 2), done(), Exited(0)], heard=answered)
+    events = run(other, [records(1, 1), records(2, 2), done(), ConnectorExited(0)], heard=answered)
     (asked,) = [e for e in events if isinstance(e, Schema)]
     assert asked.showed is not None and asked.showed.fresh and asked.showed.number == 0
     assert [f.name for f in asked.showed.columns.fields] == ["id", "New"]
@@ -714,13 +718,13 @@ def test_versions_of_a_stream_are_never_in_one_run(run: Stage) -> None:
         made.version = version
         return made
 
-    events = run(handing_on, [batch(1, 2, 1), batch(3, 4, 2), state("s"), Exited(0)])
+    events = run(handing_on, [batch(1, 2, 1), batch(3, 4, 2), state("s"), ConnectorExited(0)])
     versions = [e.version for e in events if isinstance(e, Batch) and len(e.bodies)]
     assert versions == [1, 2] and named(events)[-2:] == ["s", "exit 0"]
 
 
 def test_limit_ends_a_run_once_enough_was_fed(run: Stage) -> None:
-    source = [*(records(n, n) for n in range(1, 50)), Exited(0)]
+    source = [*(records(n, n) for n in range(1, 50)), ConnectorExited(0)]
     events = run(handing_on, source, limit=5)
     assert ids(events) == [1, 2, 3, 4, 5] and read(events) == 49
 
@@ -738,15 +742,15 @@ def test_l11_back_pressure_holds_the_source_back_and_nothing_is_lost(
                 time.sleep(0.01)
                 assert len(pulled) < n + 25
             for _ in range(3):
-                yield Came(table, table.nbytes)
-        yield Through(END)
+                yield TransformedRows(table, table.nbytes)
+        yield TransformProgress(END)
 
     def source() -> Generator[Event]:
         for n in range(60):
             pulled.append(n)
             yield records(n * 10, n * 10 + 9)
         yield done()
-        yield Exited(0)
+        yield ConnectorExited(0)
 
     events = run(slow, source())  # type: ignore[arg-type]
     assert len(ids(events)) == 1800 and read(events) == 600
@@ -758,7 +762,7 @@ def test_more_streams_at_the_same_time_than_instances_are_an_error_with_advice(
 ) -> None:
     monkeypatch.setattr(connector, "MOST_RUNS", 1)
     with pytest.raises(PenstockError) as raised:
-        run(handing_on, [records(1, 1), records(1, 1, B), Exited(0)])
+        run(handing_on, [records(1, 1), records(1, 1, B), ConnectorExited(0)])
     assert raised.value.code == "transform.too_many_streams" and raised.value.hint
 
 
@@ -771,10 +775,10 @@ def test_closing_the_events_ends_the_runs() -> None:
                 pass
         except Exception as e:
             met.append(type(e).__name__)
-        yield Through(END)
+        yield TransformProgress(END)
 
     job = job_of((component(0),))
-    through = Transforming(job, Streams(job), playing(Scripted(waiting).apply))
+    through = Transforming(job, StreamDecoders(job), playing(Scripted(waiting).apply))
     events = through.events(iter([records(1, 1), state("s"), state("t")]))
     next(events, None)
     began = time.monotonic()
@@ -786,14 +790,17 @@ def test_closing_the_events_ends_the_runs() -> None:
 def test_checkpoints_are_counted_and_the_last_is_reported() -> None:
     def marking(feed: Iterator[Any]) -> Iterator[Any]:
         for n, table in enumerate(feed):
-            yield Came(table, table.nbytes)
-            yield Through(n + 1, checkpoint={"id": n + 1})
-        yield Through(END)
+            yield TransformedRows(table, table.nbytes)
+            yield TransformProgress(n + 1, checkpoint={"id": n + 1})
+        yield TransformProgress(END)
 
     job = job_of((component(0),))
-    transforming = Transforming(job, Streams(job), playing(Scripted(marking).apply))
-    list(transforming.events(iter([records(1, 1), records(2, 2), Exited(0)])))
+    transforming = Transforming(job, StreamDecoders(job), playing(Scripted(marking).apply))
+    list(transforming.events(iter([records(1, 1), records(2, 2), ConnectorExited(0)])))
     assert transforming.measured() == [
-        Measured(A, [{"name": "transform_checkpoint", "transform": "transform:0", "count": 2,
-                      "last": {"id": 2}}])
+        ConnectorMetrics(
+            A,
+            [{"name": "transform_checkpoint", "transform": "transform:0", "count": 2,
+              "last": {"id": 2}}],
+        )
     ]  # fmt: skip

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model.hosts import Lies, Pattern, Reach, allows, host_of, lies, pattern_of
+from penstock.model.hosts import (
+    AddressClass,
+    Pattern,
+    ReachableHosts,
+    allows,
+    host_of,
+    lies,
+    pattern_of,
+)
 from penstock.protocols.rapidbyte.declared.host_patterns import (
     exact,
     hosts_in,
@@ -108,18 +116,21 @@ def test_a_port_in_a_pattern_is_the_only_one():
 @pytest.mark.parametrize(
     "kind, addresses",
     [
-        (Lies.public, "1.1.1.1 93.184.216.34 2606:4700::1111 64:ff9b::101:101 2002:101:101::1 "
+        (AddressClass.public,
+         "1.1.1.1 93.184.216.34 2606:4700::1111 64:ff9b::101:101 2002:101:101::1 "
          "::ffff:1.1.1.1"),
-        (Lies.private, "127.0.0.1 127.255.0.1 10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 "
+        (AddressClass.private,
+         "127.0.0.1 127.255.0.1 10.1.2.3 172.16.0.1 172.31.255.255 192.168.1.1 "
          "100.64.0.1 ::1 fc00::1 fd12::1 fec0::1 ::ffff:127.0.0.1 ::ffff:10.0.0.1 64:ff9b::7f00:1 "
          "2002:7f00:1::1 ::7f00:1"),
-        (Lies.special, "169.254.169.254 169.254.0.1 fe80::1 0.0.0.0 0.1.2.3 :: 224.0.0.1 ff02::1 "
+        (AddressClass.special,
+         "169.254.169.254 169.254.0.1 fe80::1 0.0.0.0 0.1.2.3 :: 224.0.0.1 ff02::1 "
          "255.255.255.255 240.0.0.1 fd00:ec2::254 100.100.100.200 168.63.129.16 192.0.2.1 "
          "198.18.0.1 ::ffff:169.254.169.254 64:ff9b::a9fe:a9fe 2002:a9fe:a9fe::1 100::1 "
          "2001:db8::1 4000::1 192.0.0.192 64:ff9b:1::a00:1 64:ff9b:1:a9fe:a9:fe00:808:808"),
     ],
 )  # fmt: skip
-def test_where_an_address_lies(kind: Lies, addresses: str):
+def test_where_an_address_lies(kind: AddressClass, addresses: str):
     assert {a: lies(ip_address(a)) for a in addresses.split()} == dict.fromkeys(
         addresses.split(), kind
     )
@@ -131,28 +142,30 @@ PRIVATE, METADATA = ip_address("10.0.0.5"), ip_address("169.254.169.254")
 @pytest.mark.parametrize(
     "reach, address, allowed",
     [
-        (Reach(hosts=("*",)), "1.1.1.1", True),
-        (Reach(hosts=("*",)), "10.0.0.5", False),
-        (Reach(hosts=("db.corp",)), "10.0.0.5", False),
-        (Reach(named=("db.corp",)), "10.0.0.5", True),
-        (Reach(named=("db.corp:5432",)), "10.0.0.5", True),
-        (Reach(named=("db.corp:22",)), "10.0.0.5", False),
-        (Reach(private=True), "10.0.0.5", True),
-        (Reach(named=("db.corp",)), "127.0.1.1", True),
-        (Reach(named=("db.corp",), private=True), "169.254.169.254", False),
-        (Reach(named=("169.254.169.254",)), "169.254.169.254", True),
-        (Reach(named=("db.corp",), private=True), "0.0.0.0", False),
-        (Reach(named=("db.corp",), private=True), "::ffff:169.254.169.254", False),
+        (ReachableHosts(hosts=("*",)), "1.1.1.1", True),
+        (ReachableHosts(hosts=("*",)), "10.0.0.5", False),
+        (ReachableHosts(hosts=("db.corp",)), "10.0.0.5", False),
+        (ReachableHosts(named=("db.corp",)), "10.0.0.5", True),
+        (ReachableHosts(named=("db.corp:5432",)), "10.0.0.5", True),
+        (ReachableHosts(named=("db.corp:22",)), "10.0.0.5", False),
+        (ReachableHosts(private=True), "10.0.0.5", True),
+        (ReachableHosts(named=("db.corp",)), "127.0.1.1", True),
+        (ReachableHosts(named=("db.corp",), private=True), "169.254.169.254", False),
+        (ReachableHosts(named=("169.254.169.254",)), "169.254.169.254", True),
+        (ReachableHosts(named=("db.corp",), private=True), "0.0.0.0", False),
+        (ReachableHosts(named=("db.corp",), private=True), "::ffff:169.254.169.254", False),
     ],
 )
-def test_which_addresses_an_allowed_host_may_have(reach: Reach, address: str, allowed: bool):
+def test_which_addresses_an_allowed_host_may_have(
+    reach: ReachableHosts, address: str, allowed: bool
+):
     assert (reach.refusal("db.corp", 5432, ip_address(address)) is None) is allowed
 
 
 def test_a_refused_address_says_what_to_write():
-    why = Reach(hosts=("*",)).refusal("db.corp", 1, PRIVATE) or ""
+    why = ReachableHosts(hosts=("*",)).refusal("db.corp", 1, PRIVATE) or ""
     assert "10.0.0.5" in why and "write db.corp into permissions.network.allowed_hosts" in why
-    why = Reach(hosts=("*",)).refusal("db.corp", 1, METADATA) or ""
+    why = ReachableHosts(hosts=("*",)).refusal("db.corp", 1, METADATA) or ""
     assert "write 169.254.169.254 into" in why
 
 

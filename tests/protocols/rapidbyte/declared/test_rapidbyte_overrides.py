@@ -20,7 +20,7 @@ from penstock.model.catalog import (
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte.declared.hints import (
-    Chosen,
+    ChosenValue,
     Pins,
     flush_bytes,
     parallelism,
@@ -34,7 +34,7 @@ from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards, divi
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.lookup import component_file, parts
 from penstock.protocols.rapidbyte.wire.messages import StreamContext, WriteMode
-from penstock.protocols.rapidbyte.write.write_context import Terms
+from penstock.protocols.rapidbyte.write.write_context import WriteSettings
 
 CONTEXT = StreamContext(stream_name="users", sync_mode="full_refresh")
 POSTGRES = ComponentManifest(
@@ -45,12 +45,12 @@ POSTGRES = ComponentManifest(
 @pytest.mark.parametrize(
     "pin, autotune, slots, able, expected",
     [
-        (3, True, 8, True, Chosen(3, "pin")),
-        (3, False, 8, False, Chosen(3, "pin")),
-        (None, True, 8, True, Chosen(8, "autotune")),
-        (None, True, 8, False, Chosen(1, "default")),
-        (None, True, 1, True, Chosen(1, "default")),
-        (None, False, 8, True, Chosen(1, "default")),
+        (3, True, 8, True, ChosenValue(3, "pin")),
+        (3, False, 8, False, ChosenValue(3, "pin")),
+        (None, True, 8, True, ChosenValue(8, "autotune")),
+        (None, True, 8, False, ChosenValue(1, "default")),
+        (None, True, 1, True, ChosenValue(1, "default")),
+        (None, False, 8, True, ChosenValue(1, "default")),
     ],
 )
 def test_parallelism(pin: int | None, autotune: bool, slots: int, able: bool, expected: Any):
@@ -59,12 +59,12 @@ def test_parallelism(pin: int | None, autotune: bool, slots: int, able: bool, ex
 
 
 def test_strategy():
-    assert strategy(Pins(), autotune=True, shards=1) == Chosen(None, "default")
-    assert strategy(Pins(), autotune=True, shards=2) == Chosen("mod", "autotune")
-    assert strategy(Pins(), autotune=False, shards=2) == Chosen("mod", "default")
+    assert strategy(Pins(), autotune=True, shards=1) == ChosenValue(None, "default")
+    assert strategy(Pins(), autotune=True, shards=2) == ChosenValue("mod", "autotune")
+    assert strategy(Pins(), autotune=False, shards=2) == ChosenValue("mod", "default")
     pinned = Pins(partition_strategy="range")
-    assert strategy(pinned, autotune=True, shards=2) == Chosen("range", "pin")
-    unused = Chosen(None, "default: range is pinned, and nothing is divided")
+    assert strategy(pinned, autotune=True, shards=2) == ChosenValue("range", "pin")
+    unused = ChosenValue(None, "default: range is pinned, and nothing is divided")
     assert strategy(pinned, autotune=True, shards=1) == unused
 
 
@@ -74,7 +74,7 @@ def test_strategy():
 )
 def test_flush_bytes_within_v4s_bounds(pin: int | None, expected: int | None):
     chosen = flush_bytes(Pins(copy_flush_bytes=pin))
-    assert chosen == Chosen(expected, "default" if pin is None else "pin")
+    assert chosen == ChosenValue(expected, "default" if pin is None else "pin")
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_every_stage_is_told_the_same_parallelism():
     written = WriteStream(
         configured=stream, target=stream.id, schemas={1: RowSchema((), 1)}, latest=1
     )
-    terms = Terms(
+    terms = WriteSettings(
         stage=cast(Any, None), settings=ComponentSettings(), runtime=cast(Any, None), at_once=1,
         narrow=False,
     )  # fmt: skip

@@ -12,7 +12,7 @@ from wasmtime.component import Component
 
 from penstock.protocols.rapidbyte.declared.manifest import read_manifest
 from penstock.protocols.rapidbyte.fastpath.wrap import OUT_OF_MEMORY, Unsupported, wrap
-from penstock.protocols.rapidbyte.guest.session import Session, load
+from penstock.protocols.rapidbyte.guest.session import ComponentSession, load
 from penstock.protocols.rapidbyte.wire.wit import FAST, HOST
 from penstock.runtimes.wasm.clock import clocked
 from penstock.runtimes.wasm.compile_cache import CompileCache
@@ -83,4 +83,4 @@ def test_a_guest_cannot_reach_the_fast_functions_itself(stage: Callable[..., Any
     assert loaded.plain is not None
     made = stage("source", {})
     with pytest.raises(Trap):
-        Session(loaded, made.host(""))
+        ComponentSession(loaded, made.host(""))

@@ -16,7 +16,7 @@ from penstock.protocols.rapidbyte.guest.deadlines import (
     LONGEST_DISCOVER,
     AnswerTimeout,
 )
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged
+from penstock.protocols.rapidbyte.guest.events import ComponentLog, Frame, RunEnded
 from penstock.protocols.rapidbyte.guest.host import HostBounds
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
@@ -43,9 +43,9 @@ def gone(name: str) -> bool:
     return True
 
 
-def last(items: Iterator[Any]) -> Ended:
+def last(items: Iterator[Any]) -> RunEnded:
     *_, told = items
-    assert isinstance(told, Ended)
+    assert isinstance(told, RunEnded)
     return told
 
 
@@ -97,7 +97,7 @@ def test_a_silent_peer_ends_a_question_and_the_guest(
 
 
 def test_after_an_answer_was_given_up_nobody_is_told_more(stage: Stages, silent: int):
-    said: list[Logged] = []
+    said: list[ComponentLog] = []
     config = {"mode": "polls", "host": "127.0.0.1", "port": silent}
     with pytest.raises(PenstockError):
         probe.check(stage("source", config, allow=LOCAL), said.append, AnswerTimeout(0.3))
@@ -162,7 +162,7 @@ def test_waiting_for_input_is_no_silence(stage: Stages):
     bounds = HostBounds(timeout=60.0, silence=1.0)
     told = list(stream_run.apply(stage("transform", {}, bounds=bounds), CONTEXT, feed()))
     assert [bytes(t.data) for t in told if isinstance(t, Frame)] == [b"x", b"y"]
-    assert isinstance(told[-1], Ended) and told[-1].error is None
+    assert isinstance(told[-1], RunEnded) and told[-1].error is None
 
 
 def test_a_slow_listener_is_not_the_guests_silence(stage: Stages):
@@ -170,6 +170,6 @@ def test_a_slow_listener_is_not_the_guests_silence(stage: Stages):
     frames = 0
     for told in stream_run.read(stage("source", {"frames": 3}, bounds=bounds), CONTEXT):
         frames += isinstance(told, Frame)
-        assert not isinstance(told, Ended) or told.error is None
+        assert not isinstance(told, RunEnded) or told.error is None
         time.sleep(0.6)
     assert frames == 3

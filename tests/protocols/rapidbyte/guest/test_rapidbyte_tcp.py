@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from penstock.model.hosts import Reach
+from penstock.model.hosts import ReachableHosts
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended
+from penstock.protocols.rapidbyte.guest.events import RunEnded
 from penstock.protocols.rapidbyte.guest.sockets import SocketBounds, Sockets
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import Refusal, StreamContext
 
 Stages = Callable[..., Stage]
-LOOPBACK = Reach(hosts=("127.0.0.1",), named=("127.0.0.1",))
+LOOPBACK = ReachableHosts(hosts=("127.0.0.1",), named=("127.0.0.1",))
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 
 
@@ -56,7 +56,7 @@ def test_a_large_pending_buffer_is_offered_again_and_again(stage: Stages, delay:
         config = {"mode": "tcp", "host": "127.0.0.1", "port": port, "bytes": size, "chunk": size}
         run = stream_run.read(stage("source", config, allow={"hosts": ("127.0.0.1",)}), CONTEXT)
         *_, ended = run
-    assert isinstance(ended, Ended) and ended.error is None, ended.error
+    assert isinstance(ended, RunEnded) and ended.error is None, ended.error
     assert ended.summary is not None and ended.summary.counts["bytes_read"] == size
     assert ended.worked < 30
 
@@ -71,7 +71,7 @@ def test_bytes_come_back_as_they_were_sent(stage: Stages, plain: bool, total: in
         }  # fmt: skip
         allow = {"hosts": ("127.0.0.1",)}
         *_, ended = stream_run.read(stage("source", config, allow=allow, plain=plain), CONTEXT)
-    assert isinstance(ended, Ended) and ended.error is None, ended
+    assert isinstance(ended, RunEnded) and ended.error is None, ended
     assert ended.summary is not None
     assert ended.summary.counts["records_read"] == ended.summary.counts["bytes_read"] == total
 
@@ -83,7 +83,7 @@ def test_waiting_for_a_slow_peer_is_not_the_guests_time(stage: Stages):
         allow = {"hosts": ("127.0.0.1",), "timeout_seconds": 4}
         began = time.monotonic()
         *_, ended = stream_run.read(stage("source", config, allow=allow), CONTEXT)
-    assert isinstance(ended, Ended) and ended.error is None, ended.error
+    assert isinstance(ended, RunEnded) and ended.error is None, ended.error
     assert time.monotonic() - began >= 6.0
     assert ended.worked < 4.0
 
@@ -115,7 +115,7 @@ def test_a_peer_that_closes_is_an_end_and_one_that_is_not_there_a_fault():
 
 def test_a_name_that_nobody_knows():
     with pytest.raises(Refusal) as caught:
-        Sockets(Reach(hosts=("*",))).connect("nothing.invalid", 1)
+        Sockets(ReachableHosts(hosts=("*",))).connect("nothing.invalid", 1)
     assert caught.value.fault.code == "DNS_RESOLUTION_FAILED"
 
 
@@ -136,11 +136,13 @@ def test_a_name_is_looked_up_once_and_its_checked_address_is_connected(
         port = server.getsockname()[1]
         for hosts, named in (("*",), ()), (("*.corp",), ("*.corp",)), (("db.corp",), ()):
             with pytest.raises(Refusal) as caught:
-                Sockets(Reach(hosts=hosts, named=named[:0])).connect("db.corp", port)
+                Sockets(ReachableHosts(hosts=hosts, named=named[:0])).connect("db.corp", port)
             assert caught.value.fault.code == "NETWORK_DENIED"
             assert "169.254.169.254" in caught.value.fault.message
         asked.clear()
-        sockets = Sockets(Reach(hosts=("db.corp",), named=("db.corp",)), SocketBounds(connect=5))
+        sockets = Sockets(
+            ReachableHosts(hosts=("db.corp",), named=("db.corp",)), SocketBounds(connect=5)
+        )
         sockets.connect("DB.corp.", port)  # past the first, which stays out of reach
         server.settimeout(10)
         assert server.accept()[1][0] == "127.0.0.1"
@@ -162,7 +164,7 @@ def test_a_name_with_thousands_of_addresses_is_tried_at_a_few(monkeypatch: pytes
 
     monkeypatch.setattr(socket, "socket", Counted)
     with pytest.raises(Refusal) as caught:
-        Sockets(Reach(hosts=("a.example",), private=True)).connect("a.example", 1)
+        Sockets(ReachableHosts(hosts=("a.example",), private=True)).connect("a.example", 1)
     assert caught.value.fault.code == "TCP_CONNECT_FAILED"
     assert len(tried) == SocketBounds().addresses
 
@@ -171,7 +173,7 @@ def test_a_name_with_thousands_of_addresses_is_tried_at_a_few(monkeypatch: pytes
 def test_what_is_no_host_reaches_no_resolver(monkeypatch: pytest.MonkeyPatch, host: str):
     monkeypatch.delattr(socket, "getaddrinfo")
     with pytest.raises(Refusal) as caught:
-        Sockets(Reach(hosts=("*", "*.corp.test"), private=True)).connect(host, 80)
+        Sockets(ReachableHosts(hosts=("*", "*.corp.test"), private=True)).connect(host, 80)
     assert caught.value.fault.code == "NETWORK_DENIED"
     assert "\0" not in caught.value.fault.message
 

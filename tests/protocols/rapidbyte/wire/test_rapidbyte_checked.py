@@ -13,8 +13,13 @@ import rapidbyte_guests
 from penstock.codec.columns import Columns
 from penstock.errors import SourceError
 from penstock.model.catalog import Stream, StreamId
-from penstock.model.events import Batch, Error, Exited, Log, Status, StreamStatus
-from penstock.protocols.contract import Came, ReadRequest, StreamOverrides, TransformRequest
+from penstock.model.events import Batch, ConnectorExited, Error, LogEvent, Status, StreamStatus
+from penstock.protocols.contract import (
+    ReadRequest,
+    StreamOverrides,
+    TransformedRows,
+    TransformRequest,
+)
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.frame_check import MAX_BYTES, MAX_ROWS, decode_frame
@@ -199,7 +204,7 @@ def test_a_bad_frame_fails_its_stream_alone_and_for_good(runtime: Make, how: str
     assert ends[-1] == ("good", Status.complete) and ("bad", Status.incomplete) in ends
     (batch,) = (e for e in events if isinstance(e, Batch))
     assert batch.stream.name == "good" and len(batch.bodies) == 2
-    assert events[-1] == Exited(1)
+    assert events[-1] == ConnectorExited(1)
 
 
 def test_a_transform_s_bad_frame_is_its_own(runtime: Make):
@@ -209,7 +214,9 @@ def test_a_transform_s_bad_frame_is_its_own(runtime: Make):
     asked = TransformRequest(config={}, stream=configured("s"), scope="s")
     bad = pa.table({"x": strings([0, 2], b"\xff\xfe")})
     answers = transform.apply(runtime("transform"), asked, iter([pa.table({"x": ["a"]}), bad]))
-    assert next(a for a in answers if isinstance(a, Came)).table.to_pylist() == [{"x": "a"}]
+    assert next(a for a in answers if isinstance(a, TransformedRows)).table.to_pylist() == [
+        {"x": "a"}
+    ]
     with pytest.raises(SourceError) as caught:
         list(answers)
     assert caught.value.code == "transform.bad_frame"
@@ -250,7 +257,7 @@ def test_a_run_request_says_what_is_kept_and_how_much_is_wanted(
     config = {"mode": "context", "frames": 0}
     request = ReadRequest(config=config, streams=(configured("numbers"),), **asked)
     events = PACKAGE.source.read(runtime("source"), request)
-    lines = [e.message for e in events if isinstance(e, Log)]
+    lines = [e.message for e in events if isinstance(e, LogEvent)]
     assert told in lines
     assert ('"max_records":5' in lines[0]) is ("limit" in asked)
 
@@ -263,5 +270,5 @@ def test_a_transform_of_a_dry_run_is_told_so(runtime: Make):
             config={"mode": "context"}, stream=configured("s"), scope="s", dry_run=dry
         )
         answers = transform.apply(runtime("transform"), asked, iter([]))
-        lines = [a.message for a in answers if isinstance(a, Log)]
+        lines = [a.message for a in answers if isinstance(a, LogEvent)]
         assert f"phase 2 dry {int(dry)} max 0" in lines

@@ -23,7 +23,7 @@ from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.log.log import FileLog
 from penstock.engine.log.rejects import decode_rejects
-from penstock.engine.specs.feeder import Order, PushEnd, PushJob
+from penstock.engine.specs.feeder import FeedOrder, PushEnd, PushJob
 from penstock.engine.worker.feeder import run_push
 from penstock.errors import LogError
 from penstock.model.catalog import (
@@ -34,9 +34,17 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Counted, Error, Exited, Log, Measured, Reject, Tick
+from penstock.model.events import (
+    ConnectorExited,
+    ConnectorMetrics,
+    Error,
+    LogEvent,
+    Reject,
+    SkippedItems,
+    Tick,
+)
 from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
-from penstock.model.state import SavedState, StateScope, StateType
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import (
     Ack,
@@ -58,7 +66,7 @@ from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.runtimes.contract import Component, Timeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
-from penstock.store.keys import MemoryKeys, Place
+from penstock.store.keys import KeyAddress, MemoryKeys
 
 A, B, C = (StreamId(None, name) for name in ("a", "b", "c"))
 APPEND, REPLACE = DestinationSyncMode.append, DestinationSyncMode.overwrite
@@ -111,7 +119,7 @@ def rows(of: StreamId, *ids: int, version: int = 1) -> Rows:
 
 def mark(seq: int, of: StreamId | None = None) -> StateMark:
     scope = StateScope(StateType.global_ if of is None else StateType.stream, of)
-    return StateMark(seq, SavedState(scope, "{}"))
+    return StateMark(seq, StoredState(scope, "{}"))
 
 
 @dataclass
@@ -135,12 +143,12 @@ class Seen:
 
     @property
     def exit(self) -> int | None:
-        (last,) = self.of(Exited)
+        (last,) = self.of(ConnectorExited)
         assert self.answers[-1] is last
         return last.code
 
     def frames(self, name: str) -> list[Any]:
-        said = [a.message for a in self.of(Log) if a.message.startswith(f"take {name} ")]
+        said = [a.message for a in self.of(LogEvent) if a.message.startswith(f"take {name} ")]
         raw = [bytes.fromhex(m.rpartition(" ")[2]) for m in said]
         return [pa.ipc.open_stream(pa.py_buffer(r)).read_all() for r in raw]
 
@@ -148,14 +156,14 @@ class Seen:
         return [i for t in self.frames(name) for i in t.column("id").to_pylist()]
 
     def contexts(self) -> list[Any]:
-        said = [a.message for a in self.of(Log) if a.message.startswith("begin ")]
+        said = [a.message for a in self.of(LogEvent) if a.message.startswith("begin ")]
         return [json.loads(m.removeprefix("begin ")) for m in said]
 
 
 def _told(answer: Answer) -> str | None:
     if isinstance(answer, Ack):
         return f"ack {answer.seq}"
-    if isinstance(answer, Log):
+    if isinstance(answer, LogEvent):
         words = answer.message.split(" ")
         if words[0] in ("take", "commit", "rollback"):
             return " ".join(words[:2])
@@ -230,7 +238,7 @@ def test_interleaved_streams_are_a_run_each_and_acked_exactly(made: Make):
     assert story.index("ack 5") > max(story.index("ack 3"), story.index("ack 4"))
     assert runtime.stats.written > 0 and runtime.stats.spoke
     assert sorted(c["stream_name"] for c in seen.contexts()) == ["a", "b"]
-    metrics = {m.stream: m.series[0]["name"] for m in seen.of(Measured)}
+    metrics = {m.stream: m.series[0]["name"] for m in seen.of(ConnectorMetrics)}
     assert metrics == {A: "records_written", B: "records_written"}
 
 
@@ -252,7 +260,7 @@ def test_strict_takes_no_checkpoint_that_calls_itself_another_kind(made: Make):
         asked = request(stream(A), config={"every": 1, "loose": 1}, acks=acks)
         seen = written(made(), asked, held_until_taken(feed))
         assert seen.story[:2] == ["take a", first]
-        counted = {c.what for c in seen.of(Counted)}
+        counted = {c.what for c in seen.of(SkippedItems)}
     assert counted == ({"foreign:checkpoint"} if acks is Acks.strict else set())
 
 
@@ -266,8 +274,8 @@ def test_odd_checkpoints_are_named_and_ack_nothing(made: Make):
     feed = held_until_taken(iter([rows(A, 1), mark(1, A)]))
     seen = written(made(), request(stream(A), config={"odd": 1}), feed)
     assert seen.story == ["take a", "commit a", "ack 1"]
-    assert {c.what for c in seen.of(Counted)} == {"malformed:checkpoint", "foreign:checkpoint"}
-    assert sum(a.level == "WARN" for a in seen.of(Log)) >= 2
+    assert {c.what for c in seen.of(SkippedItems)} == {"malformed:checkpoint", "foreign:checkpoint"}
+    assert sum(a.level == "WARN" for a in seen.of(LogEvent)) >= 2
 
 
 def test_frames_that_are_cut_are_counted_as_pieces(made: Make):
@@ -365,7 +373,7 @@ def test_a_feed_that_fails_rolls_every_run_back(made: Make):
     story = seen.story
     assert {"rollback a", "rollback b"} <= set(story)
     assert not seen.acks and not any(s.startswith("commit") for s in story)
-    assert any("a part is damaged" in a.message for a in seen.of(Log))
+    assert any("a part is damaged" in a.message for a in seen.of(LogEvent))
     assert not seen.of(Error)  # the guests' own errors only follow from it
     assert not live_threads()
 
@@ -400,7 +408,7 @@ def test_closing_the_answers_rolls_back_and_ends_all_threads(made: Make):
     stopped.set()
     assert seen.acks == [1]  # what was told stands
     assert time.monotonic() - began < 20 and not live_threads()
-    assert not [s for s in (A, B) if runtime.keys().get(Place("stream", s.key, "committed"))]
+    assert not [s for s in (A, B) if runtime.keys().get(KeyAddress("stream", s.key, "committed"))]
 
 
 def test_a_write_that_takes_too_long_is_stopped(made: Make):
@@ -431,7 +439,7 @@ def test_a_guest_that_hears_nothing_holds_nobody_up(made: Make, monkeypatch: pyt
     told = DESTINATION.write(runtime, request(stream(A), config={"held": "a"}), feed())
     with closing(told):  # type: ignore[type-var]
         for answer in told:
-            if isinstance(answer, Log) and answer.message.startswith("take"):
+            if isinstance(answer, LogEvent) and answer.message.startswith("take"):
                 break
         began = time.monotonic()
     assert time.monotonic() - began < 3
@@ -511,7 +519,7 @@ def test_what_waits_for_rows_is_committed(made: Make, monkeypatch: pytest.Monkey
 
 def test_memory_bounds_the_instances_too(made: Make):
     runtime = made(assume_manifest={**MANIFEST, "limits": {"max_memory": "1gb"}})
-    assert write_context.Terms.of(open_component(runtime), request(stream(A))).at_once == 2
+    assert write_context.WriteSettings.of(open_component(runtime), request(stream(A))).at_once == 2
 
 
 def test_another_schema_is_another_run(made: Make):
@@ -708,7 +716,7 @@ def pushed(made: Make, root: Path, how: str) -> tuple[FileLog, Any, PushMail, An
     mail = PushMail(log.root, "run", 1)
     mail.create()
     segments = tuple(_segment(log, of, i + 1) for i, of in enumerate((A, B)))
-    mail.order(Order(segments=segments, end=True))
+    mail.order(FeedOrder(segments=segments, end=True))
     component = made(on_data_error=how).component
     job = PushJob(
         run="run",
@@ -784,7 +792,7 @@ def test_letters_are_only_counted_where_errors_are_skipped(made: Make):
     feed = iter([rows(A, 1), rows(A, 2)])
     seen = written(made(on_data_error="skip"), request(stream(A), config={"letters": 1}), feed)
     assert not seen.of(Reject)
-    assert [(c.what, c.stream) for c in seen.of(Counted)] == [("skipped:data", A)] * 2
+    assert [(c.what, c.stream) for c in seen.of(SkippedItems)] == [("skipped:data", A)] * 2
 
 
 # -- before anything runs

@@ -44,7 +44,7 @@ class _Item:
     at: dict[StreamId, int] = field(default_factory=dict[StreamId, int])
 
 
-class Waiting:
+class EventBarrier:
     """The events that wait. Call the methods in the order in which things happen; then take what
     :meth:`ready` returns."""
 

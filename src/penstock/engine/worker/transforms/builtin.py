@@ -18,15 +18,15 @@ from penstock.codec.columns import Columns
 from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
 from penstock.engine.specs.lane import StreamJob
-from penstock.engine.worker.row_decoding import Rows, Streams
+from penstock.engine.worker.row_decoding import ArrowRows, StreamDecoders
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
     Batch,
+    ConnectorExited,
+    ConnectorMetrics,
     Event,
-    Exited,
-    Measured,
     Reject,
     Schema,
     State,
@@ -48,7 +48,7 @@ class BuiltInStage:
     def __init__(
         self,
         transforms: Sequence[TransformJob],
-        streams: Streams,
+        streams: StreamDecoders,
         given: Callable[[StreamJob], RowSchema],
         place: int,
         *,
@@ -84,13 +84,15 @@ class BuiltInStage:
                 except SourceError as e:
                     yield from self._over(event.stream, e)
                     if not self._open and self._failed >= self._streams.jobs.keys():
-                        yield Exited(None)  # every stream failed: the source is stopped
+                        yield ConnectorExited(None)  # every stream failed: the source is stopped
                         return
 
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[ConnectorMetrics]:
         """Returns the transforms' own counts, stream by stream."""
         return [
-            Measured(stream, [{"name": n, "total": c} for n, c in sorted(chain.counts.items())])
+            ConnectorMetrics(
+                stream, [{"name": n, "total": c} for n, c in sorted(chain.counts.items())]
+            )
             for stream, chain in self._chains.items()
             if chain.counts
         ]
@@ -186,7 +188,7 @@ def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:
     return counted, records - len(refused) - unknown - passed
 
 
-def _records(batch: Batch, given: Rows) -> Callable[[int], bytes]:
+def _records(batch: Batch, given: ArrowRows) -> Callable[[int], bytes]:
     """Returns a function that gives the original record of each decoded row."""
     gone = {index for index, _, _ in given.rejects}
     places = [i for i in range(len(batch.bodies)) if i not in gone] if gone else None

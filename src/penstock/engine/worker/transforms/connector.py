@@ -26,28 +26,34 @@ from penstock.codec.untyped import compute as pc
 from penstock.connectors.launch import Launch
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.lane import LaneJob, StreamJob
-from penstock.engine.worker.row_decoding import Streams
-from penstock.engine.worker.transforms.barrier import Waiting
-from penstock.engine.worker.transforms.connector_run import Answers, Over, TransformRun
+from penstock.engine.worker.row_decoding import StreamDecoders
+from penstock.engine.worker.transforms.barrier import EventBarrier
+from penstock.engine.worker.transforms.connector_run import Answers, LastAnswer, TransformRun
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
     Batch,
+    ConnectorExited,
+    ConnectorMetrics,
     Error,
     Event,
-    Exited,
-    Measured,
     Reject,
     Schema,
-    Showed,
     State,
     Status,
     StreamStatus,
     Tick,
+    TransformColumns,
 )
 from penstock.model.types import EXTRACTED_AT, RowSchema
-from penstock.protocols.contract import END, Came, Connection, Through, TransformRequest
+from penstock.protocols.contract import (
+    END,
+    Connection,
+    TransformedRows,
+    TransformProgress,
+    TransformRequest,
+)
 from penstock.store.keys import covers
 from penstock.transforms.chain import columns_by_output_name, refitted_schema, with_current_names
 from penstock.transforms.contract import TransformJob
@@ -68,7 +74,7 @@ class ComponentStage:
         self,
         transform: TransformJob,
         job: LaneJob,
-        streams: Streams,
+        streams: StreamDecoders,
         given: Callable[[StreamJob], RowSchema],
         place: int,
         number: int,
@@ -82,7 +88,7 @@ class ComponentStage:
         expected = max(1, min(len(job.streams), MOST_RUNS))
         self._held = max(HELD_BYTES // (2 * expected), _LEAST_HELD)
         self._answers: Answers = ByteQueue(HELD_BYTES)
-        self._waiting = Waiting()
+        self._waiting = EventBarrier()
         self._runs: dict[StreamId, TransformRun] = {}  # alive
         self._fed: dict[StreamId, int] = {}  # tables
         self._records: dict[StreamId, int] = {}
@@ -106,11 +112,14 @@ class ComponentStage:
         finally:
             self._close()
 
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[ConnectorMetrics]:
         """Returns the last checkpoint that the transform reported for each stream."""
         return [
-            Measured(stream, [{"name": "transform_checkpoint", "transform": self._settings.place,
-                               "count": count, "last": last}])
+            ConnectorMetrics(
+                stream,
+                [{"name": "transform_checkpoint", "transform": self._settings.place,
+                  "count": count, "last": last}],
+            )
             for stream, (count, last) in self._checkpoints.items()
         ]  # fmt: skip
 
@@ -140,12 +149,12 @@ class ComponentStage:
                 if event.stream is not None:
                     yield from self._source_failed(event.stream, event.message)
                 yield event
-            case Exited():
+            case ConnectorExited():
                 yield from self._exited(event)
             case _:
                 yield event
 
-    def _exited(self, event: Exited) -> Iterator[Event]:
+    def _exited(self, event: ConnectorExited) -> Iterator[Event]:
         for stream in list(self._runs):
             if event.code == 0:
                 self._end(stream)
@@ -286,16 +295,16 @@ class ComponentStage:
     def _heard(self) -> Iterator[Event]:
         while (item := self._answers.poll()) is not None:
             run, answer = item
-            if isinstance(answer, Over):
+            if isinstance(answer, LastAnswer):
                 yield from self._over(run)
             elif not run.broken:
                 yield from self._answer(run, answer)
 
     def _answer(self, run: TransformRun, answer: Any) -> Iterator[Event]:
         match answer:
-            case Came():
+            case TransformedRows():
                 yield from self._rows(run, answer)
-            case Through():
+            case TransformProgress():
                 yield from self._through(run, answer)
             case Reject():
                 answer.records = None  # it is not known which records it was made from
@@ -306,7 +315,7 @@ class ComponentStage:
             case _:
                 yield answer
 
-    def _through(self, run: TransformRun, through: Through) -> Iterator[Event]:
+    def _through(self, run: TransformRun, through: TransformProgress) -> Iterator[Event]:
         stream = run.stream
         if through.checkpoint is not None:
             count = self._checkpoints.get(stream, (0, {}))[0]
@@ -341,7 +350,7 @@ class ComponentStage:
         self._waiting.failed(run.stream)
         yield from self._waiting.ready()
 
-    def _rows(self, run: TransformRun, made: Came) -> Iterator[Event]:
+    def _rows(self, run: TransformRun, made: TransformedRows) -> Iterator[Event]:
         stream, table = run.stream, made.table
         yield from self._shown(stream, table.schema)
         job = self._streams.jobs[stream]
@@ -367,6 +376,6 @@ class ComponentStage:
         first = stream not in self._came
         found = refitted_schema(given, made, columns.row_schema(came), first=first)
         if found is not None:
-            showed = Showed(number=self._number, columns=found, fresh=first)
+            showed = TransformColumns(number=self._number, columns=found, fresh=first)
             yield Schema(stream, {}, showed=showed)
         self._showed[stream] = (came, self._streams.jobs[stream].made[self._number])

@@ -9,11 +9,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.byte_queue import Abandoned, ByteQueue
+from penstock.byte_queue import ByteQueue, QueueAbandoned
 from penstock.errors import Defect, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Log, Reject
-from penstock.protocols.contract import Came, Connection, Given, TransformRequest, failure
+from penstock.model.events import LogEvent, Reject
+from penstock.protocols.contract import (
+    Connection,
+    Given,
+    TransformedRows,
+    TransformRequest,
+    failure,
+)
 
 
 class FeedFailed(Exception):
@@ -21,11 +27,11 @@ class FeedFailed(Exception):
 
 
 @dataclass(slots=True)
-class Over:
+class LastAnswer:
     """The last answer of every run."""
 
 
-Answer = Given | Over
+Answer = Given | LastAnswer
 Answers = ByteQueue[tuple["TransformRun", Answer]]
 
 
@@ -59,7 +65,7 @@ class TransformRun:
                 self._failed(Defect(f"a transform's run broke: {e!r}"))
             finally:
                 self._tables.abandon()
-                self._tell(Over())
+                self._tell(LastAnswer())
 
         self._thread = threading.Thread(target=work, name="penstock-transform", daemon=True)
         self._thread.start()
@@ -69,7 +75,7 @@ class TransformRun:
         drops it."""
         try:
             return self._tables.offer(table, size)
-        except Abandoned:
+        except QueueAbandoned:
             return True
 
     def has_room(self, size: int) -> bool:
@@ -101,7 +107,7 @@ class TransformRun:
         """Queues an answer; False: the stage has stopped reading."""
         try:
             self._answers.put((self, answer), _size(answer))
-        except Abandoned:
+        except QueueAbandoned:
             return False
         return True
 
@@ -111,11 +117,11 @@ class TransformRun:
 
 def _size(answer: Answer) -> int:
     match answer:
-        case Came():
+        case TransformedRows():
             return answer.size
         case Reject():
             return len(answer.raw)
-        case Log():
+        case LogEvent():
             return len(answer.message)
         case _:
             return 0

@@ -12,10 +12,10 @@ from collections.abc import Callable, Generator, Iterator
 
 from penstock.connectors.launch import Launch
 from penstock.engine.specs.lane import LaneJob, StreamJob
-from penstock.engine.worker.row_decoding import Streams
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.transforms.builtin import BuiltInStage
 from penstock.engine.worker.transforms.connector import ComponentStage
-from penstock.model.events import Event, Measured
+from penstock.model.events import ConnectorMetrics, Event
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import Connection
 from penstock.transforms.chain import stages
@@ -28,7 +28,7 @@ class Transforming:
     def __init__(
         self,
         job: LaneJob,
-        streams: Streams,
+        streams: StreamDecoders,
         connect: Callable[[Launch], Connection],
         tick: Callable[[], None] = lambda: None,
     ) -> None:
@@ -57,7 +57,7 @@ class Transforming:
             through = stage.events(through)
         return through
 
-    def measured(self) -> list[Measured]:
+    def measured(self) -> list[ConnectorMetrics]:
         """Returns the transforms' counts and checkpoints, stream by stream."""
         return [one for stage in self._stages for one in stage.measured()]
 

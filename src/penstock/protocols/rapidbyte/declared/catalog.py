@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
-from penstock.model.events import Log
+from penstock.model.events import LogEvent
 from penstock.model.types import DataType
 from penstock.protocols.contract import EventSink
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest, mode_problems
@@ -37,7 +37,7 @@ def restricted(catalog: Catalog, manifest: ComponentManifest | None, log: EventS
         )  # fmt: skip
         if len(supported) < len(modes):
             for problem in mode_problems(manifest, "source", sync_modes=modes):
-                log(Log("WARN", f"{stream.id}: {problem}"))
+                log(LogEvent("WARN", f"{stream.id}: {problem}"))
         streams.append(msgspec.structs.replace(stream, sync_modes=supported or stream.sync_modes))
     return Catalog(tuple(streams))
 
@@ -53,7 +53,7 @@ def undiscovered(stream: StreamId, columns: Mapping[str, DataType | None]) -> St
     )
 
 
-def _stream(discovered: messages.DiscoveredStream) -> Stream:
+def _stream(discovered: messages.WireDiscoveredStream) -> Stream:
     by_name = {m.value: m for m in SyncMode}
     modes = tuple(by_name[m] for m in discovered.supported_sync_modes if m in by_name)
     cursor, key = discovered.source_defined_cursor, discovered.source_defined_primary_key

@@ -20,7 +20,7 @@ LEAST_FLUSH, MOST_FLUSH = 1 << 20, 32 << 20
 _WHOLE_NUMBERS = ("Int16", "Int32", "Int64")
 
 
-class Chosen(msgspec.Struct, Generic[T], frozen=True):
+class ChosenValue(msgspec.Struct, Generic[T], frozen=True):
     """A hint's value. ``rule``: what decided it, ``pin``, ``autotune`` or ``default``, with the
     reason where a pin is not used."""
 
@@ -37,31 +37,31 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     copy_flush_bytes: int | None = None
 
 
-def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> Chosen[int]:
+def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> ChosenValue[int]:
     """How many shards a stream is read in. ``slots``: how many tasks may run at once."""
     if pins.parallelism is not None:
-        return Chosen(max(1, pins.parallelism), "pin")
+        return ChosenValue(max(1, pins.parallelism), "pin")
     if autotune and shardable and slots > 1:
-        return Chosen(slots, "autotune")
-    return Chosen(1, "default")
+        return ChosenValue(slots, "autotune")
+    return ChosenValue(1, "default")
 
 
-def strategy(pins: Pins, *, autotune: bool, shards: int) -> Chosen[Strategy | None]:
+def strategy(pins: Pins, *, autotune: bool, shards: int) -> ChosenValue[Strategy | None]:
     """How rows are divided among shards; None where there is one shard."""
     if shards < 2:
         pinned = pins.partition_strategy
         unused = "" if pinned is None else f": {pinned} is pinned, and nothing is divided"
-        return Chosen(None, f"default{unused}")
+        return ChosenValue(None, f"default{unused}")
     if pins.partition_strategy is not None:
-        return Chosen(pins.partition_strategy, "pin")
-    return Chosen("mod", "autotune" if autotune else "default")
+        return ChosenValue(pins.partition_strategy, "pin")
+    return ChosenValue("mod", "autotune" if autotune else "default")
 
 
-def flush_bytes(pins: Pins) -> Chosen[int | None]:
+def flush_bytes(pins: Pins) -> ChosenValue[int | None]:
     """Bytes after which a COPY is flushed, within v4's bounds; None: the connector's default."""
     if pins.copy_flush_bytes is None:
-        return Chosen(None, "default")
-    return Chosen(min(max(pins.copy_flush_bytes, LEAST_FLUSH), MOST_FLUSH), "pin")
+        return ChosenValue(None, "default")
+    return ChosenValue(min(max(pins.copy_flush_bytes, LEAST_FLUSH), MOST_FLUSH), "pin")
 
 
 def shardable(

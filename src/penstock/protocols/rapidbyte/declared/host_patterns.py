@@ -10,7 +10,16 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from penstock.model.hosts import ANY, Lies, Pattern, address_of, covers, lies, parsed, pattern_of
+from penstock.model.hosts import (
+    ANY,
+    AddressClass,
+    Pattern,
+    address_of,
+    covers,
+    lies,
+    parsed,
+    pattern_of,
+)
 
 _HOST_KEYS = frozenset({"host", "hostname", "server", "address"})
 _NAMING_KEYS = ("host", "server", "addr", "url", "uri", "dsn", "endpoint", "broker")
@@ -46,7 +55,7 @@ def is_local(pattern: str) -> bool:
     for one in parsed([pattern]):
         address = address_of(one.host)
         if address is not None:
-            return lies(address) is not Lies.public
+            return lies(address) is not AddressClass.public
         return covers("localhost", one.host) or covers("*.localhost", one.host)
     return False
 

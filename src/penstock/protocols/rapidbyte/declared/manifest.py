@@ -14,7 +14,7 @@ import msgspec
 from penstock.config.scalars import parse_size
 from penstock.errors import ConfigError, Role
 from penstock.model.catalog import ConnectorSpec
-from penstock.model.events import Log
+from penstock.model.events import LogEvent
 from penstock.model.variables import withheld
 from penstock.protocols.contract import EventSink
 from penstock.protocols.rapidbyte.declared.host_patterns import malformed
@@ -74,7 +74,7 @@ class DestinationAbilities(msgspec.Struct, frozen=True, kw_only=True):
     features: tuple[str, ...] = ()
 
 
-class Roles(msgspec.Struct, frozen=True, kw_only=True):
+class ManifestRoles(msgspec.Struct, frozen=True, kw_only=True):
     source: SourceAbilities | None = None
     destination: DestinationAbilities | None = None
     transform: dict[str, Any] | None = None
@@ -92,7 +92,7 @@ class ComponentManifest(msgspec.Struct, frozen=True, kw_only=True):
     license: str | None = None
     permissions: ManifestPermissions = ManifestPermissions()
     limits: ManifestLimits = ManifestLimits()
-    roles: Roles = Roles()
+    roles: ManifestRoles = ManifestRoles()
     config_schema: Any = None
 
     @property
@@ -276,10 +276,10 @@ def config_schema(manifest: ComponentManifest | None) -> dict[str, Any] | None:
 def spec_of(found: ManifestResult, log: EventSink) -> ConnectorSpec:
     """Converts a manifest into the engine's ``ConnectorSpec``. Warnings go to ``log``."""
     for warning in found.warnings:
-        log(Log("WARN", f"the connector's manifest: {warning}"))
+        log(LogEvent("WARN", f"the connector's manifest: {warning}"))
     manifest = found.manifest
     if manifest is None:
-        log(Log("WARN", f"the connector is granted nothing: {found.problem}"))
+        log(LogEvent("WARN", f"the connector is granted nothing: {found.problem}"))
         return ConnectorSpec(protocol="rapidbyte", config_schema=found.schema or {})
     abilities: dict[str, Any] = msgspec.to_builtins(manifest)
     abilities.pop("config_schema", None)

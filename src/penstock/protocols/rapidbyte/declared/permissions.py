@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
-from penstock.model.hosts import ANY, Reach
+from penstock.model.hosts import ANY, ReachableHosts
 from penstock.model.variables import withheld
 from penstock.protocols.contract import EffectiveLimit
 from penstock.protocols.rapidbyte.declared import host_patterns
@@ -43,8 +43,8 @@ def folder_of(text: str) -> Folder:
 
 class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
     """The permissions and limits under which a component runs. ``hosts``, ``named``, ``private``:
-    as in ``Reach``; ``max_memory``: bytes, None: unlimited. ``rulings``: each value with the rule
-    that decided it, which ``plan`` shows."""
+    as in ``ReachableHosts``; ``max_memory``: bytes, None: unlimited. ``rulings``: each value with
+    the rule that decided it, which ``plan`` shows."""
 
     hosts: tuple[str, ...]
     named: tuple[str, ...] = ()
@@ -56,8 +56,8 @@ class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
     rulings: tuple[EffectiveLimit, ...]
 
     @property
-    def reach(self) -> Reach:
-        return Reach(hosts=self.hosts, named=self.named, private=self.private)
+    def reach(self) -> ReachableHosts:
+        return ReachableHosts(hosts=self.hosts, named=self.named, private=self.private)
 
 
 def effective(

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.errors import StateError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, SyncMode
-from penstock.model.state import SavedState
+from penstock.model.state import StoredState
 from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.state import cursor_of
 from penstock.protocols.rapidbyte.wire.messages import (
@@ -30,7 +30,7 @@ WRITE_MODES = {
 def context_of(
     settings: ComponentSettings,
     stream: ConfiguredStream,
-    state: SavedState | None,
+    state: StoredState | None,
     max_records: int | None = None,
 ) -> StreamContext:
     """Builds the context of a stream. ``state``: what the last run saved of it. ``max_records``:
@@ -50,7 +50,7 @@ def context_of(
     )
 
 
-def _cursor(stream: ConfiguredStream, state: SavedState | None) -> CursorInfo | None:
+def _cursor(stream: ConfiguredStream, state: StoredState | None) -> CursorInfo | None:
     """The cursor as v4 writes it: its value as text; a replication position (cdc) as ``lsn``."""
     cdc = stream.sync_mode is SyncMode.cdc
     if stream.sync_mode is SyncMode.full_refresh or not (cdc or stream.cursor_field):
@@ -61,7 +61,7 @@ def _cursor(stream: ConfiguredStream, state: SavedState | None) -> CursorInfo | 
     return CursorInfo(cursor_field=name, cursor_type=kind, last_value=last)
 
 
-def _saved_text(state: SavedState, name: str, *, cdc: bool) -> str | None:
+def _saved_text(state: StoredState, name: str, *, cdc: bool) -> str | None:
     """The saved cursor value. Raises ``StateError`` where it is of another column or mode."""
     saved = cursor_of(state)
     position = saved.cursor_value.type == "lsn"

@@ -36,8 +36,8 @@ from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_CHECK, AnswerTi
 from penstock.protocols.rapidbyte.guest.engine_events import check_result, log_event
 from penstock.protocols.rapidbyte.guest.errors import explain
 from penstock.protocols.rapidbyte.guest.host import HostBounds
-from penstock.protocols.rapidbyte.guest.session import Loaded, load
-from penstock.protocols.rapidbyte.guest.stage import Pressure, Share, Stage
+from penstock.protocols.rapidbyte.guest.session import CompiledConnector, load
+from penstock.protocols.rapidbyte.guest.stage import HostMemory, QueueBounds, Stage
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
 from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
 from penstock.runtimes.env import secrets_of
@@ -78,7 +78,7 @@ class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
         if timeouts is not None:
             bounds = HostBounds(timeout=timeouts.heartbeat)
         if allowed.max_memory is not None:
-            share = Share.of(allowed.max_memory)
+            share = HostMemory.of(allowed.max_memory)
             all_bytes = min(bounds.frames.all_bytes, share.frames)
             frame_bytes = min(bounds.frames.frame_bytes, all_bytes)
             frames = FrameBounds(frame_bytes=frame_bytes, all_bytes=all_bytes, pooled=False)
@@ -100,7 +100,7 @@ class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
             keys=runtime.keys(),
             host_bytes=reserved,
             bounds=bounds,
-            pressure=Pressure(
+            pressure=QueueBounds(
                 inbox_bytes=min(half, waiting),
                 outbox_bytes=min(half, waiting),
                 codec=self.settings.resources.compression,
@@ -108,7 +108,7 @@ class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
             masker=runtime.masker,
         )
 
-    def _loaded(self, role: Role) -> Loaded:
+    def _loaded(self, role: Role) -> CompiledConnector:
         runtime: ComponentRuntime = self.runtime
         key = (runtime.component.digest, role)
         if key not in _LOADED:
@@ -119,9 +119,9 @@ class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
         return _LOADED[key]
 
 
-_LOADED: dict[tuple[str, Role], Loaded] = {}
-"""The components that this process has compiled, by digest and role. A ``Loaded`` belongs to its
-process, which must not fork."""
+_LOADED: dict[tuple[str, Role], CompiledConnector] = {}
+"""The components that this process has compiled, by digest and role. A ``CompiledConnector``
+belongs to its process, which must not fork."""
 
 
 def runtime_of(
@@ -153,7 +153,7 @@ def open_component(runtime: ComponentRuntime) -> OpenedComponent:
     found = read_manifest(binary, settings.assume_manifest)
     memory = _effective(runtime, found, settings, {}).max_memory
     if memory is not None:  # a batch is one frame, and frames have a share of the memory
-        batch = min(settings.resources.max_batch_bytes or _WAITING, Share.of(memory).frames)
+        batch = min(settings.resources.max_batch_bytes or _WAITING, HostMemory.of(memory).frames)
         resources = msgspec.structs.replace(settings.resources, max_batch_bytes=batch)
         settings = msgspec.structs.replace(settings, resources=resources)
     return OpenedComponent(runtime=runtime, settings=settings, found=found, binary=binary)

@@ -9,8 +9,8 @@ import time
 
 import msgspec
 
-from penstock.protocols.rapidbyte.guest.host import Host
-from penstock.protocols.rapidbyte.guest.session import Session
+from penstock.protocols.rapidbyte.guest.host import HostFunctions
+from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.runtimes.contract import Timeouts
 from penstock.runtimes.wasm.contract import Trap, TrapKind
@@ -47,7 +47,7 @@ class Clock:
     once it is open; until then all elapsed time counts."""
 
     def __init__(self, stage: Stage) -> None:
-        self.session: Session | None = None
+        self.session: ComponentSession | None = None
         self._limit = stage.allowed.timeout_seconds
         self._began = time.monotonic()
 
@@ -64,7 +64,7 @@ class Clock:
         return Trap(TrapKind.timeout, f"it worked or slept longer than {self._limit:g} seconds")
 
 
-def waiting_for(host: Host) -> str:
+def waiting_for(host: HostFunctions) -> str:
     """The end of a message that names the peer a guest waits for; empty where it waits for none."""
     peer = host.awaited_peer
     return "" if peer is None else f", while it waited for {peer}"

@@ -9,9 +9,14 @@ import msgspec
 
 from penstock.errors import Role
 from penstock.model.catalog import CheckResult, StreamId
-from penstock.model.events import Counted, Log, Measured, Reject
+from penstock.model.events import ConnectorMetrics, LogEvent, Reject, SkippedItems
 from penstock.protocols.contract import EventSink
-from penstock.protocols.rapidbyte.guest.events import Checkpoint, DeadLettered, Ended, Logged
+from penstock.protocols.rapidbyte.guest.events import (
+    CheckpointCall,
+    ComponentLog,
+    DeadLettered,
+    RunEnded,
+)
 from penstock.protocols.rapidbyte.wire.messages import ValidationReport
 from penstock.runtimes.contract import ConnectionStats
 
@@ -21,15 +26,15 @@ _KINDS: dict[Role, int] = {"source": 0, "destination": 1, "transform": 2}
 def check_result(report: ValidationReport, log: EventSink) -> CheckResult:
     """Converts the result of ``validate``. Its warnings go to ``log``."""
     for warning in report.warnings:
-        log(Log("WARN", warning))
+        log(LogEvent("WARN", warning))
     if report.status == "warning":
-        log(Log("WARN", report.message))
+        log(LogEvent("WARN", report.message))
     return CheckResult(report.status != "failed", report.message or None)
 
 
-def log_event(event: Logged) -> Log:
+def log_event(event: ComponentLog) -> LogEvent:
     """Converts a line of the component's log."""
-    return Log(event.level, event.message)
+    return LogEvent(event.level, event.message)
 
 
 def reject_event(event: DeadLettered, stream: StreamId) -> Reject:
@@ -40,8 +45,8 @@ def reject_event(event: DeadLettered, stream: StreamId) -> Reject:
 
 
 def checkpoint_problems(
-    event: Checkpoint, role: Role, name: str, of: str = "this stream", *, strict: bool = False
-) -> list[Log | Counted]:
+    event: CheckpointCall, role: Role, name: str, of: str = "this stream", *, strict: bool = False
+) -> list[LogEvent | SkippedItems]:
     """Checks that a checkpoint is well formed, and of this role and stream. Returns the events that
     report it otherwise; empty: it is. ``name``: the stream as the connector knows it; ``of``: as it
     is shown. As in v4 the call's kind and the payload's stream decide; ``strict``: the payload's
@@ -49,22 +54,24 @@ def checkpoint_problems(
     payload = event.payload
     if payload is None:
         return [
-            Log("WARN", f"a malformed checkpoint: {event.problem}"),
-            Counted("malformed:checkpoint"),
+            LogEvent("WARN", f"a malformed checkpoint: {event.problem}"),
+            SkippedItems("malformed:checkpoint"),
         ]
     ours = event.kind == _KINDS[role] and payload.stream == name
     if ours and not (strict and payload.kind != "dest"):
         return []
     described = f"kind {event.kind} ({payload.kind}) of stream {payload.stream!r}"
     return [
-        Log("WARN", f"a checkpoint that is not this {role}'s of {of}: {described}"),
-        Counted("foreign:checkpoint"),
+        LogEvent("WARN", f"a checkpoint that is not this {role}'s of {of}: {described}"),
+        SkippedItems("foreign:checkpoint"),
     ]
 
 
-def metric_events(ended: Ended, stream: StreamId, stats: ConnectionStats) -> list[Measured]:
+def metric_events(
+    ended: RunEnded, stream: StreamId, stats: ConnectionStats
+) -> list[ConnectorMetrics]:
     """The metrics of a run, as at most one event. Sets ``stats.spoke`` where the run returned a
     summary."""
     stats.spoke |= ended.summary is not None
     series: list[dict[str, Any]] = msgspec.to_builtins(ended.metrics)
-    return [Measured(stream, series)] if series else []
+    return [ConnectorMetrics(stream, series)] if series else []

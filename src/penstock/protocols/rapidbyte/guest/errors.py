@@ -13,9 +13,9 @@ from penstock.errors import DestinationError, PenstockError, Role, error_class
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error
 from penstock.protocols.contract import failure
-from penstock.protocols.rapidbyte.guest.events import Ended
-from penstock.protocols.rapidbyte.guest.host import Host
-from penstock.protocols.rapidbyte.guest.host_imports import Untellable
+from penstock.protocols.rapidbyte.guest.events import RunEnded
+from penstock.protocols.rapidbyte.guest.host import HostFunctions
+from penstock.protocols.rapidbyte.guest.host_imports import UnraisableError
 from penstock.protocols.rapidbyte.guest.retry import retry_after
 from penstock.protocols.rapidbyte.guest.session import BadAnswer
 from penstock.protocols.rapidbyte.wire.messages import ConnectorFault, Refusal
@@ -57,7 +57,7 @@ def explain(
     return error if isinstance(error, PenstockError) else _explained(role, error, host_fault)
 
 
-def reclassified(error: Exception, host: Host) -> Exception:
+def reclassified(error: Exception, host: HostFunctions) -> Exception:
     """Turns a crash into a ``memory`` trap where the guest's last log line says that it ran out of
     memory; any other error is returned unchanged."""
     if not isinstance(error, Trap) or error.kind is not TrapKind.crashed:
@@ -68,7 +68,7 @@ def reclassified(error: Exception, host: Host) -> Exception:
     return Trap(TrapKind.memory, message, detail=error.detail, stderr=error.stderr)
 
 
-def first_fault(host: Host) -> ConnectorFault | None:
+def first_fault(host: HostFunctions) -> ConnectorFault | None:
     """The first error that a host function gave the guest and that it did not recover from."""
     return host.first_fault.fault if host.first_fault is not None else None
 
@@ -120,7 +120,7 @@ def _own_error(
 def _trap_error(
     branch: type[PenstockError], role: Role, trap: Trap, host_fault: ConnectorFault | None
 ) -> PenstockError:
-    if host_fault is not None and isinstance(trap.__cause__, Untellable):
+    if host_fault is not None and isinstance(trap.__cause__, UnraisableError):
         fields = host_fault.report()
         return branch(
             f"the {role} was ended, for without the fast path it cannot be told: {host_fault}",
@@ -150,7 +150,7 @@ def _trap_error(
 # -- a run of a stream
 
 
-def error_of(ended: Ended, stream: StreamId, role: Role, attempt: int, allowed: int) -> Error:
+def error_of(ended: RunEnded, stream: StreamId, role: Role, attempt: int, allowed: int) -> Error:
     """The ``Error`` event of a failed run, with the connector's own category where it gave one.
     ``attempt``: the one that failed, from 1; ``allowed``: how many retries there may be. Raises
     ``ValueError`` for a run that succeeded."""

@@ -25,7 +25,7 @@ class Frame:
 
 
 @dataclass(slots=True)
-class Checkpoint:
+class CheckpointCall:
     """A call of ``checkpoint``. ``kind``: 0 source, 1 destination, 2 transform, as the call had it.
     ``frames``: how many frames the connector had emitted (a source) or taken (a transform, a
     destination) before it. ``text``: its document; ``payload`` None: it is malformed, ``problem``
@@ -41,7 +41,7 @@ class Checkpoint:
 
 
 @dataclass(slots=True)
-class Logged:
+class ComponentLog:
     """A line of the component's log, without secrets. ``level``: ERROR WARN INFO DEBUG TRACE."""
 
     level: str
@@ -56,11 +56,11 @@ class DeadLettered:
 
 
 @dataclass(slots=True)
-class Ended:
+class RunEnded:
     """The last event of a run. ``summary`` None: the run failed, with ``error``; ``fault``: the
     connector's own error; ``host_fault``: the first error that a host function gave it. ``waited``:
     seconds that it waited for other stages; ``worked``: seconds of guest work; ``keys``: as in
-    ``Checkpoint``."""
+    ``CheckpointCall``."""
 
     summary: RunSummary | None
     error: PenstockError | None
@@ -79,4 +79,4 @@ class Quiet:
     """No event came for the caller's ``tick`` seconds, so that it can act on time."""
 
 
-StageEvent = Frame | Checkpoint | Logged | DeadLettered | Quiet | Ended
+StageEvent = Frame | CheckpointCall | ComponentLog | DeadLettered | Quiet | RunEnded

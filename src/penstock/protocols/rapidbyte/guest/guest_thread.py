@@ -9,7 +9,7 @@ gives it up when it is late (``deadlines``). Neighbours: ``stream_run`` feeds it
 import threading
 import time
 
-from penstock.byte_queue import Abandoned, ByteQueue, End, TooLong
+from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong
 from penstock.protocols.rapidbyte.guest.deadlines import (
     ABANDON_SECONDS,
     POLL_SECONDS,
@@ -22,9 +22,15 @@ from penstock.protocols.rapidbyte.guest.errors import (
     first_fault,
     reclassified,
 )
-from penstock.protocols.rapidbyte.guest.events import Ended, Frame, Logged, Quiet, StageEvent
-from penstock.protocols.rapidbyte.guest.host import Host
-from penstock.protocols.rapidbyte.guest.stage import Pressure, Stage
+from penstock.protocols.rapidbyte.guest.events import (
+    ComponentLog,
+    Frame,
+    Quiet,
+    RunEnded,
+    StageEvent,
+)
+from penstock.protocols.rapidbyte.guest.host import HostFunctions
+from penstock.protocols.rapidbyte.guest.stage import QueueBounds, Stage
 from penstock.protocols.rapidbyte.wire.compression import (
     Bytes,
     Codec,
@@ -42,13 +48,13 @@ _CLOSING = 30.0
 class Inbox:
     """Queues frames for a guest, bounded in bytes; compressed where ``pressure`` has a codec."""
 
-    def __init__(self, pressure: Pressure) -> None:
+    def __init__(self, pressure: QueueBounds) -> None:
         self._codec: Codec | None = pressure.codec
         self.pipe: ByteQueue[Bytes | CompressedFrame] = ByteQueue(pressure.inbox_bytes)
 
     def put(self, frame: Bytes, timeout: float) -> None:
-        """Adds a frame, after at most ``timeout`` seconds. Raises ``Abandoned`` where the guest
-        takes no more, ``TooLong``."""
+        """Adds a frame, after at most ``timeout`` seconds. Raises ``QueueAbandoned`` where the
+        guest takes no more, ``TooLong``."""
         queued = compress(frame, self._codec)
         self.pipe.put(queued, len(queued), timeout)
 
@@ -57,7 +63,7 @@ class Outbox:
     """Queues a stage's events, bounded in bytes; frames are compressed where ``pressure`` has a
     codec."""
 
-    def __init__(self, pressure: Pressure) -> None:
+    def __init__(self, pressure: QueueBounds) -> None:
         self._codec: Codec | None = pressure.codec
         self.pipe: ByteQueue[StageEvent | tuple[CompressedFrame, int]] = ByteQueue(
             pressure.outbox_bytes
@@ -71,7 +77,7 @@ class Outbox:
                 return
         self.pipe.put(item, size, timeout)
 
-    def get(self, timeout: float) -> StageEvent | End:
+    def get(self, timeout: float) -> StageEvent | QueueEnd:
         item = self.pipe.get(timeout)
         return Frame(decompress(item[0]), item[1]) if isinstance(item, tuple) else item
 
@@ -80,7 +86,7 @@ class GuestRun:
     """The guest's thread, as a context manager. On exit the thread has ended, or is left behind
     after ``closing`` seconds: the guest's own time limit ends it later."""
 
-    def __init__(self, stage: Stage, request: RunRequest, host: Host, out: Outbox) -> None:
+    def __init__(self, stage: Stage, request: RunRequest, host: HostFunctions, out: Outbox) -> None:
         self._stage = stage
         self._request = request
         self._host = host
@@ -106,8 +112,8 @@ class GuestRun:
     def join(self) -> None:
         self._thread.join(self.closing)
 
-    def next(self, tick: float | None) -> StageEvent | End:
-        """The next event; ``Quiet`` after ``tick`` seconds without one; ``Ended`` also where the
+    def next(self, tick: float | None) -> StageEvent | QueueEnd:
+        """The next event; ``Quiet`` after ``tick`` seconds without one; ``RunEnded`` also where the
         guest is given up."""
         until = None if tick is None else time.monotonic() + tick
         while True:
@@ -118,7 +124,7 @@ class GuestRun:
             except TooLong:
                 event = None
             self._listened(time.monotonic() - began)
-            if event is None or isinstance(event, Logged):  # a log line is no sign of life
+            if event is None or isinstance(event, ComponentLog):  # a log line is no sign of life
                 late = self._late(quiet=event is None)
                 if late is not None:
                     return self._given_up(late)
@@ -151,7 +157,7 @@ class GuestRun:
             return Unresponsive(text, "heartbeat", hint)
         return self._clock.over_limit() if quiet else None
 
-    def _given_up(self, late: Exception) -> Ended:
+    def _given_up(self, late: Exception) -> RunEnded:
         ended = self._ended(None, late, self._clock.used())
         self._host.stop()
         self.closing = ABANDON_SECONDS
@@ -186,18 +192,22 @@ class GuestRun:
         host = self._host
         dropped = host.lines_dropped
         if dropped:
-            self._put(Logged("WARN", f"{dropped} more lines of the connector's log were dropped"))
+            self._put(
+                ComponentLog("WARN", f"{dropped} more lines of the connector's log were dropped")
+            )
         if host.metrics.dropped:
             text = f"{host.metrics.dropped} reports of metrics were dropped: too many, or too long"
-            self._put(Logged("WARN", text))
+            self._put(ComponentLog("WARN", text))
         self._put(self._ended(summary, failure, worked))
 
-    def _ended(self, summary: RunSummary | None, failure: Exception | None, worked: float) -> Ended:
+    def _ended(
+        self, summary: RunSummary | None, failure: Exception | None, worked: float
+    ) -> RunEnded:
         host, role = self._host, self._stage.loaded.role
         host_fault = first_fault(host) if failure is not None else None
         own = failure.fault if isinstance(failure, FaultReturned) else None
         cause = None if failure is None else reclassified(failure, host)
-        return Ended(
+        return RunEnded(
             summary=summary,
             error=explain(role, cause, host_fault) if cause is not None else None,
             fault=own,
@@ -213,5 +223,5 @@ class GuestRun:
     def _put(self, item: StageEvent) -> None:
         try:
             self._out.put(item, 0, self._stage.bounds.timeout)
-        except (Abandoned, TooLong):
+        except (QueueAbandoned, TooLong):
             return  # the reader has left

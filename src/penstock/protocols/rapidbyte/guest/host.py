@@ -15,15 +15,15 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from penstock.byte_queue import END, Abandoned, ByteQueue, End, Failed, TooLong
+from penstock.byte_queue import END, ByteQueue, QueueAbandoned, QueueEnd, TooLong, WriterFailed
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.errors import Role, error_class
-from penstock.model.hosts import Reach
+from penstock.model.hosts import ReachableHosts
 from penstock.protocols.rapidbyte.guest.events import (
-    Checkpoint,
+    CheckpointCall,
+    ComponentLog,
     DeadLettered,
     Frame,
-    Logged,
     StageEvent,
 )
 from penstock.protocols.rapidbyte.guest.frame_table import FrameTable
@@ -43,7 +43,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
     unwrap_envelope,
 )
 from penstock.runtimes.masking import Masker
-from penstock.store.keys import KeyPort, MemoryKeys, Place
+from penstock.store.keys import KeyAddress, KeyPort, MemoryKeys
 
 NEIGHBOUR_TIMEOUT = 10800.0
 """Seconds that a stage waits for the stage before or after it."""
@@ -60,9 +60,9 @@ _REFUSALS_TO_STOP = 1000
 R = TypeVar("R")
 
 
-class Outlet(Protocol):
+class EventOutput(Protocol):
     """Takes the events of a host: a ``ByteQueue``, or an object that takes each at once. ``put``
-    raises ``Abandoned``, ``TooLong``."""
+    raises ``QueueAbandoned``, ``TooLong``."""
 
     def put(self, item: StageEvent, size: int, timeout: float, /) -> None: ...
 
@@ -92,7 +92,7 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class Host:
+class HostFunctions:
     """The host functions of one run. ``inbox``: frames for the guest (destination, transform);
     ``out``: takes events, with the frames of a source or transform; None: they are dropped.
     ``reach``: the hosts the guest may connect to. ``instance``: the connector's position in the
@@ -108,10 +108,10 @@ class Host:
         *,
         stream: str,
         instance: str,
-        reach: Reach | None = None,
+        reach: ReachableHosts | None = None,
         keys: KeyPort | None = None,
         inbox: ByteQueue[Bytes | CompressedFrame] | None = None,
-        out: Outlet | None = None,
+        out: EventOutput | None = None,
         bounds: HostBounds | None = None,
         masker: Masker | None = None,
     ) -> None:
@@ -124,10 +124,10 @@ class Host:
         self._bounds = bounds or HostBounds()
         self._masker = Masker() if masker is None else masker
         self._frames = FrameTable(self._bounds.frames)
-        self._sockets = Sockets(reach or Reach(), self._bounds.sockets)
+        self._sockets = Sockets(reach or ReachableHosts(), self._bounds.sockets)
         self._waiting: Waiting = contextlib.nullcontext
         self._lines = 0
-        self._key_sizes: dict[Place, int] = {}
+        self._key_sizes: dict[KeyAddress, int] = {}
         self._key_bytes = self._dead_letter_bytes = 0
         self._stopped = False
         self._refusals = 0
@@ -207,12 +207,14 @@ class Host:
         self._recovered()
         return handle
 
-    def _asked(self, inbox: ByteQueue[Bytes | CompressedFrame]) -> Bytes | CompressedFrame | End:
+    def _asked(
+        self, inbox: ByteQueue[Bytes | CompressedFrame]
+    ) -> Bytes | CompressedFrame | QueueEnd:
         self.awaiting_frame = True
         try:
             with self._waiting():
                 return inbox.get(self._bounds.timeout)
-        except Failed as e:
+        except WriterFailed as e:
             raise refusal("internal", FEED_FAILED, f"the stage before it failed: {e.cause}") from e
         except TooLong as e:
             raise refusal("internal", "UPSTREAM_SILENT", str(e)) from e
@@ -237,7 +239,7 @@ class Host:
         self._lines += 1
         with contextlib.suppress(Refusal):
             text = self._masker.mask(message[: 2 * _LONGEST_MESSAGE])[:_LONGEST_MESSAGE]
-            self._emit(Logged(level, text), len(text))
+            self._emit(ComponentLog(level, text), len(text))
 
     def checkpoint(self, kind: int, payload_json: str) -> None:
         if kind >= _KINDS:
@@ -253,7 +255,8 @@ class Host:
         self.checkpoints += 1
         keys = self._stored(self._keys.checkpoint)
         self._emit(
-            Checkpoint(kind, document.decode(), frames, payload, problem, keys), len(payload_json)
+            CheckpointCall(kind, document.decode(), frames, payload, problem, keys),
+            len(payload_json),
         )
         self.beats += 1
         self._recovered()
@@ -351,7 +354,7 @@ class Host:
     def _refuse_again(self) -> None:
         self._refusals += 1
         if self._refusals > _REFUSALS_TO_STOP:
-            raise Abandoned("nobody listens any more, and it does not stop")
+            raise QueueAbandoned("nobody listens any more, and it does not stop")
 
     def release(self) -> None:
         """Closes the sockets and drops the frames that the guest left."""
@@ -360,10 +363,10 @@ class Host:
 
     # -- inside
 
-    def _key_place(self, scope: int, key: str) -> Place:
+    def _key_place(self, scope: int, key: str) -> KeyAddress:
         return key_place(scope, key, stream=self._stream, instance=self._instance)
 
-    def _room_for(self, address: Place, value: str) -> Place:
+    def _room_for(self, address: KeyAddress, value: str) -> KeyAddress:
         """Counts a key against the bound; one that is written again counts once. Raises ``Refusal``
         (``STATE_QUOTA``)."""
         size = _bytes_of(address.key, value)
@@ -384,7 +387,7 @@ class Host:
         try:
             with self._waiting():
                 self._out.put(item, size, self._bounds.timeout)
-        except Abandoned as e:
+        except QueueAbandoned as e:
             raise refusal("internal", "CHANNEL_SEND", "the stage after it is gone") from e
         except TooLong as e:
             raise refusal("internal", "DOWNSTREAM_SILENT", str(e)) from e

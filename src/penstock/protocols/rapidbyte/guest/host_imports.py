@@ -1,9 +1,10 @@
-"""Adapts a :class:`~penstock.protocols.rapidbyte.guest.host.Host` to the imports of a component.
+"""Adapts a :class:`~penstock.protocols.rapidbyte.guest.host.HostFunctions` to the imports of a
+component.
 
 For a wrapped guest (``rapidbyte.fastpath.wrap``) bytes come as packed text and every error reaches
 the guest. A guest that runs plain gets the host interface as wasmtime carries it: one Python object
-per byte, and an error that wasmtime cannot lower ends the guest (:class:`Untellable`). Not here:
-what the functions do (``host``).
+per byte, and an error that wasmtime cannot lower ends the guest (:class:`UnraisableError`). Not
+here: what the functions do (``host``).
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 from wasmtime.component import Variant
 
 from penstock.protocols.rapidbyte.fastpath.packing import PIECE, Packer
-from penstock.protocols.rapidbyte.guest.host import Host
+from penstock.protocols.rapidbyte.guest.host import HostFunctions
 from penstock.protocols.rapidbyte.wire.messages import Refusal
 from penstock.protocols.rapidbyte.wire.wit import (
     FAST,
@@ -30,12 +31,12 @@ _TAGS = {"data": "0", "eof": "1", "would-block": "2", "spin": "3"}
 Function = Callable[..., Any]
 
 
-class Untellable(Exception):
+class UnraisableError(Exception):
     """Raised for an error that wasmtime cannot carry to a guest that runs plain; it ends the
     guest."""
 
 
-def imports(host: Host, packer: Packer | None) -> Imports:
+def imports(host: HostFunctions, packer: Packer | None) -> Imports:
     """The import functions by interface and name. ``packer``: for a wrapped guest; None: the guest
     runs plain."""
     typed = {name: _typed(host, name) for name in FUNCTIONS}
@@ -45,7 +46,7 @@ def imports(host: Host, packer: Packer | None) -> Imports:
     return {HOST: typed, FAST: typed | _Carried(host, packer).functions()}
 
 
-def _typed(host: Host, name: str) -> Function:
+def _typed(host: HostFunctions, name: str) -> Function:
     function: Function = getattr(host, name.replace("-", "_"))
     convert = _CONVERTERS.get(name)
     untellable = name in OPTION_RESULT or name in SOCKET_RESULT
@@ -57,7 +58,7 @@ def _typed(host: Host, name: str) -> Function:
         except Refusal as e:
             host.record_refusal(e)
             if untellable:
-                raise Untellable(str(e)) from e
+                raise UnraisableError(str(e)) from e
             return fault_record(e.fault)
 
     return run
@@ -75,7 +76,7 @@ class _Carried:
     """The functions of ``FAST`` beside the typed ones. On an error they return a marker, and the
     fault is kept until ``take-error`` fetches it."""
 
-    def __init__(self, host: Host, packer: Packer) -> None:
+    def __init__(self, host: HostFunctions, packer: Packer) -> None:
         self._host = host
         self._packer = packer
         self._fault: Refusal | None = None
@@ -120,7 +121,7 @@ class _Carried:
     def _take_error(self) -> Any:
         fault, self._fault = self._fault, None
         if fault is None:
-            raise Untellable("no error is waiting")
+            raise UnraisableError("no error is waiting")
         return fault_record(fault.fault)
 
     # Where push and pull return no result, the adapter calls the typed function instead.

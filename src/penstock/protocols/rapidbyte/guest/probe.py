@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.byte_queue import Abandoned
+from penstock.byte_queue import QueueAbandoned
 from penstock.protocols.rapidbyte.guest.deadlines import (
     ABANDON_SECONDS,
     LONGEST_CHECK,
@@ -25,17 +25,17 @@ from penstock.protocols.rapidbyte.guest.errors import (
     first_fault,
     reclassified,
 )
-from penstock.protocols.rapidbyte.guest.events import Frame, Logged, StageEvent
-from penstock.protocols.rapidbyte.guest.host import Host
-from penstock.protocols.rapidbyte.guest.session import Session
+from penstock.protocols.rapidbyte.guest.events import ComponentLog, Frame, StageEvent
+from penstock.protocols.rapidbyte.guest.host import HostFunctions
+from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import DiscoveredCatalog, ValidationReport
 
 
 def ask(
     stage: Stage,
-    question: Callable[[Session], Any],
-    log: Callable[[Logged], None],
+    question: Callable[[ComponentSession], Any],
+    log: Callable[[ComponentLog], None],
     within: AnswerTimeout | None = None,
 ) -> Any:
     """Opens the connector, calls ``question`` and closes it, under the permissions and limits of a
@@ -72,7 +72,7 @@ def ask(
 
 
 def check(
-    stage: Stage, log: Callable[[Logged], None], within: AnswerTimeout | None = None
+    stage: Stage, log: Callable[[ComponentLog], None], within: AnswerTimeout | None = None
 ) -> ValidationReport:
     """Calls ``validate``: ``failed`` and ``warning`` are answers, not errors. Raises an error of
     the tree."""
@@ -80,7 +80,7 @@ def check(
 
 
 def discover(
-    stage: Stage, log: Callable[[Logged], None], within: AnswerTimeout | None = None
+    stage: Stage, log: Callable[[ComponentLog], None], within: AnswerTimeout | None = None
 ) -> DiscoveredCatalog:
     """Calls ``discover``. Raises an error of the tree."""
     bound = within or AnswerTimeout(LONGEST_DISCOVER)
@@ -88,7 +88,7 @@ def discover(
 
 
 def _awaited(
-    thread: threading.Thread, host: Host, clock: Clock, within: AnswerTimeout
+    thread: threading.Thread, host: HostFunctions, clock: Clock, within: AnswerTimeout
 ) -> Exception | None:
     """Waits until the thread has ended (None), or returns why it is given up."""
     until = time.monotonic() + within.seconds
@@ -100,7 +100,7 @@ def _awaited(
     return late
 
 
-def _unanswered(within: AnswerTimeout, host: Host) -> Unresponsive:
+def _unanswered(within: AnswerTimeout, host: HostFunctions) -> Unresponsive:
     where = "see whether the system that it talks to answers"
     more = "" if within.key is None else f"; if it is only slow, raise {within.key}"
     text = f"it did not answer within {within.seconds:g} s{waiting_for(host)}"
@@ -110,12 +110,12 @@ def _unanswered(within: AnswerTimeout, host: Host) -> Unresponsive:
 class _LogOutlet:
     """An outlet that passes on log lines and refuses frames, since no other stage runs."""
 
-    def __init__(self, log: Callable[[Logged], None]) -> None:
+    def __init__(self, log: Callable[[ComponentLog], None]) -> None:
         self._log = log
         self.closed = False
 
     def put(self, item: StageEvent, size: int, timeout: float, /) -> None:
-        if isinstance(item, Logged) and not self.closed:
+        if isinstance(item, ComponentLog) and not self.closed:
             self._log(item)
         elif isinstance(item, Frame):
-            raise Abandoned("nothing is read or written now")
+            raise QueueAbandoned("nothing is read or written now")

@@ -6,7 +6,7 @@ is safe. Source: the protocol, section 5 (retry metadata).
 
 import random
 
-from penstock.protocols.rapidbyte.guest.events import Ended
+from penstock.protocols.rapidbyte.guest.events import RunEnded
 from penstock.protocols.rapidbyte.wire.messages import ConnectorFault
 
 _BASE_MS = {"fast": 100, "normal": 1000, "slow": 5000}
@@ -15,7 +15,7 @@ _LONGEST_ASKED_MS = 3_600_000
 """Bounds ``retry_after_ms`` of a connector: every wait has a bound (L11)."""
 
 
-def retry_after(ended: Ended, attempt: int, allowed: int) -> float | None:
+def retry_after(ended: RunEnded, attempt: int, allowed: int) -> float | None:
     """Seconds until a failed run may be retried; None: never. ``attempt``: the one that failed,
     from 1; ``allowed``: how many retries there may be."""
     if ended.fault is None or attempt > allowed or not may_retry(ended.fault, ended.host_fault):

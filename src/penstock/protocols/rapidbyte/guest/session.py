@@ -15,7 +15,7 @@ from typing import Any, Self, cast
 from penstock.errors import PenstockError, Role
 from penstock.protocols.rapidbyte.fastpath.packing import Packer
 from penstock.protocols.rapidbyte.fastpath.wrap import OUT_OF_MEMORY, Unsupported, wrap
-from penstock.protocols.rapidbyte.guest.host import Host
+from penstock.protocols.rapidbyte.guest.host import HostFunctions
 from penstock.protocols.rapidbyte.guest.host_imports import imports
 from penstock.protocols.rapidbyte.wire import messages, wit_records
 from penstock.protocols.rapidbyte.wire.messages import (
@@ -29,7 +29,7 @@ from penstock.protocols.rapidbyte.wire.wit import interface
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.clock import clocked
 from penstock.runtimes.wasm.compile_cache import CompileCache
-from penstock.runtimes.wasm.contract import Bounds, Grants, Trap, TrapKind
+from penstock.runtimes.wasm.contract import Grants, GuestLimits, Trap, TrapKind
 from penstock.runtimes.wasm.instance import Instance
 
 
@@ -38,7 +38,7 @@ class BadAnswer(Exception):
 
 
 @dataclass(frozen=True)
-class Loaded:
+class CompiledConnector:
     """A compiled connector. ``component``: wasmtime's. ``memories``: how many its modules define.
     ``plain``: why it runs without the fast path; None: it has the fast path."""
 
@@ -48,7 +48,9 @@ class Loaded:
     plain: str | None
 
 
-def load(binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False) -> Loaded:
+def load(
+    binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False
+) -> CompiledConnector:
     """Wraps a component for the fast path and compiles it; one that cannot be wrapped runs plain.
     ``plain``: do not wrap. Raises ``Trap`` (``refused``)."""
     try:
@@ -56,26 +58,26 @@ def load(binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False)
     except MalformedBinary as e:
         raise _no_component(e) from e
     if plain:
-        return Loaded(role, cache.component(binary), memories, "it was asked for")
+        return CompiledConnector(role, cache.component(binary), memories, "it was asked for")
     try:
-        return Loaded(role, cache.component(wrap(binary)), memories, None)
+        return CompiledConnector(role, cache.component(wrap(binary)), memories, None)
     except (Unsupported, Trap) as e:
-        return Loaded(role, cache.component(binary), memories, str(e))
+        return CompiledConnector(role, cache.component(binary), memories, str(e))
 
 
 def _no_component(e: Exception) -> Trap:
     return Trap(TrapKind.refused, f"it is no WebAssembly component: {e}")
 
 
-class Session:
+class ComponentSession:
     """Opens, uses and closes one instance of a component, as a context manager. Each method raises
     ``FaultReturned`` (the connector's own error), ``Trap`` (the instance is gone) or
     :class:`BadAnswer`. ``seconds``: bound of guest work, for the whole session."""
 
     def __init__(
         self,
-        loaded: Loaded,
-        host: Host,
+        loaded: CompiledConnector,
+        host: HostFunctions,
         *,
         grants: Grants | None = None,
         memory: int | None = None,
@@ -92,7 +94,7 @@ class Session:
             loaded.component,
             imports(host, packer),
             grants=grants,
-            bounds=Bounds(
+            bounds=GuestLimits(
                 memory=memory,
                 aside=host_bytes,
                 memories=loaded.memories,

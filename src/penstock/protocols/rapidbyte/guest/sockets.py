@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.model.hosts import Reach, address_of, allows, host_of
+from penstock.model.hosts import ReachableHosts, address_of, allows, host_of
 from penstock.protocols.rapidbyte.wire.messages import Refusal, refusal
 
 LONGEST_READ = 65536
@@ -63,7 +63,7 @@ class Sockets:
 
     def __init__(
         self,
-        reach: Reach,
+        reach: ReachableHosts,
         bounds: SocketBounds | None = None,
         waiting: Waiting = contextlib.nullcontext,
     ) -> None:

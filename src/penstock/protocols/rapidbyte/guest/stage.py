@@ -11,8 +11,8 @@ import msgspec
 
 from penstock.byte_queue import ByteQueue
 from penstock.protocols.rapidbyte.declared.permissions import EffectivePermissions, grants
-from penstock.protocols.rapidbyte.guest.host import Host, HostBounds, Outlet
-from penstock.protocols.rapidbyte.guest.session import Loaded, Session
+from penstock.protocols.rapidbyte.guest.host import EventOutput, HostBounds, HostFunctions
+from penstock.protocols.rapidbyte.guest.session import CompiledConnector, ComponentSession
 from penstock.protocols.rapidbyte.wire.compression import Bytes, Codec, CompressedFrame
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.compile_cache import take_problems
@@ -21,7 +21,7 @@ from penstock.store.keys import KeyPort, MemoryKeys
 _LEAST_SHARE = 64 << 10
 
 
-class Share(NamedTuple):
+class HostMemory(NamedTuple):
     """Divides the part of a component's memory limit that its host uses, in bytes: live frames, and
     frames that wait in the queues before and behind it."""
 
@@ -29,13 +29,13 @@ class Share(NamedTuple):
     waiting: int
 
     @staticmethod
-    def of(memory: int) -> "Share":
+    def of(memory: int) -> "HostMemory":
         """A quarter of the limit altogether, since a guest needs several times the size of a batch
         to make one."""
-        return Share(max(memory // 8, _LEAST_SHARE), max(memory // 8, _LEAST_SHARE))
+        return HostMemory(max(memory // 8, _LEAST_SHARE), max(memory // 8, _LEAST_SHARE))
 
 
-class Pressure(msgspec.Struct, frozen=True, kw_only=True):
+class QueueBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes that may wait in the queues before and behind a stage; one frame is always admitted.
     ``codec``: frames wait compressed, and their compressed size counts."""
 
@@ -47,11 +47,11 @@ class Pressure(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(frozen=True)
 class Stage:
     """A connector that can be run. ``host_bytes``: bytes of its memory limit that its host uses
-    (:class:`Share`). ``instance``: its position in the pipeline (``source``, ``transform:0``,
+    (:class:`HostMemory`). ``instance``: its position in the pipeline (``source``, ``transform:0``,
     ``destination``). ``keys``: its own state. ``owner``: the stream that owns its stream-scoped
     keys (``StreamId.key``); empty: the stream of the run's name, without a namespace."""
 
-    loaded: Loaded
+    loaded: CompiledConnector
     config: dict[str, Any]
     allowed: EffectivePermissions
     instance: str
@@ -59,14 +59,14 @@ class Stage:
     owner: str = ""
     host_bytes: int = 0
     bounds: HostBounds = field(default_factory=HostBounds)
-    pressure: Pressure = field(default_factory=Pressure)
+    pressure: QueueBounds = field(default_factory=QueueBounds)
     masker: Masker = field(default_factory=Masker)
 
-    def session(self, host: Host) -> Session:
+    def session(self, host: HostFunctions) -> ComponentSession:
         """Starts an instance. Problems of the compile cache go to the log."""
         for problem in take_problems():
             host.say("WARN", problem)
-        return Session(
+        return ComponentSession(
             self.loaded,
             host,
             grants=grants(self.allowed),
@@ -80,11 +80,11 @@ class Stage:
         self,
         owner: str,
         inbox: ByteQueue[Bytes | CompressedFrame] | None = None,
-        out: Outlet | None = None,
-    ) -> Host:
+        out: EventOutput | None = None,
+    ) -> HostFunctions:
         """The host functions of one run. ``owner``: of its stream-scoped keys; ``inbox``: the
         frames it takes; ``out``: where its events go."""
-        return Host(
+        return HostFunctions(
             self.loaded.role,
             stream=owner,
             instance=self.instance,

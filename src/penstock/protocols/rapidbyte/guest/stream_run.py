@@ -1,21 +1,21 @@
 """Runs one stream of a component: frames in, events out, in order.
 
 ``read`` (source), ``write`` (destination) and ``apply`` (transform) yield ``events``; the last one
-is ``Ended``, also after a failure. Closing the generator early ends the component: its next emit is
-refused, and the events yielded so far stand. Frames reach the guest through an inbox that another
-thread fills (the caller's, or one started here), so that a slow guest slows its feed down. A feed
-that raises reaches the guest as an error of ``next-batch``, so that it rolls back; only a feed that
-ends normally ends its stream. Neighbours: ``guest_thread`` (the guest's own thread), ``probe``
-(check and discover). Source: the protocol, sections 3 and 7.
+is ``RunEnded``, also after a failure. Closing the generator early ends the component: its next emit
+is refused, and the events yielded so far stand. Frames reach the guest through an inbox that
+another thread fills (the caller's, or one started here), so that a slow guest slows its feed down.
+A feed that raises reaches the guest as an error of ``next-batch``, so that it rolls back; only a
+feed that ends normally ends its stream. Neighbours: ``guest_thread`` (the guest's own thread),
+``probe`` (check and discover). Source: the protocol, sections 3 and 7.
 """
 
 import threading
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 
-from penstock.byte_queue import Abandoned, ByteQueue, End
+from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd
 from penstock.model.catalog import StreamId
-from penstock.protocols.rapidbyte.guest.events import Ended, StageEvent
+from penstock.protocols.rapidbyte.guest.events import RunEnded, StageEvent
 from penstock.protocols.rapidbyte.guest.guest_thread import GuestRun, Inbox, Outbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.arrow_ipc import split_frames
@@ -67,8 +67,8 @@ def _run_stream(
     run = GuestRun(stage, request, stage.host(owner, frames, out), out)
     with run, _feeding(feed, inbox, stage, request, run):
         try:
-            while not isinstance(event := run.next(tick), End):
-                if isinstance(event, Ended):
+            while not isinstance(event := run.next(tick), QueueEnd):
+                if isinstance(event, RunEnded):
                     run.join()
                     yield _timed(event, frames, out)
                     return
@@ -80,7 +80,9 @@ def _run_stream(
                 frames.abandon()
 
 
-def _timed(ended: Ended, frames: ByteQueue[Bytes | CompressedFrame] | None, out: Outbox) -> Ended:
+def _timed(
+    ended: RunEnded, frames: ByteQueue[Bytes | CompressedFrame] | None, out: Outbox
+) -> RunEnded:
     ended.waited = out.pipe.put_waited + (frames.get_waited if frames is not None else 0.0)
     return ended
 
@@ -104,7 +106,7 @@ def _feeding(
             for frame in fits:
                 try:
                     inbox.put(frame, stage.bounds.timeout)
-                except Abandoned:
+                except QueueAbandoned:
                     return  # the connector takes no more
         except BaseException as e:
             inbox.pipe.fail(e)

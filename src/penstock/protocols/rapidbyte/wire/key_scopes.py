@@ -7,7 +7,7 @@ Not here: storing keys (``store.keys``, the port that hosts call). Source: the p
 from enum import IntEnum
 
 from penstock.protocols.rapidbyte.wire.messages import refusal
-from penstock.store.keys import Place
+from penstock.store.keys import KeyAddress
 
 LONGEST_KEY = 1024  # bytes
 
@@ -20,7 +20,7 @@ class Scope(IntEnum):
     instance = 2
 
 
-def key_place(scope: int, key: str, *, stream: str, instance: str) -> Place:
+def key_place(scope: int, key: str, *, stream: str, instance: str) -> KeyAddress:
     """The address of a key in the store. ``stream``, ``instance``: the owners of keys of those two
     scopes. Raises ``Refusal`` (``INVALID_SCOPE``, ``KEY_TOO_LONG``)."""
     if scope not in tuple(Scope):
@@ -29,4 +29,4 @@ def key_place(scope: int, key: str, *, stream: str, instance: str) -> Place:
         raise refusal("config", "KEY_TOO_LONG", f"a key has at most {LONGEST_KEY} bytes")
     kind = Scope(scope)
     owner = {Scope.pipeline: "", Scope.stream: stream, Scope.instance: instance}[kind]
-    return Place(kind.name, owner, key)
+    return KeyAddress(kind.name, owner, key)

@@ -215,7 +215,7 @@ class StreamContext(OmitDefaults, frozen=True, kw_only=True):
 # -- discover
 
 
-class DiscoveredStream(msgspec.Struct, frozen=True, kw_only=True):
+class WireDiscoveredStream(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     schema: list[ColumnSchema]
     supported_sync_modes: list[str]
@@ -224,7 +224,7 @@ class DiscoveredStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DiscoveredCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    streams: list[DiscoveredStream]
+    streams: list[WireDiscoveredStream]
 
 
 def decode_catalog(text: str) -> DiscoveredCatalog:

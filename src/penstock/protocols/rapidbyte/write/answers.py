@@ -12,10 +12,10 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 
-from penstock.byte_queue import Abandoned, ByteQueue, End, TooLong
+from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Counted, Error, Tick
+from penstock.model.events import Error, SkippedItems, Tick
 from penstock.protocols.contract import Ack, Acks, Answer, WriteRequest, failure
 from penstock.protocols.rapidbyte.guest.engine_events import (
     checkpoint_problems,
@@ -25,17 +25,17 @@ from penstock.protocols.rapidbyte.guest.engine_events import (
 )
 from penstock.protocols.rapidbyte.guest.errors import ended_early, error_of, record_rejected
 from penstock.protocols.rapidbyte.guest.events import (
-    Checkpoint,
+    CheckpointCall,
+    ComponentLog,
     DeadLettered,
-    Ended,
     Frame,
-    Logged,
     Quiet,
+    RunEnded,
     StageEvent,
 )
 from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.run_pool import StreamRun
-from penstock.protocols.rapidbyte.write.write_context import Terms, replaces, table_name
+from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces, table_name
 
 _WAITING = 16 << 20  # bytes of answers that are not taken yet
 _SMALL = 256  # bytes that an answer counts at least
@@ -44,7 +44,7 @@ _SMALL = 256  # bytes that an answer counts at least
 class Answers:
     """Collects the answers of one write. ``failed``: whether any stream has failed."""
 
-    def __init__(self, terms: Terms, request: WriteRequest) -> None:
+    def __init__(self, terms: WriteSettings, request: WriteRequest) -> None:
         self._terms, self._request = terms, request
         self._answers: ByteQueue[Answer] = ByteQueue(_WAITING)
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ class Answers:
             answer = self._answers.get(seconds)
         except TooLong:
             return Tick()
-        return None if isinstance(answer, End) else answer
+        return None if isinstance(answer, QueueEnd) else answer
 
     def close(self) -> None:
         """Ends the queue: no answer follows."""
@@ -73,7 +73,7 @@ class Answers:
 
     def abandon(self) -> None:
         """Drops the queue: no answer is taken any more. A thread that adds one gets
-        ``Abandoned``."""
+        ``QueueAbandoned``."""
         self._answers.abandon()
 
     def ack(self, seqs: Iterable[int]) -> None:
@@ -93,24 +93,24 @@ class Answers:
         """Converts one event of a run."""
         stream = run.stream.id
         match event:
-            case Checkpoint():
+            case CheckpointCall():
                 self._checkpoint(run, event)
-            case Logged():
+            case ComponentLog():
                 self._tell(log_event(event), len(event.message))
             case DeadLettered():
                 self._put_aside(stream, event)
-            case Ended():
+            case RunEnded():
                 self._ended(run, event)
             case Frame() | Quiet():
                 pass  # a destination emits no frames: its host refuses them
 
     def on_over(self, run: StreamRun, failure: PenstockError | None) -> None:
-        """The run's thread ends. ``failure``: what was raised in place of an ``Ended``."""
+        """The run's thread ends. ``failure``: what was raised in place of a ``RunEnded``."""
         if failure is not None and not run.broken:
-            with suppress(Abandoned):
+            with suppress(QueueAbandoned):
                 self.fail(run.stream.id, failure)
 
-    def _checkpoint(self, run: StreamRun, event: Checkpoint) -> None:
+    def _checkpoint(self, run: StreamRun, event: CheckpointCall) -> None:
         stream, acks = run.stream, self._request.acks
         name, strict = table_name(stream.target), acks is Acks.strict
         problems = checkpoint_problems(
@@ -124,13 +124,13 @@ class Answers:
     def _put_aside(self, stream: StreamId, event: DeadLettered) -> None:
         reject = reject_event(event, stream)
         if self._terms.settings.on_data_error == "skip":
-            self._tell(Counted(f"skipped:{event.letter.error_category}", stream=stream))
+            self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=stream))
         elif self._terms.settings.on_data_error == "fail":
             self.fail(stream, record_rejected(stream, reject.reason))
         else:
             self._tell(reject, len(reject.raw))
 
-    def _ended(self, run: StreamRun, ended: Ended) -> None:
+    def _ended(self, run: StreamRun, ended: RunEnded) -> None:
         stream = run.stream.id
         for event in metric_events(ended, stream, self._terms.runtime.stats):
             self._tell(event)
@@ -162,5 +162,5 @@ class Answers:
         self._tell(error)
 
     def _tell(self, answer: Answer, size: int = 0) -> None:
-        """Queues an answer. Raises ``Abandoned`` where no answer is taken any more."""
+        """Queues an answer. Raises ``QueueAbandoned`` where no answer is taken any more."""
         self._answers.put(answer, size + _SMALL, self._request.timeouts.heartbeat)

@@ -11,17 +11,17 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any, cast
 
-from penstock.byte_queue import Abandoned
+from penstock.byte_queue import QueueAbandoned
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import Ended, StageEvent
+from penstock.protocols.rapidbyte.guest.events import RunEnded, StageEvent
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
-from penstock.protocols.rapidbyte.write.write_context import Terms, replaces
+from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces
 
 IDLE_SECONDS = 60.0  # without rows, after which a run is ended and so committed
 RUN_SECONDS = 900.0  # the longest run of a stream that may be written in several runs
@@ -58,8 +58,8 @@ class StreamRun:
         on_over: Callable[["StreamRun", PenstockError | None], None],
     ) -> None:
         """Starts the thread. ``stage``: with its own port to keys, which is closed at the end.
-        ``on_event`` gets every event, ``Ended`` among them; ``on_over`` is called last, with the
-        error that was raised in place of an ``Ended``. Both are called from the thread."""
+        ``on_event`` gets every event, ``RunEnded`` among them; ``on_over`` is called last, with the
+        error that was raised in place of a ``RunEnded``. Both are called from the thread."""
 
         def work() -> None:
             failure: PenstockError | None = None
@@ -67,10 +67,10 @@ class StreamRun:
                 events = cast(Any, stream_run.write(stage, context, self._inbox))
                 with closing(stage.keys), closing(events):
                     for event in events:
-                        if isinstance(event, Ended):
+                        if isinstance(event, RunEnded):
                             self._inbox.pipe.abandon()
                         on_event(self, event)
-            except Abandoned:
+            except QueueAbandoned:
                 pass  # no answer is taken any more
             except PenstockError as e:
                 failure = e
@@ -82,8 +82,8 @@ class StreamRun:
         self._thread.start()
 
     def put(self, frame: Bytes, timeout: float) -> None:
-        """Gives the guest a frame. Raises ``Abandoned`` where it takes no more, ``TooLong`` after
-        ``timeout`` seconds."""
+        """Gives the guest a frame. Raises ``QueueAbandoned`` where it takes no more, ``TooLong``
+        after ``timeout`` seconds."""
         self._inbox.put(frame, timeout)
 
     @property
@@ -119,7 +119,7 @@ class LiveRuns:
 
     def __init__(
         self,
-        terms: Terms,
+        terms: WriteSettings,
         on_event: Callable[[StreamRun, StageEvent], None],
         on_over: Callable[[StreamRun, PenstockError | None], None],
     ) -> None:

@@ -29,7 +29,7 @@ _NARROW = "dest-postgres"
 
 
 @dataclass(frozen=True)
-class Terms:
+class WriteSettings:
     """The terms of all runs of a write. ``stage``: its inbox has a run's share of the bytes that
     may wait. ``at_once``: how many runs may live. ``narrow``: the destination refuses decimals."""
 
@@ -40,14 +40,14 @@ class Terms:
     narrow: bool
 
     @staticmethod
-    def of(component: OpenedComponent, request: WriteRequest) -> "Terms":
+    def of(component: OpenedComponent, request: WriteRequest) -> "WriteSettings":
         """Compiles the component. Raises ``ConfigError``, ``DestinationError``."""
         stage = component.stage("destination", request.config, request.timeouts)
         memory = stage.allowed.max_memory
         at_once = AT_ONCE if memory is None else max(1, min(AT_ONCE, MEMORY // max(memory, 1)))
         share = min(_WAITING // at_once, stage.pressure.inbox_bytes)
         pressure = msgspec.structs.replace(stage.pressure, inbox_bytes=share)
-        return Terms(
+        return WriteSettings(
             stage=replace(stage, pressure=pressure),
             settings=component.settings,
             runtime=component.runtime,

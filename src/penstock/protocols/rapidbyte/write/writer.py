@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 
-from penstock.byte_queue import Abandoned, TooLong
+from penstock.byte_queue import QueueAbandoned, TooLong
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Error, Exited, Tick
+from penstock.model.events import ConnectorExited, Error, Tick
 from penstock.protocols.contract import (
     Answer,
     Feed,
@@ -36,7 +36,7 @@ from penstock.protocols.rapidbyte.write.run_pool import (
     StreamRun,
     WriteStopped,
 )
-from penstock.protocols.rapidbyte.write.write_context import Terms, replaces
+from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces
 
 _LOOK = 1.0
 
@@ -44,7 +44,7 @@ _LOOK = 1.0
 class Writer:
     """One write, of all streams of a request."""
 
-    def __init__(self, terms: Terms, request: WriteRequest) -> None:
+    def __init__(self, terms: WriteSettings, request: WriteRequest) -> None:
         self._terms, self._request = terms, request
         self._streams = {s.id: s for s in request.streams}
         self._answers = Answers(terms, request)
@@ -67,19 +67,19 @@ class Writer:
             while (answer := self._answers.next(tick)) is not None:
                 yield answer
                 if self._may_begin_anew(answer):
-                    yield Exited(1)
+                    yield ConnectorExited(1)
                     return
                 now = time.monotonic()
                 if total is not None and now - began > total:
                     yield errors.timed_out(total)
-                    yield Exited(None)
+                    yield ConnectorExited(None)
                     return
                 if now - ticked >= tick:
                     ticked = now
                     yield Tick()
             if self._failure is not None:
                 raise self._failure
-            yield Exited(1 if self._answers.failed else 0)
+            yield ConnectorExited(1 if self._answers.failed else 0)
         finally:
             self._give_up(feeding)
 
@@ -108,7 +108,7 @@ class Writer:
                 self._live.check()
                 self._take(item)
             self._end()
-        except (WriteStopped, Abandoned):
+        except (WriteStopped, QueueAbandoned):
             self._live.stop()  # no answer is taken any more
         except BaseException as e:  # the guests must roll back, not take it for the end of input
             self._failure = e
@@ -219,7 +219,7 @@ class Writer:
         self._answers.acks.fed(run.stream.id)
         try:
             run.put(frame, heartbeat)
-        except Abandoned:
+        except QueueAbandoned:
             self._live.check()
             return False  # its Ended event has the error
         except TooLong:
