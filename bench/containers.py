@@ -36,9 +36,9 @@ def message_file(path: Path, size: int) -> None:
 
 
 def blocks(runtime: Any, arguments: list[Any]) -> Iterator[int]:
-    from penstock.runtimes.contract import Timeouts
+    from penstock.runtimes.contract import RunTimeouts
 
-    with runtime.open(arguments, Timeouts()) as channel:
+    with runtime.open(arguments, RunTimeouts()) as channel:
         while data := channel.read(60):
             yield len(data)
 

@@ -56,7 +56,7 @@ class ByteQueue(Generic[T]):
         self._max_bytes = max_bytes
         self._max_items = max_items
         self._items: deque[tuple[T, int]] = deque()
-        self._held = 0
+        self._queued_bytes = 0
         self._ended = False
         self._failure: BaseException | None = None
         self._abandoned = False
@@ -90,7 +90,7 @@ class ByteQueue(Generic[T]):
         """Whether :meth:`put` would not wait."""
         if self._abandoned or not self._items:
             return True
-        return self._held + size <= self._max_bytes and len(self._items) < self._max_items
+        return self._queued_bytes + size <= self._max_bytes and len(self._items) < self._max_items
 
     def end(self) -> None:
         """Nothing follows."""
@@ -155,19 +155,19 @@ class ByteQueue(Generic[T]):
                 self._failure = cause or QueueAbandoned("it was given up in the middle")
             self._abandoned = True
             self._items.clear()
-            self._held = 0
+            self._queued_bytes = 0
             self.end()
 
     def _add(self, item: T, size: int) -> None:
         if self._abandoned:
             raise QueueAbandoned("nobody reads it any more")
         self._items.append((item, size))
-        self._held += size
+        self._queued_bytes += size
         self.changed.notify_all()
 
     def _take(self) -> T:
         item, size = self._items.popleft()
-        self._held -= size
+        self._queued_bytes -= size
         self.changed.notify_all()
         return item
 

@@ -62,7 +62,7 @@ def test_l9_every_arrow_type_is_one_of_ours_and_keeps_its_values(
     assert data_type(array.type).kind is kind
     done = decode(pa.table({"x": array}))
     assert done.table.column("x").to_pylist() == expected
-    assert (done.rejects, done.misfits) == ([], 0)
+    assert (done.rejects, done.cast_failures) == ([], 0)
     assert done.table.column(SEQ).to_pylist() == list(range(7, 7 + len(expected)))
     assert len(set(done.table.column(RAW_ID).to_pylist())) == len(expected)
 
@@ -85,7 +85,7 @@ def test_l9_a_value_that_loses_something_is_null_and_listed(
     schema = RowSchema((Field("col", "x", wanted),))
     done = decode(pa.table({"x": array}), schema)
     assert done.table.column("col").to_pylist() == expected
-    assert done.misfits == len(lost)
+    assert done.cast_failures == len(lost)
     path = "x[]" if wanted.kind is Kind.array else "x"
     changes = done.table.column(CHANGES).to_pylist()
     assert [i for i, c in enumerate(changes) if c == [change(path)]] == lost
@@ -102,7 +102,7 @@ def test_l9_nanoseconds_are_cut_to_microseconds_and_counted_by_column(zone: str 
     micros = done.table.column("x").combine_chunks().cast(pa.int64()).to_pylist()
     assert micros == [1, 1, -1, None]
     assert done.cut == {"x": 2, "l[]": 3}
-    assert (done.misfits, done.table.column(CHANGES).to_pylist()) == (0, [[], [], [], []])
+    assert (done.cast_failures, done.table.column(CHANGES).to_pylist()) == (0, [[], [], [], []])
     assert decode(pa.table({"x": array}), strict=True).rejects == []
 
 
@@ -127,7 +127,7 @@ def test_l9_a_number_that_a_double_cannot_hold_is_rounded_and_listed(array: Any)
     schema = RowSchema((Field("x", "x", DataType(Kind.number)),))
     done = decode(pa.table({"x": array}), schema)
     assert done.table.column("x").to_pylist()[0] == float(array[0].as_py())
-    assert (done.rounded, done.misfits) == ({"x": 1}, 0)
+    assert (done.rounded, done.cast_failures) == ({"x": 1}, 0)
     entry = {"field": "x", "change": "TRUNCATED", "reason": "TYPE_MISFIT"}
     assert done.table.column(CHANGES).to_pylist() == [[entry], [], []]
     assert [r.index for r in decode(pa.table({"x": array}), schema, strict=True).rejects] == [0]
@@ -172,7 +172,7 @@ def test_l9_what_is_declared_non_null_and_is_comes_out_so() -> None:
     done = decode(table, whole)
     flags = {f.name: f.nullable for f in done.table.schema}
     assert [flags[n] for n in table.column_names] == [False, True, True, True]
-    assert done.rejects == [] and done.misfits == 1
+    assert done.rejects == [] and done.cast_failures == 1
     assert [flags[n] for n in (SEQ, RAW_ID, CHANGES)] == [True, True, True]
 
 

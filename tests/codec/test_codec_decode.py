@@ -210,7 +210,7 @@ VALUES: list[tuple[DataType, str, Any]] = [
 def test_l9_json_keeps_all_that_json_has(text: str, expected: str) -> None:
     done = decode(schema(x=JSON), f'{{"x":{text}}}')
     row = done.table.to_pylist()[0]
-    assert (row["x"], row[CHANGES], done.misfits) == (expected, [change("x")], 1)
+    assert (row["x"], row[CHANGES], done.cast_failures) == (expected, [change("x")], 1)
 
 
 @pytest.mark.parametrize(("of", "text", "expected"), VALUES)
@@ -221,9 +221,9 @@ def test_l9_a_value_fits_exactly_or_is_null_and_listed(
     assert done.rejects == []
     row = done.table.to_pylist()[0]
     if expected is MISFIT:
-        assert row["x"] is None and row[CHANGES] == [change("x")] and done.misfits == 1
+        assert row["x"] is None and row[CHANGES] == [change("x")] and done.cast_failures == 1
     else:
-        assert row["x"] == expected and row[CHANGES] == [] and done.misfits == 0
+        assert row["x"] == expected and row[CHANGES] == [] and done.cast_failures == 0
 
 
 @pytest.mark.parametrize("of", {id(of): of for of, _, _ in VALUES}.values(), ids=duckdb_type)
@@ -313,7 +313,7 @@ def test_a_body_that_is_no_object_is_rejected_and_the_rest_survives() -> None:
 @pytest.mark.parametrize("body", ['{"a":null,"a":7}', '{"a":1,"a":7}', '{"a":"x","a":7}'])
 def test_of_double_keys_the_last_counts(body: str) -> None:
     done = decode(schema(a=INTEGER, b=STRING), '{"a":0,"b":"x"}', body, '{"a":9}')
-    assert done.table["a"].to_pylist() == [0, 7, 9] and done.misfits == 0
+    assert done.table["a"].to_pylist() == [0, 7, 9] and done.cast_failures == 0
 
 
 def test_double_keys_inside() -> None:
@@ -350,7 +350,7 @@ def test_names_that_differ_by_case_and_awkward_names() -> None:
     lists = RowSchema(tuple(Field(f"c{i}", n, DataType(Kind.array, item=INTEGER))
                             for i, n in enumerate(names)))  # fmt: skip
     done = decode(lists, body)
-    assert done.misfits == len(names) and done.extra_fields == {}
+    assert done.cast_failures == len(names) and done.extra_fields == {}
 
 
 def test_l9_a_row_without_a_whole_key_is_a_reject() -> None:
@@ -370,7 +370,7 @@ def test_l9_a_row_without_a_whole_key_is_a_reject() -> None:
         (3, "primary key is null", "id, o.k"),
         (4, "primary key is null", "id"),
     ]
-    assert done.table.column("id").to_pylist() == [1, 0] and done.misfits == 0
+    assert done.table.column("id").to_pylist() == [1, 0] and done.cast_failures == 0
 
 
 def test_l9_columns_are_non_null_as_far_as_it_holds() -> None:
@@ -409,7 +409,7 @@ def test_l9_a_column_of_finer_times_keeps_its_microseconds_and_is_counted(
     assert done.table.column("at").to_pylist() == [
         at, at, at, utc(2024, 3, 1, 10, 20, 30, 500000), None,
     ]  # fmt: skip
-    assert (done.cut, done.misfits) == ({"at": 2}, 0)
+    assert (done.cut, done.cast_failures) == ({"at": 2}, 0)
     assert done.table.column(CHANGES).to_pylist() == [[]] * 5
     assert decode(schema(at=INSTANT), *bodies, strict=True).rejects == []
     assert decode(schema(at=WALL), '{"at":"2024-03-01T10:20:30.1234567"}').cut == {"at": 1}
@@ -435,7 +435,7 @@ def test_l9_a_number_that_a_double_cannot_hold_is_rounded_and_listed(text: str) 
     done = decode(schema(n=NUMBER), f'{{"n":{text}}}', '{"n":1.5}', f'{{"n":{text}}}')
     rounded = float(text.strip('"'))
     assert done.table.column("n").to_pylist() == [rounded, 1.5, rounded]
-    assert (done.rounded, done.misfits) == ({"n": 2}, 0)
+    assert (done.rounded, done.cast_failures) == ({"n": 2}, 0)
     entry = {"field": "n", "change": "TRUNCATED", "reason": "TYPE_MISFIT"}
     assert done.table.column(CHANGES).to_pylist() == [[entry], [], [entry]]
     assert [r.index for r in decode(schema(n=NUMBER), f'{{"n":{text}}}', strict=True).rejects]
@@ -448,7 +448,7 @@ def test_l9_where_the_schema_asks_for_decimals_all_digits_are_kept() -> None:
     assert done.table.column("n").to_pylist() == [
         Decimal("99999999999999.999999"), Decimal("9007199254740993"),
     ]  # fmt: skip
-    assert (done.rounded, done.misfits) == ({}, 0)
+    assert (done.rounded, done.cast_failures) == ({}, 0)
 
 
 @settings(max_examples=200, deadline=None)
@@ -482,7 +482,7 @@ def test_extra_fields_are_dropped_and_counted(space: str) -> None:
 
     rows = [body(a=1, x=1), body(a=None, y={"p": 1}), body(a=3), body(a=4, x=None), body(z=[1])]
     done = decode(schema(a=INTEGER), *rows, ignored=("z",))
-    assert done.extra_fields == {"x": 1, "y": 1} and done.misfits == 0
+    assert done.extra_fields == {"x": 1, "y": 1} and done.cast_failures == 0
     assert decode(schema(a=INTEGER, s=STRING), body(a=1, s='{"k":null,"l":1}')).extra_fields == {}
 
 
@@ -493,7 +493,7 @@ def test_extra_fields_are_counted_in_later_batches_too() -> None:
         assert done.extra_fields == expected
     done = decoder.decode([b'{"a":1,"y":2,"a":3}', b'{"a":"7.5","x":1}'], 1, [1] * 2)
     assert done.extra_fields == {"x": 1, "y": 1}
-    assert done.table["a"].to_pylist() == [3, None] and done.misfits == 1
+    assert done.table["a"].to_pylist() == [3, None] and done.cast_failures == 1
 
 
 def test_very_many_extra_fields_are_counted() -> None:
@@ -514,7 +514,7 @@ def test_l9_a_misfit_costs_no_other_row_of_a_large_batch() -> None:
     done = RowDecoder(schema(id=INTEGER, at=INSTANT, n=NUMBER)).decode(
         bodies, 1, [0] * len(bodies), {}
     )
-    assert done.misfits == 3 and done.table["id"].null_count == 1
+    assert done.cast_failures == 3 and done.table["id"].null_count == 1
     assert done.table.slice(12_345, 1).select(["id", "n"]).to_pylist() == [{"id": 1, "n": 2.5}]
 
 

@@ -286,7 +286,7 @@ def test_decoding_what_was_encoded_gives_the_same_rows(given_rows: Any) -> None:
     batch = part(schema, columns)
     bodies = lines(schema, batch)
     again = RowDecoder(schema).decode(bodies, 0, [0] * len(bodies))
-    assert (again.misfits, again.rejects, again.extra_fields) == (0, [], {})
+    assert (again.cast_failures, again.rejects, again.extra_fields) == (0, [], {})
     for field, before in zip(schema.fields, columns, strict=True):
         after = again.table.column(field.name).combine_chunks()
         assert after.to_pylist() == before.to_pylist(), field

@@ -18,7 +18,7 @@ from penstock.connectors.install import PackageRequest, ensure, remove
 from penstock.connectors.launch import Launch, ready
 from penstock.connectors.uv import satisfies
 from penstock.errors import SourceError
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
@@ -253,7 +253,7 @@ def test_a_host_without_the_environment_rebuilds_it_from_the_launch(
     shutil.rmtree(home)
     wheel(index, "dep", "2.0")
     sent = msgspec.json.decode(msgspec.json.encode(launch), type=Launch)
-    with ProcessRuntime.of(ready(sent), Masker()).open(["spec"], Timeouts()) as channel:
+    with ProcessRuntime.of(ready(sent), Masker()).open(["spec"], RunTimeouts()) as channel:
         assert channel.read(30) == b"1.0 spec\n"
     assert [e.environment.lock for e in installed(home)] == [entry.environment.lock]
 

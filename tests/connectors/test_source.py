@@ -14,7 +14,7 @@ from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.events import Batch, ConnectorExited, Event, LogEvent
 from penstock.protocols.contract import ReadRequest, StreamOverrides
-from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
@@ -133,7 +133,7 @@ def test_given_variables_are_handed_on_by_name_only(
         SourceConnector, "airbyte:./source", tmp_path, base=tmp_path, env_keys=["MY_TOKEN"]
     )
     assert SECRET not in repr(source.launch())
-    with ProcessRuntime.of(source.launch(), Masker()).open([], Timeouts()) as channel:
+    with ProcessRuntime.of(source.launch(), Masker()).open([], RunTimeouts()) as channel:
         assert channel.read(20) == b"['MY_TOKEN']"
 
 

@@ -54,7 +54,7 @@ from penstock.runtimes.container.engine import VARIABLE, find_engine
 from penstock.runtimes.container.host_address import host_address
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.runtime import ContainerChannel, ContainerRuntime
-from penstock.runtimes.contract import Argument, Image, PrivateFile, Start, Timeouts
+from penstock.runtimes.contract import Argument, Image, PrivateFile, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 from penstock.sdk.testing import ScriptedHost
 from penstock.store.keys import MemoryKeys
@@ -90,7 +90,7 @@ def everything(channel: ContainerChannel) -> bytes:
 
 def ran(name: str, *arguments: Argument, **options: Any) -> tuple[bytes, int | None, str]:
     """(stdout, exit code, stderr)."""
-    with runtime(name, **options).open(arguments, Timeouts(stop=1)) as channel:
+    with runtime(name, **options).open(arguments, RunTimeouts(stop=1)) as channel:
         out = everything(channel)
         return out, channel.wait(10), channel.stderr_tail()
 
@@ -147,7 +147,7 @@ def test_exit_codes_and_signals_come_through(command: str, code: int) -> None:
 
 @pytest.mark.parametrize("shell", [True, False])
 def test_what_is_fed_is_read_and_an_unfed_stdin_is_at_its_end(shell: bool) -> None:
-    with runtime(SHELL, shell=shell).open(["cat"], Timeouts(), feed=True) as channel:
+    with runtime(SHELL, shell=shell).open(["cat"], RunTimeouts(), feed=True) as channel:
         data = os.urandom(3_000_000)
         feeding = threading.Thread(target=feed, args=(channel, data))
         feeding.start()
@@ -165,7 +165,7 @@ def feed(channel: ContainerChannel, data: bytes) -> None:
 
 
 def test_an_input_that_ends_before_the_container_begins_is_an_empty_one() -> None:
-    with runtime(SHELL).open(["cat; echo end"], Timeouts(), feed=True) as channel:
+    with runtime(SHELL).open(["cat; echo end"], RunTimeouts(), feed=True) as channel:
         channel.end_input()
         assert everything(channel) == b"end\n"
 
@@ -173,7 +173,7 @@ def test_an_input_that_ends_before_the_container_begins_is_an_empty_one() -> Non
 def test_drained_means_read_by_the_connector_itself() -> None:
     """Not by the engine: a destination must have taken all before its input is ended."""
     command = "head -c 3 >/dev/null; echo ready; sleep 2; cat >/dev/null; echo all"
-    with runtime(SHELL).open([command], Timeouts(), feed=True) as channel:
+    with runtime(SHELL).open([command], RunTimeouts(), feed=True) as channel:
         channel.write(b"x" * 100_000, 5)
         assert channel.read(20) == b"ready\n"
         assert not channel.drained(0.3)
@@ -185,7 +185,7 @@ def test_drained_means_read_by_the_connector_itself() -> None:
 @pytest.mark.parametrize("shell", [True, False])
 def test_large_output_arrives_whole_and_who_does_not_read_holds_it_back(shell: bool) -> None:
     code = "head -c 60000000 /dev/zero; echo done >&2"
-    with runtime(SHELL, shell=shell).open([code], Timeouts()) as channel:
+    with runtime(SHELL, shell=shell).open([code], RunTimeouts()) as channel:
         time.sleep(2)
         assert channel.stderr_tail() == ""  # it is not through with writing
         assert len(everything(channel)) == 60_000_000
@@ -193,14 +193,14 @@ def test_large_output_arrives_whole_and_who_does_not_read_holds_it_back(shell: b
 
 
 def test_nothing_said_is_none_and_not_the_end() -> None:
-    with runtime(SHELL).open(["sleep 30"], Timeouts(stop=1)) as channel:
+    with runtime(SHELL).open(["sleep 30"], RunTimeouts(stop=1)) as channel:
         assert channel.read(3) is None
         assert channel.wait(0.1) is None
 
 
 def test_a_program_deaf_to_sigterm_is_killed_after_its_time() -> None:
     deaf = "trap '' TERM; echo ready; while :; do sleep 1; done"
-    channel = runtime(SHELL).open([deaf], Timeouts(stop=1))
+    channel = runtime(SHELL).open([deaf], RunTimeouts(stop=1))
     assert channel.read(20) == b"ready\n"
     began = time.monotonic()
     channel.close()
@@ -210,7 +210,7 @@ def test_a_program_deaf_to_sigterm_is_killed_after_its_time() -> None:
 
 def test_a_program_that_hears_sigterm_ends_by_itself() -> None:
     polite = "trap 'echo bye >&2; exit 42' TERM; echo ready; while :; do sleep 0.1; done"
-    with runtime(SHELL).open([polite], Timeouts(stop=20)) as channel:
+    with runtime(SHELL).open([polite], RunTimeouts(stop=20)) as channel:
         assert channel.read(20) == b"ready\n"
         channel.stop()
         assert channel.wait(0) == 42
@@ -224,7 +224,7 @@ def test_a_program_that_hears_sigterm_ends_by_itself() -> None:
 def test_l10_arguments_are_files_that_the_images_user_alone_can_read(user: str) -> None:
     """Also where the image's user is nobody of this machine's; nothing is left afterwards."""
     argument = PrivateFile("config.json", b"SECRET")
-    with runtime(user).open(['cat "$1"; ls -l "$1"', "sh", argument], Timeouts()) as channel:
+    with runtime(user).open(['cat "$1"; ls -l "$1"', "sh", argument], RunTimeouts()) as channel:
         (folder,) = private_folders(os.getpid())
         assert folder.stat().st_mode & 0o077 == 0
         inside = image(user).user
@@ -242,7 +242,7 @@ def test_l10_only_what_the_connector_may_change_can_be_changed() -> None:
     kept = PrivateFile("kept.json", b"old", writable=True)
     command = 'echo x > "$1"; echo new > "$2"'
     arguments: list[Argument] = [command, "sh", PrivateFile("fixed.json", b"old"), kept]
-    with runtime("test/user-shell:1").open(arguments, Timeouts()) as channel:
+    with runtime("test/user-shell:1").open(arguments, RunTimeouts()) as channel:
         everything(channel)
         channel.wait(10)
         assert channel.private("fixed.json") == b"old"
@@ -274,7 +274,7 @@ def test_an_image_that_writes_to_stderr_only_is_quoted() -> None:
     out, code, told = ran("test/stderr-only:1", "spec")
     assert (out, code, told) == (b"", 0, "only words")
     with pytest.raises(SourceError, match="only words"):
-        AIRBYTE.source.spec(runtime("test/stderr-only:1"), Timeouts(), lambda _: None)
+        AIRBYTE.source.spec(runtime("test/stderr-only:1"), RunTimeouts(), lambda _: None)
 
 
 @pytest.mark.parametrize("name", ["test/shell:1", "test/user-shell:1"])
@@ -410,7 +410,7 @@ def test_l10_a_variable_that_is_allowed_comes_and_the_engine_does_not_tell_it(
     monkeypatch.setenv("OTHER", "leak")
     named = Permissions(env=EnvironmentPermissions(allowed_vars=("MY_TOKEN", "UNSET")))
     command = 'echo "$MY_TOKEN" >&2; echo "$MY_TOKEN"; echo "$OTHER"; sleep 1'
-    with runtime(SHELL, permissions=named).open([command], Timeouts()) as channel:
+    with runtime(SHELL, permissions=named).open([command], RunTimeouts()) as channel:
         asked = subprocess.run([ENGINE, "inspect", channel.name], capture_output=True, text=True)
         assert "MY_TOKEN" not in asked.stdout.replace(json.dumps(command)[1:-1], "")
         assert "secret" not in asked.stdout
@@ -594,7 +594,7 @@ def test_l10_the_log_tells_what_was_refused_and_no_secret() -> None:
     start = Start(image=found, permissions=allowed("db.corp.test"))
     ask = asked_by_proxy("http://hush.elsewhere.test/")
     runtime = ContainerRuntime.of(start, found, Masker(["hush.elsewhere"]), told.append)
-    with runtime.open(["python3", "-c", ask], Timeouts()) as channel:
+    with runtime.open(["python3", "-c", ask], RunTimeouts()) as channel:
         everything(channel)
     (line,) = [text for text in told if "allowed_hosts" in text]
     assert "connection of the container was refused: ****.test:80 is not in network" in line
@@ -735,7 +735,7 @@ def test_a_container_without_network_reaches_the_one_server_that_it_is_given(
                 "    try: socket.create_connection(place, 5); print('open')\n"
                 "    except OSError: print('closed')\n"
             )
-            with given.open(["python3", "-c", code], Timeouts()) as channel:
+            with given.open(["python3", "-c", code], RunTimeouts()) as channel:
                 assert everything(channel).split() == [b"cba", b"closed", b"closed"]
     finally:
         ours.listener.close()

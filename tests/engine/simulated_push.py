@@ -50,7 +50,7 @@ class Target:
 
     manners: list[Manner] = field(default_factory=list[Manner])
     forgets: bool = False
-    told_once: bool = False
+    described_once: bool = False
     quantum: int = 2
     given: list[tuple[StreamId, Row]] = field(default_factory=list[tuple[StreamId, Row]])
     has: dict[StreamId, list[tuple[int, Row]]] = field(
@@ -109,7 +109,7 @@ class SimConversation:
     # -- the driver's side
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
-        return not (self._target.told_once and self._lacks(loads))
+        return not (self._target.described_once and self._lacks(loads))
 
     def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
         for load in self._lacks(loads):

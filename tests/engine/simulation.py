@@ -222,7 +222,7 @@ class Tally:
     def fed(self, result: PushResult) -> None:
         self.pushes.append(result)
 
-    def put_aside(self, rejected: object) -> None:
+    def rejected_at_destination(self, rejected: object) -> None:
         pass
 
     def sent_again(self, stream: StreamId, rows: int) -> None:

@@ -143,8 +143,8 @@ class Pushed:
             assert self.again[StreamId(None, stream)] >= twice, (schedule, stream, twice)
 
 
-def one(name: str, manner: str, *, forgets: bool, told_once: bool = False) -> Pushed:
-    target = Target(manners=list(MANNERS[manner]), forgets=forgets, told_once=told_once)
+def one(name: str, manner: str, *, forgets: bool, described_once: bool = False) -> Pushed:
+    target = Target(manners=list(MANNERS[manner]), forgets=forgets, described_once=described_once)
     return Pushed(SCENARIOS[name], target)
 
 
@@ -166,9 +166,9 @@ def check(pushed: Pushed, schedule: object) -> None:
 @pytest.mark.parametrize("manner", MANNERS)
 def test_L1_every_manner_without_a_crash(name: str, manner: str) -> None:
     for forgets in (False, True):
-        for told_once in (False, True):
-            pushed = one(name, manner, forgets=forgets, told_once=told_once)
-            check(pushed, (name, manner, forgets, told_once))
+        for described_once in (False, True):
+            pushed = one(name, manner, forgets=forgets, described_once=described_once)
+            check(pushed, (name, manner, forgets, described_once))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -176,7 +176,7 @@ def test_L1_every_manner_without_a_crash(name: str, manner: str) -> None:
 def test_L1_single_steps(name: str, manner: str) -> None:
     for at in singles(steps(name, manner), (name, manner)):
         kind = ("crash", "crash", "lost", "takeover")[at % 4]
-        pushed = one(name, manner, forgets=at % 2 == 0, told_once=at % 3 == 0)
+        pushed = one(name, manner, forgets=at % 2 == 0, described_once=at % 3 == 0)
         pushed.run(Fault(at, kind))
         check(pushed, (name, manner, kind, at))
 
@@ -185,7 +185,7 @@ def test_L1_single_steps(name: str, manner: str) -> None:
 @pytest.mark.parametrize("manner", ["at-once", "late", "lost", "again"])
 def test_L1_pairs_of_steps(name: str, manner: str) -> None:
     for first, second in pairs(steps(name, manner), 25, (name, manner)):
-        pushed = one(name, manner, forgets=first % 2 == 0, told_once=second % 3 == 0)
+        pushed = one(name, manner, forgets=first % 2 == 0, described_once=second % 3 == 0)
         pushed.run(Fault(first, "crash" if first % 3 else "lost"))
         pushed.run(Fault(second))
         check(pushed, (name, manner, first, second))

@@ -53,7 +53,7 @@ class FuzzDestination(DestinationEndpoint):
     """``engine.plan.endpoints.DestinationEndpoint`` whose connector is played."""
 
     def __init__(self) -> None:
-        role = SimpleNamespace(told_once=True)
+        role = SimpleNamespace(described_once=True)
         self.connector = SimpleNamespace(  # type: ignore[assignment]
             protocol=load_protocol("airbyte"),
             role=role,

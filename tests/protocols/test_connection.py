@@ -62,7 +62,7 @@ from penstock.protocols.contract import (
     WriteStream,
 )
 from penstock.protocols.memory import MemoryProtocol, PlayedConnector
-from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 
 SECRET, LATE = "hunter2-hunter2", "renewed-7-renewed"
@@ -74,7 +74,7 @@ WANTED = ConfiguredStream(
     sync_mode=SyncMode.full_refresh,
     destination_sync_mode=DestinationSyncMode.append,
 )
-QUICK = Timeouts(stop=1)
+QUICK = RunTimeouts(stop=1)
 
 
 def clean(*told: Any) -> str:

@@ -20,7 +20,7 @@ from penstock.config.sections import (
     Permissions,
 )
 from penstock.errors import ConfigError, SourceError
-from penstock.runtimes.contract import Start, Timeouts
+from penstock.runtimes.contract import RunTimeouts, Start
 from penstock.runtimes.env import BASE, given_secrets
 from penstock.runtimes.limits import Confinement, confinement, no_namespace, unenforceable
 from penstock.runtimes.masking import Masker
@@ -34,7 +34,7 @@ NO_VARIABLES = Permissions(env=EnvironmentPermissions(allowed_vars=()))
 def output(command: list[str], held: Confinement, env: dict[str, str] | None = None) -> str:
     runtime = ProcessRuntime(command, env=env, confinement=held)
     out = bytearray()
-    with runtime.open([], Timeouts(stop=1)) as channel:
+    with runtime.open([], RunTimeouts(stop=1)) as channel:
         while data := channel.read(20):
             out += data
         assert channel.wait(10) == 0, channel.stderr_tail()
@@ -124,7 +124,7 @@ def test_a_variable_that_is_given_by_name_is_masked(monkeypatch: pytest.MonkeyPa
     assert given_secrets(launch) == ["hunter2-token"]
     lines: list[str] = []
     runtime = ProcessRuntime.of(launch, Masker(), lines.append)
-    with runtime.open((), Timeouts()) as channel:
+    with runtime.open((), RunTimeouts()) as channel:
         channel.wait(30)
         assert channel.stderr_tail().strip() == f"**** in {os.environ['HOME']}"
     assert lines == [f"**** in {os.environ['HOME']}"]

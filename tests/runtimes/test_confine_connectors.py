@@ -25,7 +25,7 @@ from penstock.engine.plan.unsupported import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.events import Batch
 from penstock.protocols.contract import ReadRequest, StreamOverrides
-from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 from penstock.runtimes.limits import no_namespace
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
@@ -127,7 +127,7 @@ def test_variables_of_a_connector_are_those_allowed(
             env_keys=["MY_TOKEN"],
             permissions=said,
         )
-        with ProcessRuntime.of(source.launch(), Masker()).open([], Timeouts()) as channel:
+        with ProcessRuntime.of(source.launch(), Masker()).open([], RunTimeouts()) as channel:
             return (channel.read(20) or b"").decode().split()
 
     assert seen(None) == ["MY_TOKEN"]

@@ -17,7 +17,7 @@ from penstock.runtimes.container.host_address import host_address
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.orphans import remove_orphans
 from penstock.runtimes.container.runtime import ContainerRuntime
-from penstock.runtimes.contract import Argument, PrivateFile, Start, Timeouts
+from penstock.runtimes.contract import Argument, PrivateFile, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 
 FAKE = Path(__file__).with_name("fake_engine.py")
@@ -45,7 +45,7 @@ class Fake:
         image = known_image(find_engine(), "x:1")
         runtime = ContainerRuntime.of(Start(image=image, **start), image, Masker())
         out = bytearray()
-        with runtime.open(arguments, Timeouts(stop=1), feed=bool(feed)) as channel:
+        with runtime.open(arguments, RunTimeouts(stop=1), feed=bool(feed)) as channel:
             if feed:
                 channel.write(feed, 10)
                 channel.end_input()
@@ -105,7 +105,7 @@ def test_an_engine_that_creates_nothing_is_quoted(fake: Fake) -> None:
     fake.says(fails={"create": "no space left on device"})
     runtime = ContainerRuntime.of(Start(image=image, role="destination"), image, Masker())
     with pytest.raises(DestinationError, match="no space left on device") as caught:
-        runtime.open(["true"], Timeouts())
+        runtime.open(["true"], RunTimeouts())
     assert "engine" in caught.value.code
 
 
@@ -113,7 +113,10 @@ def test_a_container_that_the_engine_lost_is_an_error_and_not_an_end(fake: Fake)
     image = known_image(find_engine(), "x:1")
     fake.says(fails={"inspect": "No such container"})
     runtime = ContainerRuntime.of(Start(image=image), image, Masker())
-    with pytest.raises(SourceError, match="is gone"), runtime.open(["true"], Timeouts()) as channel:
+    with (
+        pytest.raises(SourceError, match="is gone"),
+        runtime.open(["true"], RunTimeouts()) as channel,
+    ):
         while channel.read(20):
             pass
         channel.wait(10)

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtimes.contract import ByteChannel, ConnectionStats, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import (
+    ByteChannel,
+    ConnectionStats,
+    PrivateFile,
+    Runtime,
+    RunTimeouts,
+)
 from penstock.runtimes.memory import CloseInput, Exit, MemoryRuntime, NextLine, Step
 from penstock.runtimes.metered import MeteredRuntime
 from penstock.runtimes.process import ProcessRuntime
@@ -20,7 +26,7 @@ PY = [sys.executable, "-S", "-c"]
 
 def fed(code: str) -> ByteChannel:
     runtime: Runtime = ProcessRuntime([*PY, code])
-    return runtime.open([], Timeouts(stop=1), feed=True)
+    return runtime.open([], RunTimeouts(stop=1), feed=True)
 
 
 def push(channel: ByteChannel, data: bytes, failures: list[BaseException]) -> None:
@@ -36,7 +42,7 @@ def push(channel: ByteChannel, data: bytes, failures: list[BaseException]) -> No
 def test_a_feeder_thread_and_a_reader_move_much_data_without_deadlock() -> None:
     data = os.urandom(1 << 20) * 24
     failures: list[BaseException] = []
-    with ProcessRuntime(["cat"]).open([], Timeouts(), feed=True) as channel:
+    with ProcessRuntime(["cat"]).open([], RunTimeouts(), feed=True) as channel:
         feeder = threading.Thread(target=push, args=(channel, data, failures))
         feeder.start()
         got = hashlib.sha256()
@@ -96,7 +102,7 @@ def test_closing_the_channel_frees_a_writer_that_waits() -> None:
 
 def test_without_feed_stdin_is_at_its_end_and_cannot_be_written() -> None:
     runtime = ProcessRuntime([*PY, "import sys; print(repr(sys.stdin.read()))"])
-    with runtime.open([], Timeouts()) as channel:
+    with runtime.open([], RunTimeouts()) as channel:
         assert channel.read(20) == b"''\n"
         with pytest.raises(BrokenPipeError):
             channel.write(b"x", 1)
@@ -114,7 +120,7 @@ def test_a_changed_private_file_can_be_read_until_the_channel_closes(tmp_path: P
     )
     names = ["config.json", "state.json", "link", "fifo", "gone", "same"]
     files = [PrivateFile(n, b"old", writable=True) for n in names]
-    with ProcessRuntime([*PY, code]).open(files, Timeouts()) as channel:
+    with ProcessRuntime([*PY, code]).open(files, RunTimeouts()) as channel:
         assert channel.wait(20) == 0
         found = {n: channel.private(n) for n in [*names, "unknown"]}
     assert found == {
@@ -132,7 +138,7 @@ def test_a_changed_private_file_can_be_read_until_the_channel_closes(tmp_path: P
 def test_the_meter_counts_what_was_written_and_passes_everything_on() -> None:
     stats = ConnectionStats()
     meter = MeteredRuntime(ProcessRuntime(["cat"]), stats)
-    with meter.open([PrivateFile("a", b"1")][:0], Timeouts(), feed=True) as channel:
+    with meter.open([PrivateFile("a", b"1")][:0], RunTimeouts(), feed=True) as channel:
         assert channel.write(b"hello", 5) == 5
         channel.end_input()
         assert channel.read(20) == b"hello"
@@ -150,7 +156,7 @@ def echo(_: list[str | bytes]) -> Generator[Step, bytes, None]:
 
 
 def test_the_twin_is_fed_line_by_line() -> None:
-    with MemoryRuntime(echo, capacity=8).open([], Timeouts(), feed=True) as channel:
+    with MemoryRuntime(echo, capacity=8).open([], RunTimeouts(), feed=True) as channel:
         assert channel.read(0) is None
         assert channel.write(b"one\ntwo", 0) == 7
         assert channel.read(1) == b"got one\n"
@@ -168,7 +174,7 @@ def test_the_twin_is_bounded_and_can_close_its_input() -> None:
         yield b"deaf"
 
     with MemoryRuntime(deaf, capacity=4).open(
-        [PrivateFile("c", b"1")], Timeouts(), feed=True
+        [PrivateFile("c", b"1")], RunTimeouts(), feed=True
     ) as channel:
         assert channel.write(b"123456", 0) == 4
         assert channel.write(b"56", 0.05) == 0
@@ -179,7 +185,7 @@ def test_the_twin_is_bounded_and_can_close_its_input() -> None:
 
 
 def test_the_twin_wakes_its_reader_when_another_thread_feeds() -> None:
-    with MemoryRuntime(echo).open([], Timeouts(), feed=True) as channel:
+    with MemoryRuntime(echo).open([], RunTimeouts(), feed=True) as channel:
         timer = threading.Timer(0.1, lambda: channel.write(b"x\n", 1))
         timer.start()
         assert channel.read(20) == b"got x\n"
@@ -202,7 +208,7 @@ def test_input_that_nobody_read_is_told_from_input_that_was_read() -> None:
         two.write(b"abc", 5)
         with pytest.raises(BrokenPipeError):
             two.drained(20)
-    with MemoryRuntime(lambda _: [b"x"]).open([], Timeouts(), feed=True) as three:
+    with MemoryRuntime(lambda _: [b"x"]).open([], RunTimeouts(), feed=True) as three:
         three.write(b"abc", 0)
         assert not three.drained(0)
         assert (three.read(0), three.read(0)) == (b"x", b"")

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 
-from penstock.runtimes.contract import PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import PrivateFile, Runtime, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 
@@ -23,7 +23,7 @@ def test_conversation_in_virtual_time() -> None:
     runtime = MemoryRuntime(script, masker=Masker(["hunter2"]), log_stderr=logged.append)
     as_contract: Runtime = runtime
     began = time.monotonic()
-    with as_contract.open(["read", PrivateFile("config.json", b"{}")], Timeouts()) as channel:
+    with as_contract.open(["read", PrivateFile("config.json", b"{}")], RunTimeouts()) as channel:
         assert channel.read(1) == b"['read', b'{}']"
         assert channel.read(600) is None
         assert channel.wait(600) is None
@@ -50,7 +50,7 @@ def test_hang_and_stop() -> None:
             closed.append(True)
 
     runtime = MemoryRuntime(hangs)
-    with runtime.open([], Timeouts()) as channel:
+    with runtime.open([], RunTimeouts()) as channel:
         assert channel.read(10800) is None
         channel.stop()
         channel.stop()
@@ -61,7 +61,7 @@ def test_hang_and_stop() -> None:
 
 
 def test_a_script_that_just_ends_exits_with_zero() -> None:
-    with MemoryRuntime(lambda _: [b"", b"x"]).open([], Timeouts()) as channel:
+    with MemoryRuntime(lambda _: [b"", b"x"]).open([], RunTimeouts()) as channel:
         assert channel.read(0) == b"x"
         assert channel.read(0) == b""
         assert channel.wait(0) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import SourceError
-from penstock.runtimes.contract import ByteChannel, PrivateFile, Timeouts
+from penstock.runtimes.contract import ByteChannel, PrivateFile, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import READ_SIZE, ProcessRuntime
 
@@ -31,7 +31,7 @@ def everything(channel: ByteChannel) -> bytes:
     [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -TERM $$", -15), ("kill -9 $$", -9)],
 )
 def test_exit_codes_and_signals_come_through(command: str, code: int) -> None:
-    with ProcessRuntime(["sh", "-c", command]).open([], Timeouts()) as channel:
+    with ProcessRuntime(["sh", "-c", command]).open([], RunTimeouts()) as channel:
         assert everything(channel) == b""
         assert channel.wait(10) == code
         assert channel.wait(0) == code
@@ -39,7 +39,7 @@ def test_exit_codes_and_signals_come_through(command: str, code: int) -> None:
 
 
 def test_read_and_wait_return_none_when_nothing_happens() -> None:
-    with ProcessRuntime(["sleep", "30"]).open([], Timeouts(stop=1)) as channel:
+    with ProcessRuntime(["sleep", "30"]).open([], RunTimeouts(stop=1)) as channel:
         began = time.monotonic()
         assert channel.read(0.2) is None
         assert channel.wait(0.2) is None
@@ -49,7 +49,7 @@ def test_read_and_wait_return_none_when_nothing_happens() -> None:
 
 def test_large_output_arrives_whole_in_bounded_blocks() -> None:
     code = "import sys\nfor i in range(40): sys.stdout.buffer.write(bytes([65 + i % 26]) * 500_000)"
-    with ProcessRuntime([*PY, code]).open([], Timeouts()) as channel:
+    with ProcessRuntime([*PY, code]).open([], RunTimeouts()) as channel:
         sizes: list[int] = []
         total = bytearray()
         while data := channel.read(20):
@@ -63,7 +63,7 @@ def test_large_output_arrives_whole_in_bounded_blocks() -> None:
 def test_many_flushed_lines_are_gathered() -> None:
     """A source that flushes each record must not cost one wake-up a record."""
     code = "import os\nfor i in range(20000): os.write(1, b'%06d' % i + b'x' * 593 + b'\\n')"
-    with ProcessRuntime([*PY, code]).open([], Timeouts()) as channel:
+    with ProcessRuntime([*PY, code]).open([], RunTimeouts()) as channel:
         reads = 0
         size = 0
         while data := channel.read(20):
@@ -79,7 +79,7 @@ def test_not_reading_holds_the_connector_back(tmp_path: Path) -> None:
         "import os, sys\nfor i in range(64): os.write(1, b'x' * 262144)\n"
         "open(sys.argv[1], 'w').close()"
     )
-    with ProcessRuntime([*PY, code, str(mark)]).open([], Timeouts()) as channel:
+    with ProcessRuntime([*PY, code, str(mark)]).open([], RunTimeouts()) as channel:
         assert channel.wait(0.7) is None
         assert not mark.exists()
         assert len(everything(channel)) == 64 * 262144
@@ -88,7 +88,7 @@ def test_not_reading_holds_the_connector_back(tmp_path: Path) -> None:
 
 
 def test_stop_from_another_thread_ends_a_read() -> None:
-    with ProcessRuntime(["sleep", "60"]).open([], Timeouts(stop=1)) as channel:
+    with ProcessRuntime(["sleep", "60"]).open([], RunTimeouts(stop=1)) as channel:
         timer = threading.Timer(0.3, channel.stop)
         timer.start()
         assert channel.read(20) == b""
@@ -105,7 +105,7 @@ def test_stderr_is_logged_by_line_masked_and_its_tail_kept() -> None:
     )
     lines: list[str] = []
     runtime = ProcessRuntime([*PY, code], masker=Masker(["hunter2"]), log_stderr=lines.append)
-    with runtime.open([], Timeouts()) as channel:
+    with runtime.open([], RunTimeouts()) as channel:
         assert everything(channel) == b""
         assert channel.wait(10) == 0
         tail = channel.stderr_tail()
@@ -121,7 +121,7 @@ def test_stderr_never_blocks_the_connector_even_when_logging_fails() -> None:
         raise RuntimeError(line)
 
     code = "import os\nfor i in range(200): os.write(2, b'e' * 65536)\nos.write(1, b'done')"
-    with ProcessRuntime([*PY, code], log_stderr=broken).open([], Timeouts()) as channel:
+    with ProcessRuntime([*PY, code], log_stderr=broken).open([], RunTimeouts()) as channel:
         assert everything(channel) == b"done"
         assert channel.wait(10) == 0
 
@@ -134,7 +134,7 @@ def test_l10_private_files_are_private_and_removed() -> None:
         "    print(p, oct(s.st_mode & 0o777), oct(d.st_mode & 0o777), open(p).read())"
     )
     files = [PrivateFile("config.json", b"one"), PrivateFile("config.json", b"two")]
-    with ProcessRuntime([*PY, code]).open(files, Timeouts()) as channel:
+    with ProcessRuntime([*PY, code]).open(files, RunTimeouts()) as channel:
         lines = [line.split() for line in everything(channel).decode().splitlines()]
         assert [line[1:] for line in lines] == [
             ["0o600", "0o700", "one"],
@@ -159,7 +159,7 @@ def test_l10_private_files_are_removed_when_the_start_fails(tmp_path: Path) -> N
     script.write_text("#!/no/such/interpreter\n")
     script.chmod(0o755)
     with pytest.raises(SourceError):
-        ProcessRuntime([str(script)]).open([PrivateFile("c", b"x")], Timeouts())
+        ProcessRuntime([str(script)]).open([PrivateFile("c", b"x")], RunTimeouts())
     assert mine() == set()
 
 
@@ -174,11 +174,11 @@ def test_l10_private_files_of_a_killed_owner_are_swept_by_the_next_start() -> No
     died = subprocess.run([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
     left = Path(died.stdout.strip())
     assert left.exists()
-    with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], Timeouts()) as channel:
+    with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], RunTimeouts()) as channel:
         kept = mine()
         assert len(kept) == 1
         assert not left.parent.exists()
-        with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], Timeouts()):
+        with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], RunTimeouts()):
             assert kept < mine(), "the folder of a living owner is left alone"
         channel.wait(5)
 
@@ -188,7 +188,7 @@ def test_connectors_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv(name, "leak")
     monkeypatch.setenv("https_proxy", "http://proxy")
     monkeypatch.setenv("TZ", "Europe/Bern")
-    with ProcessRuntime(["env"], env={"EXTRA": "given", "TZ": "UTC"}).open([], Timeouts()) as ch:
+    with ProcessRuntime(["env"], env={"EXTRA": "given", "TZ": "UTC"}).open([], RunTimeouts()) as ch:
         seen = dict(line.split("=", 1) for line in everything(ch).decode().splitlines())
     assert "leak" not in seen.values()
     assert (seen["EXTRA"], seen["TZ"], seen["https_proxy"]) == ("given", "UTC", "http://proxy")
@@ -202,14 +202,14 @@ def test_stdin_is_empty_and_no_descriptor_of_ours_leaks() -> None:
     )
     if not sys.platform.startswith("linux"):
         pytest.skip("descriptors are listed by /proc")
-    with ProcessRuntime([*PY, code]).open([], Timeouts()) as channel:
+    with ProcessRuntime([*PY, code]).open([], RunTimeouts()) as channel:
         assert everything(channel) == b"True [0, 1, 2, 3]\n"  # 3: the listing itself
 
 
 def test_cwd(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("#!/bin/sh\npwd\n")
     (tmp_path / "run").chmod(0o755)
-    with ProcessRuntime(["./run"], cwd=tmp_path).open([], Timeouts()) as channel:
+    with ProcessRuntime(["./run"], cwd=tmp_path).open([], RunTimeouts()) as channel:
         assert everything(channel).decode().strip() == str(tmp_path.resolve())
 
 
@@ -218,7 +218,7 @@ def test_descriptors_and_threads_are_given_back() -> None:
         pytest.skip("descriptors are listed by /proc")
 
     def once() -> None:
-        with ProcessRuntime(["true"]).open([], Timeouts()) as channel:
+        with ProcessRuntime(["true"]).open([], RunTimeouts()) as channel:
             everything(channel)
 
     once()
@@ -226,7 +226,7 @@ def test_descriptors_and_threads_are_given_back() -> None:
     for _ in range(5):
         once()
         with pytest.raises(SourceError):
-            ProcessRuntime(["/no/such"]).open([], Timeouts())
+            ProcessRuntime(["/no/such"]).open([], RunTimeouts())
     assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
 
 
@@ -237,7 +237,7 @@ def refused(
     command: list[str], cwd: Path | None = None, secrets: tuple[str, ...] = ()
 ) -> SourceError:
     with pytest.raises(SourceError) as caught:
-        ProcessRuntime(command, cwd=cwd, masker=Masker(secrets)).open([], Timeouts())
+        ProcessRuntime(command, cwd=cwd, masker=Masker(secrets)).open([], RunTimeouts())
     assert caught.value.hint
     return caught.value
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 
 pytestmark = pytest.mark.skipif(
@@ -151,7 +151,7 @@ def test_l11_killed_owner_with_its_lifeline_inherited_elsewhere(tmp_path: Path) 
 
 
 def test_l11_killed_supervisor_takes_the_connector_along(tmp_path: Path) -> None:
-    with runtime(tmp_path).open([], Timeouts(stop=1)) as channel:
+    with runtime(tmp_path).open([], RunTimeouts(stop=1)) as channel:
         assert channel.read(20) == b"ready\n"
         pids = family(tmp_path)
         supervisor = int(
@@ -165,7 +165,7 @@ def test_l11_killed_supervisor_takes_the_connector_along(tmp_path: Path) -> None
 
 
 def test_stop_kills_who_ignores_sigterm_after_its_patience(tmp_path: Path) -> None:
-    with runtime(tmp_path, "stubborn").open([], Timeouts(stop=0.5)) as channel:
+    with runtime(tmp_path, "stubborn").open([], RunTimeouts(stop=0.5)) as channel:
         assert channel.read(20) == b"ready\n"
         pids = family(tmp_path)
         began = time.monotonic()
@@ -179,7 +179,7 @@ def test_stop_kills_who_ignores_sigterm_after_its_patience(tmp_path: Path) -> No
 
 
 def test_stop_is_quick_where_sigterm_is_heard(tmp_path: Path) -> None:
-    with runtime(tmp_path).open([], Timeouts(stop=20)) as channel:
+    with runtime(tmp_path).open([], RunTimeouts(stop=20)) as channel:
         assert channel.read(20) == b"ready\n"
         pids = family(tmp_path)
         began = time.monotonic()
@@ -192,7 +192,7 @@ def test_stop_is_quick_where_sigterm_is_heard(tmp_path: Path) -> None:
 def test_leaving_the_channel_ends_a_daemon_of_a_connector_that_already_exited(
     tmp_path: Path,
 ) -> None:
-    with runtime(tmp_path, "leave").open([], Timeouts(stop=1)) as channel:
+    with runtime(tmp_path, "leave").open([], RunTimeouts(stop=1)) as channel:
         assert channel.read(20) == b"ready\n"
         assert channel.wait(10) == 0
         pids = family(tmp_path)
@@ -202,7 +202,7 @@ def test_leaving_the_channel_ends_a_daemon_of_a_connector_that_already_exited(
 
 def test_stdout_held_open_by_a_leftover_ends_once_it_is_silent(tmp_path: Path) -> None:
     """The connector exits 0 while its grandchild keeps stdout: reading ends, bounded."""
-    with runtime(tmp_path, "leave").open([], Timeouts(stop=1)) as channel:
+    with runtime(tmp_path, "leave").open([], RunTimeouts(stop=1)) as channel:
         assert channel.read(20) == b"ready\n"
         began = time.monotonic()
         while (data := channel.read(0.5)) is None and time.monotonic() - began < 15:
@@ -214,7 +214,7 @@ def test_stdout_held_open_by_a_leftover_ends_once_it_is_silent(tmp_path: Path) -
 def test_leftover_that_still_writes_is_heard_to_the_end() -> None:
     """A filter behind the connector finishes after it: nothing it writes may be lost (L8)."""
     late = "(for i in 1 2 3; do sleep 0.7; echo late $i; done) & echo first"
-    with ProcessRuntime(["sh", "-c", late]).open([], Timeouts(stop=1)) as channel:
+    with ProcessRuntime(["sh", "-c", late]).open([], RunTimeouts(stop=1)) as channel:
         out = b""
         while data := channel.read(10):
             out += data
@@ -228,7 +228,9 @@ def test_stop_drains_who_flushes_on_sigterm() -> None:
         "def end(*_):\n    sys.stdout.write('x' * 8_000_000); sys.stdout.flush(); sys.exit(5)\n"
         "signal.signal(signal.SIGTERM, end)\nos.write(1, b'ready\\n')\ntime.sleep(300)\n"
     )
-    with ProcessRuntime([sys.executable, "-S", "-c", code]).open([], Timeouts(stop=20)) as channel:
+    with ProcessRuntime([sys.executable, "-S", "-c", code]).open(
+        [], RunTimeouts(stop=20)
+    ) as channel:
         assert channel.read(20) == b"ready\n"
         began = time.monotonic()
         channel.stop()

@@ -24,7 +24,13 @@ from penstock.model.types import (
     MetadataNames,
     RowSchema,
 )
-from penstock.tables.contract import Deletes, SchemaEvolution, TableLoad, TableName, TablePolicy
+from penstock.tables.contract import (
+    Deletes,
+    SchemaChangePolicies,
+    TableLoad,
+    TableName,
+    TablePolicy,
+)
 
 NAMES = MetadataNames("_raw_id", "_extracted_at", "_meta", "_generation_id")
 _CHANGES = pa.list_(pa.struct([(n, pa.string()) for n in ("field", "change", "reason")]))
@@ -152,7 +158,7 @@ class Loads:
             policy=TablePolicy(
                 metadata=metadata,
                 deletes=Deletes(deletes),
-                evolution=msgspec.convert(evolution or {}, SchemaEvolution),
+                evolution=msgspec.convert(evolution or {}, SchemaChangePolicies),
             ),
         )
 

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import SchemaError
 from penstock.model.types import DataType, Kind
-from penstock.tables.contract import LoadResult, NewColumn, SchemaEvolution, TableName
+from penstock.tables.contract import LoadResult, NewColumn, SchemaChangePolicies, TableName
 from penstock.tables.open import open_table
 from penstock.tables.schema_evolution import evolve, widened
 
@@ -61,12 +61,12 @@ def test_policies_refuse_with_the_column_and_the_table(loads: Any) -> None:
     ]
     for policy, new, code, said in cases:
         with pytest.raises(SchemaError) as caught:
-            evolve("shop", old, new, msgspec.convert(policy, SchemaEvolution))
+            evolve("shop", old, new, msgspec.convert(policy, SchemaChangePolicies))
         assert caught.value.code == code
         assert said in caught.value.message and "shop" in caught.value.message and caught.value.hint
-    merged = evolve("shop", old, wide, SchemaEvolution())
+    merged = evolve("shop", old, wide, SchemaChangePolicies())
     assert merged.added and [f.name for f in merged.fields[1].type.fields] == ["x", "y"]
-    ignored = evolve("shop", old, wide, SchemaEvolution(new_column=NewColumn.ignore))
+    ignored = evolve("shop", old, wide, SchemaChangePolicies(new_column=NewColumn.ignore))
     assert ignored.fields == old and not ignored.added
 
 

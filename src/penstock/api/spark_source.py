@@ -70,7 +70,7 @@ class PenstockSource(DataSource):
         from penstock.spark.types import struct_type
         from penstock.tables.parquet_folders import read_marker
 
-        source, stream, changes, how = _told(self.options, _READ, "source")
+        source, stream, changes, how = _parsed_options(self.options, _READ, "source")
         changes["sync_mode"], changes["destination_sync_mode"] = "full_refresh", "overwrite"
         home = _folder(self.options)
         try:
@@ -100,7 +100,7 @@ class PenstockSource(DataSource):
     def writer(self, schema: "StructType", overwrite: bool) -> "_Writer":
         """Returns what stages and then delivers the rows. Raises ``ConfigError`` for options that
         are not right."""
-        destination, stream, changes, how = _told(self.options, _WRITE, "destination")
+        destination, stream, changes, how = _parsed_options(self.options, _WRITE, "destination")
         if overwrite:
             if changes.get("mode", "overwrite") != "overwrite":
                 raise ConfigError(
@@ -210,7 +210,7 @@ class _Writer(DataSourceArrowWriter):
         pq.write_table(to_arrow_schema(self._schema).empty_table(), file)
 
 
-def _told(
+def _parsed_options(
     options: Mapping[str, str], known: Sequence[str], end: str
 ) -> tuple[str, str, Changes, PipelineKeywords]:
     """Returns connector, stream and keywords of Spark's options. Raises ``ConfigError``

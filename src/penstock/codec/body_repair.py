@@ -31,11 +31,11 @@ _NO_JSON = _NoJson()
 @dataclass(slots=True)
 class RepairedBody:
     """The result of :func:`mend`. ``body``: the repaired body; None where it is not a JSON object,
-    so not a row. ``misfits``: dotted original paths of the values that did not fit: they are null
-    in ``body``, or, in a JSON column, have null in place of a part."""
+    so not a row. ``cast_failures``: dotted original paths of the values that did not fit: they are
+    null in ``body``, or, in a JSON column, have null in place of a part."""
 
     body: bytes | None
-    misfits: list[str] = field(default_factory=list[str])
+    cast_failures: list[str] = field(default_factory=list[str])
 
 
 def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> RepairedBody:
@@ -51,39 +51,39 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
         if not isinstance(found, dict):
             return RepairedBody(None)
         record = cast(dict[str, Any], found)
-        misfits: list[str] = []
+        cast_failures: list[str] = []
         for field in schema.fields:
-            _check(record, field, "", misfits)
+            _check(record, field, "", cast_failures)
         for name, alias in aliases.items():
             if name in record:
                 record[alias] = record.pop(name)
-        return RepairedBody(_encode(record, 0).encode("utf-8"), misfits)
+        return RepairedBody(_encode(record, 0).encode("utf-8"), cast_failures)
     except (ValueError, RecursionError):
         return RepairedBody(None)
 
 
-def _check(record: dict[str, Any], field: Field, above: str, misfits: list[str]) -> None:
+def _check(record: dict[str, Any], field: Field, above: str, cast_failures: list[str]) -> None:
     value = record.get(field.source)
     if value is not None:
-        record[field.source] = _fitted(value, field.type, above + field.source, misfits)
+        record[field.source] = _fitted(value, field.type, above + field.source, cast_failures)
 
 
-def _fitted(value: Any, data_type: DataType, path: str, misfits: list[str]) -> Any:
+def _fitted(value: Any, data_type: DataType, path: str, cast_failures: list[str]) -> Any:
     """The value where its JSON type fits ``data_type``; else None (a JSON column keeps it), with
-    its path appended to ``misfits``."""
+    its path appended to ``cast_failures``."""
     if value is None:
         return None
     if data_type.kind is Kind.array and isinstance(value, list):
         item = data_type.item or DataType(Kind.json)
-        return [_fitted(v, item, f"{path}[]", misfits) for v in cast(list[Any], value)]
+        return [_fitted(v, item, f"{path}[]", cast_failures) for v in cast(list[Any], value)]
     if data_type.kind is Kind.struct and isinstance(value, dict):
         inner = cast(dict[str, Any], value)
         for field in data_type.fields:
-            _check(inner, field, f"{path}.", misfits)
+            _check(inner, field, f"{path}.", cast_failures)
         return inner
     if data_type.kind not in (Kind.array, Kind.struct) and not _has_no_json(value, 0):
         return value
-    misfits.append(path)
+    cast_failures.append(path)
     return value if data_type.kind is Kind.json and isinstance(value, list | dict) else None
 
 

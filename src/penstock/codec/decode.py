@@ -58,7 +58,7 @@ class DecodedBatch:
     extra_fields: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
-    def misfits(self) -> int:
+    def cast_failures(self) -> int:
         return sum(self.nulled.values())
 
 
@@ -156,7 +156,7 @@ class _Batch:
         self._bodies = shape.pack(raw)
         self._mended: dict[int, bytes] = {}
         self._rejects: dict[int, RowReject] = {}
-        self._misfits: dict[int, list[str]] = {}
+        self._cast_failures: dict[int, list[str]] = {}
         self._rounded: dict[int, list[str]] = {}
         self._cut: dict[str, int] = {}
         self._extra: dict[str, int] = {}
@@ -193,7 +193,9 @@ class _Batch:
     ) -> DecodedBatch:
         of, rows = self._of, len(self._raw)
         if of.strict:
-            self._rejects = strict_rejects(self._misfits, self._rounded, of.words) | self._rejects
+            self._rejects = (
+                strict_rejects(self._cast_failures, self._rounded, of.words) | self._rejects
+            )
         times = pc.multiply(pa.array(extracted_at_ms, pa.int64()), 1000)
         table = pa.Table.from_arrays(
             [
@@ -201,7 +203,7 @@ class _Batch:
                 ascending(first_seq, rows),
                 row_ids(rows),
                 times.cast(pa.timestamp("us", tz="UTC")),
-                change_lists(rows, changes, self._misfits, self._rounded, of.words),
+                change_lists(rows, changes, self._cast_failures, self._rounded, of.words),
             ],
             schema=of.part_schema,
         )
@@ -212,7 +214,7 @@ class _Batch:
         return DecodedBatch(
             table,
             [self._rejects[i] for i in sorted(self._rejects)],
-            by_field(self._misfits, self._rejects),
+            by_field(self._cast_failures, self._rejects),
             by_field(self._rounded, self._rejects),
             self._cut,
             self._extra,
@@ -225,8 +227,8 @@ class _Batch:
             mended = mend(bytes(self._raw[index]), self._of.schema, self._of.aliases)
             if mended.body is None:
                 self._rejects[index] = RowReject(index, NOT_AN_OBJECT)
-            if mended.misfits:
-                self._misfits[index] = mended.misfits
+            if mended.cast_failures:
+                self._cast_failures[index] = mended.cast_failures
             self._mended[index] = mended.body if mended.body is not None else b"{}"
         if len(self._mended) == before:
             return False
@@ -279,10 +281,10 @@ class _Batch:
             texts, self._of.schema.fields, self._of.sources, strict=False
         ):
             path = shape.step("$", source)
-            found |= self._wrong_shapes(column, known.type, path, _same, unexplained)
+            found |= self._wrong_types(column, known.type, path, _same, unexplained)
         return sorted(found - self._mended.keys())
 
-    def _wrong_shapes(
+    def _wrong_types(
         self,
         column: Array,
         data_type: DataType,
@@ -296,7 +298,7 @@ class _Batch:
             suspects = rows(shape.no_values(column)) if "[*]" in path else unexplained
             found = self._of_another_type(suspects, path, "ARRAY")
             inner = shape.below(column, rows)
-            return found | self._wrong_shapes(
+            return found | self._wrong_types(
                 column.flatten(), item, f"{path}[*]", inner, unexplained
             )
         if data_type.kind is not Kind.struct:
@@ -305,7 +307,7 @@ class _Batch:
         found |= self._doubles(path, unexplained)
         for child, known in zip(column.flatten(), data_type.fields, strict=True):
             below = shape.step(path, known.source)
-            found |= self._wrong_shapes(child, known.type, below, rows, unexplained)
+            found |= self._wrong_types(child, known.type, below, rows, unexplained)
         return found
 
     def _doubles(self, path: str, rows: Array | None) -> set[int]:
@@ -338,7 +340,7 @@ class _Batch:
                 arrow, len(column), column.buffers()[:1], column.null_count, children=children
             )
         found = fit(column, data_type)
-        note_losses(found, path, rows, self._misfits, self._rounded, self._cut)
+        note_losses(found, path, rows, self._cast_failures, self._rounded, self._cut)
         return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
@@ -371,12 +373,13 @@ def note_losses(
     found: FittedColumn,
     path: str,
     rows: shape.Rows,
-    misfits: dict[int, list[str]],
+    cast_failures: dict[int, list[str]],
     rounded: dict[int, list[str]],
     cut: dict[str, int],
 ) -> None:
-    """Records what a cast lost: into ``misfits`` and ``rounded`` by row, into ``cut`` by field."""
-    for positions, by_row in ((found.misfits, misfits), (found.rounded, rounded)):
+    """Records what a cast lost: into ``cast_failures`` and ``rounded`` by row, into ``cut`` by
+    field."""
+    for positions, by_row in ((found.cast_failures, cast_failures), (found.rounded, rounded)):
         if positions is not None:
             for index in _list(rows(positions)):
                 by_row.setdefault(index, []).append(path)
@@ -385,10 +388,12 @@ def note_losses(
 
 
 def strict_rejects(
-    misfits: Mapping[int, Sequence[str]], rounded: Mapping[int, Sequence[str]], words: ChangeWords
+    cast_failures: Mapping[int, Sequence[str]],
+    rounded: Mapping[int, Sequence[str]],
+    words: ChangeWords,
 ) -> dict[int, RowReject]:
     """A reject for each row that lost something, with the first such field (strict mode)."""
-    found = {**rounded, **misfits}
+    found = {**rounded, **cast_failures}
     return {i: RowReject(i, words.reason, paths[0]) for i, paths in found.items()}
 
 

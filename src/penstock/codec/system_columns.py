@@ -49,19 +49,19 @@ def _ids(count: int) -> bytes:
 def change_lists(
     rows: int,
     given: Mapping[int, bytes],
-    misfits: Mapping[int, Sequence[str]],
+    cast_failures: Mapping[int, Sequence[str]],
     rounded: Mapping[int, Sequence[str]],
     words: ChangeWords,
 ) -> Array:
     """The change list of each row: the source's own changes (``given``: raw JSON arrays by row),
-    then an entry per path that did not fit (``misfits``), then one per path of a rounded number.
-    Empty, never NULL."""
+    then an entry per path that did not fit (``cast_failures``), then one per path of a rounded
+    number. Empty, never NULL."""
     lengths = array("i", bytes(4 * (rows + 1)))
     entries: list[dict[str, Any]] = []
-    for index in sorted(given.keys() | misfits.keys() | rounded.keys()):
+    for index in sorted(given.keys() | cast_failures.keys() | rounded.keys()):
         before = len(entries)
         entries += _parsed(given.get(index))
-        for paths, change in ((misfits, words.change), (rounded, words.rounded)):
+        for paths, change in ((cast_failures, words.change), (rounded, words.rounded)):
             entries += (
                 {"field": path, "change": change, "reason": words.reason}
                 for path in dict.fromkeys(paths.get(index, ()))

@@ -99,13 +99,13 @@ _WIDE = Context(prec=100_000)
 
 
 class FittedColumn(NamedTuple):
-    """The result of :func:`fit`. ``values``: the typed column. ``misfits``: positions (int64) of
-    the values that did not fit; they are NULL in it (a JSON text has null only in place of what
+    """The result of :func:`fit`. ``values``: the typed column. ``cast_failures``: positions (int64)
+    of the values that did not fit; they are NULL in it (a JSON text has null only in place of what
     JSON does not have). ``rounded``: positions of numbers whose double lacks some of their digits.
     None: there are none. ``cut``: how many timestamps lost digits after the microsecond."""
 
     values: Array
-    misfits: Array | None = None
+    cast_failures: Array | None = None
     rounded: Array | None = None
     cut: int = 0
 
@@ -169,23 +169,23 @@ def _fit_some(texts: Array, data_type: DataType) -> FittedColumn:
     lost = parsed.is_null()
     if kind is Kind.json:
         lost = pc.or_kleene(lost, pc.not_equal(parsed, pc.cast(rest, parsed.type)))
-    misfits = where.filter(lost)
+    cast_failures = where.filter(lost)
     typed = pc.replace_with_mask(typed, odd, parsed)
-    return _with_losses(texts, tidy, typed, misfits if len(misfits) else None, kind)
+    return _with_losses(texts, tidy, typed, cast_failures if len(cast_failures) else None, kind)
 
 
 def _with_losses(
-    texts: Array, tidy: Array, typed: Array, misfits: Array | None, kind: Kind
+    texts: Array, tidy: Array, typed: Array, cast_failures: Array | None, kind: Kind
 ) -> FittedColumn:
     """The result with the digits that numbers and timestamps lost. ``tidy``: the texts after the
     clean-up, numbers without quotes."""
     if kind is Kind.number:
-        return FittedColumn(typed, misfits, _rounded(tidy, typed))
+        return FittedColumn(typed, cast_failures, _rounded(tidy, typed))
     if kind not in (Kind.timestamp, Kind.timestamp_ntz):
-        return FittedColumn(typed, misfits)
+        return FittedColumn(typed, cast_failures)
     beyond = pc.match_substring_regex(texts, _BEYOND_MICROS)
     cut = pc.sum(pc.and_(beyond, typed.is_valid())).as_py() or 0
-    return FittedColumn(typed, misfits, cut=cut)
+    return FittedColumn(typed, cast_failures, cut=cut)
 
 
 def _rounded(texts: Array, numbers: Array) -> Array | None:

@@ -24,12 +24,12 @@ from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, LogEvent
 from penstock.protocols.contract import Connection, EffectiveLimit, EventSink, ProtocolPackage
-from penstock.runtimes.contract import ConnectionStats, Image, Timeouts
+from penstock.runtimes.contract import ConnectionStats, Image, RunTimeouts
 from penstock.runtimes.env import given_secrets, secrets_of
 from penstock.runtimes.masking import Masker, changed_texts
 
-SPEC_TIMEOUTS = Timeouts(total=300.0)
-CHECK_TIMEOUTS = Timeouts(total=600.0)
+SPEC_TIMEOUTS = RunTimeouts(total=300.0)
+CHECK_TIMEOUTS = RunTimeouts(total=600.0)
 
 _SPEC_FORMAT = 2
 _OLD = (
@@ -77,7 +77,7 @@ def local_launch(
     )
 
 
-def held(
+def restricted(
     launch: Launch,
     role: Role,
     permissions: Permissions | None,
@@ -180,7 +180,7 @@ class RunnableConnector:
         if request is not None:
             raise request.refusal()
 
-    def spec(self, timeouts: Timeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
+    def spec(self, timeouts: RunTimeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
         """Returns its spec. It is asked once; an installed connector once for its environment,
         whose lock fixes its code. Raises ``ConfigError``, the role's error."""
         self._spec = self._spec or self._stored_spec()
@@ -243,7 +243,7 @@ class RunnableConnector:
         whatever its schema says: any of them may be a credential (L10)."""
         self._extra_secrets = (*self._extra_secrets, *sorted(changed_texts(before, after)))
 
-    def check(self, config: dict[str, Any], timeouts: Timeouts = CHECK_TIMEOUTS) -> CheckResult:
+    def check(self, config: dict[str, Any], timeouts: RunTimeouts = CHECK_TIMEOUTS) -> CheckResult:
         """Runs its check. Raises ``ConfigError`` (the config does not fit), the role's error."""
         self._consented()
         self._validated(config)

@@ -202,8 +202,8 @@ def rebuild(
         python = next((p for p in _pythons() if p.minor == environment.python), None)
         if python is None:
             raise _no_python(wanted, environment.version, f"=={environment.python}.*")
-        with builds_of(wanted, folder) as held:
-            return _build(wanted, environment, python, folder, held, _silent).executable
+        with builds_of(wanted, folder) as policy:
+            return _build(wanted, environment, python, folder, policy, _silent).executable
 
 
 def _silent(text: str) -> None:
@@ -264,7 +264,7 @@ def _look_at(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) ->
     """Looks up a package at a URL, whose name is known only once it is downloaded. The version of a
     repository is its commit, else a hash of the URL."""
     source = not (wanted.url or "").partition("#")[0].endswith(".whl")
-    if source and builds.held is None:
+    if source and builds.confinement is None:
         raise refused(wanted, wanted.package, builds.why)
     try:
         answer = _answer_of_compile(wanted, builds, progress).strip()
@@ -288,7 +288,7 @@ def _newest(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> 
         return _ask_newest(wanted, builds, progress)
     except UvFailed as e:
         package = needs_build(e.words)
-        if package is not None and builds.held is None:
+        if package is not None and builds.confinement is None:
             raise refused(wanted, package, builds.why) from None
         raise _look_up_failed(wanted, e.words, builds) from None
 
@@ -306,7 +306,7 @@ def _answer_of_compile(
     with tempfile.TemporaryDirectory(prefix="penstock-lookup-") as scratch:
         request = Path(scratch) / "request.txt"
         request.write_text(pin(wanted) + "\n")
-        run = uv.run_uv if builds.held is None else builds.run
+        run = uv.run_uv if builds.confinement is None else builds.run
         python = builds.python(uv.our_python(), progress)
         return run(
             progress,
@@ -405,7 +405,7 @@ def _resolve(
             if needed is None:
                 raise _failed(wanted, e.words) from None
             package = needed
-    if builds.held is None:
+    if builds.confinement is None:
         raise refused(wanted, package, builds.why)
     try:
         confined = builds.python(python, progress)
@@ -474,7 +474,7 @@ def _build(
     builds: BuildPolicy,
     progress: Progress,
 ) -> Installed:
-    if environment.sources and builds.held is None:
+    if environment.sources and builds.confinement is None:
         raise refused(wanted, ", ".join(environment.sources), builds.why)
     path = new_folder(folder, environment)
     try:

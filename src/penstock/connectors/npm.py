@@ -199,7 +199,7 @@ def _npm(folder: Path, *arguments: str) -> str:
         env=env,
         cwd=folder,
         hear=lines.append,
-        held=Confinement(env_keys=()),
+        confinement=Confinement(env_keys=()),
         seconds=_BOUND,
     )
     if code != 0:

@@ -16,9 +16,9 @@ from penstock.config.sections import ContainerSettings, Limits, Permissions
 from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import (
     RunnableConnector,
-    held,
     installed_launch,
     local_launch,
+    restricted,
     silent,
 )
 from penstock.connectors.declarative import manifest_launch, manifests_of, wanted_for
@@ -113,7 +113,7 @@ def resolve(
     return kind(
         ref,
         protocol,
-        held(launch, role, permissions, limits, builds),
+        restricted(launch, role, permissions, limits, builds),
         entry=entry,
         log=how.get("log", silent),
         extra_secrets=how.get("extra_secrets", ()),

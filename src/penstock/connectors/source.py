@@ -18,10 +18,10 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog
 from penstock.model.events import Event
 from penstock.protocols.contract import ProtocolPackage, ReadRequest, SourceRole
-from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 from penstock.runtimes.masking import Masker
 
-DISCOVER_TIMEOUTS = Timeouts(total=3600.0)
+DISCOVER_TIMEOUTS = RunTimeouts(total=3600.0)
 
 
 class SourceConnector(RunnableConnector):
@@ -53,7 +53,9 @@ class SourceConnector(RunnableConnector):
         if self._entry is not None:
             discovery_cache.forget(Path(self._entry.path), key)
 
-    def discover(self, config: dict[str, Any], timeouts: Timeouts = DISCOVER_TIMEOUTS) -> Catalog:
+    def discover(
+        self, config: dict[str, Any], timeouts: RunTimeouts = DISCOVER_TIMEOUTS
+    ) -> Catalog:
         """Returns the source's catalog. Raises ``ConfigError`` (the config does not fit),
         ``SourceError``."""
         self._consented()

@@ -58,12 +58,12 @@ _SECONDS = 60.0
 
 
 class BuildPolicy(msgspec.Struct, frozen=True):
-    """How packages without a wheel may be built. ``held``: the confinement of builds; None: nothing
-    may be built, and ``why`` is the reason. ``folder``: scratch, deleted with the block of
+    """How packages without a wheel may be built. ``confinement``: the confinement of builds; None:
+    nothing may be built, and ``why`` is the reason. ``folder``: scratch, deleted with the block of
     :func:`builds_of`."""
 
     folder: Path
-    held: Confinement | None = None
+    confinement: Confinement | None = None
     why: str = ""
     seconds: float | None = None
     role: Role = "source"
@@ -77,7 +77,7 @@ class BuildPolicy(msgspec.Struct, frozen=True):
         """Returns the Python that uv is told to build with: a stand-in for the given one. On
         systems other than Linux, where nothing could confine it, the Python itself. Raises
         ``ConnectorError`` (``connector.build_refused``) where uv would build with another one."""
-        if self.held is None or not sys.platform.startswith("linux"):
+        if self.confinement is None or not sys.platform.startswith("linux"):
             return python
         folder = self.folder / f"python{python.minor}"
         stand_in = msgspec.structs.replace(python, path=str(folder / "bin" / "python3"))
@@ -112,7 +112,7 @@ class BuildPolicy(msgspec.Struct, frozen=True):
         home, empty = self.folder / "home", self.folder / "empty"
         home.mkdir(exist_ok=True)
         empty.mkdir(exist_ok=True)
-        no_network = self.held is not None and self.held.no_network
+        no_network = self.confinement is not None and self.confinement.no_network
         proxies = (*_PROXIES, *(p.upper() for p in _PROXIES)) if no_network else ()
         order: StandIn = (
             program,
@@ -139,12 +139,12 @@ class BuildPolicy(msgspec.Struct, frozen=True):
     def run(self, progress: Progress, *arguments: str) -> str:
         """Runs uv, which may build, with a Python from :meth:`python`. A source that needs an old
         setuptools to build gets it. Raises as ``run_uv``."""
-        held = self.held or Confinement()
+        confined = self.confinement or Confinement()
         self._insist(arguments[arguments.index("--python") + 1])
         run = functools.partial(
             uv.run_uv,
             progress,
-            held=msgspec.structs.replace(held, no_network=False),
+            confinement=msgspec.structs.replace(confined, no_network=False),
             cache=self.cache,
             seconds=self.seconds,
             role=self.role,
@@ -199,10 +199,12 @@ def _builds(wanted: PackageRequest, folder: Path) -> BuildPolicy:
         permissions = msgspec.structs.replace(permissions, network=nothing)
     if problems := unenforceable(permissions, wanted.limits):
         return BuildPolicy(folder, why="; ".join(problems))
-    held = confinement(permissions, wanted.limits)
+    confined = confinement(permissions, wanted.limits)
     seconds = wanted.limits.timeout_seconds if wanted.limits else None
     # The connector's variables are not for its build.
-    return BuildPolicy(folder, msgspec.structs.replace(held, env_keys=()), "", seconds, wanted.role)
+    return BuildPolicy(
+        folder, msgspec.structs.replace(confined, env_keys=()), "", seconds, wanted.role
+    )
 
 
 def _credentials() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import ConnectorError, Role
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.limits import Confinement
 from penstock.runtimes.process import ProcessRuntime
 
@@ -74,17 +74,17 @@ def find_uv() -> str:
 def run_uv(
     progress: Progress,
     *arguments: str,
-    held: Confinement | None = None,
+    confinement: Confinement | None = None,
     cache: Path | None = None,
     seconds: float | None = None,
     role: Role = "source",
 ) -> str:
     """Runs uv and returns its stdout. It runs in an empty directory, so that no project's settings
-    reach it, and dies with this process. ``held``: it may build packages from source with the
-    Python that it is given (``source_builds``), under this confinement, with ``cache`` in place of
-    the user's, and with only those of our environment variables that lead to the index, beside the
-    fixed base of every connector; without it no code of a package runs. Raises :class:`UvFailed`,
-    the error of ``role`` (``source.memory``)."""
+    reach it, and dies with this process. ``confinement``: it may build packages from source with
+    the Python that it is given (``source_builds``), under this confinement, with ``cache`` in place
+    of the user's, and with only those of our environment variables that lead to the index, beside
+    the fixed base of every connector; without it no code of a package runs. Raises
+    :class:`UvFailed`, the error of ``role`` (``source.memory``)."""
     lines: list[str] = []
 
     def hear(line: str) -> None:
@@ -95,12 +95,12 @@ def run_uv(
     env = {
         k: v
         for k, v in os.environ.items()
-        if (not NOT_THEIRS.match(k) if held is None else _INDEX.match(k))
+        if (not NOT_THEIRS.match(k) if confinement is None else _INDEX.match(k))
     }
     env["UV_PYTHON_DOWNLOADS"] = "never"
     if cache is not None:
         env["UV_CACHE_DIR"] = str(cache)
-    never = () if held is not None or arguments[0] != "pip" else ("--no-build",)
+    never = () if confinement is not None or arguments[0] != "pip" else ("--no-build",)
     bound = min(seconds or _TOTAL, _TOTAL)
     with tempfile.TemporaryDirectory(prefix="penstock-uv-") as folder:
         code, out = run_tool(
@@ -108,7 +108,7 @@ def run_uv(
             env=env,
             cwd=Path(folder),
             hear=hear,
-            held=held or Confinement(env_keys=()),
+            confinement=confinement or Confinement(env_keys=()),
             seconds=bound,
             role=role,
         )
@@ -124,18 +124,23 @@ def run_tool(
     env: Mapping[str, str],
     cwd: Path,
     hear: Callable[[str], None],
-    held: Confinement,
+    confinement: Confinement,
     seconds: float,
     role: Role = "source",
 ) -> tuple[int | None, str]:
     """Runs an installer and returns its exit code (None: it did not end in time) and its stdout; it
     dies with this process. ``hear``: gets the lines of its stderr. Raises the error of ``role``."""
     runtime = ProcessRuntime(
-        list(command), env=dict(env), log_stderr=hear, cwd=str(cwd), confinement=held, role=role
+        list(command),
+        env=dict(env),
+        log_stderr=hear,
+        cwd=str(cwd),
+        confinement=confinement,
+        role=role,
     )
     out = bytearray()
     deadline = time.monotonic() + seconds
-    with runtime.open([], Timeouts(stop=5)) as channel:
+    with runtime.open([], RunTimeouts(stop=5)) as channel:
         while data := channel.read(max(deadline - time.monotonic(), 0.0)):
             out += data
         code = channel.wait(5.0) if data is not None else None

@@ -39,7 +39,7 @@ from penstock.model.catalog import Catalog, DestinationSyncMode, StreamId
 from penstock.model.segments import Load
 from penstock.model.state import StoredState
 from penstock.protocols import load
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.spark.session import choose_master, is_remote
 from penstock.store.contract import Lease, Store
 from penstock.store.remembered import Remembered
@@ -116,7 +116,7 @@ class InputSource(SourceEndpoint):
             observer,
             save=lambda new: None,
         )
-        self.timeouts = Timeouts(INPUT_TIMEOUT, INPUT_TIMEOUT, None, self.timeouts.stop)
+        self.timeouts = RunTimeouts(INPUT_TIMEOUT, INPUT_TIMEOUT, None, self.timeouts.stop)
         self._catalog = served.catalog
 
     def validate(self) -> None:

@@ -1,4 +1,4 @@
-"""What the layers above may ask of a protocol, and of a connector that speaks one.
+"""Declares what the layers above may ask of a protocol, and of a connector that speaks one.
 
 The seam is ``ProtocolPackage.connect(launch, secrets, stats) -> Connection``: every protocol
 honours it, whether its connectors print lines or are called (``protocols.memory`` is the twin that
@@ -46,7 +46,7 @@ from penstock.model.events import (
 from penstock.model.state import StoredState
 from penstock.model.types import ChangeWords, DataType, MetadataNames, RowSchema
 from penstock.protocols.masked_events import EventMasker
-from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
@@ -83,7 +83,7 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     streams: tuple[ConfiguredStream, ...]
     states: tuple[StoredState, ...] = ()
-    timeouts: Timeouts = Timeouts()
+    timeouts: RunTimeouts = RunTimeouts()
     max_record_bytes: int = 256 * 1024 * 1024
     spool_folder: str | None = None
     tick: float = 1.0
@@ -132,14 +132,14 @@ class SourceConversation(Protocol[_R]):
     the connector's own words. ``log`` receives what the connector says beside the answer (Log,
     Counted, Control events)."""
 
-    def spec(self, runtime: _R, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+    def spec(self, runtime: _R, timeouts: RunTimeouts, log: "EventSink") -> ConnectorSpec: ...
 
     def check(
-        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: "EventSink"
     ) -> CheckResult: ...
 
     def discover(
-        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: "EventSink"
     ) -> Catalog: ...
 
     def read(self, runtime: _R, request: ReadRequest) -> Iterator[Event]:
@@ -199,7 +199,7 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     source_protocol: str
     pipeline: str = ""
     """Its name, the same in every run."""
-    timeouts: Timeouts = Timeouts()
+    timeouts: RunTimeouts = RunTimeouts()
     acks: Acks = Acks.echo
     tick: float = 1.0
     options: dict[str, Any] = {}
@@ -286,7 +286,7 @@ that covers it, which must not be passed on before the reject is durable."""
 class DestinationRole(Protocol):
     """A protocol's rules for destinations; nothing here talks to one."""
 
-    told_once: bool
+    described_once: bool
     """It learns of streams and their schemas when it starts, and never again."""
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
@@ -302,10 +302,10 @@ class DestinationConversation(Protocol[_R]):
     """How a protocol talks to a destination over its runtime. Every method raises
     ``DestinationError`` with the connector's own words."""
 
-    def spec(self, runtime: _R, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+    def spec(self, runtime: _R, timeouts: RunTimeouts, log: "EventSink") -> ConnectorSpec: ...
 
     def check(
-        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: "EventSink"
     ) -> CheckResult: ...
 
     def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
@@ -346,7 +346,7 @@ class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: ConfiguredStream
     scope: str
     state: StoredState | None = None
-    timeouts: Timeouts = Timeouts()
+    timeouts: RunTimeouts = RunTimeouts()
     waiting: int = 16 << 20
     dry_run: bool = False
     """Nothing of what comes out is kept."""
@@ -392,10 +392,10 @@ Given = (
 class TransformConversation(Protocol[_R]):
     """How a protocol talks to a transform over its runtime."""
 
-    def spec(self, runtime: _R, timeouts: Timeouts, log: "EventSink") -> ConnectorSpec: ...
+    def spec(self, runtime: _R, timeouts: RunTimeouts, log: "EventSink") -> ConnectorSpec: ...
 
     def check(
-        self, runtime: _R, config: dict[str, Any], timeouts: Timeouts, log: "EventSink"
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: "EventSink"
     ) -> CheckResult: ...
 
     def outline(self, runtime: _R, request: TransformRequest, columns: Any) -> Any | None:
@@ -447,17 +447,17 @@ class Connection:
         self._runtime: Any = runtime
         self._secrets = secrets
 
-    def spec(self, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         with self._secrets.errors():
             return self._talk.spec(self._runtime, timeouts, self._sink({}, log))
 
-    def check(self, config: dict[str, Any], timeouts: Timeouts, log: EventSink) -> CheckResult:
+    def check(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> CheckResult:
         with self._secrets.errors():
             found = self._talk.check(self._runtime, config, timeouts, self._sink(config, log))
         said = found.message and self._secrets.mask(found.message)
         return msgspec.structs.replace(found, message=said)
 
-    def discover(self, config: dict[str, Any], timeouts: Timeouts, log: EventSink) -> Catalog:
+    def discover(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> Catalog:
         with self._secrets.errors():
             return self._talk.discover(self._runtime, config, timeouts, self._sink(config, log))
 

@@ -1,4 +1,4 @@
-"""The in-memory twin of a protocol: plays a connector, with no process and no component.
+"""Plays a connector in memory, with no process and no component: the twin of a protocol.
 
 It ships, for tests of what stands above the protocols. What it says passes the same ``Connection``
 as what any connector says, and is masked there. Not here: a connector that prints lines in memory
@@ -22,7 +22,7 @@ from penstock.protocols.contract import (
     TransformRequest,
     WriteRequest,
 )
-from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import MemoryKeys, OpenKeys
 
@@ -36,9 +36,9 @@ class PlayedConnector:
     """What a connector does, by the methods of its role's conversation and with their arguments.
     ``apply`` is given a port to its own keys as well."""
 
-    spec: Callable[[Timeouts, EventSink], ConnectorSpec] = _unplayed
-    check: Callable[[dict[str, Any], Timeouts, EventSink], CheckResult] = _unplayed
-    discover: Callable[[dict[str, Any], Timeouts, EventSink], Catalog] = _unplayed
+    spec: Callable[[RunTimeouts, EventSink], ConnectorSpec] = _unplayed
+    check: Callable[[dict[str, Any], RunTimeouts, EventSink], CheckResult] = _unplayed
+    discover: Callable[[dict[str, Any], RunTimeouts, EventSink], Catalog] = _unplayed
     read: Callable[[ReadRequest], Iterator[Event]] = _unplayed
     write: Callable[[WriteRequest, Iterator[Feed]], Iterator[Answer]] = _unplayed
     outline: Callable[[TransformRequest, Any], Any] = _unplayed
@@ -71,16 +71,16 @@ _Run = tuple[PlayedConnector, OpenKeys]
 class _Talk:
     """The conversation of every role."""
 
-    def spec(self, runtime: _Run, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: _Run, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         return runtime[0].spec(timeouts, log)
 
     def check(
-        self, runtime: _Run, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: _Run, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         return runtime[0].check(config, timeouts, log)
 
     def discover(
-        self, runtime: _Run, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: _Run, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> Catalog:
         return runtime[0].discover(config, timeouts, log)
 

@@ -29,7 +29,7 @@ class PrivateFile(msgspec.Struct, frozen=True):
 Argument = str | PrivateFile
 
 
-class Timeouts(msgspec.Struct, frozen=True):
+class RunTimeouts(msgspec.Struct, frozen=True):
     """Holds the timeouts of a run, in seconds. ``start``: until the first byte; ``heartbeat``:
     between records or states, enforced by the protocol, which can tell them; ``total``: for the
     whole run; ``stop``: between SIGTERM and SIGKILL."""
@@ -152,7 +152,7 @@ class ByteChannel(Protocol):
         ...
 
     def stop(self) -> None:
-        """Sends SIGTERM to the whole process tree, and SIGKILL after ``Timeouts.stop`` seconds.
+        """Sends SIGTERM to the whole process tree, and SIGKILL after ``RunTimeouts.stop`` seconds.
         Idempotent."""
         ...
 
@@ -165,7 +165,7 @@ class Runtime(Protocol):
     """Starts a connector, any number of times with different arguments."""
 
     def open(
-        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+        self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> ByteChannel:
         """Starts the connector. ``feed``: its stdin is written to; else it is empty. Raises the
         error of its role (``code`` ``connector.not_found``, ``connector.not_executable``,

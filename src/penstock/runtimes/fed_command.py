@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from penstock.errors import PenstockError
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
@@ -30,7 +30,7 @@ def run_fed(
     deadline = time.monotonic() + seconds
     runtime = ProcessRuntime(command, env=dict(os.environ), masker=masker, log_stderr=log)
     try:
-        with runtime.open((), Timeouts(stop=_STOP_SECONDS), feed=True) as channel:
+        with runtime.open((), RunTimeouts(stop=_STOP_SECONDS), feed=True) as channel:
             left = memoryview(document)
             while (remains := deadline - time.monotonic()) > 0:
                 try:

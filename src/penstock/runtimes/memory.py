@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from penstock.runtimes.contract import Argument, Timeouts
+from penstock.runtimes.contract import Argument, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.stderr import TAIL_BOUND
 
@@ -79,7 +79,7 @@ class MemoryRuntime:
         self.clock = 0.0
 
     def open(
-        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+        self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> "MemoryChannel":
         resolved = [a if isinstance(a, str) else a.content for a in arguments]
         self.runs.append(resolved)

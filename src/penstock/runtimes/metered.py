@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from penstock.runtimes.contract import Argument, ByteChannel, ConnectionStats, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, ByteChannel, ConnectionStats, Runtime, RunTimeouts
 
 
 class MeteredRuntime:
@@ -19,7 +19,7 @@ class MeteredRuntime:
         self._inner, self._stats = inner, stats
 
     def open(
-        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+        self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> ByteChannel:
         return _MeteredChannel(self._inner.open(arguments, timeouts, feed=feed), self._stats)
 

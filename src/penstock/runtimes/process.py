@@ -1,7 +1,7 @@
 """Runs a connector as a local process: starts it, reads and writes its pipes, kills its whole tree.
 
-Of :class:`Timeouts` only ``stop`` is enforced here; the others are the protocol's, which gives each
-:meth:`ProcessChannel.read` its timeout. Not here: how the tree is killed (``supervisor``, the
+Of :class:`RunTimeouts` only ``stop`` is enforced here; the others are the protocol's, which gives
+each :meth:`ProcessChannel.read` its timeout. Not here: how the tree is killed (``supervisor``, the
 connector's parent), argument files (``private_files``), what the bytes mean (``protocols``).
 ``memory`` implements the same interface for tests.
 """
@@ -20,7 +20,7 @@ from typing import Self
 
 from penstock.errors import ConnectorError, Role, in_role
 from penstock.runtimes import spawn
-from penstock.runtimes.contract import Argument, Start, Timeouts
+from penstock.runtimes.contract import Argument, RunTimeouts, Start
 from penstock.runtimes.env import clean_environment, given_secrets, granted
 from penstock.runtimes.limits import Confinement, confinement, too_much
 from penstock.runtimes.masking import Masker
@@ -62,7 +62,7 @@ class ProcessRuntime:
     ) -> None:
         self.command = list(command)
         self._role: Role = role
-        self._held = confinement or Confinement()
+        self._confinement = confinement or Confinement()
         self._env = dict(env or {})
         self._masker = Masker() if masker is None else masker
         self._log_stderr = log_stderr
@@ -76,26 +76,26 @@ class ProcessRuntime:
         ``masker``. Raises ``ConfigError`` for permissions and limits that this machine cannot
         enforce."""
         masker.add(given_secrets(start))
-        held = confinement(start.permissions, start.limits)
-        allowed = start.env_keys if held.env_keys is None else held.env_keys
+        confined = confinement(start.permissions, start.limits)
+        allowed = start.env_keys if confined.env_keys is None else confined.env_keys
         return cls(
             start.command,
             env={**start.env, **granted(k for k in start.env_keys if k in allowed)},
             masker=masker,
             log_stderr=log_stderr,
             cwd=start.cwd,
-            confinement=held,
+            confinement=confined,
             role=start.role,
         )
 
     def open(
-        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+        self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> "ProcessChannel":
         """Starts the command; returns once it runs. ``feed``: see ``Runtime.open``. Raises the
         role's error (``connector.not_found``, ``connector.not_executable``,
         ``connector.start_failed``)."""
-        held = self._held
-        env = clean_environment(self._env, held.env_keys)
+        confined = self._confinement
+        env = clean_environment(self._env, confined.env_keys)
         with self._masker.errors(), in_role(self._role):
             file = spawn.resolve(self.command, env["PATH"], self._cwd)
             folder = PrivateFolder(arguments)
@@ -104,7 +104,7 @@ class ProcessRuntime:
                 timeouts,
                 self._masker,
                 self._log_stderr,
-                max_memory=held.max_memory,
+                max_memory=confined.max_memory,
                 role=self._role,
             )
             try:
@@ -116,8 +116,8 @@ class ProcessRuntime:
                         os.fsencode(self._cwd or ""),
                         float(timeouts.stop),
                         os.fsencode(folder.path or ""),
-                        held.no_network,
-                        held.max_memory or 0,
+                        confined.no_network,
+                        confined.max_memory or 0,
                         [],
                     ),
                     feed=feed,
@@ -138,7 +138,7 @@ class ProcessChannel:
     def __init__(
         self,
         folder: PrivateFolder,
-        timeouts: Timeouts,
+        timeouts: RunTimeouts,
         masker: Masker,
         log: Callable[[str], None] | None,
         *,

@@ -76,13 +76,14 @@ def enclosure() -> "ModuleType":
     return enclosure
 
 
-def become(order: Order, owner: int, failure_pipe: int, gate: int) -> None:
+def become(order: Order, owner: int, failure_pipe: int, start_pipe: int) -> None:
     """Runs the connector's program in the forked child; never returns. Begins when the other end of
-    the pipe ``gate`` is closed; writes a failure (errno, step) to the pipe ``failure_pipe``."""
+    the pipe ``start_pipe`` is closed; writes a failure (errno, step) to the pipe
+    ``failure_pipe``."""
     file, argv, env, cwd, _, _, no_network, _, _ = order
     step = b"start"
     try:
-        os.read(gate, 1)
+        os.read(start_pipe, 1)
         os.setsid()
         if no_network:
             step = b"network"
@@ -110,16 +111,16 @@ def spawn(order: Order, status: int, memory: "Memory | None") -> int:
     """Forks the connector and returns its process id; reports ``E`` and ends this process where it
     cannot be started."""
     report, failure_pipe = os.pipe()
-    gate, opened = os.pipe()
+    start_pipe, opened = os.pipe()
     if order[6]:
         enclosure()  # imported before the fork
     owner = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(opened)
-        become(order, owner, failure_pipe, gate)
+        become(order, owner, failure_pipe, start_pipe)
     os.close(failure_pipe)
-    os.close(gate)
+    os.close(start_pipe)
     if memory is not None:
         memory.take(pid)
     os.close(opened)

@@ -42,19 +42,21 @@ def serve(connector: Connector, words: Sequence[str], send: Send) -> int:
     parser.add_argument("command", choices=COMMANDS)
     for option in ("--config", "--catalog", "--state"):
         parser.add_argument(option, type=Path)
-    told, _ = parser.parse_known_args(words)
+    arguments, _ = parser.parse_known_args(words)
     try:
-        match told.command:
+        match arguments.command:
             case "spec":
                 send({"type": "SPEC", "spec": _spec(connector)})
             case "check":
-                send({"type": "CONNECTION_STATUS", "connectionStatus": _check(connector, told)})
+                send(
+                    {"type": "CONNECTION_STATUS", "connectionStatus": _check(connector, arguments)}
+                )
             case "discover":
-                _config(connector, told.config)
+                _config(connector, arguments.config)
                 streams = [_described(stream) for stream in connector.sources]
                 send({"type": "CATALOG", "catalog": {"streams": streams}})
             case _:
-                return _read(connector, told, send)
+                return _read(connector, arguments, send)
     except Unusable as e:
         send(_trace(e, "config_error"))
         return 1
@@ -80,9 +82,9 @@ def _with_secrets(schema: Any) -> Any:
     return {**parts, "airbyte_secret": True} if parts.get("writeOnly") is True else parts
 
 
-def _check(connector: Connector, told: argparse.Namespace) -> Message:
+def _check(connector: Connector, arguments: argparse.Namespace) -> Message:
     try:
-        config = _config(connector, told.config)
+        config = _config(connector, arguments.config)
         if connector.check is not None:
             connector.check(config)
     except Exception as e:
@@ -123,17 +125,17 @@ def _described(stream: type[StreamReader]) -> Message:
     return found
 
 
-def _read(connector: Connector, told: argparse.Namespace, send: Send) -> int:
-    config = _config(connector, told.config)
+def _read(connector: Connector, arguments: argparse.Namespace, send: Send) -> int:
+    config = _config(connector, arguments.config)
     readers = {stream.name: stream for stream in connector.sources}
     wanted: list[tuple[type[StreamReader], bool]] = []
     try:
-        for entry in _json(told.catalog, "--catalog")["streams"]:
+        for entry in _json(arguments.catalog, "--catalog")["streams"]:
             name = entry["stream"]["name"]
             if name not in readers:
                 raise Unusable(f"there is no stream {name!r}; there are {', '.join(readers)}")
             wanted.append((readers[name], entry["sync_mode"] == "incremental"))
-        kept = _states(None if told.state is None else _json(told.state, "--state"))
+        kept = _states(None if arguments.state is None else _json(arguments.state, "--state"))
     except (KeyError, TypeError, AttributeError) as e:
         raise Unusable(f"the catalog or the state is not of the protocol: {e!r}") from None
     failed = False
@@ -196,19 +198,19 @@ def _state(reader: StreamReader, value: Any, rows: int) -> Message:
 
 
 def _status(stream: type[StreamReader], status: str) -> Message:
-    told = {"stream_descriptor": {"name": stream.name}, "status": status}
-    return _traced({"type": "STREAM_STATUS", "stream_status": told})
+    body = {"stream_descriptor": {"name": stream.name}, "status": status}
+    return _traced({"type": "STREAM_STATUS", "stream_status": body})
 
 
 def _trace(error: Exception, kind: str, stream: type[StreamReader] | None = None) -> Message:
     text = str(error) or type(error).__name__
-    told: Message = {"message": text, "failure_type": kind}
+    body: Message = {"message": text, "failure_type": kind}
     if kind == "system_error":
-        told["internal_message"] = f"{type(error).__name__}: {error}"
-        told["stack_trace"] = "".join(traceback.format_exception(error))
+        body["internal_message"] = f"{type(error).__name__}: {error}"
+        body["stack_trace"] = "".join(traceback.format_exception(error))
     if stream is not None:
-        told["stream_descriptor"] = {"name": stream.name}
-    return _traced({"type": "ERROR", "error": told})
+        body["stream_descriptor"] = {"name": stream.name}
+    return _traced({"type": "ERROR", "error": body})
 
 
 def _traced(trace: Message) -> Message:

@@ -124,9 +124,9 @@ def module_options() -> list[str]:
     of its class ``JavaModuleOptions``, in their order. Raises ``ConfigError`` where there is no
     such class."""
     for jar in sorted((spark_home() / "jars").glob("spark-*.jar"), key=_launcher_first):
-        with zipfile.ZipFile(jar) as held:
-            if _MODULE_CLASS in held.namelist():
-                texts = _texts(held.read(_MODULE_CLASS))
+        with zipfile.ZipFile(jar) as archive_file:
+            if _MODULE_CLASS in archive_file.namelist():
+                texts = _texts(archive_file.read(_MODULE_CLASS))
                 return [t for t in texts if t.startswith(("-X", "-D", "--"))]
     raise _refused("this Spark does not say which Java options it needs (JavaModuleOptions)")
 

@@ -288,8 +288,8 @@ def _ended(number: int, frame: FrameType | None) -> None:
 def main(folder: Path) -> int:
     """Runs the keeper of ``folder`` until its JVM is ended; returns the exit code."""
     first = socket.socket(fileno=os.dup(0))
-    held = lock(folder)
-    if held is None:
+    lock_fd = lock(folder)
+    if lock_fd is None:
         say(first, {"busy": True})
         return 0
     with private(folder / OWN_LOG, "ab") as log:  # for a stack trace of the keeper

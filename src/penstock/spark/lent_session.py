@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 START_SECONDS = 120.0
 ATTACH_SECONDS = 60.0  # a new JVM makes its Spark context in it
-PATIENCE_SECONDS = 2.0  # so long a run that is stopped lets a JVM live that ran before it
+RELEASE_SECONDS = 2.0  # so long a run that is stopped lets a JVM live that ran before it
 _AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.fraction",
              "spark.memory.storageFraction")  # fmt: skip
 _OF_ALL_SESSIONS = ("spark.sql.catalog", "spark.sql.extensions", "spark.sql.hive.",
@@ -132,7 +132,7 @@ def _opened(
 ) -> "tuple[SparkSession, WarmJvm] | None":
     stopped: list[PenstockError] = []
     spark: SparkSession | None = None
-    patient = check if jvm.process.first else _after(PATIENCE_SECONDS, check)
+    patient = check if jvm.process.first else _after(RELEASE_SECONDS, check)
     try:
         with jvm.killed_when(_within(ATTACH_SECONDS, patient), stopped):
             spark = jvm.attach()

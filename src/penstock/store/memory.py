@@ -55,7 +55,7 @@ class _OpenGroup:
 
 
 @dataclass(slots=True)
-class _Held:
+class _LeaseRow:
     """Holds the current lease of a pipeline. ``mark``: :func:`lock_holder.start_mark` of the
     holder. ``until``: seconds since 1970."""
 
@@ -72,7 +72,7 @@ class _Pipeline:
 
     name: str
     state_id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    held: _Held | None = None
+    lease_row: _LeaseRow | None = None
     source: StateSource | None = None
     epoch: int = 0
     last_group: int = 0
@@ -130,26 +130,26 @@ class MemoryStore:
         with self._step("acquire"):
             p = self._all.setdefault(pipeline, _Pipeline(pipeline))
             now = self._clock()
-            if p.held is not None and self._is_live(p.held, now):
-                raise rules.locked(pipeline, p.held.holder, p.held.until - now)
-            p.held = _Held(uuid.uuid4().hex, holder, start_mark(holder), now + ttl)
-            return Lease(pipeline, p.held.token, p.state_id)
+            if p.lease_row is not None and self._is_live(p.lease_row, now):
+                raise rules.locked(pipeline, p.lease_row.holder, p.lease_row.until - now)
+            p.lease_row = _LeaseRow(uuid.uuid4().hex, holder, start_mark(holder), now + ttl)
+            return Lease(pipeline, p.lease_row.token, p.state_id)
 
     def renew(self, lease: Lease, ttl: float) -> None:
         with self._step("renew"):
-            self._held(lease)[1].until = self._clock() + ttl
+            self._leased(lease)[1].until = self._clock() + ttl
 
     def release(self, lease: Lease) -> None:
         """Gives the lease back; no-op where another run has taken it over."""
         with self._step("release"):
             p = self._read(lease.pipeline)
-            if p.held is not None and p.held.token == lease.token:
-                p.held = None
+            if p.lease_row is not None and p.lease_row.token == lease.token:
+                p.lease_row = None
 
     # -- counters, never restarted
     def new_epoch(self, lease: Lease, lane: int) -> int:
         with self._step("new_epoch"):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             p.epoch += 1
             return p.epoch
 
@@ -157,7 +157,7 @@ class MemoryStore:
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
         with self._step("close_epochs", bool(last)):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             fresh = {e: n for e, n in (shares or {}).items() if e in last and e not in p.closed}
             p.closed = last | p.closed
             p.shares |= fresh
@@ -175,7 +175,7 @@ class MemoryStore:
     def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
         wanted = list(streams)
         with self._step("new_generation", bool(wanted)):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             new = {s: p.generations.get(s, 0) + 1 for s in wanted}
             p.generations.update(new)
             return new
@@ -195,7 +195,7 @@ class MemoryStore:
     def _write_down(
         self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge, *, committed: bool
     ) -> list[Group]:
-        p, held = self._held(lease)
+        p, lease_row = self._leased(lease)
         numbers = dict(p.numbers)
         new = rules.number_groups(
             p.state_id, groups, p.last_group, numbers, p.floors, into_tables=not committed
@@ -209,7 +209,7 @@ class MemoryStore:
         for group in new:
             loads = frozenset((load.key, load.number) for load in group.loads)
             after[group.id] = _OpenGroup(group, set() if committed else set(loads), loads)
-        self._settle(p, held, after, merge)
+        self._settle(p, lease_row, after, merge)
         p.numbers = numbers
         p.last_group += len(new)
         self._consume(p, taken)
@@ -217,7 +217,7 @@ class MemoryStore:
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
         with self._step("loaded", bool(done)):
-            p, held = self._held(lease)
+            p, lease_row = self._leased(lease)
             known = {g: p.groups[g].loads for g, _ in done if g in p.groups}
             rules.check_marked(p.name, done, known, p.last_group)
             marked: dict[int, set[tuple[str, int]]] = {}
@@ -227,7 +227,7 @@ class MemoryStore:
             for group in known:
                 was = after[group]
                 after[group] = _OpenGroup(was.group, was.left - marked[group], was.loads)
-            self._settle(p, held, after, merge)
+            self._settle(p, lease_row, after, merge)
             for stream in {load.stream.key for _, load in done if load.reaches_table}:
                 if stream in p.numbers:
                     p.numbers[stream] = msgspec.structs.replace(p.numbers[stream], adopts=False)
@@ -235,7 +235,7 @@ class MemoryStore:
     def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
         wanted = list(streams)
         with self._step("adopt", bool(wanted)):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             self._adopt(p, wanted, anew)
 
     @staticmethod
@@ -248,7 +248,7 @@ class MemoryStore:
         numbers = self._read(lease.pipeline).numbers
         wanted = {s for s in above if s.key in numbers and numbers[s.key].adopts}
         with self._step("renumber", bool(wanted)):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             new = {s.key: rules.renumbering(p.numbers[s.key], above[s]) for s in wanted}
             for number, each in p.groups.items():
                 done = each.loads - each.left
@@ -259,7 +259,7 @@ class MemoryStore:
         return wanted
 
     def _settle(
-        self, p: _Pipeline, held: _Held, groups: dict[int, _OpenGroup], merge: Merge
+        self, p: _Pipeline, lease_row: _LeaseRow, groups: dict[int, _OpenGroup], merge: Merge
     ) -> None:
         """Stores ``groups`` as the pipeline's, saves the states of those that ``rules.settled``
         returns, and drops these."""
@@ -271,7 +271,7 @@ class MemoryStore:
         free = rules.settled((g.group for g in groups.values() if not g.left), first)
         new = rules.states_of(free, p.floors)
         if new:
-            self._save(p, held, merge(list(p.states), new))
+            self._save(p, lease_row, merge(list(p.states), new))
         covered = [each for group in free for each in group.keys]
         keys_ledger.promote(self._keys, p.name, covered)
         for group in free:
@@ -293,13 +293,13 @@ class MemoryStore:
     def abandon(self, lease: Lease, items: Iterable[ConsumedSlice]) -> None:
         wanted = list(items)
         with self._step("abandon", bool(wanted)):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             self._consume(p, wanted)
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
         wanted = list(epochs)
         with self._step("forget", bool(wanted)):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             for epoch in wanted:
                 p.consumed.pop(epoch, None)
                 p.shares.pop(epoch, None)
@@ -319,8 +319,8 @@ class MemoryStore:
         self, lease: Lease, states: Sequence[StoredState], reset: Reset | None = None
     ) -> None:
         with self._step("replace_states"):
-            p, held = self._held(lease)
-            self._save(p, held, states)
+            p, lease_row = self._leased(lease)
+            self._save(p, lease_row, states)
             if reset is None:
                 p.floors = {rules.ANYTHING: p.epoch}
                 if not states:
@@ -339,9 +339,9 @@ class MemoryStore:
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         return rules.floors_of(self._read(pipeline).floors)
 
-    def _save(self, p: _Pipeline, held: _Held, new: Sequence[StoredState]) -> None:
+    def _save(self, p: _Pipeline, lease_row: _LeaseRow, new: Sequence[StoredState]) -> None:
         changes = rules.state_changes(p.states, new)
-        at, run = iso_time(self._clock()), held.holder.run
+        at, run = iso_time(self._clock()), lease_row.holder.run
         removed: list[tuple[StateScope, str | None]] = [(scope, None) for scope in changes.gone]
         for scope, blob in removed + [(s.scope, s.blob) for s in changes.saved]:
             p.history.append(rules.history_entry(at, run, scope.key, scope.type.value, blob))
@@ -357,14 +357,14 @@ class MemoryStore:
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
         with self._step("begin_keys"):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             keys_ledger.begin(self._keys, p.name, task)
 
     def end_keys(
         self, lease: Lease, covered: Iterable[CoveredKeys] = (), tasks: Iterable[str] | None = None
     ) -> None:
         with self._step("end_keys"):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             keys_ledger.end(self._keys, p.name, [*covered, *p.keys_covered()], tasks)
 
     def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
@@ -388,7 +388,7 @@ class MemoryStore:
         again, known = list(taken_up), self._read(lease.pipeline).names
         wanted = remembered.added(more, known, again)
         with self._step("remember", bool(rules.new_names(lease.pipeline, known, wanted))):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             wanted = remembered.added(more, p.names, again)
             for kind, fresh in rules.new_names(p.name, p.names, wanted).items():
                 p.names[kind] = p.names.get(kind, {}) | fresh
@@ -402,7 +402,7 @@ class MemoryStore:
         stored = self._read(lease.pipeline).schemas
         same = all(s in stored and stored[s][-1].fields == new.fields for s, new in schemas.items())
         with self._step("schema_versions", not same):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             answer: dict[StreamId, RowSchema] = {}
             for stream, schema in schemas.items():
                 versions = p.schemas.get(stream, [])
@@ -424,7 +424,7 @@ class MemoryStore:
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
         source = StateSource(protocol, reference)
         with self._step("remember_source", self._read(lease.pipeline).source != source):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             p.source = source
 
     def source_of(self, pipeline: str) -> StateSource | None:
@@ -443,19 +443,19 @@ class MemoryStore:
         self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
     ) -> None:
         with self._step("set_config_override"):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             p.overrides[role] = (base_hash, deepcopy(config))
 
     # -- runs
     def start_run(self, lease: Lease, run: str, started_at: str) -> None:
         with self._step("start_run"):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             p.runs[run] = (started_at, lease.token)
             p.reports.pop(run, None)
 
     def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None:
         with self._step("finish_run"):
-            p, _ = self._held(lease)
+            p, _ = self._leased(lease)
             if run in p.runs:
                 p.reports[run] = deepcopy(report)
 
@@ -473,27 +473,37 @@ class MemoryStore:
     def _report(self, p: _Pipeline, run: str, started_at: str, token: str) -> dict[str, Any]:
         if run in p.reports:
             return deepcopy(p.reports[run])
-        held = p.held
-        alive = held is not None and held.token == token and self._is_live(held, self._clock())
+        lease_row = p.lease_row
+        alive = (
+            lease_row is not None
+            and lease_row.token == token
+            and self._is_live(lease_row, self._clock())
+        )
         return rules.unfinished_report(p.name, run, started_at, alive)
 
     def pipelines(self) -> list[str]:
         return sorted(self._all)
 
-    def _is_live(self, held: _Held, now: float) -> bool:
-        if held.until <= now:
+    def _is_live(self, lease_row: _LeaseRow, now: float) -> bool:
+        if lease_row.until <= now:
             return False
-        gone = is_dead(held.holder, held.mark) if self._dead is None else self._dead(held.holder)
+        gone = (
+            is_dead(lease_row.holder, lease_row.mark)
+            if self._dead is None
+            else self._dead(lease_row.holder)
+        )
         return not gone
 
     def _read(self, pipeline: str) -> _Pipeline:
         return self._all.get(pipeline) or _Pipeline(pipeline)
 
-    def _held(self, lease: Lease) -> tuple[_Pipeline, _Held]:
+    def _leased(self, lease: Lease) -> tuple[_Pipeline, _LeaseRow]:
         p = self._all.get(lease.pipeline)
-        if p is None or p.held is None or p.held.token != lease.token:
-            raise rules.lease_lost(lease.pipeline, p.held.holder if p and p.held else None)
-        return p, p.held
+        if p is None or p.lease_row is None or p.lease_row.token != lease.token:
+            raise rules.lease_lost(
+                lease.pipeline, p.lease_row.holder if p and p.lease_row else None
+            )
+        return p, p.lease_row
 
     @contextmanager
     def _step(self, name: str, writes: bool = True) -> Generator[None]:

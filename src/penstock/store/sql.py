@@ -81,7 +81,7 @@ class SqlStore:
         return Lease(pipeline, token, str(state_id))
 
     def renew(self, lease: Lease, ttl: float) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             conn.execute(_pipeline(leased).values(lease_until=leased.now + ttl))
 
     def release(self, lease: Lease) -> None:
@@ -95,7 +95,7 @@ class SqlStore:
 
     # -- counters, never restarted
     def new_epoch(self, lease: Lease, lane: int) -> int:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             epoch = leased.epoch + 1
             conn.execute(_pipeline(leased).values(epoch=epoch))
             conn.execute(insert(EPOCHS).values(pipeline=leased.name, epoch=epoch, lane=lane))
@@ -105,7 +105,7 @@ class SqlStore:
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
         shares = shares or {}
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             for part in chunks(last):
                 rows = conn.execute(rows_of(EPOCHS, leased.name).where(EPOCHS.c.epoch.in_(part)))
                 known = {row.epoch: row for row in rows}
@@ -144,7 +144,7 @@ class SqlStore:
             return {row.epoch for row in rows}
 
     def new_generation(self, lease: Lease, streams: Iterable[StreamId]) -> dict[StreamId, int]:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             wanted = {s.key: s for s in streams}
             known: dict[str, int] = {}
             for part in chunks(wanted):
@@ -169,28 +169,28 @@ class SqlStore:
 
     # -- the ledger (L1, L3)
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             written = ledger.intend(conn, leased, groups)
             ledger.settle(conn, leased, merge)
         return written
 
     def settle(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             written = ledger.intend(conn, leased, groups, committed=True)
             ledger.settle(conn, leased, merge)
         return written
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             ledger.mark(conn, leased, done)
             ledger.settle(conn, leased, merge)
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             ledger.adopt(conn, leased, [s.key for s in streams], anew=anew)
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             return ledger.renumber(conn, leased, above)
 
     def open_groups(self, pipeline: str) -> list[Group]:
@@ -206,11 +206,11 @@ class SqlStore:
             return ledger.consumed(conn, pipeline, epochs)
 
     def abandon(self, lease: Lease, items: Iterable[ConsumedSlice]) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             ledger.abandon(conn, leased, items)
 
     def forget(self, lease: Lease, epochs: Iterable[int]) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             gone = list(epochs)
             ledger.forget(conn, leased, gone)
             _end_keys(conn, leased, (), [lane_task(epoch) for epoch in gone])
@@ -223,7 +223,7 @@ class SqlStore:
     def replace_states(
         self, lease: Lease, states: Sequence[StoredState], reset: Reset | None = None
     ) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             ledger.save_states(conn, leased, ledger.states(conn, leased.name), states)
             floors = {rules.ANYTHING: leased.epoch}
             if reset is not None:
@@ -255,13 +255,13 @@ class SqlStore:
 
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             keys_ledger.begin(PlainSql(conn), leased.name, task)
 
     def end_keys(
         self, lease: Lease, covered: Iterable[CoveredKeys] = (), tasks: Iterable[str] | None = None
     ) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             _end_keys(conn, leased, covered, tasks)
 
     def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
@@ -279,7 +279,7 @@ class SqlStore:
     ) -> None:
         again = list(taken_up)
         kinds = remembered.kinds(remembered.streams_of(more, again))
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             known = names_and_schemas.names(conn, leased.name, kinds)
             wanted = remembered.added(more, known, again)
             names_and_schemas.grow_names(conn, leased.name, known, wanted)
@@ -290,7 +290,7 @@ class SqlStore:
     def schema_versions(
         self, lease: Lease, schemas: Mapping[StreamId, RowSchema]
     ) -> dict[StreamId, RowSchema]:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             return names_and_schemas.schema_versions(conn, leased.name, schemas)
 
     def schemas(self, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
@@ -304,7 +304,7 @@ class SqlStore:
             return names_and_schemas.newest_schemas(conn, pipeline, streams)
 
     def remember_source(self, lease: Lease, protocol: str, reference: str) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             conn.execute(
                 _pipeline(leased).values(source_protocol=protocol, source_reference=reference)
             )
@@ -338,7 +338,7 @@ class SqlStore:
     def set_config_override(
         self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
     ) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             conn.execute(
                 delete(OVERRIDES).where(
                     OVERRIDES.c.pipeline == leased.name, OVERRIDES.c.role == role
@@ -352,7 +352,7 @@ class SqlStore:
 
     # -- runs
     def start_run(self, lease: Lease, run: str, started_at: str) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             conn.execute(delete(RUNS).where(RUNS.c.pipeline == leased.name, RUNS.c.run == run))
             conn.execute(
                 insert(RUNS).values(
@@ -361,7 +361,7 @@ class SqlStore:
             )
 
     def finish_run(self, lease: Lease, run: str, report: dict[str, Any]) -> None:
-        with self._held(lease) as (conn, leased):
+        with self._under_lease(lease) as (conn, leased):
             conn.execute(
                 update(RUNS)
                 .where(RUNS.c.pipeline == leased.name, RUNS.c.run == run)
@@ -389,7 +389,7 @@ class SqlStore:
             return list(conn.scalars(select(PIPELINES.c.name).order_by(PIPELINES.c.name)))
 
     @contextmanager
-    def _held(self, lease: Lease) -> Generator[tuple[Connection, LeasedRow]]:
+    def _under_lease(self, lease: Lease) -> Generator[tuple[Connection, LeasedRow]]:
         """Opens a write transaction after comparing the lease's token. Raises ``LeaseLost``."""
         with self._db.writing() as conn:
             row = conn.execute(

@@ -64,7 +64,7 @@ class NullabilityChange(StrEnum):
     fail = "fail"
 
 
-class SchemaEvolution(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SchemaChangePolicies(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The pipeline file's ``schema_evolution``: one policy per kind of change."""
 
     new_column: NewColumn = NewColumn.add
@@ -86,7 +86,7 @@ class TablePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     metadata: MetadataNames | None = None
     deletes: Deletes = Deletes.hard
-    evolution: SchemaEvolution = SchemaEvolution()
+    evolution: SchemaChangePolicies = SchemaChangePolicies()
     change_words: ChangeWords = ChangeWords()
 
 

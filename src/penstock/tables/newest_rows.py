@@ -1,4 +1,4 @@
-"""Tells, without Spark, which rows of a load a local table gets, and which of its own it loses.
+"""Decides, without Spark, which rows of a load a local table gets, and which of its own it loses.
 
 Reads the keys and what orders rows (cursor, extraction time, arrival) from parts and from the
 table's files, a file at a time, and compares them in a DuckDB of its own, as ``load_frame.newest``

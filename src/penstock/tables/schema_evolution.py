@@ -12,7 +12,7 @@ from penstock.model.types import DataType, Field, Kind
 from penstock.tables.contract import (
     NewColumn,
     RemovedColumn,
-    SchemaEvolution,
+    SchemaChangePolicies,
     TypeChange,
 )
 
@@ -34,7 +34,7 @@ def evolve(
     table: str,
     old: tuple[Field, ...] | None,
     new: tuple[Field, ...],
-    policy: SchemaEvolution,
+    policy: SchemaChangePolicies,
     *,
     replaces: bool = False,
     metadata: frozenset[str] = frozenset(),
@@ -63,7 +63,7 @@ class _Merge:
     """Merges two lists of fields under the policy; ``added`` and ``widened`` are set by the way."""
 
     def __init__(
-        self, table: str, policy: SchemaEvolution, metadata: frozenset[str], to_double: bool
+        self, table: str, policy: SchemaChangePolicies, metadata: frozenset[str], to_double: bool
     ) -> None:
         self.table = table
         self.to_double = to_double

@@ -19,7 +19,7 @@ from penstock.config.sections import Limits
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
 from penstock.protocols.contract import EnrichmentUse
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 OnFailure = Literal["skip", "fail", "dlq"]
 
@@ -85,7 +85,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     on_failure: Literal["skip", "fail", "dlq"] = "dlq"
     launch: dict[str, Any] | None = None
     place: str = ""
-    timeouts: Timeouts = Timeouts()
+    timeouts: RunTimeouts = RunTimeouts()
     limits: Limits | None = None
     streams: tuple[str, ...] | None = None
     enriching: EnrichmentUse | None = None

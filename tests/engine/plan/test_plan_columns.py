@@ -167,8 +167,8 @@ def test_L8_what_is_left_out_is_no_loss(protocol: str, tmp_path: Path) -> None:
         {"city": None, "geo": None},
     ]
     assert found.table.column("address").to_pylist() == expected
-    assert (found.misfits, found.rejects, found.extra_fields) == (0, [], {})
+    assert (found.cast_failures, found.rejects, found.extra_fields) == (0, [], {})
     rows = Columns(pa.Table.from_pylist([ROW]))
     columns = ColumnDecoder(schema.streams[0].schema).decode(rows, 0, [0], {})
     assert columns.table.column("address").to_pylist() == expected[:1]
-    assert (columns.misfits, columns.extra_fields) == (0, {})
+    assert (columns.cast_failures, columns.extra_fields) == (0, {})

@@ -211,7 +211,7 @@ def test_L9_a_column_of_a_frame_is_read_by_the_type_as_json_is(
     found = ColumnDecoder(schema).decode(rows, 0, [0] * len(column), {})
     values = found.table.column("price").to_pylist()
     assert [v.isoformat() if text == "date" and v else v for v in values] == expected
-    assert found.misfits == nulled
+    assert found.cast_failures == nulled
 
 
 def test_L3_another_type_is_another_version_of_the_schema(tmp_path: Path) -> None:

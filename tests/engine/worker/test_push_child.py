@@ -35,7 +35,7 @@ from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDispos
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import END, Acks, WriteStream
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_destination.py"
 S, T = StreamId(None, "s"), StreamId("n", "t")
@@ -421,7 +421,7 @@ def test_it_stops_when_the_run_is_cancelled(setting: Setting) -> None:
 def test_a_hung_destination_is_stopped(setting: Setting) -> None:
     """L11: neither reads nor answers."""
     setting.order(setting.segment(S, 8000, width=500))
-    short = Timeouts(heartbeat=1.0, stop=0.5)
+    short = RunTimeouts(heartbeat=1.0, stop=0.5)
     result = setting.start({"hang_at": 3}, timeouts=short).result()
     assert codes(result) == ["destination.heartbeat"]
 
@@ -555,7 +555,7 @@ def job_for(setting: Setting, **more: Any) -> PushJob:
         "config": {"sink": str(setting.sink)},
         "config_hash": "hash",
         "streams": (stream(S), stream(T)),
-        "timeouts": Timeouts(heartbeat=60, stop=1),
+        "timeouts": RunTimeouts(heartbeat=60, stop=1),
     }
     return PushJob(**{**given, **more})
 

@@ -43,13 +43,13 @@ from penstock.protocols.contract import (
     WriteStream,
 )
 from penstock.protocols.stdio import write as feeding
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.memory import MemoryRuntime, NextLine, Step
 from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_destination.py"
-LIMITS = Timeouts(start=30, heartbeat=30, stop=1)
+LIMITS = RunTimeouts(start=30, heartbeat=30, stop=1)
 DESTINATION = PACKAGE.destination
 assert DESTINATION is not None
 SCHEMA = {
@@ -150,7 +150,7 @@ def write(
     streams: tuple[WriteStream, ...] = STREAMS,
     acks: Acks = Acks.echo,
     source: str = "airbyte",
-    timeouts: Timeouts = LIMITS,
+    timeouts: RunTimeouts = LIMITS,
 ) -> list[Answer]:
     request = WriteRequest(
         config=config,
@@ -214,7 +214,7 @@ def test_spec_and_check_and_their_failures_are_a_destinations() -> None:
         DESTINATION.spec(starts(["./not-there"]), LIMITS, ignore)
     assert missing.value.code == "connector.not_found" and missing.value.exit_code == 5
     with pytest.raises(DestinationError) as silent:
-        DESTINATION.spec(starts(["sh", "-c", "sleep 60"]), Timeouts(start=0.2, stop=0.2), ignore)
+        DESTINATION.spec(starts(["sh", "-c", "sleep 60"]), RunTimeouts(start=0.2, stop=0.2), ignore)
     assert silent.value.code == "destination.start_timeout"
     assert silent.value.message == "spec: the destination printed nothing for 0.2 s"
 
@@ -568,7 +568,7 @@ def test_a_destination_that_closes_its_stdin(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_l11_one_that_neither_reads_nor_answers_is_stopped(stubborn: bool) -> None:
-    short = Timeouts(start=30, heartbeat=1.0, stop=0.5)
+    short = RunTimeouts(start=30, heartbeat=1.0, stop=0.5)
     began = time.monotonic()
     answers = write({"hang_at": 10, "hang_stubborn": stubborn}, BIG, timeouts=short)
     assert errors(answers) == ["destination.heartbeat"] and exit_code(answers) is None
@@ -576,11 +576,11 @@ def test_l11_one_that_neither_reads_nor_answers_is_stopped(stubborn: bool) -> No
 
 
 def test_l11_one_that_does_not_end_is_stopped() -> None:
-    short = Timeouts(start=30, heartbeat=1.0, stop=0.5)
+    short = RunTimeouts(start=30, heartbeat=1.0, stop=0.5)
     answers = write({"hang_at_end": True}, timeouts=short)
     assert acked(answers) == [1, 2, 3], "what it gave back stays acked"
     assert errors(answers) == ["destination.no_exit"]
-    total = Timeouts(start=30, heartbeat=60, total=1.0, stop=0.5)
+    total = RunTimeouts(start=30, heartbeat=60, total=1.0, stop=0.5)
     assert errors(write({"hang_at_end": True}, timeouts=total)) == ["destination.timeout"]
 
 

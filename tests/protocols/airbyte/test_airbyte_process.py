@@ -29,12 +29,12 @@ from penstock.model.state import StateType, StoredState
 from penstock.protocols.airbyte.catalog import configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import ReadRequest, StreamOverrides
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_source.py"
 SOURCE, STATE = PACKAGE.source, PACKAGE.state
-LIMITS = Timeouts(start=30, heartbeat=30, stop=2)
+LIMITS = RunTimeouts(start=30, heartbeat=30, stop=2)
 
 
 def runtime(**given: Any) -> ProcessRuntime:
@@ -47,7 +47,7 @@ def ignore(_: Event) -> None: ...
 def read(
     config: dict[str, Any],
     states: list[StoredState] | None = None,
-    timeouts: Timeouts = LIMITS,
+    timeouts: RunTimeouts = LIMITS,
     catalog_of: dict[str, Any] | None = None,
     **overrides: Any,
 ) -> list[Event]:
@@ -195,7 +195,7 @@ def test_a_line_of_50_megabytes_is_one_record():
 
 @pytest.mark.parametrize("scenario", ["hang", "hang_stubborn", "hang_grandchildren"])
 def test_l11_a_source_that_hangs_is_stopped(scenario: str):
-    limits = Timeouts(start=30, heartbeat=1.0, stop=0.5)
+    limits = RunTimeouts(start=30, heartbeat=1.0, stop=0.5)
     started = time.monotonic()
     events = read({"scenario": scenario}, timeouts=limits)
     assert time.monotonic() - started < 20

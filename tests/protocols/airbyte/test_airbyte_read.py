@@ -37,7 +37,7 @@ from penstock.model.events import (
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.contract import ReadRequest
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 
 A, B = StreamId(None, "a"), StreamId("n", "b")
@@ -530,7 +530,7 @@ def test_silence_is_ticked():
 def test_a_limit_ends_the_read_with_an_error_and_a_stop(
     steps: tuple[Step, ...], limits: dict[str, float], code: str
 ):
-    events = read(*steps, timeouts=Timeouts(**limits))
+    events = read(*steps, timeouts=RunTimeouts(**limits))
     error, end = events[-2:]
     assert isinstance(error, Error) and (error.code, error.raw) == (code, {})
     assert end == ConnectorExited(None, "")
@@ -540,10 +540,10 @@ def test_only_records_and_states_are_heartbeats():
     """Logs do not hold off the heartbeat; records, states and broken records do."""
     log = line("LOG", log={"level": "INFO", "message": "alive"})
     chatter = [GOOD] + [log, Sleep(2.0)] * 5
-    events = read(*chatter, timeouts=Timeouts(heartbeat=5.0))
+    events = read(*chatter, timeouts=RunTimeouts(heartbeat=5.0))
     assert isinstance(events[-2], Error)
     for beat in (GOOD, state("a", 1), b'{"type":"RECORD"}\n'):
-        events = read(GOOD, *[beat, Sleep(4.0)] * 5, timeouts=Timeouts(heartbeat=5.0))
+        events = read(GOOD, *[beat, Sleep(4.0)] * 5, timeouts=RunTimeouts(heartbeat=5.0))
         assert events[-1] == ConnectorExited(0, "")
 
 
@@ -553,14 +553,14 @@ def test_a_command_that_answered_and_then_hangs_or_chatters_is_ended():
     for rest in ((Sleep(),), (line("LOG", log={"level": "INFO", "message": "m"}), Sleep())):
         runtime = MemoryRuntime(lambda _, rest=rest: (b"noise\n", answer, *rest))
         heard: list[Event] = []
-        assert PACKAGE.source.check(runtime, {}, Timeouts(stop=2), heard.append).succeeded
+        assert PACKAGE.source.check(runtime, {}, RunTimeouts(stop=2), heard.append).succeeded
         assert runtime.clock < 10
         assert SkippedItems("text_line", 1) in heard
 
 
 def test_a_command_that_never_answers_is_ended():
     with pytest.raises(SourceError, match="printed nothing for 5 s") as caught:
-        PACKAGE.source.spec(MemoryRuntime(lambda _: (Sleep(),)), Timeouts(start=5), print)
+        PACKAGE.source.spec(MemoryRuntime(lambda _: (Sleep(),)), RunTimeouts(start=5), print)
     assert caught.value.code == "source.start_timeout"
 
 
@@ -572,7 +572,7 @@ def test_a_failed_discover_speaks_in_the_connectors_words():
     )
     runtime = MemoryRuntime(lambda _: (output, Exit(1)))
     with pytest.raises(SourceError, match="discover: no such host") as caught:
-        PACKAGE.source.discover(runtime, {}, Timeouts(), lambda _: None)
+        PACKAGE.source.discover(runtime, {}, RunTimeouts(), lambda _: None)
     assert caught.value.code == "source.config_error"
     assert caught.value.connector == error
 

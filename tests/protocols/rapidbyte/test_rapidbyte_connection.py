@@ -29,7 +29,7 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.runtimes.contract import Component, ConnectionStats, Timeouts
+from penstock.runtimes.contract import Component, ConnectionStats, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import digest_of
 
@@ -101,10 +101,10 @@ def test_a_source_that_says_its_secrets_when_it_is_asked(opened: Open, ask: str)
     connection, _ = opened("source")
     log: list[Any] = []
     with pytest.raises(PenstockError) as caught:
-        getattr(connection, ask)(ECHO, Timeouts(), log.append)
+        getattr(connection, ask)(ECHO, RunTimeouts(), log.append)
     clean(caught.value, *log)
     if ask == "check":
-        found = connection.check({**ECHO, "mode": "echo-validate"}, Timeouts(), log.append)
+        found = connection.check({**ECHO, "mode": "echo-validate"}, RunTimeouts(), log.append)
         clean(found)
 
 

@@ -135,7 +135,7 @@ def test_a_frame_is_writable_then_sealed_then_spent():
     assert bytes(table.take(handle)) == b"abc"
     assert refused(lambda: table.length(handle)) == "FRAME_LEN_FAILED"
     assert table.new() == 2  # a handle is never used again
-    assert table.held == 0
+    assert table.live_bytes == 0
 
 
 def test_a_frame_of_the_stage_before_is_only_read():
@@ -145,7 +145,7 @@ def test_a_frame_of_the_stage_before_is_only_read():
     assert refused(lambda: table.write(handle, b"d")) == "FRAME_WRITE_FAILED"
     table.drop(handle)
     table.drop(handle)
-    assert len(table) == 0 and table.held == 0
+    assert len(table) == 0 and table.live_bytes == 0
 
 
 def test_a_frame_that_grew_too_large_says_so_at_every_call():
@@ -217,7 +217,7 @@ def test_instances_without_a_limit_share_what_the_process_holds_for_them():
     alone.drop(alone.receive(bytes(9)))  # the first is always taken, else nothing would go on
     for table in tables:
         table.clear()
-    assert pool.held == 0
+    assert pool.live_bytes == 0
 
 
 def test_an_instance_waits_for_room_that_another_gives_back():

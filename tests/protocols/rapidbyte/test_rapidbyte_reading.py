@@ -46,12 +46,12 @@ from penstock.protocols.rapidbyte.destination import RapidbyteDestination
 from penstock.protocols.rapidbyte.guest.component import open_component
 from penstock.protocols.rapidbyte.source import RapidbyteSource
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
-from penstock.runtimes.contract import Component, Timeouts
+from penstock.runtimes.contract import Component, RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 SOURCE = RapidbyteSource()
-QUICK = Timeouts(start=1.0, heartbeat=1.0)
+QUICK = RunTimeouts(start=1.0, heartbeat=1.0)
 Make = Callable[..., ComponentRuntime]
 
 

@@ -15,7 +15,7 @@ from penstock.protocols.rapidbyte import source
 from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.schema import changed_schema, schema_fields
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 A = StreamId(None, "a")
 
@@ -31,7 +31,7 @@ def answered(monkeypatch: pytest.MonkeyPatch, code: str) -> tuple[Any, list[Any]
     monkeypatch.setattr(source.probe, "discover", fails)
     said: list[Any] = []
     runtime: Any = None
-    return PACKAGE.source.discover(runtime, {}, Timeouts(), said.append), said
+    return PACKAGE.source.discover(runtime, {}, RunTimeouts(), said.append), said
 
 
 @pytest.mark.parametrize("code", ["NOT_IMPLEMENTED", "DiscoverUnsupported", "unimplemented"])

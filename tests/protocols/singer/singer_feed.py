@@ -20,7 +20,7 @@ from penstock.model.types import CHANGES, DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import Acks, Answer, Feed, Rows, StateMark, WriteRequest
 from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.destination import SingerTarget
-from penstock.runtimes.contract import Runtime, Timeouts
+from penstock.runtimes.contract import Runtime, RunTimeouts
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)
 SHARED = StateScope(StateType.legacy)
@@ -86,14 +86,14 @@ def write(
     config: dict[str, Any] | None = None,
     source: str = "singer",
     acks: Acks = Acks.echo,
-    timeouts: Timeouts | None = None,
+    timeouts: RunTimeouts | None = None,
     activate_version: str = "auto",
 ) -> list[Answer]:
     request = WriteRequest(
         config=config or {},
         streams=tuple(streams),
         source_protocol=source,
-        timeouts=timeouts or Timeouts(stop=1),
+        timeouts=timeouts or RunTimeouts(stop=1),
         acks=acks,
         tick=0.2,
         options={} if activate_version == "auto" else {"activate_version": activate_version},

@@ -29,13 +29,13 @@ from penstock.model.events import (
 from penstock.model.state import StoredState
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_tap.py"
 SOURCE, STATE = PACKAGE.source, PACKAGE.state
-LIMITS = Timeouts(start=30, heartbeat=30, stop=2)
+LIMITS = RunTimeouts(start=30, heartbeat=30, stop=2)
 
 
 def runtime(**given: Any) -> ProcessRuntime:
@@ -236,7 +236,7 @@ def test_a_crash_keeps_what_came_and_says_its_critical_line():
 
 @pytest.mark.parametrize("scenario", ["hang", "hang_stubborn", "drains"])
 def test_who_was_stopped_did_not_complete_although_it_exits_0_L11(scenario: str):
-    limits = Timeouts(start=30, heartbeat=1, total=4, stop=1)
+    limits = RunTimeouts(start=30, heartbeat=1, total=4, stop=1)
     events = read({"scenario": scenario}, timeouts=limits)
     assert only(events, ConnectorExited)[0].code is None
     assert only(events, Error)
@@ -266,7 +266,7 @@ def test_a_changed_config_is_told_whole_and_only_once_specification_Config():
 
 @pytest.mark.parametrize("fault", [{"crash_after": 50}, {"hang_after": 50, "hang": "stubborn"}])
 def test_a_changed_config_is_told_after_a_failure_too(fault: dict[str, Any]):
-    limits = Timeouts(start=30, heartbeat=1, stop=0.5)
+    limits = RunTimeouts(start=30, heartbeat=1, stop=0.5)
     events = read({"scenario": "write_back", **fault}, timeouts=limits, tick=0.2)
     assert [c.config["refresh_token"] for c in only(events, Control)] == ["rotated-0"]
     assert isinstance(events[-1], ConnectorExited) and events[-1].code != 0

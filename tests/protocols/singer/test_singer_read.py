@@ -33,7 +33,7 @@ from penstock.model.events import (
 from penstock.model.types import ChangeWords
 from penstock.protocols.contract import ReadRequest
 from penstock.protocols.singer.package import PACKAGE
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
@@ -605,7 +605,7 @@ def test_the_critical_line_is_the_error_of_a_failed_tap():
 
 
 def test_a_tap_that_we_stopped_is_not_complete_whatever_its_code_L11():
-    events = read(record("a", 1), Sleep(), timeouts=Timeouts(heartbeat=60))
+    events = read(record("a", 1), Sleep(), timeouts=RunTimeouts(heartbeat=60))
     assert only(events, Error)[0].code == "source.heartbeat"
     assert short(events)[-1] == "exit:None"
 

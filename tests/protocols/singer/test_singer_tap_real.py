@@ -19,7 +19,7 @@ from penstock.model.events import Batch, ConnectorExited, Error, Event, Schema, 
 from penstock.model.state import StoredState
 from penstock.protocols.contract import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
 
@@ -31,7 +31,7 @@ _spec.loader.exec_module(_fixture)
 postgres_cluster = _fixture.postgres_cluster
 
 ORDERS = StreamId(None, "shop-orders")
-LIMITS = Timeouts(start=60, heartbeat=60, total=120)
+LIMITS = RunTimeouts(start=60, heartbeat=60, total=120)
 
 
 @pytest.fixture(scope="module")

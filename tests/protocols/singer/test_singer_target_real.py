@@ -22,7 +22,7 @@ from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone
 from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.destination import SingerTarget
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 
 pytestmark = [pytest.mark.network, pytest.mark.timeout(600)]
@@ -113,7 +113,7 @@ def test_jsonl_acks_rows_that_follow_the_last_state(jsonl: ProcessRuntime, tmp_p
 
 def test_jsonl_answers_spec_and_check(jsonl: ProcessRuntime, tmp_path: Path) -> None:
     """It does not know --about."""
-    target, bounds = SingerTarget(), Timeouts(stop=2)
+    target, bounds = SingerTarget(), RunTimeouts(stop=2)
     assert target.spec(jsonl, bounds, lambda event: None).config_schema["type"] == "object"
     assert target.check(jsonl, {"destination_path": "."}, bounds, lambda event: None).succeeded
     assert not list(tmp_path.iterdir())
@@ -231,7 +231,7 @@ def test_postgres_dies_in_its_own_words(postgres: ProcessRuntime, config: dict[s
 
 
 def test_postgres_answers_spec_and_check(postgres: ProcessRuntime, config: dict[str, Any]) -> None:
-    target, bounds = SingerTarget(), Timeouts(stop=2)
+    target, bounds = SingerTarget(), RunTimeouts(stop=2)
     spec = target.spec(postgres, bounds, lambda event: None)
     assert "sqlalchemy_url" in spec.config_schema["properties"]
     assert "activate-version" in spec.abilities["capabilities"]

@@ -21,7 +21,7 @@ from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone
 from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.state_echoes import CLOSING
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_target.py"
@@ -351,12 +351,12 @@ def test_a_target_that_closes_its_input_and_stays_is_stopped(
 def test_a_target_that_hangs_is_stopped() -> None:
     """L11: it reads nothing, or does not end after the end of its input."""
     one = stream("users")
-    bound = Timeouts(heartbeat=1.0, stop=1.0)
+    bound = RunTimeouts(heartbeat=1.0, stop=1.0)
     answers = write(stub(after=2, hang=True), [one], [users(one, 1, 50_000)], timeouts=bound)
     assert error(answers).code == "destination.heartbeat"
     answers = write(stub(after=1, hang=True), [one], [users(one, 1, 1)], timeouts=bound)
     assert error(answers).code == "destination.no_exit"
-    bound = Timeouts(total=1.0, stop=1.0)
+    bound = RunTimeouts(total=1.0, stop=1.0)
     answers = write(stub(after=1, hang=True), [one], [users(one, 1, 1)], timeouts=bound)
     assert error(answers).code == "destination.timeout"
 
@@ -382,7 +382,7 @@ def test_closing_the_generator_ends_the_target_while_the_feed_goes_on() -> None:
             time.sleep(0.02)
 
     request = WriteRequest(
-        config={}, streams=(one,), source_protocol="singer", tick=0.2, timeouts=Timeouts(stop=1)
+        config={}, streams=(one,), source_protocol="singer", tick=0.2, timeouts=RunTimeouts(stop=1)
     )
     answers = SingerTarget().write(stub(), request, feed())
     began = time.monotonic()
@@ -414,31 +414,31 @@ def test_what_a_target_says_of_itself_is_its_spec() -> None:
     said: list[Any] = []
     settings = {"type": "object", "properties": {"path": {"type": "string"}}}
     about = {"capabilities": ["about", "activate-version"], "settings": settings}
-    spec = SingerTarget().spec(stub(about=about), Timeouts(stop=1), said.append)
+    spec = SingerTarget().spec(stub(about=about), RunTimeouts(stop=1), said.append)
     assert spec.config_schema["properties"] == settings["properties"]
     assert spec.abilities["capabilities"] == ["about", "activate-version"]
-    silent = SingerTarget().spec(stub(), Timeouts(stop=1), said.append)
+    silent = SingerTarget().spec(stub(), RunTimeouts(stop=1), said.append)
     assert silent.config_schema["type"] == "object"
     assert [type(e) for e in said] == [LogEvent]
 
 
 def test_check_is_a_run_without_input() -> None:
     target, sink = SingerTarget(), lambda event: None
-    fine = target.check(stub(), {}, Timeouts(stop=1), sink)
+    fine = target.check(stub(), {}, RunTimeouts(stop=1), sink)
     assert fine.succeeded
-    bad = target.check(stub(), {"bad": True}, Timeouts(stop=1), sink)
+    bad = target.check(stub(), {"bad": True}, RunTimeouts(stop=1), sink)
     assert not bad.succeeded
     assert "config is bad" in (bad.message or "")
     hangs = ProcessRuntime([sys.executable, "-c", "import time; time.sleep(60)"])
     began = time.monotonic()
-    slow = target.check(hangs, {}, Timeouts(start=1, stop=1), sink)
+    slow = target.check(hangs, {}, RunTimeouts(start=1, stop=1), sink)
     assert not slow.succeeded
     assert time.monotonic() - began < 20
 
 
 def test_what_a_target_cannot_take_is_a_problem() -> None:
     target = SingerTarget()
-    spec = target.spec(stub(), Timeouts(stop=1), lambda event: None)
+    spec = target.spec(stub(), RunTimeouts(stop=1), lambda event: None)
     same = stream("a-b"), stream("b", namespace="a")
     nested = stream("nested", primary_key=(("id", "x"),))
     keyless = stream("keyless", primary_key=())

@@ -24,7 +24,7 @@ from penstock.protocols.contract import Ack, Feed, Rows, StateMark, WriteRequest
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.package import PACKAGE
-from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.limits import no_namespace
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
@@ -75,7 +75,7 @@ def request(config: dict[str, Any], options: dict[str, Any]) -> WriteRequest:
         streams=(stream(CONTACTS), stream(ORDERS)),
         source_protocol="airbyte",
         pipeline="shop",
-        timeouts=Timeouts(start=20, heartbeat=20, stop=2),
+        timeouts=RunTimeouts(start=20, heartbeat=20, stop=2),
         tick=0.1,
         options=options,
     )

@@ -25,7 +25,7 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
 from penstock.protocols.syncmaven.host import Host
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 from penstock.store.keys import MemoryKeys
 
@@ -49,7 +49,7 @@ ARROW = pa.schema(
         ("more", pa.string()),
     ]
 )
-BOUNDS = Timeouts(start=20, heartbeat=20, stop=2)
+BOUNDS = RunTimeouts(start=20, heartbeat=20, stop=2)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ class Made:
 
 
 def enriched(
-    by: Host, *feed: pa.Table, timeouts: Timeouts = BOUNDS, key: str = "id", **how: Any
+    by: Host, *feed: pa.Table, timeouts: RunTimeouts = BOUNDS, key: str = "id", **how: Any
 ) -> Made:
     configured = ConfiguredStream(
         stream=Stream(id=USERS, json_schema={}),
@@ -260,7 +260,7 @@ def test_or_it_goes_on_as_it_is() -> None:
 # -- a bad enrichment (L11: every wait ends)
 
 
-QUICK = Timeouts(start=10, heartbeat=0.7, stop=1)
+QUICK = RunTimeouts(start=10, heartbeat=0.7, stop=1)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ from penstock.protocols.contract import (
 )
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessChannel, ProcessRuntime
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_syncmaven.py"
@@ -56,7 +56,7 @@ SCHEMA = RowSchema(
     )
 )
 ARROW = pa.schema([("id", pa.int64()), ("email", pa.string()), ("price", pa.decimal128(10, 2))])
-BOUNDS = Timeouts(start=20, heartbeat=20, stop=2)
+BOUNDS = RunTimeouts(start=20, heartbeat=20, stop=2)
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 
 
@@ -104,7 +104,7 @@ def write(
     to: Host,
     *feed: Feed,
     streams: tuple[WriteStream, ...] = (),
-    timeouts: Timeouts = BOUNDS,
+    timeouts: RunTimeouts = BOUNDS,
     **request: Any,
 ) -> Wrote:
     asked = WriteRequest(
@@ -184,7 +184,7 @@ def test_the_pages_dialect_is_understood_however_loosely_it_is_written() -> None
         wrote = write(host(**told, stderr=400_000, log=True), rows(1, 2, 3), mark(1))
         assert (wrote.acks, wrote.errors, wrote.exit) == ([1, END], [], 0), told
         assert 'row 2 {"k":1}' in wrote.logged
-    spec = SyncmavenDestination().spec(host(dialect="page"), Timeouts(start=20), lambda e: None)
+    spec = SyncmavenDestination().spec(host(dialect="page"), RunTimeouts(start=20), lambda e: None)
     assert spec.config_schema["additionalProperties"] is True
 
 
@@ -322,7 +322,9 @@ def test_failed_and_skipped_rows_may_be_left_out_and_are_counted() -> None:
     ],
 )
 def test_counters_that_do_not_add_up_ack_nothing(result: dict[str, int], code: str) -> None:
-    bounds = Timeouts(start=20, heartbeat=600, stop=1)  # a result that is no result ends the wait
+    bounds = RunTimeouts(
+        start=20, heartbeat=600, stop=1
+    )  # a result that is no result ends the wait
     wrote = write(host(result=result), rows(1, 2, 3), mark(1), timeouts=bounds)
     assert (wrote.acks, wrote.errors, wrote.exit) == ([], [code], 1)
 
@@ -357,7 +359,7 @@ def test_a_destination_that_gives_no_result_is_told_what_is_missing() -> None:
 
 def test_an_answer_that_cannot_be_read_ends_the_wait_for_it() -> None:
     with pytest.raises(DestinationError) as failed:
-        write(by_the_page({"contacts": {}}), rows(1), timeouts=Timeouts(start=600, stop=1))
+        write(by_the_page({"contacts": {}}), rows(1), timeouts=RunTimeouts(start=600, stop=1))
     assert failed.value.code == "destination.invalid_answer"
     assert "no list of streams" in failed.value.message
 
@@ -605,7 +607,7 @@ def test_every_wait_for_it_is_bounded(told: dict[str, Any], code: str, paralleli
     """L11. Its log is no progress."""
     big = [rows(*range(5000), email="x" * 1000)]
     began = time.monotonic()
-    bounds = Timeouts(start=20, heartbeat=1, stop=1)
+    bounds = RunTimeouts(start=20, heartbeat=1, stop=1)
     options = {"parallelism": parallelism}
     wrote = write(host(**told, log=True), *big, mark(1), timeouts=bounds, options=options)
     assert (wrote.acks, wrote.errors) == ([], [code])
@@ -622,7 +624,7 @@ def test_every_wait_for_it_is_bounded(told: dict[str, Any], code: str, paralleli
 )
 def test_a_question_that_is_not_answered_fails(told: dict[str, Any], code: str) -> None:
     with pytest.raises(DestinationError) as failed:
-        write(host(**told), rows(1), timeouts=Timeouts(start=2, stop=1))
+        write(host(**told), rows(1), timeouts=RunTimeouts(start=2, stop=1))
     assert failed.value.code == code
     assert failed.value.hint
 
@@ -642,7 +644,7 @@ def test_a_failure_of_the_feed_is_no_end_of_the_stream(sink: Path) -> None:
 
 
 def spec_of(**told: Any) -> Any:
-    return SyncmavenDestination().spec(host(**told), Timeouts(start=20), lambda e: None)
+    return SyncmavenDestination().spec(host(**told), RunTimeouts(start=20), lambda e: None)
 
 
 OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalProperties": False}
@@ -678,17 +680,17 @@ def test_streams_and_options_that_fit_are_no_problem() -> None:
 
 def test_a_spec_without_a_schema_takes_any_credentials() -> None:
     said: list[Any] = []
-    spec = SyncmavenDestination().spec(host(credentials=None), Timeouts(start=20), said.append)
+    spec = SyncmavenDestination().spec(host(credentials=None), RunTimeouts(start=20), said.append)
     assert spec.config_schema == {}
     assert any("no schema of its credentials" in e.message for e in said if isinstance(e, LogEvent))
 
 
 def test_a_check_asks_for_its_streams_with_the_credentials(sink: Path) -> None:
     log = lambda e: None  # noqa: E731
-    found = SyncmavenDestination().check(host(sink=str(sink)), {"k": 1}, Timeouts(start=20), log)
+    found = SyncmavenDestination().check(host(sink=str(sink)), {"k": 1}, RunTimeouts(start=20), log)
     assert found.succeeded
     assert heard(sink)[0]["payload"]["credentials"] == {"k": 1}
     halting = host(halt={"at": "describe-streams"})
-    refused = SyncmavenDestination().check(halting, {}, Timeouts(start=20), log)
+    refused = SyncmavenDestination().check(halting, {}, RunTimeouts(start=20), log)
     assert not refused.succeeded
     assert "quota" in (refused.message or "")

@@ -237,7 +237,7 @@ class PushDelivery:
         if not flights:
             return
         self._session.rejects.keep_files(acked.rejects, self._epochs())
-        self._observer.put_aside(acked.rejected)
+        self._observer.rejected_at_destination(acked.rejected)
         for stream, rows in acked.filtered:
             self._filtered[stream] = self._filtered.get(stream, 0) + rows
         reach("before-settle")

@@ -15,7 +15,7 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import ConnectorSection, Pipeline
 from penstock.connectors.component_files import component_launch
-from penstock.connectors.connector import held
+from penstock.connectors.connector import restricted
 from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.heartbeat import LEASE_TTL
@@ -161,7 +161,9 @@ def consents(pipeline: Pipeline, home: Home) -> list[ConsentRequest]:
         settings = component_settings(pipeline, section, place)
         launch = component_launch(ref, Path.cwd(), home.connectors, settings)
         role: Role = "destination" if place == DESTINATION else "source"
-        request = consent_request(held(launch, role, section.permissions, section.limits), ref.text)
+        request = consent_request(
+            restricted(launch, role, section.permissions, section.limits), ref.text
+        )
         found += [] if request is None else [request]
     return found
 

@@ -23,7 +23,7 @@ from penstock.model.events import Batch, ConnectorExited, Control, Error, Event,
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
 from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamOverrides
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 MAX_SECONDS = 300.0
 
@@ -40,7 +40,7 @@ def preview(
     are NULL; ``changes``: their number; ``notes``: what a run's report would say of the decoding.
     ``changed`` is called with a configuration that the connector changed while it was read. Raises
     ``SourceError``."""
-    timeouts = Timeouts(total=MAX_SECONDS)
+    timeouts = RunTimeouts(total=MAX_SECONDS)
     package = connector.protocol
     catalog = connector.discover(config, timeouts)
     rows = _Rows(package, stream, limit)
@@ -126,7 +126,7 @@ class _Rows:
             return
         decoder = self._decoder(self._schema, columnar=isinstance(batch.bodies, Columns))
         decoded: Any = cast(Any, decoder).decode(batch.bodies, 0, batch.extracted_at, batch.changes)
-        self.changes += decoded.misfits
+        self.changes += decoded.cast_failures
         self.odd.count(batch.stream, decoded)
         kept = decoded.table.drop_columns([SEQ, RAW_ID, EXTRACTED_AT, CHANGES])
         self.found += _python_rows(kept.slice(0, left))

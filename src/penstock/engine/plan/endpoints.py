@@ -43,7 +43,7 @@ from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import EventSink, WriteStream
 from penstock.protocols.json_schema.exact_types import object_schema
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.spark import postgres
 from penstock.spark.model import Model, columns, frame
 from penstock.store.contract import Store
@@ -530,13 +530,13 @@ def _is_component(use: str) -> bool:
     return parse_ref(use).kind is RefKind.component
 
 
-def _timeouts(pipeline: Pipeline, section: ConnectorSection, *, component: bool) -> Timeouts:
+def _timeouts(pipeline: Pipeline, section: ConnectorSection, *, component: bool) -> RunTimeouts:
     """Returns the timeouts of a connector. A component's ``timeout_seconds`` bounds its work, not
     the time it waits, and its runtime enforces it; so it is left out."""
     asked = pipeline.timeouts
     limit = section.limits.timeout_seconds if section.limits and not component else None
     bounds = [b for b in (asked.total, limit) if b is not None]
-    return Timeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)
+    return RunTimeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)
 
 
 def _config_hash(config: Mapping[str, Any]) -> str:

@@ -22,7 +22,7 @@ from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
 from penstock.engine.plan.streams import StreamRules, StreamsPlan, plan_streams, with_required
 from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
-from penstock.engine.plan.unsupported import not_held, permissions_asked, refused
+from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
@@ -38,7 +38,7 @@ from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
 from penstock.store.contract import Lease, Store
-from penstock.tables.contract import SchemaEvolution, TableFormat
+from penstock.tables.contract import SchemaChangePolicies, TableFormat
 from penstock.tables.open import open_table
 from penstock.transforms.open import SPARK_SQL
 from penstock.transforms.spark_sql import queries as queries_of
@@ -123,10 +123,10 @@ def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames |
     return names[pipeline.destination.metadata_columns]
 
 
-def evolution(pipeline: Pipeline) -> SchemaEvolution:
+def evolution(pipeline: Pipeline) -> SchemaChangePolicies:
     """Returns the pipeline's schema evolution as the tables' contract defines it."""
     return msgspec.convert(
-        msgspec.to_builtins(pipeline.destination.schema_evolution), SchemaEvolution
+        msgspec.to_builtins(pipeline.destination.schema_evolution), SchemaChangePolicies
     )
 
 
@@ -233,7 +233,7 @@ def _prepared(
         queries=queries,
     )
     endpoint_notes = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
-    notes = (*endpoint_notes, *plan.notes, *outline.notes, *not_held(pipeline))
+    notes = (*endpoint_notes, *plan.notes, *outline.notes, *not_enforced(pipeline))
     prepared.plan = msgspec.structs.replace(plan, notes=notes)
     _reads(source, plan)
     _fits(destination, plan)

@@ -297,7 +297,7 @@ def _unknown_columns(
     return sorted(problems)
 
 
-def _wish(settings: StreamSettings, stream: Stream) -> StreamOverrides:
+def _overrides_of(settings: StreamSettings, stream: Stream) -> StreamOverrides:
     sync, destination = settings.sync_mode, settings.destination_sync_mode
     replaces = False
     if settings.mode is not None:
@@ -335,19 +335,19 @@ def plan_stream(
     sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
     Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
-    overrides = _as_before(_wish(settings, stream), stream, package, rules.earlier)
+    overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
     if before is not None:
         overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
     if rules.queried:
         overrides = msgspec.structs.replace(overrides, appends=_QUERIED)
 
-    def with_wish(overrides: StreamOverrides) -> PlannedStream:
+    def with_overrides(overrides: StreamOverrides) -> PlannedStream:
         configured = source_rules(package).configure(stream, overrides)
         return _planned(configured, settings, rules, table_name, columns, before, showed)
 
     explicit = overrides.destination_sync_mode is not None
     try:
-        found = with_wish(overrides)
+        found = with_overrides(overrides)
     except _KeyLost as e:
         if explicit:
             raise
@@ -360,7 +360,7 @@ def plan_stream(
             why = _SEVERAL
         if why is None:
             return found
-    return with_wish(msgspec.structs.replace(overrides, appends=why))
+    return with_overrides(msgspec.structs.replace(overrides, appends=why))
 
 
 def _as_before(

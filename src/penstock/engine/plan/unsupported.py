@@ -15,7 +15,7 @@ from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.errors import ConfigError
 from penstock.runtimes import limits as process_limits
-from penstock.runtimes.container import holding
+from penstock.runtimes.container import restrictions
 from penstock.spark.session import choose_master, is_cluster, is_remote, setting
 from penstock.tables.contract import TableFormat
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
@@ -58,7 +58,7 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
             permissions.setdefault(end, {})["network.allow_private"] = network.allow_private
         if section.limits and (bounds := section.limits.configured()):
             limits[end] = bounds
-        problems += [f"{end}.{p}" for p in _not_held(section)]
+        problems += [f"{end}.{p}" for p in _unenforced(section)]
     table = parse_ref(pipeline.destination.use).kind is RefKind.table
     fails = pipeline.destination.schema_evolution.nullability_change == "fail"
     if table and fails and _speaks_lines(pipeline.source.use) is not None:
@@ -72,7 +72,7 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
 def _built_in(pipeline: Pipeline) -> list[str]:
     """Returns problems for permissions and limits of built-in transforms, which nothing enforces. A
     built-in transform other than Spark SQL reaches nothing, which is within all permissions. Limits
-    of a version 4 file are not refused, since such a file must run (:func:`not_held`)."""
+    of a version 4 file are not refused, since such a file must run (:func:`not_enforced`)."""
     problems: list[str] = []
     for index, connector in enumerate(pipeline.transforms):
         if connector.use not in BUILT_IN:
@@ -80,7 +80,7 @@ def _built_in(pipeline: Pipeline) -> list[str]:
         reaches = connector.permissions if connector.use == SPARK_SQL else None
         keys = [f"permissions.{k}" for k in (reaches.configured() if reaches else ())]
         keys += [
-            f"limits.{k}" for k in _limits_not_held(connector) if pipeline.dialect == "penstock"
+            f"limits.{k}" for k in _unenforced_limits(connector) if pipeline.dialect == "penstock"
         ]
         keys += ["assume_manifest"] if connector.assume_manifest is not None else []
         where, instead = (
@@ -96,35 +96,37 @@ def _built_in(pipeline: Pipeline) -> list[str]:
     return problems
 
 
-def not_held(pipeline: Pipeline) -> list[str]:
+def not_enforced(pipeline: Pipeline) -> list[str]:
     """Returns a note, for plan and report, for each limit in a version 4 file that is not
     enforced."""
     return [
         f"transforms[{index}].limits.{key} is not held: {transform.use} runs inside Penstock"
         for index, transform in enumerate(pipeline.transforms)
         if pipeline.dialect != "penstock" and transform.use in BUILT_IN
-        for key in _limits_not_held(transform)
+        for key in _unenforced_limits(transform)
     ]
 
 
-def _limits_not_held(transform: Transform) -> Iterable[str]:
+def _unenforced_limits(transform: Transform) -> Iterable[str]:
     """Returns the transform's limits that are not enforced. ``transform-sql`` enforces its memory
     and time, batch by batch."""
-    held = ("max_memory", "timeout_seconds") if transform.use == SQL else ()
+    enforced = ("max_memory", "timeout_seconds") if transform.use == SQL else ()
     return [
         name
         for name in (transform.limits.configured() if transform.limits else ())
-        if name not in held
+        if name not in enforced
     ]
 
 
-def _not_held(connector: ConnectorSection) -> list[str]:
+def _unenforced(connector: ConnectorSection) -> list[str]:
     """What a process, or a container, of this machine cannot be held to."""
     ref = _speaks_lines(connector.use)
     if ref is None:
         return []
     if ref.kind is RefKind.image:
-        return holding.unenforceable(connector.permissions, connector.limits, connector.container)
+        return restrictions.unenforceable(
+            connector.permissions, connector.limits, connector.container
+        )
     return process_limits.unenforceable(connector.permissions, connector.limits)
 
 

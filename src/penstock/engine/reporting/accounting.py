@@ -184,7 +184,7 @@ class Accounting:
         now = time.monotonic()
         self.timeline.add(LOAD, now - seconds, now, track=LOAD, more=more)
 
-    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+    def rejected_at_destination(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
         """Counts rows that the destination rejected, of those that it has acked."""
         for stream, rows in rejected:
             self.stream(stream).rejected += rows
@@ -244,7 +244,7 @@ class Accounting:
         if self.inexact:
             listed = ", ".join(sorted(map(str, self.inexact)))
             self.note(f"at least once: rows that no state covers were loaded ({listed})")
-        status, exit_code = self._verdict(outcome, error)
+        status, exit_code = self._status_of(outcome, error)
         return Report(
             run=run,
             pipeline=pipeline,
@@ -291,7 +291,9 @@ class Accounting:
         """Whether every stream of this run is complete."""
         return self._expected <= outcome.complete
 
-    def _verdict(self, outcome: SyncOutcome, error: PenstockError | None) -> tuple[RunStatus, int]:
+    def _status_of(
+        self, outcome: SyncOutcome, error: PenstockError | None
+    ) -> tuple[RunStatus, int]:
         if outcome.cancelled or isinstance(error, Cancelled):
             return "cancelled", Cancelled.exit_code
         wanted = self._expected - (self._halted if error is None else set())

@@ -1,4 +1,4 @@
-"""What is told of a run that has ended to programs that watch runs. Data only.
+"""Declares what OpenTelemetry and OpenLineage are sent of a run that has ended. Data only.
 
 Neighbours: ``engine.reporting.telemetry`` makes it, ``engine.reporting.opentelemetry`` and
 ``engine.reporting.openlineage`` send it.

@@ -142,8 +142,8 @@ class Telemetry:
             clock=self._clock,
             error=self._masked(error.message),
         )
-        told = self._tell(end) if self._signals or self._lineage else self._problems
-        for problem in told:
+        problems = self._tell(end) if self._signals or self._lineage else self._problems
+        for problem in problems:
             self._observer.note(problem)
 
     def _tell(self, end: RunEnd) -> list[str]:

@@ -113,8 +113,8 @@ class RunMonitor:
         self._progress.phase("extract", f"lane {start.lane}: {streams}")
         self._accounting.lane_started(start)
 
-    def put_aside(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
-        self._accounting.put_aside(rejected)
+    def rejected_at_destination(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        self._accounting.rejected_at_destination(rejected)
 
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None:
         self._shown_at = 0.0

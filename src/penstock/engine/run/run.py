@@ -55,7 +55,7 @@ from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.monitor import RunMonitor
-from penstock.engine.run.spark import RUN_LOG, HeldSession, RunSpark, java_died, jvm_peak
+from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
 from penstock.engine.run.state_resets import reset_overwritten, reset_passed_over, reset_states
 from penstock.engine.run.wiring import Assembly
 from penstock.engine.serve import Echo, ServedInput
@@ -96,7 +96,7 @@ class Run:
         served: ServedInput | None = None,
         refresh: bool = False,
         daemon: bool | None = None,
-        held: HeldSession | None = None,
+        shared: SharedSession | None = None,
         cancel: threading.Event | None = None,
         model: "Model | None" = None,
         telemetry: Telemetry | None = None,
@@ -113,7 +113,7 @@ class Run:
         self._accounting = Accounting(observer)
         self.timeline = self._accounting.timeline
         self._spark = RunSpark(
-            pipeline, home, self._folder, observer, self._accounting, daemon=daemon, held=held
+            pipeline, home, self._folder, observer, self._accounting, daemon=daemon, shared=shared
         )
 
     def execute(self, stack: ExitStack, *, full_refresh: bool, recreate: bool = False) -> Report:

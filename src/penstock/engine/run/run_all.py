@@ -15,7 +15,7 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.plan.endpoints import model_needs
-from penstock.engine.run.spark import HeldSession, java_died
+from penstock.engine.run.spark import SharedSession, java_died
 from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import Cancelled, Defect, PenstockError
@@ -48,7 +48,7 @@ def run_all(
         needs = needs.also(model_needs(pipeline))
     found: list[PipelineResult] = []
     with ExitStack() as stack:
-        held = HeldSession(open_until=stack, needs=needs)
+        shared = SharedSession(open_until=stack, needs=needs)
         for id_, pipeline in pipelines.items():
             if found and found[-1].exit_code == Cancelled.exit_code:
                 status, code = "not run", Cancelled.exit_code
@@ -59,7 +59,7 @@ def run_all(
                 )
                 continue
             with observe(id_) as observer:
-                found.append(_settled(id_, pipeline, home, observer, held, options))
+                found.append(_settled(id_, pipeline, home, observer, shared, options))
             if java_died() is not None:
                 stack.close()  # the next one gets a session of its own
     return found
@@ -70,11 +70,11 @@ def _settled(
     pipeline: Pipeline,
     home: Home,
     observer: RunObserver,
-    held: HeldSession,
+    shared: SharedSession,
     options: Mapping[str, Any],
 ) -> PipelineResult:
     try:
-        report = run_pipeline(pipeline, home, observer=observer, held=held, **options)
+        report = run_pipeline(pipeline, home, observer=observer, shared=shared, **options)
     except PenstockError as e:
         status = "cancelled" if isinstance(e, Cancelled) else "failed"
         return PipelineResult(

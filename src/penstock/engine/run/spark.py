@@ -36,7 +36,7 @@ RUN_LOG = "log.jsonl"
 """The run's log in its folder. A folder without one is of a run that was refused."""
 
 
-class HeldSession(msgspec.Struct, frozen=True, kw_only=True):
+class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Keeps Spark's session open for several runs of this process. ``open_until``: closes it.
     ``needs``: of all of them, since a session gets no jars once it is open."""
 
@@ -45,7 +45,7 @@ class HeldSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSpark:
-    """``folder``: the run's. ``daemon``, ``held``: as of ``engine.run.start.run_pipeline``."""
+    """``folder``: the run's. ``daemon``, ``shared``: as of ``engine.run.start.run_pipeline``."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class RunSpark:
         accounting: Accounting,
         *,
         daemon: bool | None,
-        held: HeldSession | None,
+        shared: SharedSession | None,
     ) -> None:
         self._pipeline, self._home, self._folder = pipeline, home, folder
         self._observer, self._accounting = observer, accounting
-        self._daemon, self._held = daemon, held
+        self._daemon, self._shared = daemon, shared
         self._early: EarlySession | None = None
         self._ours = False
         self.session: SparkSession | None = None
@@ -71,7 +71,7 @@ class RunSpark:
         """Starts Spark beside the preparation, where the run will need the Spark of one lane on
         this machine: in nearly all runs. What is wrong here is told by the preparation."""
         pipeline = self._pipeline
-        if self._held is not None:
+        if self._shared is not None:
             return
         if pipeline.lanes not in (None, 1) or pipeline.resources is not None:
             return
@@ -122,9 +122,9 @@ class RunSpark:
 
         self._observer.phase("start", "starting Spark")
         began = time.monotonic()
-        if self._held is not None:
-            needs = self._held.needs.also(needs)
-            stack = self._held.open_until
+        if self._shared is not None:
+            needs = self._shared.needs.also(needs)
+            stack = self._shared.open_until
         stack.callback(self._keep_classes, needs)  # after the session's end
         if self._early is not None and self._early.for_ == self._spark_for(needs, lanes):
             early, self._early = self._early, None

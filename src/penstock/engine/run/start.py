@@ -19,7 +19,7 @@ from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
 from penstock.engine.run.run import Run, defect
-from penstock.engine.run.spark import HeldSession
+from penstock.engine.run.spark import SharedSession
 from penstock.engine.serve import Say, ServedInput, input_pipe, refuse_remote
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import PenstockError
@@ -87,7 +87,7 @@ def run_pipeline(
     refresh: bool = False,
     recreate: bool = False,
     daemon: bool | None = None,
-    held: HeldSession | None = None,
+    shared: SharedSession | None = None,
     cancel: threading.Event | None = None,
     model: "Model | None" = None,
     profile: Path | None = None,
@@ -98,7 +98,7 @@ def run_pipeline(
     source for its streams, even if its catalog is cached. ``recreate``: as ``full_refresh``, and
     the first load of each stream replaces what its table holds. ``daemon``: Spark's JVM may have
     been left by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
-    ``held``: keeps the session open after the run, for the next one of this process. ``cancel``:
+    ``shared``: keeps the session open after the run, for the next one of this process. ``cancel``:
     stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
     reference names. ``profile``: a file for the run's timeline as trace events
     (``engine.reporting.timeline``); one that cannot be written is refused before the run. The
@@ -120,7 +120,7 @@ def run_pipeline(
             stack.callback(store.close)
             run = Run(
                 pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
-                refresh=refresh, daemon=daemon, held=held, cancel=cancel, model=model,
+                refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
                 telemetry=telemetry,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)

@@ -132,7 +132,7 @@ class Assembly:
             self._mailbox,
             make_job=jobs.job,
             describe=jobs.streams,
-            describe_once=destination.connector.role.told_once,
+            describe_once=destination.connector.role.described_once,
             keyed=self._prepared.keys is not None,
             save_config=lambda new: destination.change_config(
                 new, lambda n: self._save(DESTINATION, n)

@@ -16,7 +16,7 @@ from penstock.engine.specs.lane import KeysAt
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Segment, SegmentId
 from penstock.protocols.contract import Acks, WriteStream
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 
 class PushJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     acks: Acks = Acks.echo
     options: dict[str, Any] = {}
     on_data_error: str = "dlq"
-    timeouts: Timeouts = Timeouts()
+    timeouts: RunTimeouts = RunTimeouts()
     attempt: int = 1
     attempts: int = 1
     backoff: float = 0.0

@@ -17,7 +17,7 @@ from penstock.model.events import TransformColumns
 from penstock.model.segments import PartLayout, WriteDisposition
 from penstock.model.state import StoredState
 from penstock.model.types import ChangeWords, RowSchema
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.transforms.contract import TransformJob
 
 
@@ -157,7 +157,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     tries: tuple[tuple[StreamId, int], ...] = ()
     attempts: int = 1
     backoff: float = 0.0
-    timeouts: Timeouts = Timeouts()
+    timeouts: RunTimeouts = RunTimeouts()
     bounds: LaneBounds = LaneBounds()
     max_record_bytes: int = 256 << 20
     abilities: dict[str, Any] = {}

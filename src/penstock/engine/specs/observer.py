@@ -104,7 +104,7 @@ class SyncObserver(Protocol):
         """A push task ended."""
         ...
 
-    def put_aside(self, rejected: "Iterable[tuple[StreamId, int]]") -> None:
+    def rejected_at_destination(self, rejected: "Iterable[tuple[StreamId, int]]") -> None:
         """The destination rejected so many rows, per stream, of those that are acked next."""
         ...
 

@@ -109,10 +109,10 @@ class ModelDiff:
         epoch = f"{lane.epoch:08d}"
         shutil.rmtree(own / epoch, ignore_errors=True)
         (own / epoch).mkdir(mode=0o700, parents=True)
-        held = before if was is not None else ()
+        kept = before if was is not None else ()
         if was is not None and len(before) > MOST_SETS:
-            held = (self._as_one(was, wanted, own, epoch),)
-            was = snapshot(self._spark, [self._read(own, *held[0])], wanted, places)
+            kept = (self._as_one(was, wanted, own, epoch),)
+            was = snapshot(self._spark, [self._read(own, *kept[0])], wanted, places)
         files, counts = write_changes(
             rows, was, places, stream.sends, own / epoch / CHANGES, self._model
         )
@@ -122,10 +122,10 @@ class ModelDiff:
         self._tell(lane, counts, files, names, first=was is None)
         self._try_again(stream.id, read, wanted, places, own / epoch, files)
         states = [
-            _state(stream, key, (*held, (f"{epoch}/{CHANGES}", number + 1)))
+            _state(stream, key, (*kept, (f"{epoch}/{CHANGES}", number + 1)))
             for number in range(len(files))
         ]
-        last = _state(stream, key, held) if held != before and not files else None
+        last = _state(stream, key, kept) if kept != before and not files else None
         return StagedRows(
             files=files,
             columns=tuple(names),

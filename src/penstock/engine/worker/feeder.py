@@ -169,9 +169,9 @@ class PushRun:
             except Stopped as e:
                 self._said.log("WARN", f"the push stops: {e}", "penstock")
                 return PushEnd.cancelled
-        return self._verdict()
+        return self._push_end()
 
-    def _verdict(self) -> PushEnd:
+    def _push_end(self) -> PushEnd:
         exited = self._exit
         if exited is None:
             raise Defect("a destination's conversation ended without its exit")

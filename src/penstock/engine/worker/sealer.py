@@ -74,7 +74,7 @@ class Sealer:
         self._unknown = SealCounts()
         self._buffered = 0
         self._rejects_size = 0
-        self._put_aside: dict[str | None, int] = {}  # bytes of rejects, by stream's key
+        self._reject_bytes_of: dict[str | None, int] = {}  # bytes of rejects, by stream's key
         self._since_seal = 0
         self._sealed_at = clock()
         self._next_seq, self._next_part, self._next_rejects = 1, 1, 1
@@ -428,10 +428,10 @@ class Sealer:
         whose records are all rejected must not fill the log's disk, nor may a record be lost in
         silence (L8)."""
         stream = line.stream
-        size = self._put_aside.get(stream, 0) + line.size + spooled
+        size = self._reject_bytes_of.get(stream, 0) + line.size + spooled
         if size > self._bounds.reject_quota:
             raise too_many(line, self._bounds.reject_quota)
-        self._put_aside[stream] = size
+        self._reject_bytes_of[stream] = size
 
     def _flush_rejects(self, tally: SealCounts, files: list[str]) -> None:
         """Writes the tally's rejects that are in memory, and adds all its reject files to

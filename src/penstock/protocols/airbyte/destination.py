@@ -41,7 +41,7 @@ from penstock.protocols.contract import (
     WriteStream,
 )
 from penstock.protocols.stdio.write import Chunk, converse
-from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
 if TYPE_CHECKING:
     from penstock.protocols.airbyte.record_encoder import RecordLines
@@ -53,9 +53,9 @@ class AirbyteDestination:
     """Writes to a destination (``DestinationRole`` and ``DestinationConversation`` of
     ``protocols.contract``)."""
 
-    told_once = True
+    described_once = True
 
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         spec = questions.spec("destination", runtime, timeouts, log)
         if not spec.abilities.get(_MODES):
             text = f"the destination does not list its {_MODES}: any mode is taken as supported"
@@ -63,7 +63,7 @@ class AirbyteDestination:
         return spec
 
     def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         return questions.check("destination", runtime, config, timeouts, log)
 

@@ -74,7 +74,7 @@ class DestinationOutput:
             if state is not None:
                 yield from self._state(state, whole=False)
             else:
-                yield from self._aside(self._side_messages.report(_kind(raw), raw))
+                yield from self._side_events(self._side_messages.report(_kind(raw), raw))
             return
         if line.type == MessageType.state:
             try:
@@ -84,11 +84,11 @@ class DestinationOutput:
             if isinstance(state, dict):
                 yield from self._state(cast(dict[str, Any], state), whole=True)
                 return
-            yield from self._aside(self._side_messages.report("malformed:STATE", raw))
+            yield from self._side_events(self._side_messages.report("malformed:STATE", raw))
         elif line.type in _TYPES and (state := _bare(raw)) is not None:
             yield from self._state(state, whole=False)
         else:
-            yield from self._aside(self._side_messages.other(line, raw))
+            yield from self._side_events(self._side_messages.other(line, raw))
 
     def _state(self, state: dict[str, Any], *, whole: bool) -> Iterator[Answer]:
         if self._marks is None:
@@ -109,7 +109,7 @@ class DestinationOutput:
                 self.failed = True
             yield answer
 
-    def _aside(self, events: Iterator[Any]) -> Iterator[Answer]:
+    def _side_events(self, events: Iterator[Any]) -> Iterator[Answer]:
         for event in events:
             if isinstance(event, Error):
                 self.failed = True

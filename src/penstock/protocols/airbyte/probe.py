@@ -17,7 +17,7 @@ from penstock.protocols.airbyte.messages import ABSENT, LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
 from penstock.protocols.stdio import probe
 from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
-from penstock.runtimes.contract import Argument, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, Runtime, RunTimeouts
 
 
 class Answer(probe.CommandAnswer):
@@ -40,13 +40,13 @@ _ANSWER = msgspec.json.Decoder(_AnswerLine)
 def ask(
     runtime: Runtime,
     arguments: Sequence[Argument],
-    timeouts: Timeouts,
+    timeouts: RunTimeouts,
     expected: str,
     log: Callable[[Event], None],
     role: Role,
 ) -> Answer:
     """Runs a command and takes its first message of the type ``expected``; its other messages go to
-    ``log``. After the answer the connector has ``Timeouts.stop`` seconds to end."""
+    ``log``. After the answer the connector has ``RunTimeouts.stop`` seconds to end."""
     answer = Answer()
     side_messages = SideMessages()
     framer = LineFramer(ANSWER_BYTES, role=role)

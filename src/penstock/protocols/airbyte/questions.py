@@ -17,7 +17,7 @@ from penstock.protocols.airbyte.messages import AirbyteConnectionStatus, Connect
 from penstock.protocols.airbyte.probe import Answer, ask
 from penstock.protocols.contract import EventSink
 from penstock.protocols.stdio import wire_struct
-from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
 PROTOCOL = "airbyte"
 
@@ -29,7 +29,7 @@ _HINTS = {
 }
 
 
-def spec(role: Role, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+def spec(role: Role, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
     """Runs ``spec``. Raises the role's error."""
     answer = ask(runtime, ["spec"], timeouts, MessageType.spec, log, role)
     if answer.body is None:
@@ -57,7 +57,7 @@ def spec(role: Role, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> Co
 
 
 def check(
-    role: Role, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    role: Role, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
 ) -> CheckResult:
     """Runs ``check``. The status decides, whatever the exit code: FAILED with exit code 0 is a
     failure. Raises the role's error where there is no status."""

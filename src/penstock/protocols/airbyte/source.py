@@ -25,7 +25,7 @@ from penstock.protocols.airbyte.state import state_file
 from penstock.protocols.airbyte.stream_config import configure
 from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.stdio.read import read
-from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
 DELETED_AT = "_ab_cdc_deleted_at"
 SECRET_WORD = "airbyte_secret"
@@ -35,16 +35,16 @@ SECRET_WORD = "airbyte_secret"
 class AirbyteSource:
     """Reads from a source (``SourceRole`` and ``SourceConversation`` of ``protocols.contract``)."""
 
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         return questions.spec("source", runtime, timeouts, log)
 
     def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         return questions.check("source", runtime, config, timeouts, log)
 
     def discover(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> Catalog:
         """Runs ``discover``. The catalog of one that failed is not used, since it may lack streams.
         Raises ``SourceError``."""

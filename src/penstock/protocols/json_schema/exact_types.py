@@ -47,13 +47,13 @@ def property_schema(data_type: DataType) -> dict[str, Any]:
 
 def exact_type(schema: Mapping[str, Any]) -> DataType:
     """The type of one property: the exact one, else what its JSON Schema says."""
-    return _told(schema) or read_type(schema)
+    return _declared_type(schema) or read_type(schema)
 
 
 def read_type(schema: Any) -> DataType:
     """The type of a record or property whose JSON Schema may hold exact types."""
-    return json_schema.data_type(schema, _told)
+    return json_schema.data_type(schema, _declared_type)
 
 
-def _told(node: Mapping[str, Any]) -> DataType | None:
+def _declared_type(node: Mapping[str, Any]) -> DataType | None:
     return msgspec.convert(node[_EXACT], DataType) if _EXACT in node else None

@@ -50,7 +50,7 @@ class RapidbyteDestination(ComponentRole):
     ``protocols.contract``)."""
 
     role = "destination"
-    told_once = False
+    described_once = False
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         raw = spec.abilities.get("manifest")

@@ -1,5 +1,5 @@
-"""The protocol as the layers above know it. Neighbours: ``source``, ``destination``, ``state``,
-``rapidbyte.wire.schema``."""
+"""Declares ``PACKAGE``, the Rapidbyte protocol as the layers above know it. Neighbours: ``source``,
+``destination``, ``state``, ``rapidbyte.wire.schema``."""
 
 from collections.abc import Callable
 

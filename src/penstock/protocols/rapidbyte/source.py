@@ -28,7 +28,7 @@ from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_DISCOVER, Answe
 from penstock.protocols.rapidbyte.guest.engine_events import log_event
 from penstock.protocols.rapidbyte.source_stream import StreamRead
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime
 
 
@@ -42,7 +42,7 @@ class RapidbyteSource(ComponentRole):
         self,
         runtime: ComponentRuntime,
         config: dict[str, Any],
-        timeouts: Timeouts,
+        timeouts: RunTimeouts,
         log: EventSink,
     ) -> Catalog:
         component = open_component(runtime)

@@ -165,11 +165,11 @@ def _value(value: str, kind: Any, own: Any, depth: int) -> str:
                 return value
             return f"list_transform({value}, lambda {item}: {inner})"
         case "map":
-            (_, key), (_, held) = kind.children
+            (_, key), (_, value_type) = kind.children
             pair = [f"{item}.key", f"{item}.value"]
             made = [
                 _value(pair[0], key, own.key_type, depth + 1),
-                _value(pair[1], held, own.item_type, depth + 1),
+                _value(pair[1], value_type, own.item_type, depth + 1),
             ]
             if made == pair:
                 return value

@@ -42,7 +42,7 @@ from penstock.protocols.singer.source import DELETED_AT
 from penstock.protocols.singer.state_echoes import marks_for
 from penstock.protocols.singer.target_output import TargetOutput
 from penstock.protocols.stdio.write import converse
-from penstock.runtimes.contract import Argument, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
 PROTOCOL = "singer"
 ACTIVATE_VERSION = "activate-version"
@@ -55,9 +55,9 @@ class SingerTarget:
     """Writes to a target (``DestinationRole`` and ``DestinationConversation`` of
     ``protocols.contract``)."""
 
-    told_once = False
+    described_once = False
 
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """The spec by ``--about``; a target that does not know the option takes any
         configuration."""
         said = _about(runtime, timeouts)
@@ -75,7 +75,7 @@ class SingerTarget:
         )
 
     def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         """Runs the target without input, which writes nothing. A success proves that it starts and
         takes its configuration, but not that it reaches its database, unless it connects at
@@ -146,7 +146,7 @@ def _takes_versions(runtime: Runtime, request: WriteRequest) -> bool:
     return said is not None and ACTIVATE_VERSION in said.capabilities
 
 
-def _about(runtime: Runtime, timeouts: Timeouts) -> About | None:
+def _about(runtime: Runtime, timeouts: RunTimeouts) -> About | None:
     """The target's ``--about``; None: it has none."""
     said = ask(runtime, ["--about", "--format=json"], timeouts, role="destination")
     return about_of(said.text) if said.code == 0 else None

@@ -78,7 +78,7 @@ class Outgoing:
         self._marks, self._versions = marks, cache(versions)
         self._streams = {s.id: s for s in streams}
         self._encoders: dict[tuple[StreamId, int], LineEncoder] = {}
-        self._told: dict[StreamId, bytes] = {}  # the SCHEMA line that holds
+        self._schema_lines: dict[StreamId, bytes] = {}  # the SCHEMA line that holds
 
     def name(self, stream: StreamId) -> str:
         known = self._streams.get(stream)
@@ -113,7 +113,7 @@ class Outgoing:
     def _done(self, stream: StreamId) -> Iterator[Chunk]:
         """A stream without rows has a table all the same."""
         of = self._stream(stream)
-        if stream not in self._told:
+        if stream not in self._schema_lines:
             yield from self._schema(stream, of.latest)
         version = self._version(of)
         if version is not None:
@@ -132,8 +132,8 @@ class Outgoing:
         if len(cursor) == 1 and cursor[0] in schema["properties"]:
             message["bookmark_properties"] = list(cursor)
         line = _line(**message)
-        if self._told.get(stream) != line:
-            self._told[stream] = line
+        if self._schema_lines.get(stream) != line:
+            self._schema_lines[stream] = line
             yield line
 
     def _encoder(self, stream: StreamId, version: int) -> "LineEncoder":

@@ -17,7 +17,7 @@ from penstock.protocols.singer.config_writeback import WriteBack
 from penstock.protocols.singer.messages import Line, MessageType, word
 from penstock.protocols.stdio import probe
 from penstock.protocols.stdio.read import ANSWER_BYTES, TimedOut, Watch
-from penstock.runtimes.contract import Argument, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, Runtime, RunTimeouts
 
 _LINE = msgspec.json.Decoder(Line)
 _TYPES = frozenset(MessageType)
@@ -52,18 +52,18 @@ def _unheard(event: Event) -> None:
 def ask(
     runtime: Runtime,
     arguments: Sequence[Argument],
-    timeouts: Timeouts,
+    timeouts: RunTimeouts,
     log: Callable[[Event], None] = _unheard,
     config: WriteBack | None = None,
     role: Role = "source",
 ) -> Answer:
     """Runs a tap to its end, or until it sends messages; a target with empty input, for at most
-    ``Timeouts.start`` seconds and :data:`_TARGET_SECONDS`. ``config``: its changes go to ``log`` as
-    a ``Control`` event. Raises the role's error where it cannot be started."""
+    ``RunTimeouts.start`` seconds and :data:`_TARGET_SECONDS`. ``config``: its changes go to ``log``
+    as a ``Control`` event. Raises the role's error where it cannot be started."""
     answer, limits = Answer(), timeouts
     if role == "destination":
         bound = min(timeouts.start, _TARGET_SECONDS)
-        limits = Timeouts(start=bound, heartbeat=bound, total=bound, stop=bound)
+        limits = RunTimeouts(start=bound, heartbeat=bound, total=bound, stop=bound)
     said = bytearray()
     changed = None
     with runtime.open(arguments, timeouts) as channel:

@@ -43,7 +43,7 @@ from penstock.protocols.singer.record_reader import SingerReader
 from penstock.protocols.singer.state import state_file
 from penstock.protocols.singer.stream_config import configure
 from penstock.protocols.stdio.read import read
-from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, RunTimeouts
 
 PROTOCOL = "singer"
 DELETED_AT = "_sdc_deleted_at"
@@ -56,7 +56,7 @@ _USAGE = 200  # the most events that a usage text on stdout gives
 class SingerSource:
     """Reads from a tap (``SourceRole`` and ``SourceConversation`` of ``protocols.contract``)."""
 
-    def spec(self, runtime: Runtime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """The spec by ``--about``, which the Singer SDK has; else a schema that allows anything,
         with the options that ``--help`` names."""
         brief = _at_most(timeouts, _SHORT)
@@ -74,7 +74,7 @@ class SingerSource:
         return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema(), abilities=abilities)
 
     def check(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         """Runs discovery. A tap without one is started: it must send a message or exit with 0."""
         answer = _discovery(runtime, config, timeouts, log)
@@ -85,7 +85,7 @@ class SingerSource:
         return CheckResult(ok, None if ok else answer.words)
 
     def discover(
-        self, runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> Catalog:
         """The catalog; an open one where the tap has no discovery. The output of a discovery that
         failed is not used, since it may lack streams. Raises ``SourceError``."""
@@ -194,7 +194,7 @@ def _complaint(exited: ConnectorExited) -> Iterator[Event]:
 
 
 def _discovery(
-    runtime: Runtime, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+    runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
 ) -> Answer:
     arguments: list[Argument] = [*config_file(config), _DISCOVER]
     return ask(runtime, arguments, timeouts, log, WriteBack(config))
@@ -215,6 +215,6 @@ def _failed(command: str, answer: Answer) -> NoReturn:
     )
 
 
-def _at_most(timeouts: Timeouts, seconds: float) -> Timeouts:
+def _at_most(timeouts: RunTimeouts, seconds: float) -> RunTimeouts:
     total = seconds if timeouts.total is None else min(timeouts.total, seconds)
     return msgspec.structs.replace(timeouts, total=total)

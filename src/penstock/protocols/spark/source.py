@@ -39,7 +39,7 @@ from penstock.model.staged_rows import DELETED_AT, KEY, KIND, REASONS, SEND, Sta
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
 from penstock.protocols.spark.stream_config import configure
-from penstock.runtimes.contract import ConnectionStats, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 
 PROTOCOL = "spark"
 _LATER = "Spark reads the query when a pipeline of it runs"
@@ -83,18 +83,28 @@ class SparkSource:
     def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
         return configure(stream, overrides)
 
-    def spec(self, runtime: ConnectionStats, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(
+        self, runtime: ConnectionStats, timeouts: RunTimeouts, log: EventSink
+    ) -> ConnectorSpec:
         del runtime, timeouts, log
         return ConnectorSpec(protocol=PROTOCOL, config_schema=_CONFIG)
 
     def check(
-        self, runtime: ConnectionStats, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self,
+        runtime: ConnectionStats,
+        config: dict[str, Any],
+        timeouts: RunTimeouts,
+        log: EventSink,
     ) -> CheckResult:
         del runtime, config, timeouts, log
         return CheckResult(True, _LATER)
 
     def discover(
-        self, runtime: ConnectionStats, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self,
+        runtime: ConnectionStats,
+        config: dict[str, Any],
+        timeouts: RunTimeouts,
+        log: EventSink,
     ) -> Catalog:
         del runtime, config, timeouts
         log(LogEvent("INFO", f"{_LATER}; its columns are known then"))

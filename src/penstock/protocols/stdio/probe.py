@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.errors import Role
 from penstock.protocols.stdio.read import TimedOut, Watch, exit_code
-from penstock.runtimes.contract import ByteChannel, Timeouts
+from penstock.runtimes.contract import ByteChannel, RunTimeouts
 
 
 class CommandAnswer(msgspec.Struct):
@@ -24,14 +24,14 @@ class CommandAnswer(msgspec.Struct):
 
 def ask(
     channel: ByteChannel,
-    timeouts: Timeouts,
+    timeouts: RunTimeouts,
     listen: Callable[[Watch], bool],
     answer: CommandAnswer,
     role: Role,
 ) -> None:
     """Fills ``answer`` and stops the connector. ``listen`` reads its output and returns True where
-    the output ended or the answer is complete: the connector then has ``Timeouts.stop`` seconds to
-    end by itself."""
+    the output ended or the answer is complete: the connector then has ``RunTimeouts.stop`` seconds
+    to end by itself."""
     try:
         if listen(Watch(timeouts, role)):
             for code in exit_code(channel, timeouts.stop, timeouts.stop, role):

@@ -14,7 +14,7 @@ from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.errors import Role
 from penstock.model.catalog import StreamId
 from penstock.model.events import ConnectorExited, Error, Event, Tick
-from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, ByteChannel, Runtime, RunTimeouts
 
 EXIT_GRACE = 60.0  # seconds between the end of stdout and the exit of the process
 ANSWER_BYTES = 256 * 1024 * 1024  # the longest answer of a command that answers once
@@ -33,7 +33,7 @@ class ReadFailed(Exception):
 
 
 class TimedOut(ReadFailed):
-    """Raised where one of ``Timeouts`` was exceeded."""
+    """Raised where one of ``RunTimeouts`` was exceeded."""
 
 
 class Watch:
@@ -41,7 +41,7 @@ class Watch:
     the source: a slow consumer of events does not use up the source's heartbeat. A wait without
     output counts as long as it was requested, so that a runtime with virtual time works too."""
 
-    def __init__(self, timeouts: Timeouts, role: Role = "source") -> None:
+    def __init__(self, timeouts: RunTimeouts, role: Role = "source") -> None:
         self._limits = timeouts
         self._role = role
         self._started = time.monotonic()
@@ -150,7 +150,7 @@ def _nothing(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[E
 def read(
     runtime: Runtime,
     arguments: Sequence[Argument],
-    timeouts: Timeouts,
+    timeouts: RunTimeouts,
     reader: Reader,
     framer: LineFramer,
     tick: float,

@@ -2,7 +2,7 @@
 caller's reads its stdout. Chunks of bytes in, answers out.
 
 Every wait is bounded (L11): a destination that neither reads nor answers is stopped after
-``Timeouts.heartbeat`` seconds, and so is one that does not end. A write succeeded only where the
+``RunTimeouts.heartbeat`` seconds, and so is one that does not end. A write succeeded only where the
 destination read its input to the end and exited with 0. Not here: the messages that are written,
 and the meaning of its output (``protocols/*/destination.py`` gives chunks and an
 :class:`OutputReader`).
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from penstock.errors import Defect
 from penstock.model.events import ConnectorExited, Error, Tick
 from penstock.protocols.contract import ENDED_HINTS, Answer
-from penstock.runtimes.contract import Argument, ByteChannel, Runtime, Timeouts
+from penstock.runtimes.contract import Argument, ByteChannel, Runtime, RunTimeouts
 
 Chunk = Any
 """Data to write: bytes, a memoryview or a pyarrow.Buffer. None: there is none at the moment."""
@@ -134,7 +134,7 @@ def _ours(message: str, code: str, hint: str) -> Error:
 class _Limits:
     """Measures the timeouts of one write."""
 
-    def __init__(self, timeouts: Timeouts, feeder: StdinFeeder, output: OutputReader) -> None:
+    def __init__(self, timeouts: RunTimeouts, feeder: StdinFeeder, output: OutputReader) -> None:
         self._timeouts, self._feeder, self._output = timeouts, feeder, output
         self._began = self._beat_at = time.monotonic()
         self._beats = 0
@@ -169,7 +169,7 @@ class _Limits:
 def converse(
     runtime: Runtime,
     arguments: Sequence[Argument],
-    timeouts: Timeouts,
+    timeouts: RunTimeouts,
     tick: float,
     chunks: Generator[Chunk | None],
     output: OutputReader,

@@ -20,7 +20,7 @@ from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, StreamSpecs
 from penstock.protocols.syncmaven.probe import DESTINATION, ask_spec, ask_streams
 from penstock.protocols.syncmaven.writer import Writer
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 PROTOCOL = "syncmaven"
 
@@ -29,9 +29,9 @@ class SyncmavenDestination:
     """Writes to a destination (``DestinationRole`` and ``DestinationConversation`` of
     ``protocols.contract``)."""
 
-    told_once = False
+    described_once = False
 
-    def spec(self, runtime: Host, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: Host, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """Its credentials' schema, and in ``abilities`` its roles and its streams, where it tells
         them without credentials."""
         said = ask_spec(runtime, timeouts, log, DESTINATION)
@@ -55,7 +55,7 @@ class SyncmavenDestination:
         )
 
     def check(
-        self, runtime: Host, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Host, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         """Asks for its streams with these credentials, which is all that the protocol has."""
         try:

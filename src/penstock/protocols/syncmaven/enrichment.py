@@ -18,7 +18,7 @@ from penstock.protocols.syncmaven.enrichment_session import EnrichmentSession
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, Spec, start_enrichment
 from penstock.protocols.syncmaven.probe import ENRICHMENT, ask_spec
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 PROTOCOL = "syncmaven"
 _CHECK_SECONDS = 2.0  # for a refusal of its credentials
@@ -27,7 +27,7 @@ _CHECK_SECONDS = 2.0  # for a refusal of its credentials
 class SyncmavenEnrichment:
     """Enriches rows (``TransformConversation`` of ``protocols.contract``)."""
 
-    def spec(self, runtime: Host, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(self, runtime: Host, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """Its credentials' schema. Raises ``ConfigError`` (``connector.not_an_enrichment``) for a
         connector without that role."""
         said = _spec(runtime, timeouts, log)
@@ -40,7 +40,7 @@ class SyncmavenEnrichment:
         )
 
     def check(
-        self, runtime: Host, config: dict[str, Any], timeouts: Timeouts, log: EventSink
+        self, runtime: Host, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         """Starts it with these credentials, which it does not answer, and waits a little whether it
         refuses them."""
@@ -91,7 +91,7 @@ class SyncmavenEnrichment:
         yield from EnrichmentRun(runtime, request, by_page=spec.by_page).answers(feed)
 
 
-def _spec(host: Host, timeouts: Timeouts, log: EventSink) -> Spec:
+def _spec(host: Host, timeouts: RunTimeouts, log: EventSink) -> Spec:
     """Its spec. Raises ``ConfigError`` where it has another role only."""
     said = ask_spec(host, timeouts, log, ENRICHMENT)
     if said.roles is not None and Roles.enrichment not in said.roles:

@@ -93,7 +93,7 @@ class EnrichmentRun:
             for upto, table in enumerate(feed, 1):
                 yield from self._table(self._rows.requests(table))
                 yield TransformProgress(upto, keys=0 if keys is None else keys.checkpoint())
-            yield from self._told()
+            yield from self._metrics_and_logs()
             yield TransformProgress(END, keys=0 if keys is None else keys.checkpoint())
         finally:
             self._over.set()
@@ -182,7 +182,7 @@ class EnrichmentRun:
         if self._cache is not None and key is not None:
             self._cache.drop(key)
 
-    def _told(self) -> Iterator[Given]:
+    def _metrics_and_logs(self) -> Iterator[Given]:
         """What the processes said last, and what was done."""
         with_cache = "" if self._cache is None else f", {self._counts.kept} answered by the cache"
         while not self._done.empty():

@@ -3,8 +3,8 @@
 The protocol's answers have no ids, so that the first one belongs to the oldest request; an answer
 to no request ends the session. What the process says is read all the while, so that a halt counts
 at any moment. Every wait is bounded: it must take bytes of a request, or answer one, within
-``Timeouts.heartbeat``; lines of its log are no progress (L11). Not here: which rows are asked and
-in what order they go on (``enrichment_run``). Source: the protocol page; reference §1.2, §1.3.
+``RunTimeouts.heartbeat``; lines of its log are no progress (L11). Not here: which rows are asked
+and in what order they go on (``enrichment_run``). Source: the protocol page; reference §1.2, §1.3.
 """
 
 import time
@@ -16,7 +16,7 @@ from penstock.model.events import LogEvent, SkippedItems
 from penstock.protocols.syncmaven.messages import EnrichmentAnswer, HaltMessage, Message
 from penstock.protocols.syncmaven.probe import ENRICHMENT, died
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
-from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
+from penstock.runtimes.contract import ByteChannel, Runtime, RunTimeouts
 
 _STEP = 0.05  # seconds of one wait
 
@@ -34,7 +34,7 @@ class EnrichmentSession:
     def __init__(
         self,
         runtime: Runtime,
-        timeouts: Timeouts,
+        timeouts: RunTimeouts,
         start: bytes,
         said: Callable[[LogEvent | SkippedItems], None],
         over: Callable[[], bool],

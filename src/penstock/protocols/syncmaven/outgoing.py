@@ -142,16 +142,16 @@ class StreamEncoder:
         bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
         decode = msgspec.json.Decoder().decode
         fitting: list[bytes] = []
-        misfits: dict[int, dict[str, Any]] = {}
+        cast_failures: dict[int, dict[str, Any]] = {}
         for index, body in enumerate(bodies):
             row = decode(body)
             if check.fits(row):
                 fitting.append(body)
             else:
-                misfits[index] = row
-        if misfits and original is not bare:
+                cast_failures[index] = row
+        if cast_failures and original is not bare:
             bodies = bytes(original.encode(batch)).split(b"\n")
-        rejects = [self._reject(check, row, bodies[i]) for i, row in misfits.items()]
+        rejects = [self._reject(check, row, bodies[i]) for i, row in cast_failures.items()]
         lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER
         shares = [SessionLines(part, lines, len(fitting))] if fitting else []
         item = Encoded(self._stream.id, shares, count, rejects)

@@ -57,8 +57,8 @@ def _server_address(launch: Start) -> str | None:
     if not launch.image.shell:  # the secret would be shown to all who may ask the engine
         return None
     from penstock.runtimes.container.engine import find_engine
-    from penstock.runtimes.container.holding import enters_networks
     from penstock.runtimes.container.host_address import host_address
+    from penstock.runtimes.container.restrictions import enters_networks
 
     engine = find_engine()
     if _has_no_network(launch):

@@ -26,7 +26,7 @@ from penstock.protocols.syncmaven.messages import (
     describe_streams,
 )
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
-from penstock.runtimes.contract import ByteChannel, Timeouts
+from penstock.runtimes.contract import ByteChannel, RunTimeouts
 
 _STEP = 0.2  # seconds of one wait
 _EXIT_SECONDS = 2.0  # between the end of stdout and the exit
@@ -51,13 +51,13 @@ ENRICHMENT = ProbedRole("enrichment", "transform", SourceError)
 A = TypeVar("A", Spec, StreamSpecs)
 
 
-def ask_spec(host: Host, timeouts: Timeouts, log: EventSink, party: ProbedRole[E]) -> Spec:
+def ask_spec(host: Host, timeouts: RunTimeouts, log: EventSink, party: ProbedRole[E]) -> Spec:
     """The answer to ``describe``. Raises the party's error."""
     return _ask(host, describe(), "describe", Reply.spec, Spec, timeouts, log, party)
 
 
 def ask_streams(
-    host: Host, credentials: dict[str, object] | None, timeouts: Timeouts, log: EventSink
+    host: Host, credentials: dict[str, object] | None, timeouts: RunTimeouts, log: EventSink
 ) -> StreamSpecs:
     """The answer to ``describe-streams``; ``credentials`` None: without any. Raises
     ``DestinationError``."""
@@ -72,7 +72,7 @@ def _ask(
     question: str,
     reply: Reply,
     wanted: type[A],
-    timeouts: Timeouts,
+    timeouts: RunTimeouts,
     log: EventSink,
     party: ProbedRole[E],
 ) -> A:

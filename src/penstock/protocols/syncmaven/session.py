@@ -1,9 +1,9 @@
 """Talks to one process of a stream: ``start-stream``, rows, ``end-stream``, ``stream-result``.
 
 What it says is read all the while, so that a halt counts at any moment. Every wait is bounded: it
-must take bytes of its input, and answer ``end-stream``, within ``Timeouts.heartbeat``; lines of its
-log are no progress (L11). Not here: several of them at once (``sessions``), what a result is worth
-(``writer``). Source: reference §1.4, §1.5.
+must take bytes of its input, and answer ``end-stream``, within ``RunTimeouts.heartbeat``; lines of
+its log are no progress (L11). Not here: several of them at once (``sessions``), what a result is
+worth (``writer``). Source: reference §1.4, §1.5.
 """
 
 import time
@@ -25,7 +25,7 @@ from penstock.protocols.syncmaven.messages import (
 )
 from penstock.protocols.syncmaven.probe import DESTINATION, died
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
-from penstock.runtimes.contract import ByteChannel, Runtime, Timeouts
+from penstock.runtimes.contract import ByteChannel, Runtime, RunTimeouts
 
 _STEP = 0.05  # seconds of one wait
 _LOOK = 0.05  # seconds between two looks at what it says, while it takes rows
@@ -36,7 +36,7 @@ Outcome = Result | HaltMessage | DestinationError
 class Session:
     """``outcome`` None: it goes on. ``sent``: rows that it was given."""
 
-    def __init__(self, runtime: Runtime, timeouts: Timeouts, start: bytes) -> None:
+    def __init__(self, runtime: Runtime, timeouts: RunTimeouts, start: bytes) -> None:
         self._timeouts = timeouts
         self._runtime = runtime
         self._reader = ReplyReader()

@@ -1,4 +1,4 @@
-"""The state role of a protocol without sources: there are no states to read, merge or reset.
+"""Implements the state role of a protocol without sources: no states to read, merge or reset.
 
 What a destination keeps for itself is no state of a source. Source: the protocol page, State
 management.

@@ -57,7 +57,7 @@ def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
                 f"streams {first.id} and {stream.id} would both be written to {spec.name!r}:"
                 " choose one with --streams, or give each a pipeline of its own"
             )
-        found += [f"stream {stream.id}: {text}" for text in _misfits(spec, stream)]
+        found += [f"stream {stream.id}: {text}" for text in _cast_failures(spec, stream)]
     return found
 
 
@@ -96,7 +96,7 @@ def _unknown_columns(stream: WriteStream) -> list[str]:
     ]
 
 
-def _misfits(spec: StreamSpec, stream: WriteStream) -> list[str]:
+def _cast_failures(spec: StreamSpec, stream: WriteStream) -> list[str]:
     found = [*option_problems(spec, stream.options), *_unknown_columns(stream)]
     row_type = spec.row_type
     if row_type is None:

@@ -310,8 +310,8 @@ class Writer:
             f"{id_}: of {rows} rows the destination received {result.received}, took"
             f" {result.success}, left out {result.skipped}, failed {result.failed}",
         )
-        told = result.success + result.skipped + result.failed
-        if told > rows or result.received > rows:
+        accounted = result.success + result.skipped + result.failed
+        if accounted > rows or result.received > rows:
             return DestinationError(
                 f"{id_}: the destination counts {result.received} rows received,"
                 f" {result.success} taken, {result.skipped} left out and {result.failed} failed"

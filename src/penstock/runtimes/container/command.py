@@ -1,16 +1,17 @@
-"""The words that create a container: what holds for every one, and what this one is held to.
+"""Builds the engine's command line that creates a container: the options of every one, and the
+restrictions of this one.
 
-Secrets are in files (``mounted_files``), never among these words. Not here: what can be held at all
-(``holding``), running them (``runtime``).
+Secrets are in files (``mounted_files``), never on a command line. Not here: which restrictions can
+be enforced (``restrictions``), running the command (``runtime``).
 """
 
 from collections.abc import Mapping, Sequence
 
 from penstock.runtimes.container.egress import variables
 from penstock.runtimes.container.engine import Engine
-from penstock.runtimes.container.holding import ContainerRestrictions
 from penstock.runtimes.container.mounted_files import MountedFiles
 from penstock.runtimes.container.orphans import named
+from penstock.runtimes.container.restrictions import ContainerRestrictions
 from penstock.runtimes.contract import Image
 
 _SHELL = "/bin/sh"
@@ -34,16 +35,16 @@ def created(
     image: Image,
     arguments: Sequence[str],
     files: MountedFiles,
-    held: ContainerRestrictions,
+    restrictions: ContainerRestrictions,
     env: Mapping[str, str],
     *,
     feed: bool,
 ) -> list[str]:
     """The words after the engine's name. ``env``: settings that are no secret. Needs an image that
     starts anything."""
-    host = [] if engine.kind == "podman" or held.no_network or held.reach else _HOST
-    words = ["create", *_FIXED, *host, *named(name), *held.options(), *files.mounts()]
-    given = {**env, **(variables() if held.reach else {})}
+    host = [] if engine.kind == "podman" or restrictions.no_network or restrictions.reach else _HOST
+    words = ["create", *_FIXED, *host, *named(name), *restrictions.options(), *files.mounts()]
+    given = {**env, **(variables() if restrictions.reach else {})}
     words += [w for k, v in given.items() for w in ("--env", f"{k}={v}")]
     command = program(image, arguments)
     script = files.script(feed=feed)

@@ -10,8 +10,8 @@ usual variables name; a server of Penstock's own, on this machine's loopback, ha
 the container's.
 
 Names are looked up here, and each address is compared too (``model.hosts.ReachableHosts``). Needs
-root, and an engine on this machine's own kernel. Not here: when it may be asked for (``holding``),
-the words that create the container (``command``), when it begins (``runtime``).
+root, and an engine on this machine's own kernel. Not here: when it may be asked for
+(``restrictions``), the words that create the container (``command``), when it begins (``runtime``).
 """
 
 import contextlib
@@ -131,8 +131,8 @@ class Egress:
         """Ends every connection. Idempotent."""
         with self._lock:
             self._closed = True
-            held = list(self._sockets)
-        for one in held:
+            open_sockets = list(self._sockets)
+        for one in open_sockets:
             self._drop(one)
 
     # -- inside

@@ -174,7 +174,7 @@ def _podman(command: str, info: dict[str, Any]) -> Engine:
     rootless = bool(security.get("rootless"))
     controllers = cast("list[str] | None", host.get("cgroupControllers"))
     # As root every controller of the machine is there; podman lists them on version 2 alone.
-    held = controllers if controllers or rootless else ["memory", "pids"]
+    enforced = controllers if controllers or rootless else ["memory", "pids"]
     return Engine(
         command=command,
         kind="podman",
@@ -182,6 +182,6 @@ def _podman(command: str, info: dict[str, Any]) -> Engine:
         maps_users=rootless,
         own_user_is_root=rootless,
         shares_pipes=os.uname().sysname == "Linux",
-        limits_memory="memory" in (held or ()),
-        limits_processes="pids" in (held or ()),
+        limits_memory="memory" in (enforced or ()),
+        limits_processes="pids" in (enforced or ()),
     )

@@ -1,4 +1,4 @@
-"""An image as an engine knows it: pulled where it is missing, and what it starts.
+"""Pulls an image where it is missing, and reads what it starts.
 
 Not here: the containers of it (``runtime``), how a user names it (``connectors.reference``).
 """

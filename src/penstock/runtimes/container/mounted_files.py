@@ -1,5 +1,5 @@
-"""The files of one container: its arguments, the variables that it is given by name, and the named
-pipes that stand for its stdin and stdout.
+"""Makes the files of one container: its arguments, the variables that it is given by name, and the
+named pipes that stand for its stdin and stdout.
 
 They lie in a private folder of this machine (``private_files``: in memory, mode 0700), of which
 three folders are mounted: ``files`` and ``pipes`` to be read, ``kept`` with the files that the
@@ -25,7 +25,7 @@ from penstock.runtimes.private_files import PrivateFolder
 INSIDE = "/penstock"
 """Where the folders are mounted."""
 _FILES, _KEPT, _PIPES = "files", "kept", "pipes"
-_GATE = "gate"
+_START_PIPE = "gate"
 _VARIABLES = "variables"
 _SHELL_READY = b"\n"
 
@@ -69,7 +69,7 @@ class MountedFiles(PrivateFolder):
             lines = (f"export {k}={shlex.quote(v)}\n" for k, v in self._variables.items())
             write_new(folder / _FILES / _VARIABLES, "".join(lines).encode())
         if self.has_pipes:
-            for name in ("in", "out", *((_GATE,) if self.gated else ())):
+            for name in ("in", "out", *((_START_PIPE,) if self.gated else ())):
                 os.mkfifo(folder / _PIPES / name, 0o600)
         for name in (_FILES, _KEPT, _PIPES):
             self._give(folder / name)
@@ -112,7 +112,7 @@ class MountedFiles(PrivateFolder):
             stdin = f"{INSIDE}/{_PIPES}/in" if feed else "/dev/null"
             steps += [
                 f"exec 0<{stdin} 1>{INSIDE}/{_PIPES}/out",
-                *([f"read -r go <{INSIDE}/{_PIPES}/{_GATE} || exit 1"] if self.gated else []),
+                *([f"read -r go <{INSIDE}/{_PIPES}/{_START_PIPE} || exit 1"] if self.gated else []),
                 'command -v "$1" >/dev/null || { echo "$1: not found" >&2; exit 127; }',
                 "echo",
             ]
@@ -134,13 +134,13 @@ class Pipes:
             path = folder / _PIPES / "in"
             self._reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             self.stdin = InputPipe(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-        path = folder / _PIPES / _GATE
-        self._gate = os.open(path, os.O_RDWR | os.O_NONBLOCK) if gated else -1
+        path = folder / _PIPES / _START_PIPE
+        self._start_pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK) if gated else -1
         self.opened = False
 
     def go(self) -> None:
         """Let the connector begin."""
-        os.write(self._gate, b"\n")
+        os.write(self._start_pipe, b"\n")
 
     def first(self, block: bytes) -> bytes:
         """The first block of stdout without what the shell said; both ends are open now."""
@@ -150,7 +150,7 @@ class Pipes:
 
     def release(self) -> None:
         """Give up the end that the container now has. Idempotent."""
-        for fd in (self._reading, self._gate):
+        for fd in (self._reading, self._start_pipe):
             if fd >= 0:
                 os.close(fd)
-        self._reading = self._gate = -1
+        self._reading = self._start_pipe = -1

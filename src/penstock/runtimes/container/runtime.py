@@ -1,4 +1,5 @@
-"""A connector as a container: created, started, read with back-pressure, and always removed.
+"""Runs a connector in a container: creates, starts and reads it with back-pressure, and always
+removes it.
 
 The contract is that of a process (``runtimes.contract``), and beneath it runs one: the engine's
 command line, attached to the container, under the same supervisor. Stdin and stdout are named pipes
@@ -6,7 +7,7 @@ that the container opens itself, where its image has a shell and the engine runs
 own kernel; else they go through the engine. The exit code and the reason are the engine's record of
 the container, read before it is removed.
 
-Not here: which words create it (``command``), what it is held to (``holding``), its files
+Not here: which words create it (``command``), how it is restricted (``restrictions``), its files
 (``mounted_files``), its way to the hosts of a list (``egress``), what is left of a killed owner
 (``orphans``).
 """
@@ -33,11 +34,11 @@ from penstock.runtimes.container.engine import (
     refusal,
     said,
 )
-from penstock.runtimes.container.holding import ContainerRestrictions, holding
 from penstock.runtimes.container.image import here
 from penstock.runtimes.container.mounted_files import MountedFiles, Pipes
 from penstock.runtimes.container.orphans import new_name, removed_once
-from penstock.runtimes.contract import Argument, Image, Start, Timeouts
+from penstock.runtimes.container.restrictions import ContainerRestrictions, restrictions_of
+from penstock.runtimes.contract import Argument, Image, RunTimeouts, Start
 from penstock.runtimes.env import given_secrets, granted
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessChannel
@@ -59,7 +60,7 @@ class ContainerRuntime:
         self,
         image: Image,
         engine: Engine,
-        held: ContainerRestrictions,
+        restrictions: ContainerRestrictions,
         *,
         env: Mapping[str, str],
         variables: Mapping[str, str],
@@ -70,7 +71,7 @@ class ContainerRuntime:
     ) -> None:
         self._image = image
         self._engine = engine
-        self._held = held
+        self._restrictions = restrictions
         self._served = served
         self._env = env
         self._variables = variables
@@ -99,8 +100,8 @@ class ContainerRuntime:
             engine = find_engine()
             removed_once(engine)
             image = here(engine, image, start.container.pull)
-        held = holding(start.permissions, start.limits, start.container, engine)
-        keys = start.env_keys if held.env_keys is None else held.env_keys
+        restrictions = restrictions_of(start.permissions, start.limits, start.container, engine)
+        keys = start.env_keys if restrictions.env_keys is None else restrictions.env_keys
         given = {**granted(keys), **(variables or {})}
         if given and not image.shell:
             raise ConfigError(
@@ -109,7 +110,7 @@ class ContainerRuntime:
                 code="config.unsupported",
                 hint="remove env.allowed_vars, and put the values into its configuration",
             )
-        if held.reach and not image.shell:
+        if restrictions.reach and not image.shell:
             raise ConfigError(
                 f"the image {image.reference} has no shell, which has to wait for the way to the "
                 "hosts that it is allowed",
@@ -119,7 +120,7 @@ class ContainerRuntime:
         return cls(
             image,
             engine,
-            held,
+            restrictions,
             env=start.env,
             variables=given,
             masker=masker,
@@ -129,7 +130,7 @@ class ContainerRuntime:
         )
 
     def open(
-        self, arguments: Sequence[Argument], timeouts: Timeouts, *, feed: bool = False
+        self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> "ContainerChannel":
         """Create and start it. ``feed``: see the contract. Raises the role's error
         (``connector.not_executable``, ``connector.engine``)."""
@@ -151,12 +152,12 @@ class ContainerRuntime:
                 timeouts,
                 self._masker,
                 self._log_stderr,
-                max_memory=self._held.max_memory,
+                max_memory=self._restrictions.max_memory,
                 egress=egress,
                 role=self._role,
             )
             try:
-                channel.start(self._held, self._env, feed=feed)
+                channel.start(self._restrictions, self._env, feed=feed)
             except BaseException:
                 channel.close()
                 raise
@@ -167,7 +168,7 @@ class ContainerRuntime:
             if self._log_stderr is not None:
                 self._log_stderr(self._masker.mask(text))
 
-        reach = self._held.reach
+        reach = self._restrictions.reach
         return None if reach is None and self._served is None else Egress(reach, self._served, tell)
 
     def _user(self) -> int | None:
@@ -187,7 +188,7 @@ class ContainerChannel:
         engine: Engine,
         image: Image,
         files: MountedFiles,
-        timeouts: Timeouts,
+        timeouts: RunTimeouts,
         masker: Masker,
         log: Callable[[str], None] | None,
         *,
@@ -217,14 +218,16 @@ class ContainerChannel:
 
     # -- start
 
-    def start(self, held: ContainerRestrictions, env: Mapping[str, str], *, feed: bool) -> None:
+    def start(
+        self, restrictions: ContainerRestrictions, env: Mapping[str, str], *, feed: bool
+    ) -> None:
         words = created(
             self._engine,
             self.name,
             self._image,
             self._files.arguments,
             self._files,
-            held,
+            restrictions,
             env,
             feed=feed,
         )
@@ -394,7 +397,7 @@ class ContainerChannel:
         return code, None
 
     def _stop_container(self) -> None:
-        """SIGTERM, SIGKILL after ``Timeouts.stop`` seconds. What it still writes is thrown away:
+        """SIGTERM, SIGKILL after ``RunTimeouts.stop`` seconds. What it still writes is thrown away:
         who flushes on SIGTERM must not block on a full pipe."""
         if not self._started or self._removed or self._process.wait(0.0) is not None:
             return

@@ -25,7 +25,7 @@ from penstock.runtimes.wasm.clock import clocked
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 _SUFFIX = ".cwasm"
-_HELD = 8  # compiled components kept in the memory of a process
+_MOST_KEPT = 8  # compiled components kept in the memory of a process
 
 _known: set[str] = set()
 _untold: deque[str] = deque()
@@ -66,7 +66,7 @@ class CompileCache:
             engine = clocked().engine
             component = self._kept(engine, key) or self._compiled(engine, key, binary)
             self._ready[here] = component
-            while len(self._ready) > _HELD:
+            while len(self._ready) > _MOST_KEPT:
                 self._ready.popitem(last=False)
             return component
 

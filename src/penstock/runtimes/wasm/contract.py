@@ -28,14 +28,14 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds the limits of a guest. ``memory``: bytes in all; None: unlimited. ``aside``: the part
-    of them that the host holds for the guest; the rest is shared equally by its memories, at most
-    ``memories``. ``transfer_memories``: further memories, each as large, that the caller's adapter
-    adds. ``seconds``: of the guest's work in all its calls together; time spent in
+    """Holds the limits of a guest. ``memory``: bytes in all; None: unlimited. ``host_bytes``: the
+    part of them that the host holds for the guest; the rest is shared equally by its memories, at
+    most ``memories``. ``transfer_memories``: further memories, each as large, that the caller's
+    adapter adds. ``seconds``: of the guest's work in all its calls together; time spent in
     ``CallChannel.waiting`` does not count."""
 
     memory: int | None = None
-    aside: int = 0
+    host_bytes: int = 0
     memories: int = 1
     transfer_memories: int = 0
     seconds: float = 300.0

@@ -159,7 +159,7 @@ class Instance:
 
     def _limit(self) -> None:
         bounds = self._bounds
-        own = -1 if bounds.memory is None else max(0, bounds.memory - bounds.aside)
+        own = -1 if bounds.memory is None else max(0, bounds.memory - bounds.host_bytes)
         memory = own if own < 0 else own // bounds.memories
         self._store.set_limits(
             memory_size=memory,
@@ -232,10 +232,10 @@ class Instance:
             raise self._trap from (failure or e)
 
     def _explained(self, detail: str, failure: BaseException | None) -> Trap:
-        kind, message = self._verdict(detail, failure)
+        kind, message = self._trap_kind(detail, failure)
         return Trap(kind, message, detail=detail, stderr=self.stderr_tail())
 
-    def _verdict(self, detail: str, failure: BaseException | None) -> tuple[TrapKind, str]:
+    def _trap_kind(self, detail: str, failure: BaseException | None) -> tuple[TrapKind, str]:
         limit = self._bounds.memory
         if failure is not None:
             return TrapKind.host, f"a function of its host failed: {failure!r}"

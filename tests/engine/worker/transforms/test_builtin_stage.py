@@ -16,7 +16,7 @@ from penstock.connectors.launch import Launch
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
 from penstock.engine.plan.transform_endpoint import transforms_of
-from penstock.engine.plan.unsupported import not_held, permissions_asked, refused
+from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
@@ -498,7 +498,7 @@ def test_a_v4_file_that_bounds_them_runs_and_is_told_what_is_not_held() -> None:
     pipeline = parse_pipeline(text, {})
     assert pipeline.dialect == "rapidbyte-v4"
     assert not [p for p in refused(pipeline, open_table("parquet", "lake", {})) if "transf" in p]
-    assert not_held(pipeline) == [
+    assert not_enforced(pipeline) == [
         "transforms[0].limits.timeout_seconds is not held: transform-validate runs inside Penstock"
     ]
 

@@ -732,7 +732,7 @@ def test_limit_ends_a_run_once_enough_was_fed(run: Stage) -> None:
 def test_l11_back_pressure_holds_the_source_back_and_nothing_is_lost(
     run: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector, "HELD_BYTES", 4096)
+    monkeypatch.setattr(connector, "QUEUED_BYTES", 4096)
     monkeypatch.setattr(connector, "_LEAST_HELD", 512)
     pulled: list[int] = []
 

@@ -20,7 +20,7 @@ from penstock.protocols.rapidbyte.guest.events import ComponentLog, Frame, RunEn
 from penstock.protocols.rapidbyte.guest.host import HostBounds
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 
 Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
@@ -55,13 +55,13 @@ def last(items: Iterator[Any]) -> RunEnded:
 @pytest.mark.parametrize(
     "timeouts, most, expected",
     [
-        (Timeouts(start=3, heartbeat=5), LONGEST_CHECK, AnswerTimeout(3, "timeouts.start")),
-        (Timeouts(start=3, total=40), LONGEST_CHECK, AnswerTimeout(40, "timeouts.total")),
-        (Timeouts(total=LONGEST_CHECK), LONGEST_CHECK, AnswerTimeout(LONGEST_CHECK)),
-        (Timeouts(start=9000), LONGEST_DISCOVER, AnswerTimeout(LONGEST_DISCOVER)),
+        (RunTimeouts(start=3, heartbeat=5), LONGEST_CHECK, AnswerTimeout(3, "timeouts.start")),
+        (RunTimeouts(start=3, total=40), LONGEST_CHECK, AnswerTimeout(40, "timeouts.total")),
+        (RunTimeouts(total=LONGEST_CHECK), LONGEST_CHECK, AnswerTimeout(LONGEST_CHECK)),
+        (RunTimeouts(start=9000), LONGEST_DISCOVER, AnswerTimeout(LONGEST_DISCOVER)),
     ],
 )
-def test_an_answer_always_has_a_bound(timeouts: Timeouts, most: float, expected: AnswerTimeout):
+def test_an_answer_always_has_a_bound(timeouts: RunTimeouts, most: float, expected: AnswerTimeout):
     assert AnswerTimeout.of(timeouts, most) == expected
 
 

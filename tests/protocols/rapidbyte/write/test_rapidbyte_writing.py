@@ -64,7 +64,7 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.write import run_pool, write_context, writer
 from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
-from penstock.runtimes.contract import Component, Timeouts
+from penstock.runtimes.contract import Component, RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 from penstock.store.keys import KeyAddress, MemoryKeys
 
@@ -418,7 +418,7 @@ def test_a_write_that_takes_too_long_is_stopped(made: Make):
             time.sleep(0.02)
             yield Tick()
 
-    seen = written(made(), request(stream(A), timeouts=Timeouts(total=0.7)), feed())
+    seen = written(made(), request(stream(A), timeouts=RunTimeouts(total=0.7)), feed())
     assert seen.exit is None and [failed(e, "destination").code for e in seen.of(Error)] == [
         "destination.timeout"
     ]
@@ -801,8 +801,8 @@ def test_letters_are_only_counted_where_errors_are_skipped(made: Make):
 def test_spec_check_and_problems(made: Make):
     said: list[Any] = []
     runtime = made(assume_manifest=MANIFEST)
-    spec = DESTINATION.spec(runtime, Timeouts(), said.append)
-    assert DESTINATION.check(runtime, {}, Timeouts(), said.append).succeeded
+    spec = DESTINATION.spec(runtime, RunTimeouts(), said.append)
+    assert DESTINATION.check(runtime, {}, RunTimeouts(), said.append).succeeded
     nested = stream(B, UPSERT, key=(("a", "b"),))
     found = DESTINATION.problems(
         spec,

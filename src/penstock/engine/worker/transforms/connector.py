@@ -59,8 +59,8 @@ from penstock.transforms.chain import columns_by_output_name, refitted_schema, w
 from penstock.transforms.contract import TransformJob
 
 MOST_RUNS = 64  # instances at the same time
-HELD_BYTES = 64 << 20  # of tables before all runs, and of answers after them
-_LEAST_HELD = 1 << 20
+QUEUED_BYTES = 64 << 20  # of tables before all runs, and of answers after them
+_LEAST_QUEUED = 1 << 20
 _LOOK = 1.0
 CLOSE_SECONDS = 30.0  # for all runs to end when the stage is closed
 
@@ -86,15 +86,15 @@ class ComponentStage:
         self._transform = connect(launch)
         self._same_protocol = launch.protocol == job.protocol
         expected = max(1, min(len(job.streams), MOST_RUNS))
-        self._held = max(HELD_BYTES // (2 * expected), _LEAST_HELD)
-        self._answers: Answers = ByteQueue(HELD_BYTES)
+        self._queue_bytes = max(QUEUED_BYTES // (2 * expected), _LEAST_QUEUED)
+        self._answers: Answers = ByteQueue(QUEUED_BYTES)
         self._waiting = EventBarrier()
         self._runs: dict[StreamId, TransformRun] = {}  # alive
         self._fed: dict[StreamId, int] = {}  # tables
         self._records: dict[StreamId, int] = {}
         self._failed: set[StreamId] = set()
         self._showed: dict[StreamId, tuple[Any, RowSchema]] = {}
-        self._came: set[StreamId] = set()
+        self._emitted: set[StreamId] = set()
         self._kept: dict[StreamId, int] = {}  # the last checkpoint of its own keys
         self._checkpoints: dict[StreamId, tuple[int, dict[str, Any]]] = {}
 
@@ -244,7 +244,9 @@ class ComponentStage:
                 "fewer streams in one pipeline",
             )
         base = self._fed.get(job.id, 0)
-        run = TransformRun(job.id, self._answers, base=base, version=version, held=self._held)
+        run = TransformRun(
+            job.id, self._answers, base=base, version=version, queue_bytes=self._queue_bytes
+        )
         self._runs[job.id] = run
         state = next((s for s in self._job.states if s.scope.stream == job.id), None)
         run.start(
@@ -255,7 +257,7 @@ class ComponentStage:
                 scope=covers(job.id.key, self._settings.place),
                 state=state if self._same_protocol else None,
                 timeouts=self._settings.timeouts,
-                waiting=self._held,
+                waiting=self._queue_bytes,
                 dry_run=self._job.dry,
                 attempt=dict(self._job.tries).get(job.id, 0) + 1,
                 given=given,
@@ -357,7 +359,7 @@ class ComponentStage:
         known = columns_by_output_name(self._given(job), job.made[self._number])
         names = [known[n].source if n in known else n for n in table.column_names]
         self._waiting.came(stream)
-        self._came.add(stream)
+        self._emitted.add(stream)
         if table.num_rows:
             yield Batch(
                 stream, Columns(table.rename_columns(names)), [run.newest] * table.num_rows,
@@ -373,7 +375,7 @@ class ComponentStage:
         before = self._showed.get(stream)
         if before is not None and before[0].equals(came) and before[1] == made:
             return
-        first = stream not in self._came
+        first = stream not in self._emitted
         found = refitted_schema(given, made, columns.row_schema(came), first=first)
         if found is not None:
             showed = TransformColumns(number=self._number, columns=found, fresh=first)

@@ -37,17 +37,23 @@ Answers = ByteQueue[tuple["TransformRun", Answer]]
 
 class TransformRun:
     """One run. ``answers``: of all runs of the stage, in order of time. ``base``: tables of the
-    stream that earlier runs were fed. ``version``: of its rows. ``held``: bytes of tables that may
-    wait. ``over``, ``well``: set by the stage."""
+    stream that earlier runs were fed. ``version``: of its rows. ``queue_bytes``: bytes of tables
+    that may wait. ``over``, ``well``: set by the stage."""
 
     def __init__(
-        self, stream: StreamId, answers: Answers, *, base: int, version: int | None, held: int
+        self,
+        stream: StreamId,
+        answers: Answers,
+        *,
+        base: int,
+        version: int | None,
+        queue_bytes: int,
     ) -> None:
         self.stream, self.base, self.version = stream, base, version
         self.newest = 0  # extraction time of the newest record it was fed, in ms
         self.over = self.well = self.broken = self.ended = False
         self._answers = answers
-        self._tables: ByteQueue[Any] = ByteQueue(held, changed=answers.changed)
+        self._tables: ByteQueue[Any] = ByteQueue(queue_bytes, changed=answers.changed)
         self._thread: threading.Thread | None = None
 
     def start(self, transform: Connection, request: TransformRequest) -> None:

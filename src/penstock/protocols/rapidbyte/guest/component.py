@@ -39,7 +39,7 @@ from penstock.protocols.rapidbyte.guest.host import HostBounds
 from penstock.protocols.rapidbyte.guest.session import CompiledConnector, load
 from penstock.protocols.rapidbyte.guest.stage import HostMemory, QueueBounds, Stage
 from penstock.protocols.rapidbyte.wire.frame_check import FrameBounds
-from penstock.runtimes.contract import ConnectionStats, Start, Timeouts
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.env import secrets_of
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import ComponentRuntime
@@ -61,7 +61,9 @@ class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
         """Its effective permissions and limits with this configuration."""
         return _effective(self.runtime, self.found, self.settings, config)
 
-    def stage(self, role: Role, config: dict[str, Any], timeouts: Timeouts | None = None) -> Stage:
+    def stage(
+        self, role: Role, config: dict[str, Any], timeouts: RunTimeouts | None = None
+    ) -> Stage:
         """Compiles the component and builds the stage of a role. Raises ``ConfigError``,
         ``SourceError``, ``DestinationError``."""
         runtime: ComponentRuntime = self.runtime
@@ -175,14 +177,16 @@ class ComponentRole:
 
     role: ClassVar[Role]
 
-    def spec(self, runtime: ComponentRuntime, timeouts: Timeouts, log: EventSink) -> ConnectorSpec:
+    def spec(
+        self, runtime: ComponentRuntime, timeouts: RunTimeouts, log: EventSink
+    ) -> ConnectorSpec:
         return spec_of(open_component(runtime).found, log)
 
     def check(
         self,
         runtime: ComponentRuntime,
         config: dict[str, Any],
-        timeouts: Timeouts,
+        timeouts: RunTimeouts,
         log: EventSink,
     ) -> CheckResult:
         stage = open_component(runtime).stage(self.role, config, timeouts)

@@ -12,7 +12,7 @@ import msgspec
 from penstock.protocols.rapidbyte.guest.host import HostFunctions
 from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.guest.stage import Stage
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.wasm.contract import Trap, TrapKind
 
 LONGEST_CHECK = 600.0
@@ -34,7 +34,7 @@ class AnswerTimeout(msgspec.Struct, frozen=True):
     key: str | None = None
 
     @staticmethod
-    def of(timeouts: Timeouts, most: float) -> "AnswerTimeout":
+    def of(timeouts: RunTimeouts, most: float) -> "AnswerTimeout":
         """The pipeline's timeout (``timeouts.total``, else ``timeouts.start``), at most
         ``most``."""
         key = "timeouts.start" if timeouts.total is None else "timeouts.total"

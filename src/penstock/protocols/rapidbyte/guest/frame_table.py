@@ -28,36 +28,36 @@ class FramePool:
     def __init__(self, most: int, seconds: float = _POOL_SECONDS) -> None:
         self.most = most
         self._seconds = seconds
-        self._held = 0
+        self._bytes = 0
         self._changed = threading.Condition()
 
     @property
-    def held(self) -> int:
-        return self._held
+    def live_bytes(self) -> int:
+        return self._bytes
 
     def take(self, size: int, own: int, waiting: Waiting) -> bool:
         """Reserves ``size`` bytes; False: there is no room. ``own``: bytes of this pool that the
         caller holds already: where no other table holds any, it does not wait."""
         with self._changed:
-            if self._held + size > self.most:
+            if self._bytes + size > self.most:
                 with waiting():
                     self._changed.wait_for(
-                        lambda: self._held + size <= self.most or self._held <= own, self._seconds
+                        lambda: self._bytes + size <= self.most or self._bytes <= own, self._seconds
                     )
-            if self._held + size > self.most:
+            if self._bytes + size > self.most:
                 return False
-            self._held += size
+            self._bytes += size
             return True
 
     def force(self, size: int) -> None:
         """Reserves ``size`` bytes beyond the bound, for bytes that exist already."""
         with self._changed:
-            self._held += size
+            self._bytes += size
 
     def give(self, size: int) -> None:
         """Releases ``size`` bytes."""
         with self._changed:
-            self._held -= size
+            self._bytes -= size
             self._changed.notify_all()
 
 
@@ -84,12 +84,12 @@ class FrameTable:
         self.waiting: Waiting = contextlib.nullcontext
         self._frames: dict[int, _Frame] = {}
         self._last = 0
-        self._held = 0
+        self._bytes = 0
 
     @property
-    def held(self) -> int:
+    def live_bytes(self) -> int:
         """Bytes of all frames."""
-        return self._held
+        return self._bytes
 
     def __len__(self) -> int:
         return len(self._frames)
@@ -101,7 +101,7 @@ class FrameTable:
         """Checks that there is room for a frame of ``size`` bytes from the previous stage. Without
         live frames there is, however large it is. Raises ``Refusal``."""
         self._room("NEXT_BATCH_FAILED")
-        if self._held and self._held + size > self._bounds.all_bytes:
+        if self._bytes and self._bytes + size > self._bounds.all_bytes:
             raise refusal(
                 "frame",
                 "NEXT_BATCH_FAILED",
@@ -115,8 +115,8 @@ class FrameTable:
         ``Refusal`` as :meth:`expect` does, and where other instances leave no room."""
         self.expect(len(data))
         pool = self._pool
-        if pool is not None and not pool.take(len(data), self._held, self.waiting):
-            if self._held:
+        if pool is not None and not pool.take(len(data), self._bytes, self.waiting):
+            if self._bytes:
                 raise refusal(
                     "frame",
                     "NEXT_BATCH_FAILED",
@@ -126,7 +126,7 @@ class FrameTable:
                 )
             pool.force(len(data))
         handle = self._add(_Frame(memoryview(data).cast("B"), sealed=True), "NEXT_BATCH_FAILED")
-        self._held += len(data)
+        self._bytes += len(data)
         return handle
 
     def write(self, handle: int, chunk: bytes | memoryview) -> int:
@@ -139,11 +139,11 @@ class FrameTable:
         size = len(frame.data) + len(chunk)
         if size > self._bounds.frame_bytes:
             raise self._broken(frame, handle, f"more than {self._bounds.frame_bytes} bytes")
-        if self._held + len(chunk) > self._bounds.all_bytes:
+        if self._bytes + len(chunk) > self._bounds.all_bytes:
             raise self._broken(
                 frame, handle, f"with the other frames more than {self._bounds.all_bytes} bytes"
             )
-        if self._pool is not None and not self._pool.take(len(chunk), self._held, self.waiting):
+        if self._pool is not None and not self._pool.take(len(chunk), self._bytes, self.waiting):
             raise self._broken(
                 frame,
                 handle,
@@ -151,7 +151,7 @@ class FrameTable:
                 "quarter of the machine's memory; with limits.max_memory it has room of its own",
             )
         frame.data += chunk
-        self._held += len(chunk)
+        self._bytes += len(chunk)
         return size
 
     def seal(self, handle: int) -> None:
@@ -198,10 +198,10 @@ class FrameTable:
 
     def clear(self) -> None:
         self._frames.clear()
-        self._give(self._held)
+        self._give(self._bytes)
 
     def _give(self, size: int) -> None:
-        self._held -= size
+        self._bytes -= size
         if self._pool is not None:
             self._pool.give(size)
 

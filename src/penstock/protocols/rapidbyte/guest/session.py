@@ -96,7 +96,7 @@ class ComponentSession:
             grants=grants,
             bounds=GuestLimits(
                 memory=memory,
-                aside=host_bytes,
+                host_bytes=host_bytes,
                 memories=loaded.memories,
                 transfer_memories=0 if packer is None else 1,
                 seconds=seconds,

@@ -98,7 +98,7 @@ class Answers:
             case ComponentLog():
                 self._tell(log_event(event), len(event.message))
             case DeadLettered():
-                self._put_aside(stream, event)
+                self._dead_letter(stream, event)
             case RunEnded():
                 self._ended(run, event)
             case Frame() | Quiet():
@@ -121,7 +121,7 @@ class Answers:
         if not problems and acks is not Acks.at_end and not replaces(stream):
             self._cover(stream.id, event.keys, run.base + event.frames)
 
-    def _put_aside(self, stream: StreamId, event: DeadLettered) -> None:
+    def _dead_letter(self, stream: StreamId, event: DeadLettered) -> None:
         reject = reject_event(event, stream)
         if self._terms.settings.on_data_error == "skip":
             self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=stream))

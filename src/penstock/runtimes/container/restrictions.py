@@ -1,4 +1,4 @@
-"""What a container can be held to of what the user says that a connector may reach and use.
+"""Translates a connector's permissions and limits into the restrictions of its container.
 
 Whatever cannot be enforced is refused before anything starts (L10). Not here: the same of a process
 (``runtimes.limits``); the time it may take (``Timeouts.total``).
@@ -52,7 +52,7 @@ class ContainerRestrictions(msgspec.Struct, frozen=True, kw_only=True):
         return words
 
 
-def holding(
+def restrictions_of(
     permissions: Permissions | None,
     limits: Limits | None,
     container: ContainerSettings,
