@@ -57,6 +57,27 @@ def test_the_page_of_error_codes_is_that_of_the_code() -> None:
     assert done.returncode == 0, "python scripts/error_page.py writes it anew"
 
 
+def test_every_module_and_folder_that_the_architecture_names_exists() -> None:
+    """A path counts from the root of the source, or is the end of one (``tables/delta.py``)."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    source = ROOT / "src" / "penstock"
+    modules = {f"/{path.relative_to(source)}" for path in source.rglob("*.py")}
+    folders = {f"/{path.parent.relative_to(source)}" for path in source.rglob("*.py")}
+    paths = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py|(?:[a-z_]+/)+[a-z_]+)`", text)
+    assert len(paths) > 50
+    missing = {
+        path
+        for path in paths
+        if not any(known.endswith(f"/{path}") for known in modules | folders)
+        and f"/{path}.py" not in modules
+        and not (ROOT / path).exists()
+    }
+    assert missing == set()
+    contracts = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)\.([A-Z]\w+)`", text)
+    for module, name in contracts:
+        assert hasattr(importlib.import_module(f"penstock.{module}"), name), (module, name)
+
+
 # -- blocks
 
 
