@@ -21,6 +21,7 @@ from pathlib import Path
 
 import psycopg
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "examples"))
 from rust_guests import (
     Server,

@@ -35,6 +35,7 @@ from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext, StreamLimits
 from penstock.runtimes.wasm.compile_cache import CompileCache
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "protocols" / "rapidbyte"))
 from rapidbyte_guests import c_guest
 

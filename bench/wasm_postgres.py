@@ -23,6 +23,7 @@ from typing import Any
 
 import psycopg
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "examples"))
 from rust_guests import Server, checksum, loopback_postgres, make_rows, rust_guest
 

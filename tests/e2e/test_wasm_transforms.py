@@ -34,8 +34,7 @@ Sites = Callable[..., Site]
 @pytest.fixture(scope="module")
 def passing() -> Callable[..., dict[str, Any]]:
     """``passing(hold=2, ...)``: the entry of a transform."""
-    rapidbyte_guests.c_guest("transform", "passing.c")
-    (path,) = rapidbyte_guests.CACHE.glob("c-passing-transform-*.wasm")
+    path = rapidbyte_guests.c_guest_file("transform", "passing.c")
 
     def made(**config: Any) -> dict[str, Any]:
         return {"use": str(path), "config": config, "assume_manifest": GRANTED}

@@ -1,6 +1,6 @@
 """Pipelines with WebAssembly components at both ends, run in this process.
 
-Compiled code is kept beside pytest's cache, so that a component is compiled once for all tests.
+Compiled code is kept (``kept_builds``), so that a component is compiled once for all tests.
 """
 
 import json

@@ -1,5 +1,5 @@
 """The examples' connectors as files: ``python_source()`` and so on give a built component with its
-manifest. Built once, beside pytest's cache, and anew where anything it is made of has changed.
+manifest. Built once for all checkouts, and anew where anything it is made of has changed.
 
 For other tests: put this folder on ``sys.path`` and ``import built``."""
 

@@ -1,6 +1,6 @@
 """The Rust connectors, built once; a Postgres on loopback; and one run of each or of both.
 
-What was built lies beside pytest's cache, named by what it was built from. Used by the tests and by
+What was built is kept (``kept_builds``), named by what it was built from. Used by the tests and by
 ``bench/rust_guests.py``. Not here: how they are built (``examples/rapidbyte/rust/build.py``).
 """
 
@@ -22,6 +22,7 @@ from typing import Any
 
 import psycopg
 
+from kept_builds import KEPT, building
 from penstock.protocols.rapidbyte.declared.manifest import read_manifest
 from penstock.protocols.rapidbyte.declared.permissions import effective
 from penstock.protocols.rapidbyte.guest import stream_run
@@ -38,7 +39,7 @@ from penstock.runtimes.wasm.compile_cache import CompileCache
 
 ROOT = Path(__file__).parents[2]
 RUST = ROOT / "examples" / "rapidbyte" / "rust"
-CACHE = ROOT / ".pytest_cache" / "rust-guests"
+CACHE = KEPT / "rust-guests"
 PASSWORD = "loopback-7f3a"
 _ROLES = {"source": "source-postgres", "destination": "dest-postgres"}
 
@@ -62,18 +63,12 @@ CannotBuild: type[Exception] = _build.CannotBuild
 def rust_guest(role: str) -> bytes:
     """``source`` or ``destination``. Raises ``CannotBuild``."""
     kept = CACHE / f"guests-{_digest()}"
-    if not kept.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-            made = Path(folder) / "made"
-            _build.build(made, CACHE / "target")
-            try:
+    with building(kept) as missing:
+        if missing:
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                made = Path(folder) / "made"
+                _build.build(made, CACHE / "target")
                 made.rename(kept)
-            except OSError:
-                if not kept.exists():  # else another process was faster
-                    raise
-        for old in set(CACHE.glob("guests-*")) - {kept}:
-            shutil.rmtree(old, ignore_errors=True)
     return (kept / f"{_build.PACKAGES[_ROLES[role]]}.wasm").read_bytes()
 
 

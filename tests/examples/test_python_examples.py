@@ -1,5 +1,5 @@
 """The examples in Python (componentize-py), run by the protocol's roles against real peers: a TCP
-listener, a Postgres. Built and compiled once, beside pytest's cache: two minutes the first time.
+listener, a Postgres. Built and compiled once, and kept: two minutes the first time.
 """
 
 import contextlib

@@ -1,8 +1,6 @@
 """Builds the guests of these tests from PyPI alone, once, with the builder and the SDKs that guest
-authors use (``examples/rapidbyte``). What was built lies beside pytest's cache, named by what it
-was built from."""
+authors use (``examples/rapidbyte``). What was built is kept, named by what it was built from."""
 
-import fcntl
 import hashlib
 import sys
 import tempfile
@@ -11,11 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from kept_builds import KEPT, building
 from penstock.protocols.rapidbyte.declared.permissions import EffectivePermissions
 
 ROOT = Path(__file__).parents[3]
 SOURCES = ROOT / "tests" / "stubs" / "rapidbyte"
-CACHE = ROOT / ".pytest_cache" / "rapidbyte-guests"
+CACHE = KEPT / "rapidbyte-guests"
 BUILDER = ROOT / "examples" / "rapidbyte" / "builder"
 if str(BUILDER) not in sys.path:
     sys.path.insert(0, str(BUILDER))
@@ -25,11 +24,15 @@ from wit_text import WIT  # noqa: E402
 
 
 def c_guest(role: str, file: str = "guest.c") -> bytes:
+    return c_guest_file(role, file).read_bytes()
+
+
+def c_guest_file(role: str, file: str = "guest.c") -> Path:
     source = SOURCES / file
     return built(
         f"c-{source.stem}-{role}", [source, *guests.C_SDK.iterdir()],
         lambda out: guests.c_guest([source], role, out, zig_cache=CACHE / "zig"),
-    ).read_bytes()  # fmt: skip
+    )  # fmt: skip
 
 
 def python_guest() -> bytes:
@@ -50,18 +53,12 @@ def built(name: str, inputs: Iterable[Path], build: Callable[[Path], None]) -> P
     for path in sorted({*inputs, *BUILDER.glob("*.py"), WIT}):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     kept = CACHE / f"{name}-{digest.hexdigest()[:16]}.wasm"
-    if kept.exists():
-        return kept
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not kept.exists():
+    with building(kept) as missing:
+        if missing:
             with tempfile.TemporaryDirectory(dir=CACHE) as folder:
                 out = Path(folder) / f"{name}.wasm"
                 build(out)
                 out.replace(kept)
-            for old in set(CACHE.glob(f"{name}-*.wasm")) - {kept}:
-                old.unlink(missing_ok=True)
     return kept
 
 

@@ -1,5 +1,5 @@
 """A Python component (componentize-py) with all of WASI: what it sees of this system, and what it
-cannot do to it. Built and compiled once, beside pytest's cache; slow the first time."""
+cannot do to it. Built and compiled once, and kept; slow the first time."""
 
 import json
 import time
