@@ -63,6 +63,8 @@ def test_keywords_are_the_options_of_the_command_line(api: "Api") -> None:
     assert wrong.value.code == "config.option" and "upsert" in str(wrong.value.problems)
     with pytest.raises(TypeError, match="colour"):
         penstock.plan(api.source, api.lake, colour="red")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="did you mean 'config'"):
+        penstock.plan(api.source, api.lake, konfig={})  # type: ignore[call-arg]
 
 
 def test_an_unknown_pipeline_is_an_error_with_a_hint(api: "Api") -> None:

@@ -165,6 +165,25 @@ def test_config_select_and_metadata(project: Path) -> None:
     assert "glpat-very-secret" not in each.text and "also-secret" not in each.text  # L10
 
 
+def test_a_plugin_whose_settings_nobody_declared_keeps_no_secret(tmp_path: Path) -> None:
+    config = {
+        "api_token": "own-secret", "auth": {"client_secret": "inner-secret", "auth_type": "oauth"},
+        "servers": [{"host": "a", "password": "listed-secret"}], "other": "$TOKEN",
+        "token": "${MY_TOKEN}", "start_date": "2024-01-01", "table_key_properties": "id",
+    }  # fmt: skip
+    extractor = {"name": "tap-own", "pip_url": "./tap", "config": config}
+    plugins = {"extractors": [extractor], "loaders": [{"name": "target-jsonl"}]}
+    (tmp_path / "meltano.yml").write_text(json.dumps({"plugins": plugins}))
+    (each,) = meltano_pipelines(tmp_path / "meltano.yml")[0]
+    for secret in ("own-secret", "inner-secret", "listed-secret"):
+        assert secret not in each.text  # L10
+    for kept in ("auth_type: oauth", "2024-01-01", "${MY_TOKEN}", "table_key_properties: id"):
+        assert kept in each.text
+    for variable in ("TAP_OWN_API_TOKEN", "TAP_OWN_AUTH_CLIENT_SECRET", "TAP_OWN_SERVERS_PASSWORD"):
+        assert f"${{{variable}}}" in each.text
+        assert any(f"set {variable}" in note for note in each.notes)
+
+
 def test_the_target_is_given_what_meltano_gives_it(project: Path) -> None:
     destination = parsed(pipelines(project)["tap-gitlab-to-target-postgres"]).destination
     assert destination.use == "singer:meltanolabs-target-postgres"

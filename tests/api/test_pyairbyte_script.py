@@ -75,6 +75,25 @@ def test_a_destination_and_a_reference_to_a_secret(tmp_path: Path) -> None:
     assert pipeline.destination.config == {"path": "/tmp/${x}"}
 
 
+def test_a_secret_that_stands_in_the_program_becomes_a_variable(tmp_path: Path) -> None:
+    (tmp_path / "sync.py").write_text(
+        "from airbyte import get_source\n"
+        "K = 'ghp-literal'\n"
+        "get_source('source-x', config={'credentials': {'auth_type': 'PAT', 'token': K}, "
+        "'client_secret': 'hunter2', 'token_url': 'https://a.example', 'primary_key': 'id'})\n"
+    )
+    ((each,), _) = pyairbyte_pipelines(tmp_path / "sync.py")
+    assert "ghp-literal" not in each.text and "hunter2" not in each.text
+    values = {
+        "SOURCE_X_CONFIG_CREDENTIALS_TOKEN": "t", "SOURCE_X_CONFIG_CLIENT_SECRET": "s",
+    }  # fmt: skip
+    assert parse_pipeline(each.text, values).source.config == {
+        "credentials": {"auth_type": "PAT", "token": "t"}, "client_secret": "s",
+        "token_url": "https://a.example", "primary_key": "id",
+    }  # fmt: skip
+    assert sum("a secret that stood in the program" in note for note in each.notes) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

@@ -95,9 +95,9 @@ def test_a_singer_bookmark(cli: Cli) -> None:
     ("words", "said"),
     [
         (["--stream", "parts", "--to", "1"], "at.id, at.page"),
-        (["--stream", "parts", "--to", "many", "--field", "id"], "is a number"),
-        (["--stream", "parts", "--to", "true", "--field", "id"], "is a number"),
-        (["--stream", "other.orders", "--to", "soon"], "is a time"),
+        (["--stream", "parts", "--to", "many", "--field", "id"], "is not a number"),
+        (["--stream", "parts", "--to", "true", "--field", "id"], "is not a number"),
+        (["--stream", "other.orders", "--to", "soon"], "is not a time"),
         (["--stream", "orders", "--to", "2024-01-01"], "names 2 streams"),
         (["--stream", "parts", "--to", "1", "--field", "no"], "it has no value no"),
         (["--stream", "nobody", "--to", "1"], "nobody"),

@@ -20,7 +20,7 @@ USAGE = [
     (["run", "a.yaml", "--limit"], "--limit", "penstock run --help"),
     (["run", "no.yaml"], "there is no pipeline file no.yaml", "pipeline file"),
     (["run", "airbyte:source-faker"], "no destination is named", "parquet:./lake"),
-    (["run", "no.yaml", "parquet:./lake"], "parquet:./lake is none", "give pipeline files"),
+    (["run", "no.yaml", "parquet:./lake"], "parquet:./lake is not", "give pipeline files"),
     (["run", "airbyte:source-faker", "parquet:"], "parquet", None),
     (["run", "airbite:source-faker", "parquet:./x"], "airbite", "airbyte"),
     (["run", "airbyte:s", "parquet:./x", "--mode", "upsrt"], "upsrt", "upsert"),
@@ -40,6 +40,8 @@ USAGE = [
     (["remove", "parquet:./lake"], "has no environment", "penstock list"),
     (["spec", "parquet:./lake"], "is a table", "PROTOCOL:NAME"),
     (["preview", "airbyte:x", "--limit", "0"], "--limit", None),
+    (["discover", "parquet:./lake"], "is a table, not a source", "name a connector"),
+    (["new", "parquet:./lake"], "is a table, not a source", "name a connector"),
     (["list", "more"], "more words than it takes", "list --help"),
 ]
 
@@ -67,6 +69,19 @@ def test_bad_usage_exits_2_and_says_what_was_meant(
     error = json.loads(capsys.readouterr().out)["error"]
     assert said in f"{error['message']} {error['where']}"
     assert error["exit_code"] == 2
+
+
+def test_a_profile_of_the_file_is_not_taken_for_the_file_of_a_timeline(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Else ``--profile prod`` would run what the file says without any profile."""
+    (tmp_path / "shop.yaml").write_text(
+        "pipeline: shop\nsource: { use: airbyte:x }\ndestination: { use: delta }\n"
+        "profiles: { prod: { lanes: 2 } }\n"
+    )
+    refused = cli("run", "shop.yaml", "--profile", "prod")
+    assert refused.code == 2 and "--with prod" in refused.err
+    assert not (tmp_path / "prod").exists()
 
 
 def test_usage_through_the_process(cli: Cli) -> None:

@@ -91,7 +91,7 @@ def test_a_target_is_no_source(home: Path):
     with pytest.raises(ConfigError) as caught:
         resolve(SourceConnector, "singer:target-jsonl", home)
     assert caught.value.code == "connector.not_a_source"
-    assert caught.value.hint == "a singer source is called singer:tap-NAME"
+    assert caught.value.hint == "sources of this protocol are named singer:tap-NAME"
 
 
 @pytest.mark.parametrize("name", ["singer-tap-x", "tap-x", "z3-tap-x"])

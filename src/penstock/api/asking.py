@@ -39,9 +39,15 @@ def reference(word: str) -> "ConnectorRef":
 
 
 def source_reference(word: str) -> "ConnectorRef":
-    """Parses a reference to a source. Raises ``ConfigError`` for a package with the name of a
-    destination."""
+    """Parses a reference to a source. Raises ``ConfigError`` for a table, and for a package with
+    the name of a destination."""
     ref = reference(word)
+    if ref.format is not None:
+        raise ConfigError(
+            f"{word} is a table, not a source",
+            code="connector.not_a_source",
+            hint="name a connector, such as airbyte:source-faker",
+        )
     if ref.name is not None and end_of(ref) is AskedRole.destination:
         raise ConfigError(
             f"{word} is a destination: it has no streams of its own",

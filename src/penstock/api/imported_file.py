@@ -4,9 +4,18 @@ Neighbours: ``meltano_project`` and ``pyairbyte_script`` read projects; ``new_fi
 from connectors' specifications.
 """
 
+import re
 from typing import Any, NamedTuple
 
 import yaml
+
+from penstock.config.reader import names_a_secret
+
+_NO_SECRET = re.compile(
+    r"(?:^|[_-])(?:type|method|mode|title|ur[il]|path|file|name|id|fields?)$"
+    r"|^(?:primary|replication|cursor|sort|partition)[_-]key$",
+    re.IGNORECASE,
+)
 
 
 class ImportedFile(NamedTuple):
@@ -57,3 +66,9 @@ def pipeline_file(
     lines = [f"# {' '.join(line.split())}" for line in said]
     body = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=96, allow_unicode=True)
     return ImportedFile(name, "\n".join(lines) + "\n" + body, notes)
+
+
+def holds_a_secret(name: str) -> bool:
+    """Whether the text of a property of this name is taken for a secret, which no file may hold:
+    ``private_token``, and not ``auth_type`` or ``token_url``."""
+    return names_a_secret(name) and _NO_SECRET.search(name) is None

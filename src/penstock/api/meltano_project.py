@@ -18,7 +18,13 @@ from typing import Any, NamedTuple, cast
 
 import yaml
 
-from penstock.api.imported_file import ImportedFile, Reference, TypedVariable, pipeline_file
+from penstock.api.imported_file import (
+    ImportedFile,
+    Reference,
+    TypedVariable,
+    holds_a_secret,
+    pipeline_file,
+)
 from penstock.errors import ConfigError
 
 _KINDS = ("extractors", "loaders")
@@ -284,19 +290,20 @@ class _Config:
         return found
 
     def _value(self, name: str, value: Any, setting: Mapping[str, Any]) -> Any:
-        if _sensitive(setting) and not (isinstance(value, str) and _REFERENCE.search(value)):
+        if _is_secret(name, value, setting):
             variable = self._variable(name)
             self._notes.append(
                 f"{self._name}: {name} is a secret that stood in the project; set {variable}"
             )
             return Reference(f"${{{variable}}}")
+        if isinstance(value, dict):
+            inner = cast(dict[str, Any], value)
+            return {k: self._value(f"{name}.{k}", v, {}) for k, v in inner.items()}
+        if isinstance(value, list):
+            return [self._value(name, v, setting) for v in cast(list[Any], value)]
         return self._converted(value, str(setting.get("kind", "")))
 
     def _converted(self, value: Any, kind: str) -> Any:
-        if isinstance(value, dict):
-            return {k: self._converted(v, "") for k, v in cast(dict[str, Any], value).items()}
-        if isinstance(value, list):
-            return [self._converted(v, "") for v in cast(list[Any], value)]
         if not isinstance(value, str):
             return value
         if self._schema is not None:
@@ -317,6 +324,16 @@ class _Config:
 
 def _sensitive(setting: Mapping[str, Any]) -> bool:
     return setting.get("sensitive") is True or setting.get("kind") in _SENSITIVE
+
+
+def _is_secret(name: str, value: Any, setting: Mapping[str, Any]) -> bool:
+    """Whether the value is a secret that stands in the project: where its setting says so or, of a
+    setting whose kind nobody declared, where its name does."""
+    if isinstance(value, str) and _REFERENCE.search(value):
+        return False
+    undeclared = not setting.keys() & {"kind", "sensitive"}
+    by_name = isinstance(value, str) and holds_a_secret(name.rpartition(".")[2])
+    return _sensitive(setting) or (undeclared and by_name)
 
 
 def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:

@@ -58,7 +58,7 @@ def pipeline_of(
     if second is not None:
         if is_file(first):
             raise ConfigError(
-                f"{first} is a pipeline file, and {second} is none",
+                f"{first} is a pipeline file, and {second} is not",
                 code="usage",
                 hint="give pipeline files, or a source and a destination",
             )

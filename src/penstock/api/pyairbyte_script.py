@@ -11,7 +11,7 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from penstock.api.imported_file import ImportedFile, Reference, pipeline_file
+from penstock.api.imported_file import ImportedFile, Reference, holds_a_secret, pipeline_file
 from penstock.errors import ConfigError
 
 _SOURCES = ("get_source",)
@@ -181,23 +181,27 @@ class _Reader(ast.NodeVisitor):
         else:
             end.notes.append("its streams, which the program computes")
 
-    def _value(self, node: ast.expr, end: _End, path: str) -> Any:
-        """A value as it is written; a variable where it is a secret or is computed."""
+    def _value(self, node: ast.expr, end: _End, path: str, *, secret: bool = False) -> Any:
+        """A value as it is written; a variable where it is a secret or is computed. ``secret``: by
+        the name of its property."""
         match node:
             case ast.Constant(value=str(text)) if text.startswith("secret_reference::"):
                 return Reference(f"${{{_upper(text.partition('::')[2])}}}")
+            case ast.Constant(value=str()) if secret:
+                end.notes.append(f"a secret that stood in the program: set {path}")
+                return Reference(f"${{{path}}}")
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name) if name in self._names:
                 known = self._names.pop(name)  # ends where names go in a circle
                 try:
-                    return self._value(known, end, path)
+                    return self._value(known, end, path, secret=secret)
                 finally:
                     self._names[name] = known
             case ast.Dict(keys=keys, values=values) if _are_constants(keys):
                 names = [str(k.value) for k in keys if isinstance(k, ast.Constant)]
                 return {
-                    n: self._value(v, end, f"{path}_{_upper(n)}")
+                    n: self._value(v, end, f"{path}_{_upper(n)}", secret=holds_a_secret(n))
                     for n, v in zip(names, values, strict=True)
                 }
             case ast.List(elts=elements) | ast.Tuple(elts=elements):

@@ -37,6 +37,7 @@ from penstock.api.pipelines import (
 from penstock.api.roles import AskedRole, end_of
 from penstock.api.showing import shown
 from penstock.config.command_line import Options
+from penstock.config.did_you_mean import closest
 from penstock.config.home import Home
 from penstock.config.load import EnvFiles
 from penstock.config.pipeline import Pipeline, StreamOptions
@@ -438,7 +439,11 @@ def split(given: RunKeywords) -> tuple[Changes, PipelineKeywords]:
     how: dict[str, Any] = {k: v for k, v in given.items() if k not in changes}
     unknown = how.keys() - PipelineKeywords.__annotations__.keys()
     if unknown:
-        raise TypeError(f"unexpected keyword {', '.join(sorted(unknown))}")
+        word = min(unknown)
+        known = [*Changes.__annotations__, *PipelineKeywords.__annotations__]
+        near = closest(word, known)
+        more = f"; did you mean {near!r}?" if near else ""
+        raise TypeError(f"unexpected keyword {word!r}{more}")
     return Changes(**changes), PipelineKeywords(**how)
 
 

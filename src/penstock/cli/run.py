@@ -178,6 +178,13 @@ def run(
             )
         return _run_project(surface, found, options, yes=yes)
     wanted = arguments.pipeline(words, reading, given, surface.output)
+    if profile is not None and str(profile) in wanted.profiles:
+        raise ConfigError(
+            f"--profile names the file of a timeline, and {str(profile)!r} is a profile of "
+            f"{wanted.origin}",
+            code="config.profile",
+            hint=f"write --with {profile} to run that profile; else give the timeline another name",
+        )
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run.start import request_cancel, run_pipeline

@@ -14,7 +14,7 @@ import msgspec
 from penstock.config import yaml_nodes
 from penstock.config.converters import LITERALS
 from penstock.config.pipeline import Pipeline, PipelineFile
-from penstock.config.profiles import applied
+from penstock.config.profiles import applied, names_of_profiles
 from penstock.config.reader import BAD, NodeReader, replace_at
 from penstock.config.v4_dialect import PENSTOCK, V4, is_v4
 from penstock.config.variables import VariableResolver, merged
@@ -81,6 +81,7 @@ def parse_pipeline(
     return Pipeline(
         **{f: getattr(file, f) for f in PipelineFile.__struct_fields__},
         origin=name,
+        profiles=names_of_profiles(tree.root),
         dialect="rapidbyte-v4" if v4 else "penstock",
         warnings=tuple(_lines(name, reader.warnings)),
         secret_paths=tuple(dict.fromkeys(reader.secret_paths)),

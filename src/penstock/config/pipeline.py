@@ -443,12 +443,14 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Pipeline(PipelineFile, frozen=True, kw_only=True):
     """A pipeline file as read.
 
-    ``origin``: the file's name. ``dialect``: whose defaults apply. ``warnings``: faults that
-    ``--lenient`` ignored, one line each. ``secret_paths``: dotted paths of values that the file
-    marks as secret or that came from variables; ``secret_values``: those values, masked wherever
-    text is written (L10). ``lines``: line numbers of keys and items, by dotted path."""
+    ``origin``: the file's name. ``profiles``: the names of its profiles. ``dialect``: whose
+    defaults apply. ``warnings``: faults that ``--lenient`` ignored, one line each.
+    ``secret_paths``: dotted paths of values that the file marks as secret or that came from
+    variables; ``secret_values``: those values, masked wherever text is written (L10). ``lines``:
+    line numbers of keys and items, by dotted path."""
 
     origin: str = ""
+    profiles: tuple[str, ...] = ()
     dialect: Literal["penstock", "rapidbyte-v4"] = "penstock"
     warnings: tuple[str, ...] = ()
     secret_paths: tuple[str, ...] = ()

@@ -50,6 +50,12 @@ def applied(root: Mapping, profile: str | None, file: str) -> Mapping:
     return merged
 
 
+def names_of_profiles(root: Node) -> tuple[str, ...]:
+    """Returns the names of the file's profiles."""
+    found = root.get(KEY) if isinstance(root, Mapping) else None
+    return tuple(name.text for name, _ in found.items) if isinstance(found, Mapping) else ()
+
+
 def _profiles(node: Node | None, file: str) -> dict[str, Mapping]:
     if node is None:
         return {}

@@ -40,6 +40,11 @@ _SECRET_KEY = re.compile(
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
+def names_a_secret(key: str) -> bool:
+    """Whether a property of this name holds a secret, as far as a name tells."""
+    return _SECRET_KEY.search(key) is not None
+
+
 class Dialect(NamedTuple):
     """The rules of one format of the file. ``aliases``: (dotted path, word) -> word; ``defaults``:
     dotted path -> the default in this format; ``lenient``: unknown keys are warnings;
@@ -121,7 +126,7 @@ class NodeReader:
         if node.secret:
             return [text for text in (found.text, *found.secrets) if text]
         harmless = len(found.secrets) == 1 and found.secrets[0] == found.text
-        if harmless and not _SECRET_KEY.search(path.rpartition(".")[2]):
+        if harmless and not names_a_secret(path.rpartition(".")[2]):
             return [value for value in found.secrets if not is_harmless(value)]
         return list(found.secrets)
 

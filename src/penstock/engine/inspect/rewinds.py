@@ -103,7 +103,7 @@ def _in_form_of(old: Any, to: str, stream: StreamId, path: Path) -> Any:
 
 def _other_type(stream: StreamId, path: Path, old: Any, to: str, kind: str) -> StateError:
     return StateError(
-        f"the saved state of {stream}: {'.'.join(path)} is {kind} ({old}), and {to} is none",
+        f"{to!r} is not {kind}, and {'.'.join(path)} in the saved state of {stream} is one: {old}",
         code="state.cursor",
         stream=str(stream),
         hint="give a value in the form of the saved one; nothing was changed",

@@ -521,7 +521,8 @@ def source_reference(pipeline: Pipeline) -> ConnectorRef:
         raise ConfigError(
             f"{pipeline.source.use!r} is a table: tables are destinations",
             code="config.source",
-            hint="name a connector, such as airbyte:source-faker",
+            hint="name a connector, such as airbyte:source-faker, or let Spark read the table: "
+            "spark:'SELECT * FROM parquet.`/data/lake/users`'",
         )
     return ref
 
