@@ -301,8 +301,9 @@ class Enrichment(ConnectorSection, frozen=True, kw_only=True):
     ] = 1  # fmt: skip
     on_error: Annotated[
         Literal["reject", "pass"],
-        key("A record that it has no answer to, or none that fits: a reject, of which "
-            "`on_data_error` decides what becomes, or the record goes on as it is."),
+        key("What happens to a record without an answer, or whose answer does not fit: it "
+            "becomes a reject, which `on_data_error` then treats (`reject`), or goes on unchanged "
+            "(`pass`)."),
     ] = "reject"  # fmt: skip
     adds: Annotated[
         dict[str, Annotated[DataType, key("A type, as `plan -v` prints it.", literal="type")]],
@@ -424,7 +425,7 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         MaxRejected | None,
         key(
             "How many records of a stream may be rejected before it fails: a number, or a "
-            "percentage (`5%`). Default: all but one; `100%` lets it be all.",
+            "percentage (`5%`). Default: all but one; with `100%` all may be.",
             literal="max_rejected",
             examples=[100, "5%"],
         ),

@@ -271,8 +271,8 @@ class LogSettings(Section, frozen=True, kw_only=True):
     path: Annotated[
         str | None,
         key(
-            "Folder or object store prefix. On a cluster every worker must reach it. Default: "
-            "`log` in Penstock's home."
+            "A folder. On a cluster the driver and every worker must see it under this path. "
+            "Default: `log` in Penstock's home."
         ),
     ] = None
 
