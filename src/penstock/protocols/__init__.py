@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from penstock.config.protocol_spec import ROOT, spec_of
+from penstock.config.removable_packages import need
 
 if TYPE_CHECKING:
     from penstock.config.project import ReadProject
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 def load(name: str) -> "ProtocolPackage":
     """The roles of a protocol, imported when first asked for. Raises ``ConfigError``."""
-    return cast("ProtocolPackage", import_module(f"{ROOT}.{spec_of(name).name}.package").PACKAGE)
+    spec = spec_of(name)
+    if spec.components:
+        need("wasmtime")
+    return cast("ProtocolPackage", import_module(f"{ROOT}.{spec.name}.package").PACKAGE)
 
 
 def serving(name: str) -> Any:

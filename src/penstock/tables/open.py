@@ -3,6 +3,7 @@ use."""
 
 from collections.abc import Mapping
 
+from penstock.config.removable_packages import need
 from penstock.errors import ConfigError
 from penstock.tables.contract import TableFormat
 
@@ -14,7 +15,7 @@ def open_table(kind: str, path: str, options: Mapping[str, str] | None = None) -
     text.
 
     Imports no Spark and reads no file. Raises ``ConfigError``: ``config.unknown_table``,
-    ``config.unknown_option``, ``destination.not_local``."""
+    ``config.unknown_option``, ``config.package``, ``destination.not_local``."""
     if kind == "parquet":
         from penstock.tables.parquet import ParquetTables
 
@@ -22,6 +23,7 @@ def open_table(kind: str, path: str, options: Mapping[str, str] | None = None) -
     if kind == "delta":
         from penstock.tables.delta import DeltaTables
 
+        need("deltalake")
         return DeltaTables(path, options)
     raise ConfigError(
         f"there is no table format {kind!r}",

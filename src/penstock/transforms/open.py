@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock.config.did_you_mean import hint
+from penstock.config.removable_packages import need
 from penstock.config.sections import Limits
 from penstock.transforms.config_errors import transform_error
 from penstock.transforms.contract import BatchTransform, OnFailure
@@ -33,6 +34,7 @@ def open_transform(
     raise to give it up. Raises ``ConfigError`` with every fault of ``config``;
     ``BatchTransform.output`` checks whether the transform fits a stream."""
     if use == SQL:
+        need("datafusion")
         from penstock.transforms.sql import SqlTransform
         from penstock.transforms.sql_bounds import QueryBounds
 
