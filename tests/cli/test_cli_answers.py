@@ -15,8 +15,9 @@ import pytest
 from cli_harness import RUN, SOURCE, STATES, Cli, report
 
 from forked_cli import SCRIPT
-from penstock.cli.report_view import report_text
+from penstock.cli.report_view import project_text, report_text
 from penstock.config.home import Home
+from penstock.engine.run_all import Settled
 from penstock.model.report import StreamReport
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
@@ -308,6 +309,18 @@ def test_into_a_connector_the_end_says_what_was_sent_acked_and_sent_again() -> N
     assert told["sent"] == "14" and told["acked"] == "10" and told["sent again"] == "4"
     assert told["as"] == "raw_shop.crm_users"
     assert "sent" not in lines(report())
+
+
+def test_several_pipelines_into_tables_show_rows_written_and_into_a_connector_rows_acked() -> None:
+    def headings(*reports: Any) -> list[str]:
+        ended = [
+            Settled(sync=str(n), pipeline="shop", status="succeeded", exit_code=0, report=each)
+            for n, each in enumerate(reports)
+        ]
+        return [str(c.header) for c in next(iter(project_text(ended, "pipeline"))).columns]
+
+    assert headings(report()) == ["pipeline", "status", "read", "written", "rejected", "time"]
+    assert {"sent", "acked", "sent again"} < {*headings(report(), fed())}
 
 
 def test_runs_says_how_many_rows_were_sent_again(shop: Cli) -> None:

@@ -48,15 +48,21 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
 def project_text(settled: "Sequence[PipelineResult]", kind: str) -> "Iterator[RenderableType]":
     """Yields the text of the runs of a project: one table, then what each report notes. ``kind``:
     what is run, ``sync`` or ``pipeline``."""
-    headings = (kind, "status", "read", "sent", "acked", "sent again", "rejected", "time")
+    columns = {"read": "read", "written": "written", "rejected": "rejected"}
+    reports = [each.report for each in settled if each.report is not None]
+    if any(stream.target for report in reports for stream in report.streams):
+        columns = {
+            "read": "read", "written": "sent", "committed": "acked", "sent_again": "sent again",
+            "rejected": "rejected",
+        }  # fmt: skip
+    headings = (kind, "status", *columns.values(), "time")
     rows: list[tuple[object, ...]] = []
     for each in settled:
         streams = each.report.streams if each.report is not None else []
-        counts = ("read", "written", "committed", "sent_again", "rejected")
-        total = [sum(getattr(s, name) for s in streams) for name in counts]
+        total = [sum(getattr(s, name) for s in streams) for name in columns]
         took = text.seconds(each.report.seconds) if each.report is not None else None
         rows.append((each.sync, each.status, *total, took))
-    yield text.grid(headings, rows, {2, 3, 4, 5, 6, 7})
+    yield text.grid(headings, rows, set(range(2, len(headings))))
     yield ""
     good = sum(each.exit_code == 0 for each in settled)
     yield f"{good} of {text.counted(len(settled), kind)} succeeded"

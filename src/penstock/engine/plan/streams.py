@@ -17,6 +17,7 @@ import msgspec
 from penstock.codec.json_schema import row_schema
 from penstock.config import did_you_mean, modes
 from penstock.config.pipeline import Pipeline, StreamOptions, StreamSettings
+from penstock.config.protocol_spec import spec_of
 from penstock.config.reader import join
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import as_before, modes_of
@@ -133,7 +134,9 @@ def plan_streams(
             f"the pipeline {pipeline.pipeline!r} cannot run as it is",
             code="config.streams",
             problems=problems,
-            hint="`penstock discover` shows the source's streams and what each supports",
+            hint=None
+            if spec_of(package.name).queries  # its columns are the query's, which the user has
+            else "`penstock discover` shows the source's streams and what each supports",
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
     if not stateless:

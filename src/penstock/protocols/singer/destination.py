@@ -82,7 +82,7 @@ class SingerTarget:
         once."""
         said = ask(runtime, _arguments(config), timeouts, role="destination")
         if said.code == 0:
-            text = "it starts and takes its configuration; whether it can write, rows will show"
+            text = "it starts and accepts its configuration; only a run shows whether it can write"
             return CheckResult(True, text)
         words = _last_words(said.stderr_tail) or "it said nothing on stderr"
         if said.code is None:

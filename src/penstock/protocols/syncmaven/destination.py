@@ -66,7 +66,7 @@ class SyncmavenDestination:
             return CheckResult(False, e.message)
         names = ", ".join(s.name for s in streams.streams)
         return CheckResult(
-            True, f"it has {names or 'no streams'}; whether it can write, rows will show"
+            True, f"it has {names or 'no streams'}; only a run shows whether it can write"
         )
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
