@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 from cli_harness import RUN, SOURCE, STATES, Cli, report
+from penstock.engine.run_all import Settled
 
 from forked_cli import SCRIPT
 from penstock.cli.report_view import project_text, report_text
 from penstock.config.home import Home
-from penstock.engine.run_all import Settled
 from penstock.model.report import StreamReport
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
