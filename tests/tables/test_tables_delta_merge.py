@@ -319,3 +319,24 @@ def test_files_of_an_old_calendar_are_left_to_spark(tables: DeltaTables, loads: 
     keys = {**(old.schema.metadata or {}), b"org.apache.spark.legacyDateTime": b""}
     pq.write_table(old.replace_schema_metadata(keys), file)
     assert staged(tables, dedup(loads, 2, [{"id": 1, "v": "new"}])) is None
+
+
+def test_texts_as_another_writer_leaves_them_are_compared_and_kept(
+    tmp_path: Path, loads: Any
+) -> None:
+    tables = DeltaTables(str(tmp_path / "lake"))
+    columns, how = {"id": "string", "c": "string", "b": "binary"}, {"cursor": ("c",)}
+
+    def row(key: str, day: int) -> dict[str, Any]:
+        return {"id": key, "c": f"2024-01-{day:02d}", "b": b"%d" % day}
+
+    first = [row("a", 2), row("é", 2), row("gone", 2)]
+    put(tables, dedup(loads, 1, first, columns, **how))
+    DeltaTable(tables.location(T)).delete("id = 'gone'")
+    (name,) = live(tables)
+    found = pq.read_schema(Path(tables.location(T), name))
+    assert {str(found.field(c).type) for c in columns} == {"string_view", "binary_view"}
+    load = dedup(loads, 2, [row("a", 3), row("é", 1), row("d", 1)], columns, **how)
+    assert put(tables, load) == LoadResult(2)
+    assert rows(tables, *columns) == [("a", "2024-01-03", b"3"), ("d", "2024-01-01", b"1"),
+                                      ("é", "2024-01-02", b"2")]  # fmt: skip

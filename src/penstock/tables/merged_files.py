@@ -33,6 +33,9 @@ FILE_BYTES = 128 << 20
 GROUP_BYTES = 64 << 20  # of a row group, in memory
 MOST_BYTES = 2 << 30  # of files that are written anew; more is Spark's work
 _BATCH_ROWS = 1 << 16
+# of what other writers leave in a file, what is read without loss
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view())
+_BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
 class TableFile(msgspec.Struct, frozen=True):
@@ -133,7 +136,7 @@ def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
         for start, rows in _batches(file):
             numbers: Any = pa.arange(start, start + rows.num_rows)
             gone = pc.is_in(numbers, value_set=_between(lost, start, start + rows.num_rows))
-            yield _as(rows.filter(pc.invert(gone)), schema)
+            yield _as(rows, schema).filter(pc.invert(gone))
 
 
 def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
@@ -186,6 +189,8 @@ def _as(rows: Table, schema: ArrowSchema) -> Table:
 def _alike(have: ArrowType, want: ArrowType) -> bool:
     """Whether a cast from one type to the other keeps every value."""
     kinds = pa.types
+    if kinds.is_string(want) or kinds.is_binary(want):
+        return have in _TEXTS if kinds.is_string(want) else have in _BYTES
     if kinds.is_timestamp(have) and kinds.is_timestamp(want):
         return (have.tz is None) == (want.tz is None) and have.unit in ("ms", "us")
     if kinds.is_list(have) and kinds.is_list(want):

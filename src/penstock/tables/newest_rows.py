@@ -166,13 +166,13 @@ class NewestRows:
         if self._cursor is not None:
             cursor = table[self._cursor.name]
             columns["bare"] = pc.and_(columns["gone"], pc.is_null(cursor))
-            columns["cursor"] = self._ordered(cursor, self._cursor.type.kind)
+            columns["cursor"] = self._ordered(_plain(cursor, self._cursor.type.kind))
         return columns
 
-    def _ordered(self, cursor: ChunkedArray, kind: Kind) -> ChunkedArray:
+    def _ordered(self, cursor: ChunkedArray) -> ChunkedArray:
         """The cursor as what DuckDB orders as Spark does (``load_frame.cursor_sql``)."""
-        if kind is not Kind.string:
-            return _plain(cursor, kind)
+        if not pa.types.is_string(cursor.type):
+            return cursor
         texts = self._texts(cursor)
         return texts.cast(pa.decimal128(38, 10)) if self._text == _NUMBER_TEXT else texts
 
@@ -334,7 +334,10 @@ def _all_match(texts: ChunkedArray, form: str) -> bool:
 
 
 def _plain(column: ChunkedArray, kind: Kind) -> ChunkedArray:
-    """Times as whole numbers, which are compared alike everywhere."""
+    """Times as whole numbers, which are compared alike everywhere; texts and bytes in one of their
+    several types: other writers leave the type that they used in a file, and it is read so."""
+    if kind in (Kind.string, Kind.binary):
+        return column.cast(pa.string() if kind is Kind.string else pa.binary())
     if kind in (Kind.timestamp, Kind.timestamp_ntz):
         unit = pa.timestamp("us", tz=column.type.tz)
         return column.cast(unit).cast(pa.int64())
