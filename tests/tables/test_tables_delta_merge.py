@@ -288,6 +288,18 @@ def test_texts_of_two_forms_are_left_to_spark(tables: DeltaTables, loads: Any) -
     assert staged(tables, later) is None
 
 
+@pytest.mark.parametrize("text", ["7", "2024-01-01"])
+def test_a_load_without_any_cursor_meets_a_table_whose_cursors_are_text(
+    tables: DeltaTables, loads: Any, text: str
+) -> None:
+    columns = {"id": "integer", "c": "string", "gone": "timestamp"}
+    how = {"cursor": ("c",), "deleted": "gone"}
+    put(tables, dedup(loads, 1, [{"id": i, "c": text} for i in (1, 2)], columns, **how))
+    without = [{"id": 1, "c": None, "gone": at(99)}, {"id": 2, "c": " "}, {"id": 3, "c": None}]
+    assert put(tables, dedup(loads, 2, without, columns, **how)) == LoadResult(2)
+    assert rows(tables, "id", "c") == [(2, text), (3, None)]
+
+
 def test_a_table_with_two_rows_of_a_key_is_left_to_spark(tmp_path: Path, loads: Any) -> None:
     tables = DeltaTables(str(tmp_path / "lake"))
     put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))

@@ -72,6 +72,9 @@ class NewestRows:
         self._keys = [fields[path[0]] for path in load.primary_key]
         self._cursor = _compared(load.cursor, fields) if not load.arrival else None
         self._text: str | None = None  # the form of the cursor's texts, once one was met
+        self._numbers = (
+            False  # whether the texts of the load are numbers, so that all are compared so
+        )
         deleted = load.deleted_column
         self._deleted = deleted if deleted in fields else None
         names = load.policy.metadata
@@ -110,6 +113,7 @@ class NewestRows:
         if self._cursor is not None and self._cursor.type.kind is Kind.string:
             for path in self._load.parts:  # all have one form before any is compared
                 self._texts(_read(path, [self._cursor.name])[self._cursor.name])
+            self._numbers = self._text == _NUMBER_TEXT
         for index, path in enumerate(self._load.parts):
             rows = _read(path, [*self._names(), EXTRACTED_AT, SEQ, self._deleted])
             columns = self._compared_columns(rows, EXTRACTED_AT, self._deleted)
@@ -174,7 +178,7 @@ class NewestRows:
         if not pa.types.is_string(cursor.type):
             return cursor
         texts = self._texts(cursor)
-        return texts.cast(pa.decimal128(38, 10)) if self._text == _NUMBER_TEXT else texts
+        return texts.cast(pa.decimal128(38, 10)) if self._numbers else texts
 
     def _texts(self, cursor: ChunkedArray) -> ChunkedArray:
         """The cursor's texts, with NULL for blank ones. Raises :class:`NeedsSpark` where they have
