@@ -318,6 +318,7 @@ def test_bounds_are_never_further_in_than_the_values(tmp_path: Path) -> None:
         "day": pa.array([dt.date(2024, 1, 2), dt.date(2025, 1, 2), None]),
         "size": pa.array([float("nan"), 1.0, None]),
         "geo": pa.array([{"a": 1, "b": 2}] * 3),
+        "edge": pa.array(["\U0010ffff" * 40, "a", "b"]),
         "none": pa.array([None] * 3, pa.string()),
         "last": pa.array([1, 2, 2**60]),
     }
@@ -326,7 +327,8 @@ def test_bounds_are_never_further_in_than_the_values(tmp_path: Path) -> None:
     found = statistics(path)
     assert found["numRecords"] == 3
     assert found["nullCount"] == {
-        "id": 1, "text": 1, "at": 1, "old": 1, "day": 1, "size": 1, "none": 3, "last": 0
+        "id": 1, "text": 1, "at": 1, "old": 1, "day": 1, "size": 1, "edge": 0,
+        "none": 3, "last": 0,
     }  # fmt: skip
     assert found["minValues"] == {
         "id": -5,

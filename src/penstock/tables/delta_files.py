@@ -356,7 +356,10 @@ def _lower(value: Any) -> Any:
 
 def _upper(value: Any) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= _TEXT_LENGTH else value[:_TEXT_LENGTH] + _GREATEST
+        if len(value) <= _TEXT_LENGTH:
+            return value
+        # what goes on with the greatest character may be beyond any bound of this length
+        return None if value[_TEXT_LENGTH] == _GREATEST else value[:_TEXT_LENGTH] + _GREATEST
     if isinstance(value, datetime):
         value += timedelta(microseconds=-value.microsecond % 1000)
     return _bound(value)
