@@ -134,3 +134,12 @@ def test_a_commit_takes_microseconds() -> None:
     for number in range(1000):
         tables.commit(None, [load(number, "a", "append_dedup")])
     assert time.perf_counter() - started < 1.0
+
+
+def test_rows_of_the_table_without_the_key_are_kept_each() -> None:
+    parts = {"a": [row(1, None, 1), row(2, None, 1)], "b": [row(3, 7, 1)]}  # type: ignore[arg-type]
+    tables = MemoryTables(parts.__getitem__)
+    tables.commit(None, [load(1, "a")])
+    assert tables.commit(None, [load(2, "b", "append_dedup")]) == [LoadResult(1)]
+    found = [(r["id"], r[SEQ]) for r in tables.rows[TableName(None, "t")]]
+    assert found == [(None, 1), (None, 2), (7, 3)]

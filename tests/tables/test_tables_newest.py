@@ -231,6 +231,22 @@ def test_keys_composite_nested_and_partly_null_are_told_apart(
     assert rows(tables, spark, "v") == [("a",), ("b3",), ("c2",), ("struct absent",)]
 
 
+def test_rows_of_the_table_without_the_key_are_kept_each(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    """The source names another key: the rows that are there have no value of it."""
+    columns = {"id": "integer", "code": "string", "v": "string"}
+    old = [{"id": i, "v": f"{i}"} for i in range(3)]
+    put(tables, spark, loads.load(1, old, columns, mode="append_dedup"))
+    for number, key in ((2, (("code",),)), (3, (("v",), ("code",))), (4, (("code",),))):
+        made = [{"id": 1, "code": code, "v": "new"} for code in ("a", "b")]
+        load = loads.load(number, made, columns, mode="append_dedup", primary_key=key)
+        assert put(tables, spark, load)[0].written == 2
+        assert rows(tables, spark, "code", "v") == [
+            ("a", "new"), ("b", "new"), (None, "0"), (None, "1"), (None, "2")
+        ]  # fmt: skip
+
+
 def test_a_delete_takes_the_older_records_of_its_own_load(
     tables: Any, spark: Any, loads: Any
 ) -> None:

@@ -51,6 +51,7 @@ ORDER = ("_penstock_at", "_penstock_arrival")  # EXTRACTED_AT and SEQ, apart fro
 IN_TABLE = "_penstock_known"  # whether the table had a row of this key
 _CURSOR = "_penstock_cursor"  # the value by which rows of a key are compared
 _RANK = "_penstock_rank"  # 1: the newest row of its key
+_KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
 
@@ -249,7 +250,9 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     time, then (where ``rows`` have :data:`ORIGIN`) the load's before the table's, then arrival.
     Under ``load.arrival`` cursor and extraction time are not compared. A delete without a cursor is
     given the highest cursor among the rows of its key that arrived before it. Keys compare
-    null-safe. ``rows`` must have :data:`ORDER`; with ORIGIN the result has :data:`IN_TABLE`."""
+    null-safe, but rows of the table that lack a field of the key (the stream had another key when
+    they came) are kept, each, where the load has no such key. ``rows`` must have :data:`ORDER`;
+    with ORIGIN the result has :data:`IN_TABLE`."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -258,7 +261,10 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     arrival = [ORDER[1]]
     if ORIGIN in rows.columns:
         arrival = [ORIGIN, ORDER[1]]
+        of_load = F.max(ORIGIN).over(same_key) == 1
+        lacks_key = functools.reduce(operator.or_, (key.isNull() for key in keys))
         rows = rows.withColumn(IN_TABLE, F.min(ORIGIN).over(same_key) == 0)
+        rows = rows.withColumn(_KEYLESS, lacks_key & ~of_load)
     order: list[Column] = []
     cursor = cursor_sql(fields, load.cursor)
     if cursor and not load.arrival:
@@ -273,7 +279,8 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
         order.append(F.col(ORDER[0]).desc_nulls_last())
     order += [F.col(c).desc_nulls_last() for c in arrival]
     rank = F.row_number().over(same_key.orderBy(*order))
-    return rows.withColumn(_RANK, rank).filter(f"{_RANK} = 1").drop(_RANK, _CURSOR)
+    kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
+    return rows.withColumn(_RANK, rank).filter(kept).drop(_RANK, _CURSOR, _KEYLESS)
 
 
 def newest_beside(

@@ -96,9 +96,12 @@ class MemoryTables:
         return LoadResult(written)
 
 
-def _newest(old: Iterable[Row], fresh: Iterable[Row], load: TableLoad) -> tuple[list[Row], int]:
-    """The table's rows after an append_dedup load, one per key, and how many rows it wrote."""
-    table = {_key(row, load): row for row in old}
+def _newest(old: Iterable[Row], fresh: Sequence[Row], load: TableLoad) -> tuple[list[Row], int]:
+    """The table's rows after an append_dedup load, one per key, and how many rows it wrote. Rows of
+    the table that lack a field of the key are kept, each, where the load has no such key."""
+    rows, of_load = list(old), {_key(row, load) for row in fresh}
+    keyless = [r for r in rows if None in (key := _key(r, load)) and key not in of_load]
+    table = {key: row for row in rows if None not in (key := _key(row, load)) or key in of_load}
     newest = {key: _age(row, load) for key, row in table.items()}
     cursors = {key: age[:2] for key, age in newest.items()}  # the highest so far
     best: dict[tuple[Any, ...], Row] = {}
@@ -116,7 +119,7 @@ def _newest(old: Iterable[Row], fresh: Iterable[Row], load: TableLoad) -> tuple[
         else:
             table[key] = row
             written += 1
-    return list(table.values()), written
+    return [*keyless, *table.values()], written
 
 
 def _key(row: Row, load: TableLoad) -> tuple[Any, ...]:
