@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 from cli_harness import RUN, SOURCE, STATES, Cli, report
-from penstock.engine.run_all import Settled
 
 from forked_cli import SCRIPT
 from penstock.cli.report_view import project_text, report_text
 from penstock.config.home import Home
+from penstock.engine.run.run_all import PipelineResult
 from penstock.model.report import StreamReport
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
@@ -314,7 +314,9 @@ def test_into_a_connector_the_end_says_what_was_sent_acked_and_sent_again() -> N
 def test_several_pipelines_into_tables_show_rows_written_and_into_a_connector_rows_acked() -> None:
     def headings(*reports: Any) -> list[str]:
         ended = [
-            Settled(sync=str(n), pipeline="shop", status="succeeded", exit_code=0, report=each)
+            PipelineResult(
+                sync=str(n), pipeline="shop", status="succeeded", exit_code=0, report=each
+            )
             for n, each in enumerate(reports)
         ]
         return [str(c.header) for c in next(iter(project_text(ended, "pipeline"))).columns]

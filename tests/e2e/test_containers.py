@@ -312,11 +312,11 @@ import sys
 from penstock.runtimes.container.engine import VARIABLE, find_engine
 from penstock.runtimes.container.image import known_image
 from penstock.runtimes.container.runtime import ContainerRuntime
-from penstock.runtimes.contract import PrivateFile, Start, Timeouts
+from penstock.runtimes.contract import PrivateFile, Start, RunTimeouts
 from penstock.runtimes.masking import Masker
 image = known_image(find_engine(), "test/shell:1", "never")
 runtime = ContainerRuntime.of(Start(image=image), image, Masker())
-channel = runtime.open([sys.argv[1], "sh", PrivateFile("c", b"x")], Timeouts())
+channel = runtime.open([sys.argv[1], "sh", PrivateFile("c", b"x")], RunTimeouts())
 print(channel.read(60).decode()[:5], flush=True)
 sys.stdin.read()
 """

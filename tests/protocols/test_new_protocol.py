@@ -44,7 +44,7 @@ from penstock.model.catalog import (
     Catalog, CheckResult, ConfiguredStream, ConnectorSpec, DestinationSyncMode, Stream, StreamId,
     SyncMode,
 )
-from penstock.model.events import Batch, Exited
+from penstock.model.events import Batch, ConnectorExited
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
 from penstock.protocols.stdio.connect import connect_lines
 
@@ -77,7 +77,7 @@ class Source:
     def read(self, runtime, request):
         bodies, code = said(runtime, "read", request.timeouts)
         yield Batch(request.streams[0].id, bodies, [0] * len(bodies))
-        yield Exited(code)
+        yield ConnectorExited(code)
 
 
 class State:

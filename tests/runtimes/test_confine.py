@@ -270,7 +270,7 @@ import json, sys
 from penstock.config.sections import NetworkPermissions, Permissions
 from penstock.errors import PenstockError
 from penstock.runtimes.limits import Confinement, confinement, unenforceable
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 said = Permissions(network=NetworkPermissions(allowed_hosts=()))
 problems = unenforceable(said, None)
@@ -278,7 +278,7 @@ out = b""
 try:
     held = Confinement(no_network=True) if "anyway" in sys.argv else confinement(said, None)
     runtime = ProcessRuntime([sys.executable, "-S", "-c", sys.argv[1]], confinement=held)
-    with runtime.open([], Timeouts(stop=1)) as channel:
+    with runtime.open([], RunTimeouts(stop=1)) as channel:
         while data := channel.read(20):
             out += data
         out += channel.stderr_tail().encode()

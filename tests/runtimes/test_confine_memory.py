@@ -26,14 +26,14 @@ OWNER = """
 import json, sys, time
 from penstock.errors import PenstockError
 from penstock.runtimes.limits import Confinement
-from penstock.runtimes.contract import Timeouts
+from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.linux_sandbox import places
 from penstock.runtimes.process import ProcessRuntime
 command, limit = [sys.executable, "-S", "-c", *sys.argv[2:]], int(sys.argv[1])
 out, code, error, began = b"", None, None, time.monotonic()
 try:
     runtime = ProcessRuntime(command, confinement=Confinement(max_memory=limit))
-    with runtime.open([], Timeouts(stop=1)) as channel:
+    with runtime.open([], RunTimeouts(stop=1)) as channel:
         while data := channel.read(30):
             out += data
         code = channel.wait(10)

@@ -165,7 +165,7 @@ def test_l10_private_files_are_removed_when_the_start_fails(tmp_path: Path) -> N
 
 def test_l10_private_files_of_a_killed_owner_are_swept_by_the_next_start() -> None:
     owner = (
-        "import os, sys\nfrom penstock.runtimes.contract import PrivateFile, Timeouts\n"
+        "import os, sys\nfrom penstock.runtimes.contract import PrivateFile, RunTimeouts\n"
         "from penstock.runtimes.process import ProcessRuntime\n"
         "from penstock.runtimes.private_files import PrivateFolder\n"
         "print(PrivateFolder([PrivateFile('c', b'x')]).arguments[0], flush=True)\n"

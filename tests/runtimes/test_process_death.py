@@ -87,10 +87,10 @@ def private_folders(owner: int) -> list[Path]:
 
 OWNER = """
 import sys, time
-from penstock.runtimes.contract import PrivateFile, Timeouts
+from penstock.runtimes.contract import PrivateFile, RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 command = sys.argv[1:]
-channel = ProcessRuntime(command).open([PrivateFile("config.json", b"{}")], Timeouts(stop=30))
+channel = ProcessRuntime(command).open([PrivateFile("config.json", b"{}")], RunTimeouts(stop=30))
 print(channel.read(20), flush=True)
 time.sleep(300)
 """

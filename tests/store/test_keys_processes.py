@@ -22,10 +22,10 @@ from penstock.store.task_keys import StoreKeys, keys_url, open_keys
 PREAMBLE = """
 import sys
 from penstock.errors import StateError
-from penstock.store.keys import Place
+from penstock.store.keys import KeyAddress
 from penstock.store.task_keys import open_keys
 port = open_keys(sys.argv[1], "shop", sys.argv[2])
-place = Place("pipeline", "", "count")
+place = KeyAddress("pipeline", "", "count")
 def add_one():
     while True:
         old = port.get(place)

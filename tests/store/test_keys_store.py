@@ -105,10 +105,10 @@ def test_a_missing_driver_says_what_to_install() -> None:
     import sys
     sys.modules["psycopg"] = None
     from penstock.errors import StateError
-    from penstock.store.keys import Place
+    from penstock.store.keys import KeyAddress
     from penstock.store.task_keys import open_keys
     try:
-        open_keys("postgresql://me:{SECRET}@h/d", "shop", "t").get(Place("pipeline", "", "k"))
+        open_keys("postgresql://me:{SECRET}@h/d", "shop", "t").get(KeyAddress("pipeline", "", "k"))
     except StateError as error:
         print(error.code, error.hint)
     """

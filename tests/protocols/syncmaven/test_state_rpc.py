@@ -433,7 +433,7 @@ def test_100_000_keys_are_listed_in_flat_memory(tmp_path: Path) -> None:
     fill = f"""
     import sqlite3
     from penstock.store import keys_ledger
-    from penstock.store.keys import PATH, Place
+    from penstock.store.keys import PATH, KeyAddress
     from penstock.model.catalog import StreamId
     class Plain:
         def __init__(self, conn): self.conn = conn
@@ -444,10 +444,10 @@ def test_100_000_keys_are_listed_in_flat_memory(tmp_path: Path) -> None:
     conn = sqlite3.connect({place!r})
     sql, owner = Plain(conn), StreamId(None, "contacts").key
     for number in range(100_000):
-        place = Place(PATH, owner, f'"many","{{number:06}}",')
+        place = KeyAddress(PATH, owner, f'"many","{{number:06}}",')
         keys_ledger.put(sql, "shop", place, 1, '"' + "x" * 350 + '"', ("", "", 0))
     for number in range(1000):
-        place = Place(PATH, owner, f'"few","{{number:06}}",')
+        place = KeyAddress(PATH, owner, f'"few","{{number:06}}",')
         keys_ledger.put(sql, "shop", place, 1, '"' + "x" * 350 + '"', ("", "", 0))
     conn.commit()
     """

@@ -733,7 +733,7 @@ def test_l11_back_pressure_holds_the_source_back_and_nothing_is_lost(
     run: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connector, "QUEUED_BYTES", 4096)
-    monkeypatch.setattr(connector, "_LEAST_HELD", 512)
+    monkeypatch.setattr(connector, "_LEAST_QUEUED", 512)
     pulled: list[int] = []
 
     def slow(feed: Iterator[Any]) -> Iterator[Any]:
