@@ -5,6 +5,7 @@ The seam is the loader; the source is a process, the store and the log are files
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.engine.deliver.table_loader import NoLoader
-from penstock.engine.run import run, start
+from penstock.engine.run import run, run_all, start
 from penstock.engine.run import spark as run_spark
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.report import Report
@@ -78,3 +79,27 @@ def test_a_report_that_cannot_be_written_ends_the_run_all_the_same(
     (kept,) = store.runs("shop", 10)
     assert kept["status"] == "succeeded"
     store.close()
+
+
+def test_a_fault_before_a_run_begins_is_told_of_its_pipeline_without_secrets_L10(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ValueError(f"no such thing as {SECRET}")
+
+    class Heard(NullObserver):
+        def log(self, level: str, origin: str, message: str) -> None:
+            heard.append(message)
+
+    heard: list[str] = []
+    monkeypatch.setattr(start, "open_store", broken)
+    text = FILE.format(python=sys.executable, stub=STUB, lake=tmp_path / "lake", secret="${KEY}")
+    (result,) = run_all.run_all(
+        {"shop": parse_pipeline(text, {"KEY": SECRET})},
+        Home(tmp_path),
+        observe=lambda _: nullcontext(Heard()),
+    )
+    assert (result.status, result.exit_code) == ("failed", 70)
+    assert result.error is not None and "no such thing as " in result.error["message"]
+    assert any("in broken" in line for line in heard)
+    assert SECRET not in "".join(heard) + json.dumps(result.error)

@@ -431,13 +431,14 @@ def _masker(prepared: Prepared) -> Masker:
     return Masker([secret for end in prepared.endpoints() for secret in end.secrets()])
 
 
-def defect(error: Exception, masker: Masker) -> Defect:
-    """Returns the error that a run reports where ours failed: the exception's text, masked."""
+def defect(error: Exception, masker: Masker, trace: str = "in this run's log") -> Defect:
+    """Returns the error that is reported where our own code failed: the exception's text, masked.
+    ``trace``: where the user finds the trace."""
     kind = type(error).__name__
     return Defect(
         masker.mask(f"Penstock failed where it should not: {kind}: {error}".rstrip(": ")),
         code=f"defect.{kind}",
-        hint="this is a fault of ours: please report it with the trace in this run's log",
+        hint=f"this is a fault of ours: please report it with the trace {trace}",
     )
 
 

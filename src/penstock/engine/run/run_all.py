@@ -15,11 +15,13 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.plan.endpoints import model_needs
+from penstock.engine.run.run import defect
 from penstock.engine.run.spark import SharedSession, java_died
 from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.observer import RunObserver
-from penstock.errors import Cancelled, Defect, PenstockError
+from penstock.errors import Cancelled, PenstockError
 from penstock.model.report import Report
+from penstock.runtimes.masking import Masker
 from penstock.tables.contract import SessionNeeds
 
 Observe = Callable[[str], AbstractContextManager[RunObserver]]
@@ -85,18 +87,15 @@ def _settled(
             error=e.as_report(),
         )
     except Exception as e:
-        observer.log("DEBUG", "penstock", "".join(traceback.format_exception(e)))
-        defect = Defect(
-            f"Penstock failed where it should not: {type(e).__name__}: {e}",
-            code=f"defect.{type(e).__name__}",
-            hint="this is a fault of ours: please report it with the trace that -vv shows",
-        )
+        masker = Masker(pipeline.secret_values)
+        observer.log("DEBUG", "penstock", masker.mask("".join(traceback.format_exception(e))))
+        fault = defect(e, masker, "that -vv shows")
         return PipelineResult(
             sync=id_,
             pipeline=pipeline.pipeline,
             status="failed",
-            exit_code=defect.exit_code,
-            error=defect.as_report(),
+            exit_code=fault.exit_code,
+            error=fault.as_report(),
         )
     return PipelineResult(
         sync=id_,
