@@ -133,6 +133,13 @@ def test_keys_that_are_null_or_come_twice_are_rejects_and_remove_nothing(users: 
     assert here.table() == {1: "Ann", 2: "Bob", 5: "Eve"}
 
 
+def test_a_column_of_deletes_that_can_hold_no_time_is_refused(users: MakeUsers) -> None:
+    here = users()
+    here.have(u1="Ann")
+    with pytest.raises(ConfigError, match="_ab_cdc_deleted_at"):
+        here.send("mirror", "SELECT *, false AS _ab_cdc_deleted_at FROM {users}")
+
+
 def test_a_full_refresh_or_a_lost_snapshot_sends_everything_and_removes_nothing(
     users: MakeUsers,
 ) -> None:
@@ -244,6 +251,28 @@ def test_rejected_rows_are_sent_again_as_often_as_the_policy_says(users: MakeUse
     assert not crm.attempts(fourth)
     run()
     assert crm.ids() == []
+
+
+def test_a_mapping_that_leaves_out_who_is_gone_is_refused(users: MakeUsers) -> None:
+    """A removal is a row with the time in `_ab_cdc_deleted_at`: without it the destination would
+    write the row that is gone."""
+    crm = Crm(users())
+    crm.here.have(u1="Ann", u2="Bob")
+    fields = {"key": "id", "label": "name"}
+    with pytest.raises(ConfigError) as refused:
+        crm.send("mirror", destination={"mapping": fields})
+    assert "leaves out '_ab_cdc_deleted_at'" in str(refused.value.problems)
+    assert not crm.heard("row")
+    with pytest.raises(ConfigError) as refused:
+        crm.send("upsert", destination={"mapping": {"a": "name"}}, defaults={"retry_rejected": 1})
+    assert "leaves out 'id' of the primary key" in str(refused.value.problems)
+    told = {"mapping": {**fields, "gone": "_ab_cdc_deleted_at"}}
+    assert sent(crm.send("mirror", destination=told)) == 2
+    crm.here.have(u1="Ann")
+    assert sent(crm.send("mirror", destination=told)) == 1
+    (row,) = (one["row"] for one in crm.heard("row"))
+    assert (row["key"], bool(row["gone"])) == (2, True)
+    assert sent(crm.send("upsert", destination={"mapping": fields})) == 0
 
 
 def test_without_the_policy_a_rejected_row_counts_as_sent_until_it_changes(

@@ -7,7 +7,7 @@ Moves no record. Neighbours: ``engine.plan.prepare`` and the verbs that move no 
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
@@ -204,6 +204,10 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         return {**self.connector.spec().abilities, **self._section.protocol_keys}
 
 
+_MARKS = frozenset({Kind.timestamp, Kind.timestamp_ntz, Kind.date, Kind.string})
+"""Types of a model's own column that may tell when a row was gone."""
+
+
 class ModelSource(SourceEndpoint):
     """A source that Spark reads: a query, a table, files. ``open``: returns the run's Spark
     session; None: there is none (``plan``), and the columns are those of the last run. ``spark``:
@@ -257,8 +261,16 @@ class ModelSource(SourceEndpoint):
         if fields is None:
             return Catalog((self._remembered(),))
         types = {f.source: f.type for f in fields}
-        if self._removes() and DELETED_AT not in types:
-            types[DELETED_AT] = DataType(Kind.timestamp)
+        if self._removes():
+            own = types.setdefault(DELETED_AT, DataType(Kind.timestamp))
+            if own.kind not in _MARKS:
+                raise ConfigError(
+                    f"the column {DELETED_AT!r} of the query is {own.kind.value}: with mode mirror"
+                    " it holds the time at which a row was gone",
+                    code="source.query",
+                    where=self.model.where,
+                    hint="CAST it to TIMESTAMP, or leave it out",
+                )
         return Catalog((self._stream(types),))
 
     def _removes(self) -> bool:
@@ -394,7 +406,32 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         """Returns the reasons why the destination cannot take these streams, a sentence each."""
         targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
-        return [*clashes(targets), *self.connector.problems(described)]
+        return [
+            *clashes(targets),
+            *(text for s in streams for text in self._left_out(s)),
+            *self.connector.problems(described),
+        ]
+
+    def _left_out(self, stream: PlannedStream) -> Iterator[str]:
+        """Yields why a mapping is refused that leaves out the column which tells a row that is gone
+        from one that is there, or by which a rejected row is known."""
+        mapping, deleted = self._pipeline.destination.mapping, stream.disposition.deleted_column
+        if not mapping:
+            return
+        sent = frozenset(mapping.values())
+        for source in (s for s, name in stream.columns.items() if name == deleted):
+            if source not in sent:
+                yield (
+                    f"stream {stream.id}: destination.mapping leaves out {source!r}: rows that are"
+                    " gone would be sent as if they were there; give it a field, or choose a mode"
+                    " that sends no removals"
+                )
+        keys = [path[0] for path in stream.configured.primary_key]
+        for key in (k for k in keys if stream.retry_rejected and k not in sent):
+            yield (
+                f"stream {stream.id}: destination.mapping leaves out {key!r} of the primary key, by"
+                " which retry_rejected knows a row: give it a field"
+            )
 
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
         """Returns the types and values that the destination narrows or loses, a sentence each."""
