@@ -133,6 +133,19 @@ def test_keys_that_are_null_or_come_twice_are_rejects_and_remove_nothing(users: 
     assert here.table() == {1: "Ann", 2: "Bob", 5: "Eve"}
 
 
+@pytest.mark.parametrize("type_", ["TIMESTAMP", "TIMESTAMP_NTZ", "STRING"])
+def test_a_model_that_has_a_column_of_deletes_of_its_own(users: MakeUsers, type_: str) -> None:
+    """As a table has that keeps deleted rows: the removal is told in this column."""
+    here = users()
+    query = f"SELECT *, CAST(NULL AS {type_}) AS _ab_cdc_deleted_at FROM {{users}}"
+    here.have(u1="Ann", u2="Bob")
+    assert sent(here.send("mirror", query)) == 2
+    here.have(u1="Ann")
+    assert sent(here.send("mirror", query)) == 1
+    assert here.table() == {1: "Ann"}
+    assert sent(here.send("mirror", query)) == 0
+
+
 def test_a_column_of_deletes_that_can_hold_no_time_is_refused(users: MakeUsers) -> None:
     here = users()
     here.have(u1="Ann")

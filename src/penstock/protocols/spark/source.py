@@ -154,7 +154,7 @@ def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch |
 
 def _named(table: Table, staged: StagedRows) -> Table:
     """Rows under the columns' original names; columns that are never null say so, and a removed
-    row when that was seen."""
+    row when that was seen, in the model's own column where it has one for that."""
     wanted = [f"c{index}" for index in range(len(staged.columns))]
     values = table.select(wanted)
     fields = [
@@ -164,7 +164,11 @@ def _named(table: Table, staged: StagedRows) -> Table:
     columns = list(values.columns)
     if staged.removals:
         at = pa.scalar(staged.at, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
-        none = pa.scalar(None, at.type)
-        columns.append(pc.if_else(pc.equal(table[KIND], Change.removed.value), at, none))
-        fields.append(pa.field(DELETED_AT, at.type))
+        gone = pc.equal(table[KIND], Change.removed.value)
+        if DELETED_AT in staged.columns:
+            own = staged.columns.index(DELETED_AT)
+            columns[own] = pc.if_else(gone, at.cast(columns[own].type), columns[own])
+        else:
+            columns.append(pc.if_else(gone, at, pa.scalar(None, at.type)))
+            fields.append(pa.field(DELETED_AT, at.type))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
