@@ -133,6 +133,24 @@ def test_keys_that_are_null_or_come_twice_are_rejects_and_remove_nothing(users: 
     assert here.table() == {1: "Ann", 2: "Bob", 5: "Eve"}
 
 
+@pytest.mark.parametrize("mode", ["overwrite", "append_dedup"])
+def test_rows_that_were_not_compared_make_the_snapshot_unknown(users: MakeUsers, mode: str) -> None:
+    """L8: the snapshot still had what an overwrite took away, so that it was never sent again."""
+    here = users()
+    here.have(u1="Ann", u2="Bob", u3="Cid")
+    assert sent(here.send("mirror")) == 3
+    here.have(u1="Ann", u2="Bea")
+    whole = {"destination_sync_mode": mode, "primary_key": [["id"]]}
+    ran = here.site.read(ALL, defaults=whole)
+    assert sent(ran) == 2 and ran.noted("the next run that compares sends every row")
+    here.have(u1="Ann", u2="Bob", u3="Cid")
+    again = here.send("mirror")
+    assert sent(again) == 3
+    assert again.noted("other rows were written since")
+    assert here.table() == {1: "Ann", 2: "Bob", 3: "Cid"}
+    assert sent(here.send("mirror")) == 0
+
+
 @pytest.mark.parametrize("type_", ["TIMESTAMP", "TIMESTAMP_NTZ", "STRING"])
 def test_a_model_that_has_a_column_of_deletes_of_its_own(users: MakeUsers, type_: str) -> None:
     """As a table has that keeps deleted rows: the removal is told in this column."""
@@ -144,6 +162,16 @@ def test_a_model_that_has_a_column_of_deletes_of_its_own(users: MakeUsers, type_
     assert sent(here.send("mirror", query)) == 1
     assert here.table() == {1: "Ann"}
     assert sent(here.send("mirror", query)) == 0
+
+
+def test_a_key_of_another_type_is_told(users: MakeUsers) -> None:
+    """Nothing is removed then, which must not happen in silence."""
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    assert sent(here.send("mirror")) == 2
+    here.have(u1="Ann")
+    ran = here.send("mirror", "SELECT CAST(id AS INT) AS id, name FROM {users}")
+    assert sent(ran) == 1 and ran.noted("primary key has another type now")
 
 
 def test_a_column_of_deletes_that_can_hold_no_time_is_refused(users: MakeUsers) -> None:

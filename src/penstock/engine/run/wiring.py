@@ -84,7 +84,15 @@ class Assembly:
             home = source.snapshots or self._mailbox.log_root / "snapshots"
             empty = bool(source.config.get("allow_empty"))
             again = any(s.retry_rejected for s in self._prepared.plan.streams)
-            diff = ModelDiff(source.spark, source.model, home, allow_empty=empty, tries_again=again)
+            session = self._session
+            diff = ModelDiff(
+                source.spark,
+                source.model,
+                home,
+                saved=lambda: session.store.states(session.pipeline),
+                allow_empty=empty,
+                tries_again=again,
+            )
             return ModelRows(source.spark, source.model, diff, self._mailbox, submit)
         return submit
 

@@ -16,7 +16,7 @@ Not here: what is compared and how (``spark.diff``), when a lane begins (``model
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +32,7 @@ from penstock.engine.log.rejected_keys import (
 from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
-from penstock.model.catalog import Change, ConfiguredStream, StreamId
+from penstock.model.catalog import Change, ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.staged_rows import KIND, SEND, StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import Field
@@ -72,9 +72,9 @@ class DiffState(msgspec.Struct, frozen=True):
 class ModelDiff:
     """``home``: the folder of the snapshots. What a lane stages goes into ``snapshots`` of its own
     log, which is another folder in a dry run. ``allow_empty``: a model without rows may have all of
-    them removed. ``tries_again``: rows that were rejected count as not sent. ``notes``: what there
-    is to say. ``anew``: whether the last lane sends every row, as what was sent is not known any
-    more."""
+    them removed. ``tries_again``: rows that were rejected count as not sent. ``saved``: returns the
+    saved states. ``notes``: what there is to say. ``anew``: whether the last lane sends every row,
+    as what was sent is not known any more."""
 
     def __init__(
         self,
@@ -82,10 +82,11 @@ class ModelDiff:
         model: Model,
         home: Path,
         *,
+        saved: Callable[[], Sequence[StoredState]],
         allow_empty: bool,
         tries_again: bool = False,
     ) -> None:
-        self._spark, self._model, self._home = spark, model, home
+        self._spark, self._model, self._home, self._saved = spark, model, home, saved
         self._allow_empty, self._tries_again = allow_empty, tries_again
         self.notes: list[str] = []
         self.anew = False
@@ -99,12 +100,14 @@ class ModelDiff:
         key = tuple(path[0] for path in stream.primary_key)
         places, wanted = [names.index(name) for name in key], columns_of(rows)
         home = self._home / folder_of(stream.id)
-        before, was_lost = self._sets(lane.states, stream, key, home)
-        self.anew = was_lost
+        self.anew = False
+        before = self._sets(lane.states, stream, key, home)
         was = None
         read = [self._read(home, name, files) for name, files in before]
         if read:
             was = snapshot(self._spark, read, wanted, places)
+        if was is None and any(one.files for one in read):
+            self._lost(stream.id, "a column of its primary key has another type now")
         own = Path(lane.log_root) / "snapshots" / folder_of(stream.id)
         epoch = f"{lane.epoch:08d}"
         shutil.rmtree(own / epoch, ignore_errors=True)
@@ -137,6 +140,21 @@ class ModelDiff:
             removals=Change.removed in stream.sends,
         )
 
+    def forgotten(self, stream: ConfiguredStream) -> str | None:
+        """Returns the state that goes with rows which are not compared and take the place of others
+        at the destination: that it is not known any more what was sent before. None: it never was,
+        or no row is replaced."""
+        state = _decoded(self._saved(), stream.id)
+        if state is None or not state.sets:
+            return None
+        if stream.destination_sync_mode is DestinationSyncMode.append and not stream.replaces:
+            return None
+        self.notes.append(
+            f"{stream.id}: these rows are not compared with those that were sent before: the next"
+            " run that compares sends every row, and removes none"
+        )
+        return _state(stream, state.key, ())
+
     def clean(self, lane: LaneJob) -> None:
         """Remove sets older than the newest that the lane's state names, and that it does not."""
         stream = lane.streams[0].configured
@@ -155,13 +173,12 @@ class ModelDiff:
         stream: ConfiguredStream,
         key: tuple[str, ...],
         home: Path,
-    ) -> tuple[Sets, bool]:
-        """The sets that hold, and whether what they held is lost; none where nothing was sent, or
-        it cannot be told what was."""
+    ) -> Sets:
+        """The sets that hold; none where nothing was sent, or it cannot be told what was."""
         state = _decoded(states, stream.id)
-        if state is None or not state.sets:
-            return (), False
-        lost = ""
+        if state is None:
+            return ()
+        lost = "" if state.sets else "other rows were written since, which were not compared"
         if state.key != key:
             lost = f"the primary key was {', '.join(state.key)}"
         for name, count in state.sets:
@@ -169,12 +186,16 @@ class ModelDiff:
             if not kept or len(files_of(home / name)) < count:
                 lost = "its snapshot is not there (another home, or it was deleted)"
         if lost:
-            self.notes.append(
-                f"{stream.id}: what was sent before cannot be told, as {lost}: every row is sent, "
-                "and none is removed"
-            )
-            return (), True
-        return state.sets, False
+            self._lost(stream.id, lost)
+            return ()
+        return state.sets
+
+    def _lost(self, stream: StreamId, why: str) -> None:
+        self.anew = True
+        self.notes.append(
+            f"{stream}: what was sent before cannot be told, as {why}: every row is sent, "
+            "and none is removed"
+        )
 
     def _read(self, home: Path, name: str, count: int) -> ChangeSet:
         folder = home / name

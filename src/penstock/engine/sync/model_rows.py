@@ -117,6 +117,8 @@ class ModelRows:
         last = None
         if incremental:
             last = self._next_state(folder, files, stream, fields)
+        elif not lane.dry:
+            last = self._diff.forgotten(stream)
         return StagedRows(
             files=files,
             columns=tuple(f.source for f in fields),
