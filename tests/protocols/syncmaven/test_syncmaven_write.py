@@ -57,6 +57,7 @@ SCHEMA = RowSchema(
 )
 ARROW = pa.schema([("id", pa.int64()), ("email", pa.string()), ("price", pa.decimal128(10, 2))])
 BOUNDS = RunTimeouts(start=20, heartbeat=20, stop=2)
+_COUNTERS = ("received", "skipped", "success", "failed")
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 
 
@@ -327,6 +328,13 @@ def test_counters_that_do_not_add_up_ack_nothing(result: dict[str, int], code: s
     )  # a result that is no result ends the wait
     wrote = write(host(result=result), rows(1, 2, 3), mark(1), timeouts=bounds)
     assert (wrote.acks, wrote.errors, wrote.exit) == ([], [code], 1)
+
+
+@pytest.mark.parametrize("result", [{}, {"2026-01-01": {**dict.fromkeys(_COUNTERS, 0)}}])
+def test_rows_that_no_counter_names_are_not_accepted_as_failed(result: dict[str, Any]) -> None:
+    """L8: `accept` is about rows that the destination says it failed."""
+    wrote = write(host(result=result), rows(1, 2, 3), mark(1), options={"on_failed_rows": "accept"})
+    assert (wrote.acks, wrote.errors, wrote.exit) == ([], ["destination.miscounted"], 1)
 
 
 BY_THE_PAGE = """

@@ -320,6 +320,15 @@ class Writer:
                 hint="its counters cannot be trusted, so nothing counts as written",
                 stream=str(id_),
             )
+        if accounted < rows and self._policy == "accept":
+            return DestinationError(
+                f"{id_}: {rows - accounted} of {rows} rows are missing in the destination's"
+                " counters",
+                code="destination.miscounted",
+                hint="`on_failed_rows: accept` leaves out rows that it counts as failed; what"
+                " became of these nobody knows, so they are sent again",
+                stream=str(id_),
+            )
         if failed and self._policy == "isolate":
             finder = FailedRows(one.encoder, id_, lambda: self._sessions(one))
             fault = yield from finder.find(lines)
