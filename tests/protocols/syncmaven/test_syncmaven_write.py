@@ -686,6 +686,17 @@ def test_streams_and_options_that_fit_are_no_problem() -> None:
     assert SyncmavenDestination().problems(spec, fits) == []
 
 
+def test_columns_that_are_not_known_yet_are_no_problem() -> None:
+    """Of a model, `plan` knows only the columns that the pipeline file names."""
+    known = stream(mapping={"name": "full_name"})
+    guess = msgspec.structs.replace(known.configured.stream, assumed=True)
+    assumed = msgspec.structs.replace(known.configured, stream=guess)
+    told = spec_of(row_type={**DRAFT, "required": ["vat"]})
+    for asked in (known, stream()):
+        open_ = msgspec.structs.replace(asked, configured=assumed)
+        assert SyncmavenDestination().problems(told, [open_]) == []
+
+
 def test_a_spec_without_a_schema_takes_any_credentials() -> None:
     said: list[Any] = []
     spec = SyncmavenDestination().spec(host(credentials=None), RunTimeouts(start=20), said.append)

@@ -88,6 +88,8 @@ def option_problems(spec: StreamSpec, options: dict[str, Any]) -> list[str]:
 
 
 def _unknown_columns(stream: WriteStream) -> list[str]:
+    if stream.configured.stream.assumed:
+        return []  # its columns are known once Spark has read the query
     known = [f.source for f in stream.schemas[stream.latest].fields]
     return [
         f"destination.mapping.{name}: there is no column {column!r}; {hint(column, known)}"
@@ -108,6 +110,6 @@ def _cast_failures(spec: StreamSpec, stream: WriteStream) -> list[str]:
     required = row_type.get("required")
     named = {f.source for f in fields}
     missing = [n for n in required if n not in named] if isinstance(required, list) else []
-    if missing and fields:
+    if missing and fields and not stream.configured.stream.assumed:
         found.append(f"{spec.name!r} requires {', '.join(map(str, missing))}, which it lacks")
     return found
