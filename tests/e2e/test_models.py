@@ -155,6 +155,18 @@ def test_the_cursor_is_bound_and_moves_with_what_is_committed(models: MakeModels
     assert [row["id"] for row in here.rows("query", "id")] == [0, 1, 2, 3]
 
 
+def test_a_cursor_of_floating_point_numbers_passes_no_row_over(models: MakeModels) -> None:
+    """0.7 as a FLOAT is less than 0.7 as a DOUBLE, and NaN is more than any number."""
+    here = models()
+    floats = "SELECT id, CAST(at AS FLOAT) AS at FROM {users}"
+    query = f"SELECT * FROM ({floats}) WHERE :cursor IS NULL OR at >= :cursor"
+    keys = {"defaults": {"cursor_field": "at", "primary_key": [["id"]]}}
+    here.give({"id": 1, "at": 0.7}, {"id": 2, "at": float("nan")})
+    assert here.read(query, **keys).counts("query") == ("complete", 2, 2, 0)
+    here.give({"id": 1, "at": 0.7}, {"id": 3, "at": 0.7}, {"id": 4, "at": 0.8})
+    assert here.read(query, **keys).counts("query") == ("complete", 3, 3, 0)
+
+
 @pytest.mark.parametrize("value", ["it's", "'; DROP TABLE users; --", "ü\\"])
 def test_a_cursor_of_text_is_never_part_of_the_query(models: MakeModels, value: str) -> None:
     here = models()

@@ -159,12 +159,15 @@ def failed(failure: Exception, model: Model) -> SourceError:
 
 def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str | None:
     """Returns the highest value of a column of staged rows as the text that the state keeps:
-    Spark's text of the value, timestamps in UTC. None where no row has a value. Raises
+    Spark's text of the value, timestamps in UTC. None where no row has a value; NaN is none. Raises
     ``SourceError``."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
-    top = F.max(column)
+    value = F.col(column)
+    if kind.kind is Kind.number:  # no row comes after NaN; the text of a FLOAT may be above it
+        value = F.nanvl(value.cast("double"), F.lit(None))
+    top = F.max(value)
     if kind.kind is Kind.timestamp:  # a Python datetime would be in the zone of this machine
         top = F.date_format(top, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     elif kind.kind is Kind.timestamp_ntz:
