@@ -219,6 +219,16 @@ def test_a_new_column_sends_the_rows_that_have_a_value_in_it(users: MakeUsers) -
     assert sent(here.send("upsert", query)) == 0
 
 
+def test_a_change_of_a_microsecond_in_a_map_is_sent(users: MakeUsers) -> None:
+    """In JSON as Spark makes it a second has three digits."""
+    here = users()
+    for digits in ("123456", "123457"):
+        at = f"TIMESTAMP '2026-01-02 03:04:05.{digits}'"
+        lists = f"SELECT 1 AS id, array(map('t', {at})) AS name"
+        assert sent(here.send("upsert", lists)) == 1
+    assert sent(here.send("upsert", lists)) == 0
+
+
 def test_rows_that_a_destination_did_not_acknowledge_are_sent_again(users: MakeUsers) -> None:
     """L1: the snapshot holds what was acknowledged."""
     here = users()

@@ -49,6 +49,8 @@ SELECT CAST(id AS INT) AS id,
        named_struct('a', 1, 'b', array('x', NULL)) AS nested,
        array(named_struct('n', CAST(1.5 AS DECIMAL(5, 2)))) AS list,
        map('k', id) AS pairs,
+       map('t', TIMESTAMP '2026-01-02 03:04:05.123456') AS times,
+       map('t', TIMESTAMP_NTZ '2026-01-02 03:04:05.654321') AS walls,
        parse_json('{"v": [1, null]}') AS variant,
        CAST(NULL AS STRING) AS empty,
        CAST(0.5 AS FLOAT) AS half,
@@ -77,6 +79,8 @@ def test_every_type_of_spark_comes_as_it_is(models: MakeModels) -> None:
     assert first["nested"] == {"a": 1, "b": ["x", None]}
     assert first["list"] == [{"n": Decimal("1.50")}]
     assert json.loads(first["pairs"]) == {"k": 1}
+    assert json.loads(first["times"]) == {"t": "2026-01-02T03:04:05.123456Z"}
+    assert json.loads(first["walls"]) == {"t": "2026-01-02T03:04:05.654321"}
     assert json.loads(first["variant"]) == {"v": [1, None]}
     assert (first["empty"], first["nothing"]) == (None, None)
     assert first["odd_name"] == 'Zoë\u2028"' and "1" in first["gap"]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from penstock.model.catalog import Change
 from penstock.model.staged_rows import KIND, REJECTED, SEND
 from penstock.spark.model import Model, by_position, failed
+from penstock.spark.types import json_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -255,7 +256,7 @@ def write_changes(
     for name, earlier in before.items():
         now = F.col(name)
         if "map<" in joined.schema[name].dataType.simpleString():
-            now, earlier = F.to_json(now), F.to_json(earlier)
+            now, earlier = json_text(now), json_text(earlier)
         differs = differs | ~now.eqNullSafe(earlier)
     kind = (
         F.when(F.col(_HERE).isNull(), Change.removed.value)

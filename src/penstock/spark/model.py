@@ -16,7 +16,7 @@ import msgspec
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.query import AROUND, DISK_FULL, silence, spark_words
-from penstock.spark.types import data_type, quoted
+from penstock.spark.types import data_type, json_text, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -118,7 +118,7 @@ def by_position(rows: "DataFrame") -> "list[Column]":
     for index, field in enumerate(rows.schema.fields):
         column, kind = F.col(quoted(field.name)), field.dataType.simpleString()
         if kind.startswith(_AS_JSON):
-            column = F.to_json(column, {"ignoreNullFields": "false"})
+            column = json_text(column)
         elif kind.startswith(_AS_TEXT) or kind == "void":
             column = column.cast("string")
         found.append(column.alias(f"c{index}"))

@@ -3,7 +3,7 @@
 Gives ``StructType`` for reading parts and writing tables, DDL text for SQL, and the ``RowSchema``
 of a table that Spark read. Kinds that Spark has no type for (time, time_tz, json) become STRING;
 :func:`stored` gives the type that a table keeps. Not here: the order of types (``model.types``),
-casts (``tables.casts``).
+casts (``tables.casts``). :func:`json_text` makes JSON of a nested column.
 """
 
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from penstock.model.types import (
 )
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
     from pyspark.sql import types as T
 
 SOURCE_NAME = "penstock.source"  # key of a column's metadata: the property's original name
@@ -55,6 +56,11 @@ _DDL = {
     Kind.time_tz: "STRING",
     Kind.binary: "BINARY",
     Kind.json: "STRING",
+}
+_WHOLE = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
 
 
@@ -91,6 +97,14 @@ def ddl(kind: DataType) -> str:
     if kind.kind is Kind.struct:
         return f"STRUCT<{', '.join(f'{quoted(f.name)}: {ddl(f.type)}' for f in kind.fields)}>"
     return _DDL[kind.kind]
+
+
+def json_text(column: "Column") -> "Column":
+    """Converts a map, struct, array or variant to JSON text that says all of it: NULL fields, and
+    times to the microsecond, of which Spark by itself writes three digits."""
+    from pyspark.sql import functions as F
+
+    return F.to_json(column, _WHOLE)
 
 
 def quoted(name: str) -> str:

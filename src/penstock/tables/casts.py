@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.model.types import DataType, Field, Kind
-from penstock.spark.types import SOURCE_NAME, ddl
+from penstock.spark.types import SOURCE_NAME, ddl, json_text
 from penstock.tables.contract import TypeChange
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
 
     if want.kind is Kind.string:
         if have.kind in (Kind.struct, Kind.array):
-            return F.to_json(c)
+            return json_text(c)
         return F.base64(c) if have.kind is Kind.binary else c.cast("string")
     if have.kind is Kind.string:
         return _from_text(c, want)
