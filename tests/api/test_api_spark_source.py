@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql import types as T
 
 from penstock.api.spark_source import PenstockSource
 from penstock.errors import ConfigError
@@ -39,11 +39,24 @@ def test_a_connector_runs_once_and_only_counted_attempts_are_written(tmp_path: P
     assert "hidden-word" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "kind", [T.DayTimeIntervalType(), T.YearMonthIntervalType(), T.VariantType()]
+)
+def test_types_that_would_come_as_others_are_refused(tmp_path: Path, kind: T.DataType) -> None:
+    """An interval would be a column of integers, a variant one of its bytes."""
+    told = {"destination": "parquet:lake", "stream": "s", "home": str(tmp_path)}
+    for column in (kind, T.ArrayType(kind)):
+        schema = T.StructType().add("id", T.LongType()).add("gap", column)
+        with pytest.raises(ConfigError, match="'gap'") as refused:
+            PenstockSource(told).writer(schema, False)
+        assert refused.value.code == "spark.type"
+
+
 def test_streaming_is_refused_with_what_to_use_instead() -> None:
     source = PenstockSource({})
     for work in (
-        lambda: source.streamReader(StructType()),
-        lambda: source.streamWriter(StructType(), False),
+        lambda: source.streamReader(T.StructType()),
+        lambda: source.streamWriter(T.StructType(), False),
     ):
         with pytest.raises(ConfigError) as refused:
             work()

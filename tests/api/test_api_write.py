@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,11 @@ def test_append_is_the_default_and_overwrite_replaces(spark_api: "Api") -> None:
     assert sorted(table(spark_api)) == [1]
 
 
+def test_a_named_index_of_pandas_is_a_column(spark_api: "Api") -> None:
+    write(spark_api, pandas.DataFrame(ROWS[:2]).set_index("id"))
+    assert table(spark_api) == {1: "n1", 2: "n2"}
+
+
 def test_to_a_destination_connector(spark_api: "Api") -> None:
     sink = spark_api.folder / "sink.jsonl"
     told = json.dumps({"save": str(sink)})
@@ -74,6 +80,10 @@ def test_to_a_destination_connector(spark_api: "Api") -> None:
         (pandas.DataFrame(ROWS), {"mode": "upsert"}, "primary"),
         (pandas.DataFrame(ROWS), {"mode": "upsurt"}, "upsert"),
         ([1, 2], {}, "list is no table"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "Duplicate column names"),
+        (pandas.DataFrame({"a": [1, "x"]}), {}, "'x'"),
+        (pandas.DataFrame({"a": [pandas.Timedelta("1s")]}), {}, "a holds spans of time"),
+        (pa.table({"a": [[{"b": timedelta(1)}]]}), {}, "a holds spans of time"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_written(

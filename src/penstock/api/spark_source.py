@@ -99,7 +99,16 @@ class PenstockSource(DataSource):
     @explained
     def writer(self, schema: "StructType", overwrite: bool) -> "_Writer":
         """Returns what stages and then delivers the rows. Raises ``ConfigError`` for options that
-        are not right."""
+        are not right, and for columns that Spark does not give to Python as they are."""
+        from penstock.spark.model import unfit
+
+        for field in schema.fields:
+            if unfit(field.dataType, inside=field.dataType.simpleString() != "void"):
+                raise ConfigError(
+                    f"the column {field.name!r} is {field.dataType.simpleString()[:80]}",
+                    code="spark.type",
+                    hint="CAST it to another type, or give the DataFrame to penstock.write",
+                )
         destination, stream, changes, how = _parsed_options(self.options, _WRITE, "destination")
         if overwrite:
             if changes.get("mode", "overwrite") != "overwrite":

@@ -127,7 +127,11 @@ def _arrow(rows: Any) -> Any:
         return pa.Table.from_batches([rows])
     kind = type(rows).__module__.partition(".")[0]
     if kind == "pandas":
-        return pa.Table.from_pandas(rows, preserve_index=False)
+        try:
+            named = any(name is not None for name in rows.index.names)
+            return pa.Table.from_pandas(rows, preserve_index=named)
+        except (ValueError, pa.ArrowException) as failure:  # names that come twice, mixed values
+            raise _unfit(failure) from None
     if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
         rows = rows.collect()
     if hasattr(rows, "to_arrow"):
@@ -143,11 +147,25 @@ def _write_file(table: Any, path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    spans = [field.name for field in table.schema if _is_span(field.type)]
+    if spans:
+        raise _unfit(f"{', '.join(spans)} holds spans of time, which Parquet has as bare integers")
     try:
         pq.write_table(table, path, coerce_timestamps="us")
     except pa.ArrowException as failure:
-        raise ConfigError(
-            f"the rows cannot be written: {failure}",
-            code="write.rows",
-            hint="cast the column: times have microseconds at most, and nothing is rounded",
-        ) from None
+        raise _unfit(failure) from None
+
+
+def _is_span(kind: Any) -> bool:
+    import pyarrow as pa
+
+    inner = (kind.field(index).type for index in range(kind.num_fields))
+    return bool(pa.types.is_duration(kind)) or any(map(_is_span, inner))
+
+
+def _unfit(why: object) -> ConfigError:
+    return ConfigError(
+        f"the rows cannot be written: {why}",
+        code="write.rows",
+        hint="cast the column: times have microseconds at most, and nothing is rounded",
+    )

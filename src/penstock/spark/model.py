@@ -100,7 +100,7 @@ def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
         f"the column '{f.name}' is {f.dataType.simpleString()[:80]}, a type of no table; "
         "CAST it to another"
         for f in fields
-        if _unfit(f.dataType)
+        if unfit(f.dataType)
     ]
     if not fields:
         problems.append("it has no columns")
@@ -214,17 +214,19 @@ def _type_of(kind: "T.DataType") -> DataType:
     return data_type(kind)
 
 
-def _unfit(kind: "T.DataType", inside: bool = False) -> bool:
+def unfit(kind: "T.DataType", inside: bool = False) -> bool:
+    """Whether no table has the type. ``inside``: as the type of a part of another one, where it
+    cannot be made text."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType):
-        return _unfit(kind.elementType, True)
+        return unfit(kind.elementType, True)
     if isinstance(kind, T.MapType):
-        return _unfit(kind.keyType, True) or _unfit(kind.valueType, True)
+        return unfit(kind.keyType, True) or unfit(kind.valueType, True)
     if isinstance(kind, T.StructType):
-        return not kind.fields or any(_unfit(f.dataType, True) for f in kind.fields)
-    unfit = _INSIDE_UNFIT if inside else ("geography", "geometry")
-    return kind.simpleString().startswith(unfit)
+        return not kind.fields or any(unfit(f.dataType, True) for f in kind.fields)
+    known = _INSIDE_UNFIT if inside else ("geography", "geometry")
+    return kind.simpleString().startswith(known)
 
 
 def _fault(model: Model, problems: list[str]) -> ConfigError:
