@@ -326,6 +326,16 @@ def test_a_mapping_that_leaves_out_who_is_gone_is_refused(users: MakeUsers) -> N
     assert sent(crm.send("upsert", destination={"mapping": fields})) == 0
 
 
+def test_a_transform_that_leaves_out_who_is_gone_is_refused(users: MakeUsers) -> None:
+    here = users()
+    here.have(u1="Ann")
+    query = {"use": "transform-sql", "config": {"query": "SELECT id, name FROM input"}}
+    with pytest.raises(ConfigError) as refused:
+        here.send("mirror", transforms=[query])
+    assert "leave out _ab_cdc_deleted_at" in str(refused.value.problems)
+    assert sent(here.send("upsert", transforms=[query])) == 1
+
+
 def test_without_the_policy_a_rejected_row_counts_as_sent_until_it_changes(
     users: MakeUsers,
 ) -> None:

@@ -284,3 +284,13 @@ def test_A16_rows_that_a_transform_multiplies_are_not_merged_by_default(
     if "at FROM input" not in query or "%" in query:
         asked = one(lake(tmp_path), "mode: upsert", transforms=(job,))
         assert modes(asked) == "incremental + append_dedup"
+
+
+def test_a_transform_that_leaves_out_who_is_gone_is_told(tmp_path: Path) -> None:
+    query = "SELECT id, at FROM input"
+    job = TransformJob(use="transform-sql", config={"query": query}, where="transforms[0]")
+    told = "leave out _sdc_deleted_at: rows that are gone"
+    assert any(told in n for n in plan(lake(tmp_path), transforms=(job,)).notes)
+    assert not any(told in n for n in plan(lake(tmp_path)).notes)
+    appended = plan(lake(tmp_path), "mode: append", transforms=(job,))
+    assert not any(told in n for n in appended.notes)

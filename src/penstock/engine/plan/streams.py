@@ -27,6 +27,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
+    Change,
     ConfiguredStream,
     ConnectorSpec,
     DestinationSyncMode,
@@ -161,6 +162,11 @@ def plan_streams(
             notes.append(
                 f"stream {s.id}: its table was written under {had.destination_sync_mode.value} "
                 f"until now and is written under {s.disposition.mode.value} from now on"
+            )
+        if _deletions_lost(s, package):
+            notes.append(
+                f"stream {s.id}: its transforms leave out {package.deleted_at_field}: rows that are"
+                " gone at the source are written as if they were there"
             )
     notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
@@ -460,7 +466,24 @@ def _planned(
         max_rejected=settings.max_rejected,
         retry_rejected=_retry_rejected(configured, settings),
     )
+    if Change.removed in configured.sends and _deletions_lost(planned_stream, package):
+        raise ConfigError(
+            f"its transforms leave out {package.deleted_at_field}: removals would be written as"
+            " rows that are there",
+            code="config.deletions_lost",
+            hint="select it too, or choose a mode that sends no removals",
+        )
     return with_required(planned_stream, ())
+
+
+def _deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:
+    """Whether transforms leave out the column which tells that a row is gone, though rows of a key
+    take each other's place."""
+    deleted = stream.columns.get(package.deleted_at_field or "")
+    if stream.given is None or stream.queried or not stream.disposition.primary_key:
+        return False
+    had, has = ({f.name for f in schema.fields} for schema in (stream.given, stream.schema))
+    return deleted in had - has
 
 
 def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> int:
