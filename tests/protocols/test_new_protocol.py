@@ -84,6 +84,8 @@ class State:
     def called(self, names):
         return self
 
+    reading = called
+
     def names_of(self, stream):
         return ()
 

@@ -570,6 +570,13 @@ class StateRole(Protocol):
         """The same rules, knowing these streams of the source too, and their :meth:`names_of`."""
         ...
 
+    def reading(self, streams: Collection[StreamId]) -> "StateRole":
+        """The same rules in a run that reads these streams only: :meth:`merge` keeps what a saved
+        shared state says of single other streams, where the new one says nothing of them and they
+        share no position. Sources name in a state the streams that they were asked for; the others
+        did not move."""
+        ...
+
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """True where these streams' share of the states can be told from the others'. False: only
         the source knows what a state says of them, so that they begin anew without any of it."""

@@ -37,6 +37,10 @@ class StreamStates:
         del names
         return self
 
+    def reading(self, streams: Collection[StreamId]) -> Self:
+        del streams
+        return self
+
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         del states, streams
         return True

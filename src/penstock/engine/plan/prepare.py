@@ -221,6 +221,7 @@ def _prepared(
         changes_config=source.changed_before,
         stateless=stateless,
     )
+    role = state_role(source.package, earlier, known, catalog.streams)
     prepared = Prepared(
         pipeline=pipeline,
         source=source,
@@ -228,7 +229,7 @@ def _prepared(
         catalog=catalog,
         plan=plan,
         rules=rules,
-        states=state_role(source.package, earlier, known, catalog.streams),
+        states=role if plan.open else role.reading([s.id for s in plan.streams]),
         transforms=tuple(transforms),
         queries=queries,
     )

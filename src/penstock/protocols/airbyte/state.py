@@ -1,7 +1,8 @@
 """Parses, merges, resets and describes Airbyte's states, and builds the content of ``--state``.
 
 Pure functions over saved states. A saved blob is the source's own AirbyteStateMessage, byte for
-byte (L1); it is rewritten only to remove a part of a GLOBAL state, for a reset or a full refresh.
+byte (L1). A GLOBAL one is rewritten only to remove a part, for a reset or a full refresh, and to
+keep the entries of streams that a run did not read.
 Not here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
 Checkpointing and AirbyteStateMessage V1/V2.
 """
@@ -105,7 +106,11 @@ def _may_follow(saved: StateType, new: StateType) -> bool:
 
 
 class AirbyteState:
-    """Handles saved states (``StateRole`` of ``protocols.contract``)."""
+    """Handles saved states (``StateRole`` of ``protocols.contract``). ``read``: the streams of this
+    run; None: nothing is known of it."""
+
+    def __init__(self, read: frozenset[StreamId] | None = None) -> None:
+        self._read = read
 
     def export(self, states: Sequence[StoredState]) -> Any:
         text = state_file(states)
@@ -126,9 +131,9 @@ class AirbyteState:
         return self.merge([], found)
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
-        """Merges new states into saved ones: STREAM by stream, GLOBAL and LEGACY as a whole; a null
-        state removes its scope. LEGACY may be followed by any type, STREAM and GLOBAL by themselves
-        only: else raises ``StateError``."""
+        """Merges new states into saved ones: STREAM by stream, GLOBAL and LEGACY as a whole (see
+        ``reading`` for what stays); a null state removes its scope. LEGACY may be followed by any
+        type, STREAM and GLOBAL by themselves only: else raises ``StateError``."""
         merged = {s.scope: s for s in saved}
         kind = next((s.scope.type for s in saved), None)
         for state in new:
@@ -145,6 +150,8 @@ class AirbyteState:
                 merged = {}
             if _is_null(state):
                 merged.pop(state.scope, None)
+            elif self._read is not None and state.scope.type is StateType.global_:
+                merged[state.scope] = _with_unread(merged.get(state.scope), state, self._read)
             else:
                 merged[state.scope] = state
         return list(merged.values())
@@ -169,6 +176,9 @@ class AirbyteState:
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "AirbyteState":
         del names
         return self
+
+    def reading(self, streams: Collection[StreamId]) -> "AirbyteState":
+        return AirbyteState(frozenset(streams))
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """Whether single streams can be removed: never of LEGACY, unless it is empty; of GLOBAL
@@ -199,10 +209,10 @@ class AirbyteState:
         is a position in a log: a stream that is not read while it advances must be read from the
         start afterwards."""
         others = {
-            StreamId.of(name.get("namespace"), name["name"])
+            _stream_of(entry)
             for state in states
             if state.scope.type is StateType.global_ and _shares(state)
-            for name in (entry["stream_descriptor"] for entry in _entries(state))
+            for entry in _entries(state)
         }
         return self.without(states, others - set(streams))
 
@@ -247,6 +257,28 @@ def _shares(state: StoredState) -> bool:
     return exact(state.blob)["global"].get("shared_state") not in (None, {})
 
 
+def _with_unread(
+    saved: StoredState | None, new: StoredState, read: frozenset[StreamId]
+) -> StoredState:
+    """The new GLOBAL state with the saved one's entries of streams that were not ``read`` and that
+    it does not name; the same object where there are none, or where streams share a position."""
+    if saved is None or _shares(saved) or _shares(new):
+        return new
+    message = exact(new.blob)
+    entries = [*(message["global"].get("stream_states") or ())]
+    known = read | {_stream_of(entry) for entry in entries}
+    unread = [entry for entry in _entries(saved) if _stream_of(entry) not in known]
+    if not unread:
+        return new
+    message["global"]["stream_states"] = [*entries, *unread]
+    return StoredState(new.scope, exact_text(message).decode())
+
+
+def _stream_of(entry: Any) -> StreamId:
+    name = entry["stream_descriptor"]
+    return StreamId.of(name.get("namespace"), name["name"])
+
+
 def _entries(state: StoredState) -> list[Any]:
     """The entries of streams in a GLOBAL state that are not null."""
     entries = exact(state.blob)["global"].get("stream_states") or ()
@@ -258,8 +290,7 @@ def _nulled(state: StoredState, gone: frozenset[StreamId]) -> StoredState:
     message = exact(state.blob)
     changed = False
     for entry in message["global"].get("stream_states") or ():
-        name = entry["stream_descriptor"]
-        if StreamId.of(name.get("namespace"), name["name"]) in gone:
+        if _stream_of(entry) in gone:
             changed |= entry.get("stream_state") is not None
             entry["stream_state"] = None
     return StoredState(state.scope, exact_text(message).decode()) if changed else state

@@ -2,12 +2,12 @@
 has a known form.
 
 Pure functions over saved states. A saved blob is the value of the tap's own STATE message, byte for
-byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh.
-Numbers keep all their digits. A state is split by bookmarks whose stream is known, never by
-guessing. Not here: when a state may be saved (``engine``), where (``state``). Sources:
-specification, State and STATE Message; the conventions of singer-python's bookmarks (``bookmarks``
-by tap_stream_id, ``currently_syncing``, ``activate_versions``), and taps that use other names for
-their streams.
+byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh, and to
+keep the bookmarks of streams that a run did not read. Numbers keep all their digits. A state is
+split by bookmarks whose stream is known, never by guessing. Not here: when a state may be saved
+(``engine``), where (``state``). Sources: specification, State and STATE Message; the conventions of
+singer-python's bookmarks (``bookmarks`` by tap_stream_id, ``currently_syncing``,
+``activate_versions``), and taps that use other names for their streams.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,10 +37,16 @@ def state_file(states: Sequence[StoredState]) -> bytes | None:
 
 class SingerState:
     """Handles saved states (``StateRole`` of ``protocols.contract``). ``names``: for each stream of
-    the source, the names that its state may use beside the tap_stream_id."""
+    the source, the names that its state may use beside the tap_stream_id. ``read``: the streams of
+    this run; None: nothing is known of it."""
 
-    def __init__(self, names: Mapping[StreamId, Collection[str]] | None = None) -> None:
+    def __init__(
+        self,
+        names: Mapping[StreamId, Collection[str]] | None = None,
+        read: frozenset[StreamId] | None = None,
+    ) -> None:
         self._names = dict(names or {})
+        self._read = read
 
     def export(self, states: Sequence[StoredState]) -> Any:
         text = state_file(states)
@@ -65,9 +71,16 @@ class SingerState:
         return [StoredState(SCOPE, exact_text(value).decode())]
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
-        """The last state; none where that is null."""
+        """The last state (but see :meth:`reading`); none where that is null."""
         states = [*saved, *new]
-        return [states[-1]] if states and states[-1].blob != "null" else []
+        if not states or states[-1].blob == "null":
+            return []
+        last = states[-1]
+        if saved and new and self._read is not None:
+            owners = _Owners(self._names, self._read)
+            read = frozenset(s.name for s in self._read)
+            last = _with_unread(exact(saved[-1].blob), last, read, owners)
+        return [last]
 
     def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         """Removes a stream's bookmark. Raises ``StateError`` where it is not certain which
@@ -87,7 +100,10 @@ class SingerState:
         return tuple(sorted(names_in_states(stream) - {stream.id.name}))
 
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "SingerState":
-        return SingerState({**self._names, **names})
+        return SingerState({**self._names, **names}, self._read)
+
+    def reading(self, streams: Collection[StreamId]) -> "SingerState":
+        return SingerState(self._names, frozenset(streams))
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """Whether these streams can be removed from the states: each has its own bookmark, or all
@@ -241,6 +257,32 @@ def _without(state: StoredState, gone: frozenset[str], owners: _Owners) -> Store
         blob[_CURRENT] = None
         changed = True
     return StoredState(state.scope, exact_text(blob).decode()) if changed else state
+
+
+def _with_unread(
+    saved: Any, new: StoredState, read: frozenset[str], owners: _Owners
+) -> StoredState:
+    """The new state with the saved one's bookmarks and versions of known streams that were not
+    ``read`` and that it does not name; the same object where there are none, or where one of the
+    two has a position beside its bookmarks, which may be of all streams."""
+    value = exact(new.blob)
+    if not (isinstance(saved, dict) and isinstance(value, dict)):
+        return new
+    blob = cast(dict[str, Any], value)
+    if _says_beside(cast(dict[str, Any], saved)) or _says_beside(blob):
+        return new
+    named: dict[str, set[str]] = {}
+    for part, name, _ in _by_stream(blob):
+        named.setdefault(part, {name}).update(owners.of(name))
+    unread = [
+        (part, name, mark)
+        for part, name, mark in _by_stream(saved)
+        if (whose := owners.of(name)) and not whose & (read | named.get(part, set()))
+        and isinstance(blob.setdefault(part, {}), dict)
+    ]  # fmt: skip
+    for part, name, mark in unread:
+        blob[part][name] = mark
+    return StoredState(new.scope, exact_text(blob).decode()) if unread else new
 
 
 def _unwrapped(raw: Any) -> Any:

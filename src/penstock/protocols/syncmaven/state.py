@@ -37,6 +37,9 @@ class SyncmavenState:
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "SyncmavenState":
         return self
 
+    def reading(self, streams: Collection[StreamId]) -> "SyncmavenState":
+        return self
+
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         return True
 
