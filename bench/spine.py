@@ -38,7 +38,7 @@ def drive(given: str) -> None:
     from penstock.engine.run.start import run_pipeline
     from penstock.unused_packages import leave_out
 
-    leave_out("pandas")  # as the command line does
+    leave_out("numpy", "pandas")  # as the command line does
 
     class Quiet:
         def phase(self, *_: Any) -> None: ...

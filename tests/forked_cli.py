@@ -121,7 +121,7 @@ def serve(connection: socket.socket) -> None:
     from penstock.cli import VERBS
     from penstock.unused_packages import leave_out
 
-    leave_out("pandas")
+    leave_out("numpy", "pandas")
     for name in (*_IMPORTED, *(f"penstock.cli.{verb.module}" for verb in VERBS.values())):
         import_module(name)
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "threads do not survive a fork"

@@ -2,34 +2,37 @@
 
 PyArrow, DuckDB and PySpark import NumPy and pandas wherever they are installed, for conversions
 that a worker process and the command line never make: half a second of processor at a start. A
-process in which a user's code runs is left alone. Neighbours: ``cli`` and
-``engine.channel.child_start`` leave out, ``spark.session`` lets in what Spark Connect's client
-needs.
+process in which a user's code runs is left alone. Neighbours: ``cli``,
+``engine.channel.child_start`` and ``spark.worker_daemon`` leave out, ``spark.session`` lets in what
+Spark Connect's client needs.
 """
 
 import sys
-from importlib.machinery import ModuleSpec
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 
 _left_out: set[str] = set()
 
 
-class _NotInstalled:
-    """A finder that finds none of these. A ``None`` in ``sys.modules`` would not do: DuckDB takes
-    it for the module."""
+class _Others(PathFinder):
+    """Finds what Python's own finder does, but none of these: for ``import`` and
+    ``importlib.util.find_spec``, which PySpark asks, they are not installed. A finder before
+    Python's own could only raise, and a ``None`` in ``sys.modules`` DuckDB takes for the module."""
 
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        if name in _left_out:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return None
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname in _left_out:
+            return None
+        return PathFinder.find_spec(fullname, path, target)
 
 
 def leave_out(*packages: str) -> None:
-    """Makes imports of these raise ``ModuleNotFoundError``, which those libraries expect, unless
-    they are imported already."""
+    """Makes these appear as not installed, unless they are imported already."""
     _left_out.update(packages)
-    if _NotInstalled not in sys.meta_path:
-        sys.meta_path.insert(0, _NotInstalled)
+    sys.meta_path[:] = [_Others if finder is PathFinder else finder for finder in sys.meta_path]
 
 
 def let_in(*packages: str) -> None:

@@ -112,5 +112,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    leave_out("pandas")  # as the command line does
+    leave_out("numpy", "pandas")  # as the command line does
     sys.exit(main())

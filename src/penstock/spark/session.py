@@ -337,7 +337,7 @@ def _own_interrupt() -> Generator[None]:
 
 
 def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":
-    let_in("pandas")
+    let_in("numpy", "pandas")
     from pyspark.sql import SparkSession
 
     try:
