@@ -41,3 +41,4 @@ def test_l11_daemon_says_its_port_and_ends_with_its_stdin() -> None:
     assert daemon.returncode is not None
     loaded = [line for line in said.decode().splitlines() if "import 'pyspark.worker'" in line]
     assert loaded and not any(".zip" in line for line in loaded)
+    assert "import 'numpy'" not in said.decode()

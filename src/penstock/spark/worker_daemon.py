@@ -2,14 +2,18 @@
 
 Spark puts a zip of its Python part first on its workers' path, and modules in a zip are compiled at
 every start: 0.7 s of CPU, against 0.15 s for the installed package. The zip is inside that package,
-so both are of one version. ``session`` names this module in Spark's settings
-(``spark.python.daemon.module``).
+so both are of one version. PySpark itself is loaded without NumPy, which it imports for statistics
+that no worker of ours asks for; what runs in a worker finds it (a user's data source may need it).
+``session`` names this module in Spark's settings (``spark.python.daemon.module``).
 """
 
 import os
 import runpy
 import sys
 from collections.abc import Sequence
+from importlib import import_module
+
+from penstock.unused_packages import leave_out, let_in
 
 
 def without_zips(path: Sequence[str], spark_home: str) -> list[str]:
@@ -24,4 +28,7 @@ def without_zips(path: Sequence[str], spark_home: str) -> list[str]:
 
 if __name__ == "__main__":
     sys.path[:] = without_zips(sys.path, os.path.abspath(os.environ.get("SPARK_HOME", "")))
+    leave_out("numpy", "pandas")
+    import_module("pyspark.worker")
+    let_in("numpy", "pandas")
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
