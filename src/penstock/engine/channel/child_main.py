@@ -98,6 +98,6 @@ def tune() -> None:
     would wait for 5 ms otherwise; modules are frozen out of garbage collection, which runs rarely,
     since decoding records creates no cycles."""
     sys.setswitchinterval(0.0001)
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(100_000, 20, 20)

@@ -4,6 +4,7 @@ Not here: the module's work (``engine.channel.child_main``). Neighbour:
 ``engine.channel.child_process`` starts it.
 """
 
+import gc
 import runpy
 import sys
 
@@ -11,5 +12,6 @@ from penstock.unused_packages import leave_out
 
 if __name__ == "__main__":
     leave_out("numpy", "pandas")
+    gc.disable()  # until ``child_main.tune``: imports leave next to no garbage
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
