@@ -36,9 +36,9 @@ def drive(given: str) -> None:
     from penstock.config.command_line import pipeline_from_arguments
     from penstock.config.home import Home
     from penstock.engine.run.start import run_pipeline
-    from penstock.unused_packages import leave_out
+    from penstock.unused_packages import OF_CONNECT, leave_out
 
-    leave_out("numpy", "pandas")  # as the command line does
+    leave_out(*OF_CONNECT)  # as the command line does
 
     class Quiet:
         def phase(self, *_: Any) -> None: ...

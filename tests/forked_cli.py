@@ -119,9 +119,9 @@ def _server(environ: frozenset[tuple[str, str]]) -> socket.socket:
 def serve(connection: socket.socket) -> None:
     """Forks for each order; returns in the child. Ends this process where the tests are gone."""
     from penstock.cli import VERBS
-    from penstock.unused_packages import leave_out
+    from penstock.unused_packages import OF_CONNECT, leave_out
 
-    leave_out("numpy", "pandas")
+    leave_out(*OF_CONNECT)
     for name in (*_IMPORTED, *(f"penstock.cli.{verb.module}" for verb in VERBS.values())):
         import_module(name)
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "threads do not survive a fork"

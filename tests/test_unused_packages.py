@@ -6,19 +6,20 @@ LEFT_OUT = """
 import importlib.util, json, sys
 from importlib.metadata import version
 from penstock.unused_packages import leave_out, let_in
-leave_out("pandas", "numpy", "json")
+leave_out("pandas", "numpy", "google.rpc", "json")
 import duckdb, pyarrow
-from pyspark.testing.utils import have_numpy, have_pandas
+from pyspark.testing.utils import have_googleapis_common_protos, have_numpy, have_pandas
 rows = duckdb.connect().execute("SELECT ? AS a, [1, 2] AS b", [7]).to_arrow_table()
-said = [have_numpy, have_pandas, rows.to_pylist(), pyarrow.array([1, None]).null_count]
+said = [have_numpy or have_googleapis_common_protos, have_pandas]
+said += [rows.to_pylist(), pyarrow.array([1, None]).null_count]
 said.append(importlib.util.find_spec("numpy") is None and version("numpy")[0] in "123")
 try:
     import pandas
     said.append("imported")
 except ModuleNotFoundError as e:
     said.append(str(e))
-let_in("pandas", "numpy", "json", "never_heard_of")
-import pandas
+let_in("pandas", "numpy", "google.rpc", "json", "never_heard_of")
+import google.rpc, pandas
 print(json.dumps([*said, pandas.__name__]))
 """
 

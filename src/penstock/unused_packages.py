@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
+OF_CONNECT = ("google.rpc", "numpy", "pandas")
+"""What PySpark imports where it is installed, and only its Connect client has a use for."""
+
 _left_out: set[str] = set()
 
 

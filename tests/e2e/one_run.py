@@ -33,7 +33,7 @@ from penstock.engine.plan import lane_jobs
 from penstock.engine.run import start, wiring
 from penstock.engine.specs.lane import LaneBounds
 from penstock.errors import PenstockError
-from penstock.unused_packages import leave_out
+from penstock.unused_packages import OF_CONNECT, leave_out
 
 
 class StageEvent:
@@ -112,5 +112,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    leave_out("numpy", "pandas")  # as the command line does
+    leave_out(*OF_CONNECT)  # as the command line does
     sys.exit(main())

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from penstock.unused_packages import leave_out
+from penstock.unused_packages import OF_CONNECT, leave_out
 
 
 class Verb(NamedTuple):
@@ -58,7 +58,7 @@ examples:
 def command() -> int:
     """Runs the command of this process, which is the command line's own, and returns its exit
     code."""
-    leave_out("numpy", "pandas")
+    leave_out(*OF_CONNECT)
     return main()
 
 

@@ -37,7 +37,7 @@ from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import JavaOptions
 from penstock.spark.scratch import remove_left, session_scratch
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
-from penstock.unused_packages import let_in
+from penstock.unused_packages import OF_CONNECT, let_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -337,7 +337,7 @@ def _own_interrupt() -> Generator[None]:
 
 
 def _connect(address: str, conf: Mapping[str, str]) -> "SparkSession":
-    let_in("numpy", "pandas")
+    let_in(*OF_CONNECT)
     from pyspark.sql import SparkSession
 
     try:
