@@ -74,6 +74,27 @@ def test_a_plan_loads_nothing_that_only_a_run_needs(cli: Cli) -> None:
     assert cli("-c", code, script=[sys.executable]).out.splitlines()[-1] == ""
 
 
+END = """
+import atexit, os, sys, threading, time
+from penstock import cli
+class Kept:
+    def __del__(self, write=os.write): write(1, b"taken down")
+kept = Kept()
+def main():
+    atexit.register(print, "an exit function ran")
+    threading.Thread(target=lambda: (time.sleep(0.3), print("a thread ended"))).start()
+    return 7
+cli.main = main
+sys.exit(cli.command())
+"""
+
+
+def test_the_end_waits_for_threads_and_exit_functions_and_takes_no_modules_down(cli: Cli) -> None:
+    done = subprocess.run([sys.executable, "-c", END], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "a thread ended\nan exit function ran\n"
+    assert (done.returncode, done.stderr) == (7, "")
+
+
 def test_version_is_the_packages(cli: Cli) -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     assert penstock.__version__ == project["project"]["version"]
