@@ -69,7 +69,7 @@ def test_a_verb_that_moves_no_data_imports_no_spark(shop: Cli) -> None:
 def test_a_plan_loads_nothing_that_only_a_run_needs(cli: Cli) -> None:
     code = (
         f"import sys; from penstock.cli import main; main(['plan', {SOURCE!r}, 'parquet:./lake']); "
-        "print(*sorted({'pyspark', 'py4j', 'duckdb', 'datafusion'} & sys.modules.keys()))"
+        "print(*sorted({'pyspark', 'pyarrow', 'duckdb', 'datafusion'} & sys.modules.keys()))"
     )
     assert cli("-c", code, script=[sys.executable]).out.splitlines()[-1] == ""
 

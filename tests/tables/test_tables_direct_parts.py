@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from shaped import inodes, shaped
 
-from penstock.codec.arrow import INTERNAL_FIELDS
+from penstock.codec.arrow import internal_fields
 from penstock.codec.table_rows import part_rows
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNames
 from penstock.tables import direct_parts, parquet, parquet_folders
@@ -285,7 +285,7 @@ def test_a_part_in_its_tables_shape_is_read_as_any_part(loads: Any) -> None:
     part = shaped(load).parts[0]
     after = part_rows(pq.read_table(part), load.policy.metadata)
     assert after.column_names == before.column_names
-    assert after.schema.field(CHANGES).type == INTERNAL_FIELDS[-1].type
+    assert after.schema.field(CHANGES).type == internal_fields()[-1].type
     kept = [n for n in before.column_names if n not in (SEQ, CHANGES, "size")]
     assert after.select(kept).to_pylist() == before.select(kept).to_pylist()
     assert {RAW_ID, EXTRACTED_AT} <= set(kept)

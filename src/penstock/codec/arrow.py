@@ -4,12 +4,11 @@ Kinds that are kept as text (string, time, time_tz, json) are strings in both. N
 (``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import cache
 from typing import Any
 
-import pyarrow as pa
-
-from penstock.codec.untyped import ArrowField, ArrowSchema, ArrowType, Table
+from penstock.codec.untyped import ArrowField, ArrowSchema, ArrowType, Table, pa
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
@@ -22,32 +21,18 @@ from penstock.model.types import (
 
 SOURCE_KEY = b"penstock.source"  # field metadata: the property's original name
 
-CHANGE_TYPE = pa.struct(
-    [
-        pa.field("field", pa.string()),
-        pa.field("change", pa.string()),
-        pa.field("reason", pa.string()),
-    ]
-)
-INTERNAL_FIELDS: tuple[ArrowField, ...] = (
-    pa.field(SEQ, pa.int64()),
-    pa.field(RAW_ID, pa.string()),
-    pa.field(EXTRACTED_AT, pa.timestamp("us", tz="UTC")),
-    pa.field(CHANGES, pa.list_(CHANGE_TYPE)),
-)
-
-_ARROW: dict[Kind, ArrowType] = {
-    Kind.string: pa.string(),
-    Kind.boolean: pa.bool_(),
-    Kind.integer: pa.int64(),
-    Kind.number: pa.float64(),
-    Kind.date: pa.date32(),
-    Kind.timestamp: pa.timestamp("us", tz="UTC"),
-    Kind.timestamp_ntz: pa.timestamp("us"),
-    Kind.time: pa.string(),
-    Kind.time_tz: pa.string(),
-    Kind.binary: pa.binary(),
-    Kind.json: pa.string(),
+_ARROW: dict[Kind, Callable[[], ArrowType]] = {
+    Kind.string: lambda: pa.string(),
+    Kind.boolean: lambda: pa.bool_(),
+    Kind.integer: lambda: pa.int64(),
+    Kind.number: lambda: pa.float64(),
+    Kind.date: lambda: pa.date32(),
+    Kind.timestamp: lambda: pa.timestamp("us", tz="UTC"),
+    Kind.timestamp_ntz: lambda: pa.timestamp("us"),
+    Kind.time: lambda: pa.string(),
+    Kind.time_tz: lambda: pa.string(),
+    Kind.binary: lambda: pa.binary(),
+    Kind.json: lambda: pa.string(),
 }
 
 _DUCKDB: dict[Kind, str] = {
@@ -83,7 +68,7 @@ def arrow_type(data_type: DataType) -> ArrowType:
                 [_field(f.name, f.source, arrow_type(f.type)) for f in data_type.fields]
             )
         case kind:
-            return _ARROW[kind]
+            return _ARROW[kind]()
 
 
 def duckdb_type(data_type: DataType) -> str:
@@ -122,7 +107,24 @@ def part_schema(schema: RowSchema) -> ArrowSchema:
         _field(f.name, f.source, arrow_type(f.type)).with_nullable(f.nullable)
         for f in schema.fields
     ]
-    return pa.schema([*columns, *INTERNAL_FIELDS])
+    return pa.schema([*columns, *internal_fields()])
+
+
+@cache
+def internal_fields() -> tuple[ArrowField, ...]:
+    """The fields of SEQ, RAW_ID, EXTRACTED_AT and CHANGES."""
+    return (
+        pa.field(SEQ, pa.int64()),
+        pa.field(RAW_ID, pa.string()),
+        pa.field(EXTRACTED_AT, pa.timestamp("us", tz="UTC")),
+        pa.field(CHANGES, pa.list_(change_type())),
+    )
+
+
+@cache
+def change_type() -> ArrowType:
+    """The type of an entry in a change list."""
+    return pa.struct([pa.field(name, pa.string()) for name in ("field", "change", "reason")])
 
 
 def proved(table: Table, declared: Collection[str] = ()) -> Table:

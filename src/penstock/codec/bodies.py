@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from penstock.codec.arrow import json_structure
 from penstock.codec.duckdb_call import RAW_NUMBERS, input_error_class, run_query
 from penstock.codec.packed_bodies import Packed, too_large
-from penstock.codec.untyped import Array, ChunkedArray
+from penstock.codec.untyped import Array, ChunkedArray, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind, RowSchema
 
@@ -22,7 +21,6 @@ Rows = Callable[[Array], Array]
 """Maps positions in a (nested) column to row numbers, both int64."""
 
 _MAX_BYTES = (1 << 31) - 1  # 32-bit offsets
-_NO_BODY = pa.nulls(0, pa.string())
 
 
 class Malformed(Exception):
@@ -41,7 +39,9 @@ def pack(bodies: Sequence[Any]) -> Array:
         pa.StringArray.from_buffers(len(p.ends) - 1, pa.py_buffer(p.ends), pa.py_buffer(p.data))
         for p in packed.pieces
     ]
-    return columns[0] if len(columns) == 1 else pa.concat_arrays([_NO_BODY, *columns])
+    return (
+        columns[0] if len(columns) == 1 else pa.concat_arrays([pa.nulls(0, pa.string()), *columns])
+    )
 
 
 class TextExtractor:

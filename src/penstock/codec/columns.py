@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, overload
 
 import msgspec
-import pyarrow as pa
 
 from penstock.codec import duckdb_call
 from penstock.codec.arrow import arrow_type, part_schema, proved, required
@@ -23,7 +22,7 @@ from penstock.codec.decode import (
 )
 from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, change_lists, row_ids
-from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table
+from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit
 from penstock.model.catalog import FieldPath

@@ -13,14 +13,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
 from penstock.codec.body_repair import NOT_AN_OBJECT, mend
 from penstock.codec.system_columns import ascending, change_lists, row_ids
-from penstock.codec.untyped import Array, ArrowSchema, Table
+from penstock.codec.untyped import Array, ArrowSchema, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit
 from penstock.errors import Defect

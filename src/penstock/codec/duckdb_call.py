@@ -9,9 +9,7 @@ and ``codec.json_text`` make the queries.
 import threading
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import Array, Table, pa
 from penstock.errors import Defect
 
 if TYPE_CHECKING:

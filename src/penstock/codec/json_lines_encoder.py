@@ -11,12 +11,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.codec import json_text
 from penstock.codec.arrow import arrow_type
 from penstock.codec.json_text import Buffer, JsonType, Text
-from penstock.codec.untyped import Array
+from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.errors import DestinationError
 from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, RowSchema

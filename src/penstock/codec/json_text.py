@@ -18,10 +18,8 @@ Rapidbyte's ``write.frame_encoder`` call it.
 import json
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from penstock.codec.duckdb_call import input_error_class, run_query
-from penstock.codec.untyped import Array
+from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
 

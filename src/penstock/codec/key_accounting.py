@@ -9,9 +9,7 @@ a space before a colon in one body and an extra property in another."""
 import sys
 from collections.abc import Iterator, Sequence
 
-import pyarrow as pa
-
-from penstock.codec.untyped import Array
+from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
 

@@ -7,9 +7,7 @@ rows (a reject, a preview) and for JSON columns. Neighbour: ``codec.columns``.
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
-from penstock.codec.untyped import Array, ArrowType
+from penstock.codec.untyped import Array, ArrowType, pa
 from penstock.codec.untyped import compute as pc
 
 _ROWS = 1024  # converted at once

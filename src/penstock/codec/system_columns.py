@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
-from penstock.codec.arrow import CHANGE_TYPE
-from penstock.codec.untyped import Array
+from penstock.codec.arrow import change_type
+from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import ChangeWords
 
@@ -68,7 +67,7 @@ def change_lists(
             )
         lengths[index + 1] = len(entries) - before
     ends = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(lengths)])
-    return pa.ListArray.from_arrays(pc.cumulative_sum(ends), pa.array(entries, CHANGE_TYPE))
+    return pa.ListArray.from_arrays(pc.cumulative_sum(ends), pa.array(entries, change_type()))
 
 
 def _parsed(raw: bytes | None) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.codec.arrow import INTERNAL_FIELDS
+from penstock.codec.arrow import internal_fields
 from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.segments import PartLayout
@@ -52,9 +52,9 @@ def part_rows(rows: Any, names: MetadataNames) -> Any:
         SEQ: pa.nulls(rows.num_rows, pa.int64()),
         RAW_ID: rows.column(names.raw_id),
         EXTRACTED_AT: rows.column(names.extracted_at),
-        CHANGES: pc.cast(changes, INTERNAL_FIELDS[-1].type),
+        CHANGES: pc.cast(changes, internal_fields()[-1].type),
     }
     given = msgspec.structs.astuple(names)
     fields: list[Any] = [f for f in rows.schema if f.name not in given]
-    arrays = [rows.column(f.name) for f in fields] + [internal[f.name] for f in INTERNAL_FIELDS]
-    return type(rows).from_arrays(arrays, schema=pa.schema([*fields, *INTERNAL_FIELDS]))
+    arrays = [rows.column(f.name) for f in fields] + [internal[f.name] for f in internal_fields()]
+    return type(rows).from_arrays(arrays, schema=pa.schema([*fields, *internal_fields()]))

@@ -36,11 +36,9 @@ from decimal import Context, Decimal, Inexact
 from decimal import InvalidOperation as InvalidDecimal
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
 from penstock.codec.arrow import arrow_type
 from penstock.codec.duckdb_call import run_query
-from penstock.codec.untyped import Array
+from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
 

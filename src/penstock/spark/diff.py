@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow.parquet as pq
 
 from penstock.model.catalog import Change
 from penstock.model.staged_rows import KIND, REJECTED, SEND
@@ -177,9 +176,10 @@ def tried_again(
 def _rows(spark: "SparkSession", one: ChangeSet) -> "DataFrame":
     """The rows of a set. Its types are those that Spark wrote into its first file: Spark itself
     would start a job for each set to find them."""
+    from pyarrow import parquet
     from pyspark.sql.types import StructType
 
-    about = pq.read_metadata(one.files[0]).metadata
+    about = parquet.read_metadata(one.files[0]).metadata
     schema = StructType.fromJson(msgspec.json.decode(about[_SCHEMA]))
     return spark.read.schema(schema).parquet(*one.files)
 

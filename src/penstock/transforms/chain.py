@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import msgspec
-import pyarrow as pa
 
 from penstock.codec.arrow import arrow_type
 from penstock.codec.columns import Columns
 from penstock.codec.decode import RowReject, null_keys
 from penstock.codec.system_columns import ascending
-from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import Array, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, FieldPath

@@ -9,10 +9,10 @@ plan.
 from collections.abc import Sequence
 
 import msgspec
-import pyarrow as pa
 
 from penstock.codec.arrow import arrow_type
 from penstock.codec.columns import row_schema
+from penstock.codec.untyped import pa
 from penstock.config.did_you_mean import closest
 from penstock.config.home import Home
 from penstock.config.pipeline import Enrichment, Pipeline, Transform

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.codec.untyped import compute as pc
+from penstock.codec.untyped import pa
 
 _FEW = 8
 _SAFE = r"^[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from penstock.codec.arrow import SOURCE_KEY, arrow_type
 from penstock.codec.columns import data_type, json_field
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_lines_encoder import LineEncoder, Slot
-from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import Array, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.syncmaven.enrichment_cache import Patch

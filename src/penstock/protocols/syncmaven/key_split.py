@@ -8,10 +8,9 @@ processes (``sessions``), when they end (``outgoing``, ``writer``).
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.codec.duckdb_call import run_query
 from penstock.codec.untyped import compute as pc
+from penstock.codec.untyped import pa
 from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, RowSchema, cleaned_path
 
