@@ -4,32 +4,38 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 . "$root/scripts/fingerprint.sh"
 export UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_PROJECT_ENVIRONMENT="$root/.venv"
 
+if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then
+    uv=uv
+elif [ -x "$root/.uv/bin/uv" ]; then
+    uv="$root/.uv/bin/uv"
+else
+    uv=
+fi
+
 python=
-for candidate in python3.11 python3.12 python3.13 python3; do
-    if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c \
-        'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+for candidate in $candidates; do
+    if command -v "$candidate" >/dev/null 2>&1 && "$candidate" -c 'import sys
+from importlib.util import find_spec
+able = (3, 11) <= sys.version_info < (3, 14) and (sys.argv[1] or find_spec("pip"))
+sys.exit(not able)' "$uv" 2>/dev/null; then
         python=$("$candidate" -c 'import sys; print(sys.executable)')
         break
     fi
 done
 if [ -z "$python" ]; then
-    echo "Penstock needs Python 3.11, 3.12 or 3.13 (Debian: apt-get install python3 python3-pip)" >&2
+    echo "Penstock needs Python 3.11, 3.12 or 3.13 with pip (Debian: apt-get install python3" \
+        "python3-pip)" >&2
     exit 2
 fi
 
-if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then
-    uv=uv
-else
+if [ -z "$uv" ]; then
     uv="$root/.uv/bin/uv"
-    if [ ! -x "$uv" ]; then
-        echo "installing uv into .uv" >&2
-        "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
-            --target "$root/.uv" 'uv>=0.13,<0.14' || {
-            echo "uv could not be installed: is pip there (Debian: apt-get install python3-pip), and" \
-                "is the package registry reachable?" >&2
-            exit 2
-        }
-    fi
+    echo "installing uv into .uv" >&2
+    "$python" -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+        --target "$root/.uv" 'uv>=0.13,<0.14' || {
+        echo "uv could not be installed: is the package registry reachable?" >&2
+        exit 2
+    }
 fi
 
 # sync_environment [uv options]: .venv as uv.lock says, quick when nothing changed.
