@@ -322,7 +322,8 @@ class EnrichmentUse(msgspec.Struct, frozen=True, kw_only=True):
     the first. ``on_error``: a row that it has no answer to is a ``Reject``, or passes as it is.
     ``columns``: types of properties that it adds. ``cache_seconds``: how long an answer is good,
     for rows of the same ``cache_key`` (original names; empty: the stream's primary key, or all
-    columns where it has none); None: none is kept."""
+    columns where it has none); None: none is kept. ``kept``: properties that a row has still where
+    its answer leaves them out: the mark of a row that is gone."""
 
     use: str
     pipeline: str = ""
@@ -333,6 +334,7 @@ class EnrichmentUse(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, DataType] = {}
     cache_seconds: float | None = None
     cache_key: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -136,6 +136,17 @@ def test_A16_a_table_keeps_the_modes_it_was_written_with(tmp_path: Path) -> None
     assert modes(one(place, earlier=earlier)) == "incremental + append_dedup"
 
 
+def test_A16_a_table_whose_key_changes_is_told(tmp_path: Path) -> None:
+    place = lake(tmp_path)
+    earlier = after(one(place))
+    assert not plan(place, earlier=earlier).notes
+    asked = plan(place, earlier=earlier, source_defined_primary_key=(("id",), ("at",)))
+    assert [note for note in asked.notes if "one row for each id until now" in note] == [
+        "stream users: its table kept one row for each id until now and keeps one for each id, at"
+        " from now on"
+    ]
+
+
 def test_A16_so_does_one_that_was_mirrored(tmp_path: Path) -> None:
     place = lake(tmp_path)
     earlier = after(one(place, "mode: mirror"))

@@ -207,6 +207,18 @@ def test_declared_columns_are_there_before_any_row_and_in_every_row() -> None:
     assert made.column("score") == [None, Decimal("0.125")]
 
 
+def test_an_answer_that_leaves_out_the_mark_of_a_row_that_is_gone_does_not_bring_it_back() -> None:
+    """Connectors write down what they know of a row; Airbyte's mark is not among it."""
+    marked = table(1, 2).append_column("_ab_cdc_deleted_at", pa.array([None, "2026-01-01"]))
+    answers = {"1": {"id": 1, "company": "a"}, "2": {"id": 2, "company": "b"}}
+    made = enriched(host(answers=answers), marked, kept=("_ab_cdc_deleted_at",))
+    assert made.column("company") == ["a", "b"]
+    assert made.column("_ab_cdc_deleted_at") == [None, "2026-01-01"]
+    named = {"2": {"id": 2, "_ab_cdc_deleted_at": None}}
+    made = enriched(host(answers=named), marked, kept=("_ab_cdc_deleted_at",))
+    assert made.column("_ab_cdc_deleted_at") == [None, None], "it may say so itself"
+
+
 # -- several processes, and order
 
 

@@ -205,7 +205,7 @@ def _prepared(
         earlier=earlier,
         metadata=metadata_names(pipeline, source.package.metadata_names),
         sync_id=int(time.time() * 1000),
-        transforms=transform_jobs(pipeline, transforms),
+        transforms=transform_jobs(pipeline, transforms, source.package.deleted_at_field),
         outline=outline,
         queried=bool(queries),
     )

@@ -163,6 +163,13 @@ def plan_streams(
                 f"stream {s.id}: its table was written under {had.destination_sync_mode.value} "
                 f"until now and is written under {s.disposition.mode.value} from now on"
             )
+        elif had is not None and s.disposition.primary_key and had.primary_key not in (
+            (), s.configured.primary_key,
+        ):  # fmt: skip
+            notes.append(
+                f"stream {s.id}: its table kept one row for each {_key_text(had.primary_key)} until"
+                f" now and keeps one for each {_key_text(s.configured.primary_key)} from now on"
+            )
         if _deletions_lost(s, package):
             notes.append(
                 f"stream {s.id}: its transforms leave out {package.deleted_at_field}: rows that are"
@@ -474,6 +481,10 @@ def _planned(
             hint="select it too, or choose a mode that sends no removals",
         )
     return with_required(planned_stream, ())
+
+
+def _key_text(key: Sequence[FieldPath]) -> str:
+    return ", ".join(".".join(path) for path in key)
 
 
 def _deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:

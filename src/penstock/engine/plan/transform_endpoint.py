@@ -164,10 +164,11 @@ class Outlines:
 
 
 def transform_jobs(
-    pipeline: Pipeline, connectors: Sequence[TransformEndpoint]
+    pipeline: Pipeline, connectors: Sequence[TransformEndpoint], deleted_at: str | None
 ) -> tuple[TransformJob, ...]:
     """Returns the jobs of the transforms that work on batches, in the pipeline's order, then of its
-    enrichments. ``connectors``: the endpoints of those that are connectors."""
+    enrichments. ``connectors``: the endpoints of those that are connectors. ``deleted_at``: the
+    property by which the source marks a row that is gone."""
     ends = {end.place: end for end in connectors}
 
     def job(index: int, section: Transform) -> TransformJob:
@@ -201,6 +202,7 @@ def transform_jobs(
                 columns=section.adds,
                 cache_seconds=None if section.cache is None else section.cache.ttl,
                 cache_key=() if section.cache is None else section.cache.by,
+                kept=() if deleted_at is None else (deleted_at,),
             ),
         )
         return _run_by(plain, end)

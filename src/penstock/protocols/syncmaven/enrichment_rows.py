@@ -6,7 +6,7 @@ and a value that does not fit its column makes the answer faulty. Not here: proc
 (``enrichment_session``), the order of answers (``enrichment_run``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -212,10 +212,11 @@ def outlined(columns: Any, declared: dict[str, DataType]) -> Any:
     return pa.schema([*columns, *added])
 
 
-def patch_of(sent: dict[str, Any], row: dict[str, Any]) -> Patch:
-    """How an answer's row differs from the row that was sent."""
+def patch_of(sent: dict[str, Any], row: dict[str, Any], kept: Collection[str] = ()) -> Patch:
+    """How an answer's row differs from the row that was sent. ``kept``: properties that it does not
+    lose by leaving them out."""
     changed = {n: v for n, v in row.items() if not _same(sent.get(n, _ABSENT), v)}
-    gone = {n: None for n, v in sent.items() if n not in row and v is not None}
+    gone = {n: None for n, v in sent.items() if n not in row and n not in kept and v is not None}
     return changed | gone
 
 

@@ -235,7 +235,7 @@ class EnrichmentRun:
             if answer.fault is not None:
                 answers[index] = UnansweredRow(index, f"the enrichment: {answer.fault}")
                 continue
-            rows = [patch_of(asked.rows[index], row) for row in answer.rows]
+            rows = [patch_of(asked.rows[index], row, self._how.kept) for row in answer.rows]
             answers[index] = rows
             if cache is not None and index in keys:
                 cache.put(keys[index], rows)
