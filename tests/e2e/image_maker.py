@@ -32,8 +32,13 @@ _USERS = (
     b"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
     b"airbyte:x:1000:1000::/tmp:/bin/sh\n"
 )
-PYTHON_ENV = ("PATH=/usr/bin:/bin", "PYTHONHOME=/usr", "PYTHONDONTWRITEBYTECODE=1")
 PACKAGES = "/usr/lib/python{}.{}/site-packages".format(*sys.version_info[:2])
+PYTHON_ENV = (
+    "PATH=/usr/bin:/bin",
+    "PYTHONHOME=/usr",
+    f"PYTHONPATH={PACKAGES}",  # Debian's Python looks elsewhere
+    "PYTHONDONTWRITEBYTECODE=1",
+)
 
 
 class Layer:

@@ -87,7 +87,7 @@ def test_files_are_planned_checked_and_chosen_together(folder: Folder) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("a.yaml", "parquet:./lake"), "parquet:./lake is none"),
+        (("a.yaml", "parquet:./lake"), "parquet:./lake is not"),
         (("a.yaml", "b.yaml", "parquet:./lake"), "parquet:./lake is no pipeline file"),
         (("a.yaml", "a.yaml"), "a.yaml is named twice"),
         (("a.yaml", "b.yaml", "--name", "x"), "--name is of one pipeline"),
