@@ -58,10 +58,15 @@ def _cache() -> Path:
     return folder
 
 
+def end_in(folder: Path) -> None:
+    """Ends the Spark that stays in a folder of :func:`cache_in`."""
+    stop(folder_of_all(folder / _OURS))
+
+
 def end_all() -> None:
     while _lent:
         folder = _lent.pop()
-        stop(folder_of_all(folder / _OURS))
+        end_in(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -270,9 +270,11 @@ def test_connectors_in_python(
     assert host.enrich([{"email": "a@x.io"}]) == [[{"email": "a@x.io", "domain": "x.io"}]]
 
 
-def test_the_command_line(folder: Folder, tmp_path: Path) -> None:
+def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """With a Spark of its own, since it stops it."""
-    folder.environ["XDG_CACHE_HOME"] = str(warm_spark.cache_in(tmp_path / "cache"))
+    cache = warm_spark.cache_in(tmp_path / "cache")
+    request.addfinalizer(lambda: warm_spark.end_in(cache))
+    folder.environ["XDG_CACHE_HOME"] = str(cache)
     folder.python("tap-x", TAP)
     folder.python("source-x", SHOP_SOURCE)
     for name in ("tap.json", "s.json"):
