@@ -50,7 +50,8 @@ TAP = """
 schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
 if "--discover" in sys.argv:
     say({"streams": [{"tap_stream_id": "shop-" + name, "stream": name, "schema": schema, "metadata":
-        [{"breadcrumb": [], "metadata": {"replication-method": "INCREMENTAL",
+        [{"breadcrumb": [], "metadata": {"replication-method": WORLD.get("method", "INCREMENTAL"),
+          "forced-replication-method": WORLD.get("method", "INCREMENTAL"),
           "replication-key": "number", "valid-replication-keys": ["number"]}}]}
         for name in WORLD["rows"]]}); sys.exit(0)
 if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
@@ -150,4 +151,15 @@ def test_L6_positions_are_not_kept_beside_one_that_all_streams_share(
     bench.set(rows={"orders": 3, "clicks": 2}, beside=shared)
     sync(bench, source)
     sync(bench, source, "orders")
+    assert positions(bench) == {"orders": 3}
+
+
+def test_L8_the_position_in_a_log_of_a_stream_that_was_not_read_is_not_kept(bench: Bench) -> None:
+    """What a log says of it meanwhile may be gone: it is read from the start."""
+    source = bench.connector(TAP)
+    bench.set(rows={"orders": 3, "clicks": 2}, method="LOG_BASED")
+    log_based = {"defaults": {"sync_mode": "cdc", "destination_sync_mode": "append"}}
+    bench.run(source, source=log_based)
+    assert positions(bench) == {"orders": 3, "clicks": 2}
+    bench.run(source, source={**log_based, "streams": ["shop-orders"]})
     assert positions(bench) == {"orders": 3}

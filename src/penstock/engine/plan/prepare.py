@@ -32,6 +32,7 @@ from penstock.model.catalog import (
     FieldPath,
     Stream,
     StreamId,
+    SyncMode,
 )
 from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
 from penstock.protocols.contract import EffectiveLimit, StateRole
@@ -222,6 +223,8 @@ def _prepared(
         stateless=stateless,
     )
     role = state_role(source.package, earlier, known, catalog.streams)
+    # Changes of a stream read by cdc go by while it is not read: an older position would skip them.
+    moving = [id for id, modes in earlier.modes.items() if modes.sync_mode is SyncMode.cdc]
     prepared = Prepared(
         pipeline=pipeline,
         source=source,
@@ -229,7 +232,7 @@ def _prepared(
         catalog=catalog,
         plan=plan,
         rules=rules,
-        states=role if plan.open else role.reading([s.id for s in plan.streams]),
+        states=role if plan.open else role.reading([*(s.id for s in plan.streams), *moving]),
         transforms=tuple(transforms),
         queries=queries,
     )
