@@ -47,7 +47,7 @@ def records(runtime: Any, config: dict[str, Any]) -> Iterator[int]:
     from penstock.model.catalog import Stream, StreamId, SyncMode
     from penstock.model.events import Batch
     from penstock.protocols.airbyte.package import PACKAGE
-    from penstock.protocols.contract import ReadRequest, StreamOverrides
+    from penstock.protocols.reading import ReadRequest, StreamOverrides
 
     stream = Stream(id=StreamId(None, "s0"), json_schema={}, sync_modes=(SyncMode.full_refresh,))
     configured = PACKAGE.source.configure(stream, StreamOverrides())

@@ -34,7 +34,7 @@ def job(path: Path, schema: Path, log_root: Path, repeat: int) -> Any:
     from penstock.model.names import clean_columns
     from penstock.model.segments import WriteDisposition
     from penstock.protocols.airbyte.package import PACKAGE
-    from penstock.protocols.contract import StreamOverrides
+    from penstock.protocols.reading import StreamOverrides
 
     told = json.loads(schema.read_text())
     modes = (SyncMode.full_refresh, SyncMode.incremental)

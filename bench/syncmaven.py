@@ -35,9 +35,9 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import ConnectorExited, Error
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import Feed, Rows, WriteRequest, WriteStream
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.writing import Feed, Rows, WriteRequest, WriteStream
 from penstock.runtimes.process import ProcessRuntime
 
 USERS = StreamId(None, "users")

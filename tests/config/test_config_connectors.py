@@ -8,7 +8,7 @@ import pytest
 from penstock.config.load import load_pipeline, parse_pipeline
 from penstock.config.pipeline import Destination, Pipeline
 from penstock.errors import ConfigError
-from penstock.protocols.contract import Acks
+from penstock.protocols.writing import Acks
 
 
 def parsed(source: str = "", destination: str = "", **variables: str) -> Pipeline:

@@ -13,7 +13,7 @@ from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, ConnectorExited
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 
 MANIFEST = """\
 version: "6.0.0"

@@ -18,7 +18,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import Event, LogEvent
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import WriteStream
+from penstock.protocols.writing import WriteStream
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_destination.py"
 SECRET = "s3cr3t-k3y"

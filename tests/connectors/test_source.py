@@ -13,7 +13,7 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.events import Batch, ConnectorExited, Event, LogEvent
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime

@@ -46,7 +46,7 @@ from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.events import ConnectorExited, Control
 from penstock.protocols.airbyte.package import PACKAGE as AIRBYTE
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.runtimes.container import orphans

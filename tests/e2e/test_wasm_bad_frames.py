@@ -23,8 +23,8 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.engine.inspect.preview import preview as rows_of
 from penstock.model.events import Batch, Event
-from penstock.protocols.contract import ReadRequest
 from penstock.protocols.rapidbyte.source import RapidbyteSource
+from penstock.protocols.reading import ReadRequest
 
 MakeWasm = Callable[..., WasmSite]
 FAR = 9_000_000_000_000_000_001

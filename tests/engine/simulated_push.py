@@ -22,7 +22,7 @@ from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.errors import DestinationError, LogError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Segment
-from penstock.protocols.contract import END
+from penstock.protocols.writing import END
 from penstock.store.contract import Lease, LoadIntent
 
 Row = tuple[int, int, int]

@@ -24,7 +24,7 @@ from penstock.protocols import load as load_protocol
 from penstock.protocols.airbyte import outgoing
 from penstock.protocols.airbyte.destination_output import DestinationOutput
 from penstock.protocols.airbyte.state_echoes import PendingStates
-from penstock.protocols.contract import Ack, WriteStream
+from penstock.protocols.writing import Ack, WriteStream
 from penstock.tables.contract import SessionNeeds
 
 ECHOES = ("each", "newest", "every_third")

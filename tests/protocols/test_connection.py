@@ -47,21 +47,16 @@ from penstock.model.events import (
 )
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
-    Ack,
-    Answer,
-    Connection,
-    Feed,
+from penstock.protocols.connection import Connection
+from penstock.protocols.memory import MemoryProtocol, PlayedConnector
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.transforming import (
     Given,
-    ReadRequest,
-    StateMark,
     TransformedRows,
     TransformProgress,
     TransformRequest,
-    WriteRequest,
-    WriteStream,
 )
-from penstock.protocols.memory import MemoryProtocol, PlayedConnector
+from penstock.protocols.writing import Ack, Answer, Feed, StateMark, WriteRequest, WriteStream
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 

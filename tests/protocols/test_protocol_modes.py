@@ -14,7 +14,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols import load
-from penstock.protocols.contract import StreamOverrides
+from penstock.protocols.reading import StreamOverrides
 
 SCHEMA = {
     "type": "object",

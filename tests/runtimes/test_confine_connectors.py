@@ -24,7 +24,7 @@ from penstock.engine.inspect.preview import preview
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.errors import ConfigError, DestinationError, SourceError
 from penstock.model.events import Batch
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 from penstock.runtimes.limits import no_namespace
 from penstock.runtimes.masking import Masker

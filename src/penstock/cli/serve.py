@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         StreamId,
     )
     from penstock.model.report import Report
-    from penstock.protocols.contract import DestinationHost, TargetHost
+    from penstock.protocols.hosts import DestinationHost, TargetHost
 
 _ASKS_A_CONNECTOR = re.compile(r"penstock (?:check|discover|plan|preview|run|spec)\b")
 

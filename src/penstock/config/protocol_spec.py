@@ -39,7 +39,7 @@ class ManifestFiles(msgspec.Struct, frozen=True, kw_only=True):
 
 class ServeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How Penstock acts as a connector of the protocol (``penstock serve``); the folder's ``serve``
-    module writes the messages to the host (``contract.TargetHost``, ``contract.DestinationHost``).
+    module writes the messages to the host (``hosts.TargetHost``, ``hosts.DestinationHost``).
     ``on_data_error``: the default of that key. ``appends``: table formats into which rows are
     appended by default, since with a merge no state could be acked before the end."""
 

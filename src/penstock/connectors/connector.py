@@ -23,7 +23,8 @@ from penstock.errors import ConfigError, PenstockError, Role
 from penstock.files import replace
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Event, LogEvent
-from penstock.protocols.contract import Connection, EffectiveLimit, EventSink, ProtocolPackage
+from penstock.protocols.connection import Connection, EventSink
+from penstock.protocols.contract import EffectiveLimit, ProtocolPackage
 from penstock.runtimes.contract import ConnectionStats, Image, RunTimeouts
 from penstock.runtimes.env import given_secrets, secrets_of
 from penstock.runtimes.masking import Masker, changed_texts

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import ConnectorRef
 from penstock.errors import ConfigError
-from penstock.protocols.contract import (
-    DestinationRole,
-    ProtocolPackage,
-    WriteStream,
-)
+from penstock.protocols.contract import DestinationRole, ProtocolPackage
+from penstock.protocols.writing import WriteStream
 
 
 class DestinationConnector(RunnableConnector):

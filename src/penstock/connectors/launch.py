@@ -2,7 +2,7 @@
 
 All that a lane imports from ``connectors``, so it imports little. Neighbours: ``resolve`` makes a
 :class:`Launch`; ``install`` is imported only where an environment must be rebuilt;
-``protocols.contract`` defines :class:`Connection`.
+``protocols.connection`` defines :class:`Connection`.
 """
 
 import os
@@ -14,7 +14,7 @@ import msgspec
 from penstock.connectors.environments import Environment
 from penstock.errors import PenstockError, in_role
 from penstock.protocols import load
-from penstock.protocols.contract import Connection
+from penstock.protocols.connection import Connection
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys

@@ -30,7 +30,8 @@ from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.uv import Progress
 from penstock.errors import ConfigError, Role, in_role
 from penstock.protocols import load
-from penstock.protocols.contract import EventSink, ProtocolPackage
+from penstock.protocols.connection import EventSink
+from penstock.protocols.contract import ProtocolPackage
 
 C = TypeVar("C", bound=RunnableConnector)
 

@@ -17,7 +17,8 @@ from penstock.connectors.reference import ConnectorRef
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog
 from penstock.model.events import Event
-from penstock.protocols.contract import ProtocolPackage, ReadRequest, SourceRole
+from penstock.protocols.contract import ProtocolPackage, SourceRole
+from penstock.protocols.reading import ReadRequest
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 from penstock.runtimes.masking import Masker
 

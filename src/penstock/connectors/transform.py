@@ -10,7 +10,8 @@ from penstock.config.protocol_spec import spec_of, specs
 from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError
-from penstock.protocols.contract import ProtocolPackage, TransformRequest
+from penstock.protocols.contract import ProtocolPackage
+from penstock.protocols.transforming import TransformRequest
 
 
 class TransformConnector(RunnableConnector):

@@ -1,7 +1,8 @@
 """One folder a protocol, the same file names in each: ``spec`` (names, patterns, keys; light),
 ``package`` (its roles, loaded when it is used), ``messages`` (wire structs and nothing else),
-``source``, ``state``, ``schema``. ``contract`` says what the layers above may ask of any of them.
-A new folder needs no edit elsewhere: ``config.protocol_spec`` finds it."""
+``source``, ``state``, ``schema``. ``contract`` says what the layers above may ask of any of them,
+``connection`` how they talk to a connector; ``reading``, ``writing`` and ``transforming`` hold the
+requests and answers. A new folder needs no edit elsewhere: ``config.protocol_spec`` finds it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -23,8 +24,8 @@ def load(name: str) -> "ProtocolPackage":
 
 
 def serving(name: str) -> Any:
-    """What a host of this protocol hears of us: ``contract.TargetHost`` or
-    ``contract.DestinationHost``, as its spec says. Raises ``ConfigError``."""
+    """What a host of this protocol hears of us: ``hosts.TargetHost`` or
+    ``hosts.DestinationHost``, as its spec says. Raises ``ConfigError``."""
     return import_module(f"{ROOT}.{spec_of(name).name}.serve")
 
 

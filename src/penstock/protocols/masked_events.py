@@ -1,7 +1,7 @@
 """Secrets out of what a connector says beside its data: its logs, errors, measures and last words
 (L10).
 
-Only ``protocols.contract.Connection`` imports this. Records, rejects, states and CONTROL pass
+Only ``protocols.connection.Connection`` imports this. Records, rejects, states and CONTROL pass
 untouched: they are data, or never logged. Neighbours: ``runtimes.masking`` finds secrets in text.
 """
 

@@ -12,16 +12,10 @@ from typing import Any
 from penstock.errors import Defect
 from penstock.model.catalog import Catalog, CheckResult, ConnectorSpec
 from penstock.model.events import Event
-from penstock.protocols.contract import (
-    Answer,
-    Connection,
-    EventSink,
-    Feed,
-    Given,
-    ReadRequest,
-    TransformRequest,
-    WriteRequest,
-)
+from penstock.protocols.connection import Connection, EventSink
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.transforming import Given, TransformRequest
+from penstock.protocols.writing import Answer, Feed, WriteRequest
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import MemoryKeys, OpenKeys

@@ -18,8 +18,8 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import exists, names_of
+from penstock.protocols.reading import StreamOverrides
 
 _Mode = TypeVar("_Mode", bound=StrEnum)
 

@@ -18,7 +18,7 @@ from penstock.config.pipeline import StreamOptions
 from penstock.config.sections import Limits
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import EnrichmentUse
+from penstock.protocols.transforming import EnrichmentUse
 from penstock.runtimes.contract import RunTimeouts
 
 OnFailure = Literal["skip", "fail", "dlq"]

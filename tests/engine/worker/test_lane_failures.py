@@ -4,7 +4,7 @@ from penstock.engine.worker.lane_failures import EpochFailures, FailureDecision
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error
-from penstock.protocols import contract
+from penstock.protocols import failures as protocol_failures
 
 A, B, C = (StreamId(None, n) for n in "abc")
 HEARTBEAT = Error("silent", "system_error", code="source.heartbeat")
@@ -17,7 +17,7 @@ def failed(stream: StreamId | None = None, retry: float | None = None, kind: str
 def settle(*told: Error, unfinished: tuple[StreamId, ...] = (A, B)) -> FailureDecision:
     failures = EpochFailures()
     for event in told:
-        failures.add_event(event, contract.failed(event, "source"), own=event.code is None)
+        failures.add_event(event, protocol_failures.failed(event, "source"), own=event.code is None)
     return failures.settle(unfinished)
 
 

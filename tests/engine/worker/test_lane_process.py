@@ -28,7 +28,7 @@ from penstock.model.names import clean_columns
 from penstock.model.segments import WriteDisposition
 from penstock.model.types import ChangeWords
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import StreamOverrides
+from penstock.protocols.reading import StreamOverrides
 from penstock.runtimes.masking import Masker
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}

@@ -34,7 +34,7 @@ from penstock.model.names import clean_columns
 from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import END, Acks, WriteStream
+from penstock.protocols.writing import END, Acks, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_destination.py"

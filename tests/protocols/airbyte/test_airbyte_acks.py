@@ -12,7 +12,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Error, SkippedItems
 from penstock.protocols.airbyte.destination_output import DestinationOutput
 from penstock.protocols.airbyte.state_echoes import PendingStates
-from penstock.protocols.contract import Ack
+from penstock.protocols.writing import Ack
 
 A, B = StreamId(None, "a"), StreamId("ns", "b")
 TARGETS = {StreamId(None, "to_a"): A, StreamId("to", "b"): B}

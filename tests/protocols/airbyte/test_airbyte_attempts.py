@@ -9,7 +9,8 @@ import pytest
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error, Event, RateLimitWait, Status, StreamStatus
 from penstock.protocols.airbyte.retry import delay, with_retries, with_write_retries
-from penstock.protocols.contract import Answer, ReadRequest, WriteRequest
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.writing import Answer, WriteRequest
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 

@@ -13,7 +13,7 @@ from penstock.model.types import Kind
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.airbyte.stream_config import exists, resolve_cursor
-from penstock.protocols.contract import StreamOverrides
+from penstock.protocols.reading import StreamOverrides
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -28,7 +28,8 @@ from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 from penstock.protocols.airbyte import outgoing
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import (
+from penstock.protocols.stdio import write as feeding
+from penstock.protocols.writing import (
     END,
     GUESSED_ACK,
     NEWEST_ACK,
@@ -42,7 +43,6 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.stdio import write as feeding
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.memory import MemoryRuntime, NextLine, Step

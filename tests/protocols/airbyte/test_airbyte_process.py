@@ -28,7 +28,7 @@ from penstock.model.events import (
 from penstock.model.state import StateType, StoredState
 from penstock.protocols.airbyte.catalog import configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 

@@ -36,7 +36,7 @@ from penstock.model.events import (
 )
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import ReadRequest
+from penstock.protocols.reading import ReadRequest
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 

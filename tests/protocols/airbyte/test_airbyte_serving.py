@@ -9,7 +9,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.protocols.airbyte import serve
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.contract import StreamOverrides
+from penstock.protocols.reading import StreamOverrides
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
 

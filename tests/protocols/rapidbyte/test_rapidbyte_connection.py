@@ -21,14 +21,10 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import ConnectorExited, Error, LogEvent
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
-    Connection,
-    ReadRequest,
-    Rows,
-    TransformRequest,
-    WriteRequest,
-    WriteStream,
-)
+from penstock.protocols.connection import Connection
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.transforming import TransformRequest
+from penstock.protocols.writing import Rows, WriteRequest, WriteStream
 from penstock.runtimes.contract import Component, ConnectionStats, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.component import digest_of

@@ -12,7 +12,6 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec, Stream, StreamId, SyncMode
-from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.rapidbyte.declared.manifest import (
     MANIFEST_SECTION,
     SCHEMA_SECTION,
@@ -35,6 +34,7 @@ from penstock.protocols.rapidbyte.wire.wasm_binary import (
     read_leb128,
     sections,
 )
+from penstock.protocols.reading import StreamOverrides
 
 PLAIN: dict[str, Any] = {
     "id": "rapidbyte/source-postgres",

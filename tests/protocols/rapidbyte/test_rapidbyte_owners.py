@@ -18,14 +18,10 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
-    ReadRequest,
-    Rows,
-    TransformRequest,
-    WriteRequest,
-    WriteStream,
-)
 from penstock.protocols.rapidbyte.package import PACKAGE
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.transforming import TransformRequest
+from penstock.protocols.writing import Rows, WriteRequest, WriteStream
 from penstock.runtimes.contract import Component
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 from penstock.store.contract import GroupIntent, Reset, Store

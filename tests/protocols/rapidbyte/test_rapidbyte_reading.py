@@ -35,17 +35,13 @@ from penstock.model.events import (
 )
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
-    ReadRequest,
-    Rows,
-    TransformRequest,
-    WriteRequest,
-    WriteStream,
-)
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
 from penstock.protocols.rapidbyte.guest.component import open_component
 from penstock.protocols.rapidbyte.source import RapidbyteSource
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.transforming import TransformRequest
+from penstock.protocols.writing import Rows, WriteRequest, WriteStream
 from penstock.runtimes.contract import Component, RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 

@@ -17,9 +17,9 @@ from penstock.model.catalog import (
 )
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import CHANGES, DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import Acks, Answer, Feed, Rows, StateMark, WriteRequest
-from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.destination import SingerTarget
+from penstock.protocols.writing import Acks, Answer, Feed, Rows, StateMark, WriteRequest
+from penstock.protocols.writing import WriteStream as Write
 from penstock.runtimes.contract import Runtime, RunTimeouts
 
 AT = datetime(2024, 2, 29, 12, tzinfo=UTC)

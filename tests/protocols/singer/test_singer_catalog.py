@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
-from penstock.protocols.contract import StreamOverrides
+from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
 from penstock.protocols.singer.package import PACKAGE
 

@@ -27,7 +27,7 @@ from penstock.model.events import (
     State,
 )
 from penstock.model.state import StoredState
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker

@@ -31,7 +31,7 @@ from penstock.model.events import (
     UnconfiguredRecords,
 )
 from penstock.model.types import ChangeWords
-from penstock.protocols.contract import ReadRequest
+from penstock.protocols.reading import ReadRequest
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step

@@ -17,7 +17,7 @@ from penstock.errors import SourceError
 from penstock.model.catalog import ConfiguredStream, StreamId, SyncMode
 from penstock.model.events import Batch, ConnectorExited, Error, Event, Schema, State
 from penstock.model.state import StoredState
-from penstock.protocols.contract import ReadRequest, StreamOverrides
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE
 from penstock.runtimes.contract import RunTimeouts
 

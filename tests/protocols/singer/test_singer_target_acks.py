@@ -8,8 +8,8 @@ import pytest
 from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.state import StateScope, StateType, StoredState
-from penstock.protocols.contract import StateMark
 from penstock.protocols.singer.state_echoes import CLOSING, SentStates, marks_for
+from penstock.protocols.writing import StateMark
 
 USERS, ORDERS = StreamId(None, "users"), StreamId("shop", "orders")
 SHARED = StateScope(StateType.legacy)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.state import StateScope, StateType, StoredState
-from penstock.protocols.contract import StateMark
 from penstock.protocols.singer.state_echoes import SentStates, marks_for
+from penstock.protocols.writing import StateMark
 
 NAMES = ("a", "b")
 SHARED = StateScope(StateType.legacy)

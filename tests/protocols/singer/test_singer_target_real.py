@@ -19,9 +19,9 @@ from penstock.connectors.resolve import resolve
 from penstock.model.catalog import DestinationSyncMode, SyncMode
 from penstock.model.events import ConnectorExited, Error
 from penstock.model.types import DataType, Field, Kind
-from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone
-from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.destination import SingerTarget
+from penstock.protocols.writing import END, Ack, Acks, Answer, Feed, StreamDone
+from penstock.protocols.writing import WriteStream as Write
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 

@@ -17,10 +17,10 @@ from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, Tick
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, Ack, Acks, Answer, Feed, StreamDone, WriteRequest
-from penstock.protocols.contract import WriteStream as Write
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.state_echoes import CLOSING
+from penstock.protocols.writing import END, Ack, Acks, Answer, Feed, StreamDone, WriteRequest
+from penstock.protocols.writing import WriteStream as Write
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 

@@ -20,10 +20,10 @@ from penstock.model.catalog import (
 from penstock.model.events import ConnectorExited, Error, LogEvent
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import Ack, Feed, Rows, StateMark, WriteRequest, WriteStream
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.package import PACKAGE
+from penstock.protocols.writing import Ack, Feed, Rows, StateMark, WriteRequest, WriteStream
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.limits import no_namespace
 from penstock.runtimes.masking import Masker

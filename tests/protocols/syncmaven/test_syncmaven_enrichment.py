@@ -16,15 +16,15 @@ from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.model.events import LogEvent, Reject, SkippedItems
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
-    END,
+from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
+from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.transforming import (
     EnrichmentUse,
     TransformedRows,
     TransformProgress,
     TransformRequest,
 )
-from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
-from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.writing import END
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 from penstock.store.keys import MemoryKeys

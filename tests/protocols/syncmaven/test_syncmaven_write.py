@@ -31,7 +31,9 @@ from penstock.model.events import (
 )
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
+from penstock.protocols.syncmaven.destination import SyncmavenDestination
+from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.writing import (
     END,
     Ack,
     Feed,
@@ -41,8 +43,6 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.syncmaven.destination import SyncmavenDestination
-from penstock.protocols.syncmaven.host import Host
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessChannel, ProcessRuntime
 

@@ -17,7 +17,7 @@ from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, Push
 from penstock.engine.specs.lane import NewConfig
 from penstock.model.catalog import StreamId
 from penstock.model.segments import WriteDisposition
-from penstock.protocols.contract import WriteStream
+from penstock.protocols.writing import WriteStream
 from penstock.spark.error_text import JAVA_DIED
 from penstock.store.contract import LoadIntent
 from penstock.store.keys import push_task

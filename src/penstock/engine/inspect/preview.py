@@ -22,7 +22,8 @@ from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, 
 from penstock.model.events import Batch, ConnectorExited, Control, Error, Event, Schema
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
-from penstock.protocols.contract import ProtocolPackage, ReadRequest, StreamOverrides
+from penstock.protocols.contract import ProtocolPackage
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import RunTimeouts
 
 MAX_SECONDS = 300.0

@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.config.pipeline import StreamSettings
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId
-from penstock.protocols.contract import StreamOverrides
+from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered, UsedModes
 
 

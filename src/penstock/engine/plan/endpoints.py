@@ -41,8 +41,9 @@ from penstock.model.segments import WriteDisposition
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import EventSink, WriteStream
+from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
+from penstock.protocols.writing import WriteStream
 from penstock.runtimes.contract import RunTimeouts
 from penstock.spark import postgres
 from penstock.spark.model import Model, columns, frame

@@ -17,7 +17,7 @@ from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
 from penstock.model.catalog import Change, StreamId
 from penstock.model.segments import WriteDisposition
-from penstock.protocols.contract import Acks, WriteStream
+from penstock.protocols.writing import Acks, WriteStream
 from penstock.store.contract import Store
 
 

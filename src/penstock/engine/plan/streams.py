@@ -43,13 +43,8 @@ from penstock.model.segments import WriteDisposition
 from penstock.model.state import StoredState
 from penstock.model.type_words import type_text
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema, cleaned_path
-from penstock.protocols.contract import (
-    ProtocolPackage,
-    ShardRole,
-    StateRole,
-    StreamOverrides,
-    source_rules,
-)
+from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole, source_rules
+from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered, TableNames
 from penstock.tables.contract import PlannedDestination, TableName
 from penstock.transforms.chain import Outline, plan_chain

@@ -24,7 +24,7 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import EnrichmentUse, TransformRequest
+from penstock.protocols.transforming import EnrichmentUse, TransformRequest
 from penstock.store.contract import Store
 from penstock.transforms.chain import with_current_names
 from penstock.transforms.config_errors import join_errors

@@ -15,7 +15,7 @@ import msgspec
 from penstock.engine.specs.lane import KeysAt
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Segment, SegmentId
-from penstock.protocols.contract import Acks, WriteStream
+from penstock.protocols.writing import Acks, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
 
@@ -62,7 +62,7 @@ class AckedSegments(msgspec.Struct, frozen=True, kw_only=True):
     ``rejects``: files of the destination's rejects since the last ack, durable, as paths in the
     log; they must be copied to the run's folder before the segments are settled. ``rejected``:
     their number per stream. ``filtered``: records that the destination left out since the last ack,
-    as configured, per stream. ``keys``: see ``protocols.contract.Ack``."""
+    as configured, per stream. ``keys``: see ``protocols.writing.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 
 from penstock.model.segments import Segment, SegmentId
-from penstock.protocols.contract import END
+from penstock.protocols.writing import END
 
 _NO_SCOPE = ""
 

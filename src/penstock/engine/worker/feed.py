@@ -22,7 +22,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Tick
 from penstock.model.segments import PartRef, Segment, StreamSlice
 from penstock.model.state import StoredState
-from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
+from penstock.protocols.writing import Feed, Rows, StateMark, StreamDone, WriteStream
 
 BATCH_BYTES = 4 << 20  # of records as the source sent them
 BATCH_ROWS = 65536

@@ -39,15 +39,9 @@ from penstock.model.events import (
     Tick,
 )
 from penstock.model.segments import SegmentId
-from penstock.protocols.contract import (
-    GUESSED_ACK,
-    NEWEST_ACK,
-    Ack,
-    Answer,
-    Connection,
-    WriteRequest,
-    failed,
-)
+from penstock.protocols.connection import Connection
+from penstock.protocols.failures import failed
+from penstock.protocols.writing import GUESSED_ACK, NEWEST_ACK, Ack, Answer, WriteRequest
 from penstock.store.keys import push_task
 
 TICK_SECONDS = 0.2

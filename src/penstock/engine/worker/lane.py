@@ -30,7 +30,9 @@ from penstock.engine.worker.sealer import FatalReject, Sealer
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Event, Status, StreamStatus
-from penstock.protocols.contract import ENDED_HINTS, Connection, ReadRequest
+from penstock.protocols.connection import Connection
+from penstock.protocols.failures import ENDED_HINTS
+from penstock.protocols.reading import ReadRequest
 from penstock.store.keys import lane_task
 
 

@@ -51,7 +51,7 @@ from penstock.model.events import (
     Tick,
     UnconfiguredRecords,
 )
-from penstock.protocols.contract import failed
+from penstock.protocols.failures import failed
 
 ASK_SECONDS = 0.02
 

@@ -26,7 +26,7 @@ from penstock.engine.specs.feeder import PushJob
 from penstock.engine.specs.lane import LaneJob
 from penstock.errors import LogError
 from penstock.model.events import ConnectorExited
-from penstock.protocols.contract import Connection
+from penstock.protocols.connection import Connection
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys

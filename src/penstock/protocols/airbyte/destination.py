@@ -29,10 +29,11 @@ from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.retry import with_write_retries
 from penstock.protocols.airbyte.source import DELETED_AT
 from penstock.protocols.airbyte.state_echoes import PendingStates
-from penstock.protocols.contract import (
+from penstock.protocols.connection import EventSink
+from penstock.protocols.stdio.write import Chunk, converse
+from penstock.protocols.writing import (
     Acks,
     Answer,
-    EventSink,
     Feed,
     Rows,
     StateMark,
@@ -40,7 +41,6 @@ from penstock.protocols.contract import (
     WriteRequest,
     WriteStream,
 )
-from penstock.protocols.stdio.write import Chunk, converse
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ _MODES = "supported_destination_sync_modes"
 
 
 class AirbyteDestination:
-    """Writes to a destination (``DestinationRole`` and ``DestinationConversation`` of
-    ``protocols.contract``)."""
+    """Writes to a destination (``contract.DestinationRole`` and
+    ``connection.DestinationConversation`` of ``protocols``)."""
 
     described_once = True
 

@@ -17,7 +17,7 @@ from penstock.protocols.airbyte.enums import MessageType, WireStateType
 from penstock.protocols.airbyte.messages import LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
 from penstock.protocols.airbyte.state_echoes import PendingStates
-from penstock.protocols.contract import END, Ack, Answer
+from penstock.protocols.writing import END, Ack, Answer
 
 _LINE_BYTES = 256 * 1024 * 1024
 _OTHER = msgspec.json.Decoder(LineOther)

@@ -19,7 +19,7 @@ from penstock.model.state import StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.airbyte.enums import MessageType, TraceType, WireStreamStatus
 from penstock.protocols.airbyte.schema import annotated
-from penstock.protocols.contract import WriteStream
+from penstock.protocols.writing import WriteStream
 
 WRAPPED = "penstock"
 """The key of a shared state that holds the text of a state of another protocol."""

@@ -9,7 +9,8 @@ from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.schema import AirbyteSchema
 from penstock.protocols.airbyte.source import DELETED_AT, SECRET_WORD, AirbyteSource
 from penstock.protocols.airbyte.state import AirbyteState
-from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
+from penstock.protocols.connection import Connection
+from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.stdio.connect import connect_lines
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker

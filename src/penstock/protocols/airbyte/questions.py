@@ -15,7 +15,7 @@ from penstock.model.events import LogEvent
 from penstock.protocols.airbyte.enums import CheckStatus, FailureType, MessageType
 from penstock.protocols.airbyte.messages import AirbyteConnectionStatus, ConnectorSpecification
 from penstock.protocols.airbyte.probe import Answer, ask
-from penstock.protocols.contract import EventSink
+from penstock.protocols.connection import EventSink
 from penstock.protocols.stdio import wire_struct
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 

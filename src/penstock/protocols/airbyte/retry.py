@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error, Event, StreamStatus
 from penstock.protocols.airbyte.enums import FailureType
-from penstock.protocols.contract import Answer, ReadRequest, WriteRequest
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.writing import Answer, WriteRequest
 
 _FACTOR = 3
 _LONGEST = 270.0

@@ -23,7 +23,8 @@ from penstock.protocols.airbyte.record_reader import AirbyteReader
 from penstock.protocols.airbyte.retry import with_retries
 from penstock.protocols.airbyte.state import state_file
 from penstock.protocols.airbyte.stream_config import configure
-from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
+from penstock.protocols.connection import EventSink
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.stdio.read import read
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
@@ -33,7 +34,8 @@ SECRET_WORD = "airbyte_secret"
 
 
 class AirbyteSource:
-    """Reads from a source (``SourceRole`` and ``SourceConversation`` of ``protocols.contract``)."""
+    """Reads from a source (``contract.SourceRole`` and ``connection.SourceConversation`` of
+    ``protocols``)."""
 
     def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         return questions.spec("source", runtime, timeouts, log)

@@ -29,7 +29,7 @@ import msgspec
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error, SkippedItems
 from penstock.model.state import StateType
-from penstock.protocols.contract import GUESSED_ACK, NEWEST_ACK, Ack, Answer
+from penstock.protocols.writing import GUESSED_ACK, NEWEST_ACK, Ack, Answer
 
 _SHARED = "*"
 _REMEMBERED = 1000  # acked states of a scope, so that a late echo of one is recognised

@@ -12,12 +12,6 @@ import msgspec
 
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.types import Kind
-from penstock.protocols.contract import (
-    Answer,
-    Feed,
-    WriteRequest,
-    WriteStream,
-)
 from penstock.protocols.rapidbyte.declared.manifest import (
     ComponentManifest,
     mode_problems,
@@ -31,6 +25,7 @@ from penstock.protocols.rapidbyte.write.write_context import (
     write_mode,
 )
 from penstock.protocols.rapidbyte.write.writer import Writer
+from penstock.protocols.writing import Answer, Feed, WriteRequest, WriteStream
 from penstock.runtimes.wasm.component import ComponentRuntime
 
 _NESTED = (Kind.array, Kind.struct)
@@ -46,8 +41,8 @@ _REPEATED = {
 
 
 class RapidbyteDestination(ComponentRole):
-    """Writes to a component (``DestinationRole`` and ``DestinationConversation`` of
-    ``protocols.contract``)."""
+    """Writes to a component (``contract.DestinationRole`` and
+    ``connection.DestinationConversation`` of ``protocols``)."""
 
     role = "destination"
     described_once = False

@@ -4,7 +4,8 @@
 from collections.abc import Callable
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
+from penstock.protocols.connection import Connection
+from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.rapidbyte.declared.catalog import undiscovered
 from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination

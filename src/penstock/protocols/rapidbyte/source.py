@@ -18,7 +18,7 @@ from penstock.model.catalog import (
     Stream,
 )
 from penstock.model.events import ConnectorExited, Error, Event, LogEvent
-from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
+from penstock.protocols.connection import EventSink
 from penstock.protocols.rapidbyte.declared import catalog
 from penstock.protocols.rapidbyte.declared.manifest import mode_problems
 from penstock.protocols.rapidbyte.declared.stream_config import configure
@@ -28,13 +28,14 @@ from penstock.protocols.rapidbyte.guest.deadlines import LONGEST_DISCOVER, Answe
 from penstock.protocols.rapidbyte.guest.engine_events import log_event
 from penstock.protocols.rapidbyte.source_stream import StreamRead
 from penstock.protocols.rapidbyte.wire import messages
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime
 
 
 class RapidbyteSource(ComponentRole):
-    """Reads from a component (``SourceRole`` and ``SourceConversation`` of
-    ``protocols.contract``)."""
+    """Reads from a component (``contract.SourceRole`` and ``connection.SourceConversation`` of
+    ``protocols``)."""
 
     role = "source"
 

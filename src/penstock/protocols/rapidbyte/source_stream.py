@@ -33,7 +33,7 @@ from penstock.model.events import (
     Tick,
 )
 from penstock.model.state import StateScope, StateType, StoredState
-from penstock.protocols.contract import ReadRequest, failure
+from penstock.protocols.failures import failure
 from penstock.protocols.rapidbyte.declared.sharding import divided
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.guest import stream_run
@@ -57,6 +57,7 @@ from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
 from penstock.protocols.rapidbyte.wire.messages import CursorValue, StreamContext
 from penstock.protocols.rapidbyte.wire.schema import changed_schema
+from penstock.protocols.reading import ReadRequest
 
 OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source, cdc)
 DELETED_AT = "_rb_deleted_at"

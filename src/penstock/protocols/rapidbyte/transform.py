@@ -18,13 +18,6 @@ import pyarrow as pa
 from penstock.codec.untyped import Table
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error
-from penstock.protocols.contract import (
-    END,
-    Given,
-    TransformedRows,
-    TransformProgress,
-    TransformRequest,
-)
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.guest import stream_run
 from penstock.protocols.rapidbyte.guest.component import (
@@ -54,6 +47,13 @@ from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
+from penstock.protocols.transforming import (
+    Given,
+    TransformedRows,
+    TransformProgress,
+    TransformRequest,
+)
+from penstock.protocols.writing import END
 from penstock.runtimes.wasm.component import ComponentRuntime
 from penstock.store.keys import MemoryKeys
 
@@ -64,7 +64,8 @@ _OUTLINE_SECONDS = 60.0
 
 
 class RapidbyteTransform(ComponentRole):
-    """Runs a component as a transform (``TransformConversation`` of ``protocols.contract``)."""
+    """Runs a component as a transform (``TransformConversation`` of
+    ``protocols.connection``)."""
 
     role = "transform"
 

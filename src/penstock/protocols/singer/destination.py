@@ -13,14 +13,7 @@ import msgspec
 from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
 from penstock.model.events import ConnectorExited, Error, LogEvent
 from penstock.model.types import DataType, Kind
-from penstock.protocols.contract import (
-    Acks,
-    Answer,
-    EventSink,
-    Feed,
-    WriteRequest,
-    WriteStream,
-)
+from penstock.protocols.connection import EventSink
 from penstock.protocols.singer.command_line import (
     abilities_of,
     about_of,
@@ -42,6 +35,7 @@ from penstock.protocols.singer.source import DELETED_AT
 from penstock.protocols.singer.state_echoes import marks_for
 from penstock.protocols.singer.target_output import TargetOutput
 from penstock.protocols.stdio.write import converse
+from penstock.protocols.writing import Acks, Answer, Feed, WriteRequest, WriteStream
 from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
 
 PROTOCOL = "singer"
@@ -52,8 +46,8 @@ _SHOWN = 2000  # characters
 
 
 class SingerTarget:
-    """Writes to a target (``DestinationRole`` and ``DestinationConversation`` of
-    ``protocols.contract``)."""
+    """Writes to a target (``contract.DestinationRole`` and
+    ``connection.DestinationConversation`` of ``protocols``)."""
 
     described_once = False
 

@@ -17,11 +17,11 @@ from penstock.errors import Defect
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.events import Tick
 from penstock.model.types import Field, RowSchema
-from penstock.protocols.contract import Feed, Rows, StateMark, StreamDone, WriteStream
 from penstock.protocols.singer.outgoing_schema import json_schema
 from penstock.protocols.singer.source import DELETED_AT
 from penstock.protocols.singer.state_echoes import SentStates
 from penstock.protocols.stdio.write import Chunk
+from penstock.protocols.writing import Feed, Rows, StateMark, StreamDone, WriteStream
 
 if TYPE_CHECKING:
     from penstock.codec.json_lines_encoder import LineEncoder

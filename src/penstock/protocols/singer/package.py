@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords, MetadataNames
-from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
+from penstock.protocols.connection import Connection
+from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.singer.command_line import SECRET_WORD
 from penstock.protocols.singer.destination import SingerTarget
 from penstock.protocols.singer.schema import SingerSchema

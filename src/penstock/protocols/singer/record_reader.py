@@ -32,7 +32,7 @@ from penstock.model.events import (
     StreamStatus,
     UnconfiguredRecords,
 )
-from penstock.protocols.contract import ReadRequest
+from penstock.protocols.reading import ReadRequest
 from penstock.protocols.singer.batch_files import BatchError, MalformedRow, read_batch
 from penstock.protocols.singer.line_decoding import LINE, decoded, text_of, with_python_values
 from penstock.protocols.singer.messages import ABSENT, Line, Message, MessageType, word

@@ -23,7 +23,8 @@ from penstock.model.events import (
     SkippedItems,
     Tick,
 )
-from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
+from penstock.protocols.connection import EventSink
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
 from penstock.protocols.singer.command_line import (
     abilities_of,
@@ -54,7 +55,8 @@ _USAGE = 200  # the most events that a usage text on stdout gives
 
 
 class SingerSource:
-    """Reads from a tap (``SourceRole`` and ``SourceConversation`` of ``protocols.contract``)."""
+    """Reads from a tap (``contract.SourceRole`` and ``connection.SourceConversation`` of
+    ``protocols``)."""
 
     def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """The spec by ``--about``, which the Singer SDK has; else a schema that allows anything,

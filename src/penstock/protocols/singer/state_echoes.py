@@ -29,7 +29,7 @@ from typing import Any, Protocol, cast
 
 from penstock.codec.exact_json import exact, exact_text
 from penstock.model.catalog import StreamId
-from penstock.protocols.contract import StateMark
+from penstock.protocols.writing import StateMark
 
 CLOSING = "penstock_end"
 _SHARED = "penstock"  # the bookmark of a shared state before any rows

@@ -14,8 +14,8 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import exists, names_of
+from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.singer.catalog import (
     default_columns,
     forced,

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from penstock.codec.exact_json import exact
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.model.events import Event, LogEvent, SkippedItems
-from penstock.protocols.contract import END, GUESSED_ACK, Ack, Answer
 from penstock.protocols.singer.state_echoes import SentStates
 from penstock.protocols.stdio.json_lines import FAULTS
 from penstock.protocols.stdio.unparsed import UnparsedOutput
+from penstock.protocols.writing import END, GUESSED_ACK, Ack, Answer
 
 MAX_STATE_BYTES = 64 << 20
 _OUR_RECORD = b'{"type":"RECORD"'  # the beginning of a RECORD that ``outgoing`` wrote

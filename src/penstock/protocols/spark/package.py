@@ -4,13 +4,8 @@ from collections.abc import Callable
 
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import (
-    Connection,
-    DestinationRole,
-    ManifestRole,
-    RegistryNames,
-    ShardRole,
-)
+from penstock.protocols.connection import Connection
+from penstock.protocols.contract import DestinationRole, ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.spark.schema import SparkSchema
 from penstock.protocols.spark.source import PROTOCOL, SparkSource
 from penstock.protocols.spark.state import SparkState
@@ -50,7 +45,7 @@ class SparkPackage(RegistryNames):
 
 
 class _Roles:
-    """``Conversations`` of ``protocols.contract``."""
+    """``Conversations`` of ``protocols.connection``."""
 
     source = SparkPackage.source
     destination = None

@@ -37,7 +37,8 @@ from penstock.model.events import (
 )
 from penstock.model.staged_rows import DELETED_AT, KEY, KIND, REASONS, SEND, StagedRows
 from penstock.model.state import StateScope, StateType
-from penstock.protocols.contract import EventSink, ReadRequest, StreamOverrides
+from penstock.protocols.connection import EventSink
+from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.spark.stream_config import configure
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts
 
@@ -71,8 +72,8 @@ _CONFIG = {
 
 
 class SparkSource:
-    """``SourceRole`` and ``SourceConversation`` of ``protocols.contract``; the runtime is what
-    reading is measured by."""
+    """``contract.SourceRole`` and ``connection.SourceConversation`` of ``protocols``; the runtime
+    is what reading is measured by."""
 
     def catalog_of(self, raw: Any) -> Catalog:
         del raw

@@ -17,8 +17,8 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.staged_rows import DELETED_AT
-from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import names_of
+from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.stream_config import (
     Target,
     configured,

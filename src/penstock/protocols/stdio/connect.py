@@ -1,14 +1,14 @@
 """Connects to a connector that speaks by lines, a process or a container: runs it, measured.
 
 Not here: what is said (``read``, ``write``, ``protocols/*``) and who may hear it
-(``protocols.contract.Connection``).
+(``protocols.connection.Connection``).
 """
 
 from collections.abc import Callable, Mapping
 
 import msgspec
 
-from penstock.protocols.contract import Connection, Conversations
+from penstock.protocols.connection import Connection, Conversations
 from penstock.runtimes.contract import ConnectionStats, Runtime, Start
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.metered import MeteredRuntime

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from penstock.errors import Defect
 from penstock.model.events import ConnectorExited, Error, Tick
-from penstock.protocols.contract import ENDED_HINTS, Answer
+from penstock.protocols.failures import ENDED_HINTS
+from penstock.protocols.writing import Answer
 from penstock.runtimes.contract import Argument, ByteChannel, Runtime, RunTimeouts
 
 Chunk = Any

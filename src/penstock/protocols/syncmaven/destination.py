@@ -14,20 +14,21 @@ from penstock.errors import DestinationError
 from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
 from penstock.model.events import LogEvent
 from penstock.model.types import Kind
-from penstock.protocols.contract import Answer, EventSink, Feed, WriteRequest, WriteStream
+from penstock.protocols.connection import EventSink
 from penstock.protocols.syncmaven import stream_specs
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, StreamSpecs
 from penstock.protocols.syncmaven.probe import DESTINATION, ask_spec, ask_streams
 from penstock.protocols.syncmaven.writer import Writer
+from penstock.protocols.writing import Answer, Feed, WriteRequest, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
 PROTOCOL = "syncmaven"
 
 
 class SyncmavenDestination:
-    """Writes to a destination (``DestinationRole`` and ``DestinationConversation`` of
-    ``protocols.contract``)."""
+    """Writes to a destination (``contract.DestinationRole`` and
+    ``connection.DestinationConversation`` of ``protocols``)."""
 
     described_once = False
 

@@ -11,13 +11,14 @@ from typing import Any
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import LogEvent, SkippedItems
-from penstock.protocols.contract import EventSink, Given, TransformRequest
+from penstock.protocols.connection import EventSink
 from penstock.protocols.syncmaven.enrichment_rows import outlined
 from penstock.protocols.syncmaven.enrichment_run import EnrichmentRun
 from penstock.protocols.syncmaven.enrichment_session import EnrichmentSession
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, Spec, start_enrichment
 from penstock.protocols.syncmaven.probe import ENRICHMENT, ask_spec
+from penstock.protocols.transforming import Given, TransformRequest
 from penstock.runtimes.contract import RunTimeouts
 
 PROTOCOL = "syncmaven"
@@ -25,7 +26,7 @@ _CHECK_SECONDS = 2.0  # for a refusal of its credentials
 
 
 class SyncmavenEnrichment:
-    """Enriches rows (``TransformConversation`` of ``protocols.contract``)."""
+    """Enriches rows (``TransformConversation`` of ``protocols.connection``)."""
 
     def spec(self, runtime: Host, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """Its credentials' schema. Raises ``ConfigError`` (``connector.not_an_enrichment``) for a

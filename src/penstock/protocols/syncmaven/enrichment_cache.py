@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.protocols.contract import EnrichmentUse
+from penstock.protocols.transforming import EnrichmentUse
 from penstock.store.keys import PATH, KeyAddress, KeyPort
 
 MOST_BYTES = 256 << 10

@@ -16,14 +16,6 @@ from typing import Any
 from penstock.errors import Defect, PenstockError
 from penstock.model.events import LogEvent, Reject, SkippedItems, Tick
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import (
-    END,
-    EnrichmentUse,
-    Given,
-    TransformedRows,
-    TransformProgress,
-    TransformRequest,
-)
 from penstock.protocols.syncmaven.enrichment_cache import AnswerCache, Patch
 from penstock.protocols.syncmaven.enrichment_rows import (
     EnrichedRows,
@@ -35,6 +27,14 @@ from penstock.protocols.syncmaven.enrichment_session import AnswerAbandoned, Enr
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import start_enrichment
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
+from penstock.protocols.transforming import (
+    EnrichmentUse,
+    Given,
+    TransformedRows,
+    TransformProgress,
+    TransformRequest,
+)
+from penstock.protocols.writing import END
 from penstock.runtimes.contract import Runtime
 
 UNIT_ROWS = 64

@@ -14,10 +14,10 @@ import msgspec
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
 from penstock.model.events import LogEvent, SkippedItems
-from penstock.protocols.contract import Answer
 from penstock.protocols.syncmaven.messages import HaltMessage
 from penstock.protocols.syncmaven.outgoing import StreamEncoder, bodies_of, row_of
 from penstock.protocols.syncmaven.sessions import SessionLines, Sessions
+from penstock.protocols.writing import Answer
 
 MOST_PROCESSES = 1000  # for one checkpoint
 

@@ -16,12 +16,12 @@ from penstock.errors import Defect, DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Reject
 from penstock.model.types import DataType, RowSchema
-from penstock.protocols.contract import Rows, WriteStream
 from penstock.protocols.syncmaven.key_split import KeySplit
 from penstock.protocols.syncmaven.messages import ROW_END, ROW_START, StreamSpec
 from penstock.protocols.syncmaven.row_check import RowCheck, key_of
 from penstock.protocols.syncmaven.sessions import SessionLines
 from penstock.protocols.syncmaven.stream_specs import mapped
+from penstock.protocols.writing import Rows, WriteStream
 
 CHUNK_BYTES = 2 << 20  # of columns; their text is about as large
 _BEFORE, _BETWEEN = ROW_START.encode(), (ROW_END + "\n" + ROW_START).encode()

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from penstock.model.types import NEUTRAL_METADATA, ChangeWords
-from penstock.protocols.contract import Connection, ManifestRole, RegistryNames, ShardRole
+from penstock.protocols.connection import Connection
+from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.stdio.connect import runtime_of
 from penstock.protocols.syncmaven.destination import PROTOCOL, SyncmavenDestination
 from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from penstock.errors import DestinationError, PenstockError, Role, SourceError
 from penstock.model.events import LogEvent, SkippedItems
-from penstock.protocols.contract import EventSink
+from penstock.protocols.connection import EventSink
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
     HaltMessage,

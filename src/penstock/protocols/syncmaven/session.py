@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from penstock.errors import DestinationError
 from penstock.model.events import LogEvent, SkippedItems, Tick
-from penstock.protocols.contract import Answer
 from penstock.protocols.syncmaven.messages import (
     HaltMessage,
     MalformedReply,
@@ -25,6 +24,7 @@ from penstock.protocols.syncmaven.messages import (
 )
 from penstock.protocols.syncmaven.probe import DESTINATION, died
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
+from penstock.protocols.writing import Answer
 from penstock.runtimes.contract import ByteChannel, Runtime, RunTimeouts
 
 _STEP = 0.05  # seconds of one wait

@@ -15,9 +15,9 @@ from typing import Any
 
 from penstock.errors import DestinationError
 from penstock.model.events import Tick
-from penstock.protocols.contract import Answer
 from penstock.protocols.syncmaven.messages import HaltMessage, Result
 from penstock.protocols.syncmaven.session import Session
+from penstock.protocols.writing import Answer
 
 STEP = 0.05  # seconds of one round
 

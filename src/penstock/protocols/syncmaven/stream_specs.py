@@ -12,10 +12,10 @@ from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError, DestinationError
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import WriteStream
 from penstock.protocols.json_schema.config_check import validate_config
 from penstock.protocols.syncmaven.messages import StreamSpec, StreamSpecs
 from penstock.protocols.syncmaven.row_check import row_type_fault
+from penstock.protocols.writing import WriteStream
 
 SECRET_WORD = "x-secret"
 

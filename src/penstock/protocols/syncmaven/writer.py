@@ -20,17 +20,6 @@ from penstock.errors import Defect, DestinationError
 from penstock.model.catalog import StreamId
 from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, StreamHalted, Tick
 from penstock.model.state import StateType
-from penstock.protocols.contract import (
-    END,
-    Ack,
-    Answer,
-    Feed,
-    Rows,
-    StateMark,
-    StreamDone,
-    WriteRequest,
-    WriteStream,
-)
 from penstock.protocols.syncmaven.failed_rows import FailedRows
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
@@ -45,6 +34,17 @@ from penstock.protocols.syncmaven.session import Session
 from penstock.protocols.syncmaven.sessions import RowRate, Sessions
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
+from penstock.protocols.writing import (
+    END,
+    Ack,
+    Answer,
+    Feed,
+    Rows,
+    StateMark,
+    StreamDone,
+    WriteRequest,
+    WriteStream,
+)
 
 AHEAD_BYTES = 16 << 20  # of lines that wait to be written
 _MARK_BYTES = 256

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from penstock.connectors.launch import Launch
-from penstock.protocols.contract import Connection, Given, TransformRequest
+from penstock.protocols.connection import Connection
 from penstock.protocols.memory import MemoryProtocol, PlayedConnector
+from penstock.protocols.transforming import Given, TransformRequest
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys

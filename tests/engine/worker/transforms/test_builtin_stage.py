@@ -44,7 +44,9 @@ from penstock.model.events import (
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, Given, TransformedRows, TransformProgress, failed
+from penstock.protocols.failures import failed
+from penstock.protocols.transforming import Given, TransformedRows, TransformProgress
+from penstock.protocols.writing import END
 from penstock.runtimes.contract import Component
 from penstock.tables.open import open_table
 from penstock.transforms.chain import Chain, plan_chain

@@ -30,13 +30,13 @@ from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.events import Batch, ConnectorExited, Event, State, StreamStatus, Tick
 from penstock.model.segments import ConsumedSlice, Segment
 from penstock.model.state import StateType
-from penstock.protocols.contract import (
-    END,
+from penstock.protocols.transforming import (
     Given,
     TransformedRows,
     TransformProgress,
     TransformRequest,
 )
+from penstock.protocols.writing import END
 from penstock.store.contract import Store
 from penstock.store.keys import KeyAddress, KeyPort, OpenKeys, covers, lane_task
 from penstock.store.lock_holder import this_holder

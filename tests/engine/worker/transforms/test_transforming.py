@@ -45,7 +45,8 @@ from penstock.model.events import (
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import END, TransformedRows, TransformProgress, TransformRequest
+from penstock.protocols.transforming import TransformedRows, TransformProgress, TransformRequest
+from penstock.protocols.writing import END
 from penstock.runtimes.contract import Component
 from penstock.transforms.chain import (
     columns_by_output_name,

@@ -18,7 +18,6 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte.declared.hints import (
     ChosenValue,
     Pins,
@@ -35,6 +34,7 @@ from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.lookup import component_file, parts
 from penstock.protocols.rapidbyte.wire.messages import StreamContext, WriteMode
 from penstock.protocols.rapidbyte.write.write_context import WriteSettings
+from penstock.protocols.writing import WriteStream
 
 CONTEXT = StreamContext(stream_name="users", sync_mode="full_refresh")
 POSTGRES = ComponentManifest(

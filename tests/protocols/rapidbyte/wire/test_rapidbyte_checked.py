@@ -14,16 +14,12 @@ from penstock.codec.columns import Columns
 from penstock.errors import SourceError
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.events import Batch, ConnectorExited, Error, LogEvent, Status, StreamStatus
-from penstock.protocols.contract import (
-    ReadRequest,
-    StreamOverrides,
-    TransformedRows,
-    TransformRequest,
-)
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.frame_check import MAX_BYTES, MAX_ROWS, decode_frame
 from penstock.protocols.rapidbyte.wire.messages import Refusal
+from penstock.protocols.reading import ReadRequest, StreamOverrides
+from penstock.protocols.transforming import TransformedRows, TransformRequest
 from penstock.runtimes.contract import Component
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 

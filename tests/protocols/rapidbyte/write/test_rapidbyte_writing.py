@@ -46,7 +46,14 @@ from penstock.model.events import (
 from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.protocols.contract import (
+from penstock.protocols.failures import failed
+from penstock.protocols.rapidbyte.destination import RapidbyteDestination
+from penstock.protocols.rapidbyte.guest.component import open_component
+from penstock.protocols.rapidbyte.guest.stage import Stage
+from penstock.protocols.rapidbyte.write import run_pool, write_context, writer
+from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
+from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
+from penstock.protocols.writing import (
     Ack,
     Acks,
     Answer,
@@ -56,14 +63,7 @@ from penstock.protocols.contract import (
     StreamDone,
     WriteRequest,
     WriteStream,
-    failed,
 )
-from penstock.protocols.rapidbyte.destination import RapidbyteDestination
-from penstock.protocols.rapidbyte.guest.component import open_component
-from penstock.protocols.rapidbyte.guest.stage import Stage
-from penstock.protocols.rapidbyte.write import run_pool, write_context, writer
-from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
-from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.runtimes.contract import Component, RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 from penstock.store.keys import KeyAddress, MemoryKeys

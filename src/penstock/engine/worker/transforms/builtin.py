@@ -34,7 +34,7 @@ from penstock.model.events import (
     StreamStatus,
 )
 from penstock.model.types import CHANGES, EXTRACTED_AT, RowSchema
-from penstock.protocols.contract import failure
+from penstock.protocols.failures import failure
 from penstock.transforms.chain import Chain, ChainResult
 from penstock.transforms.contract import TransformJob
 

@@ -47,13 +47,9 @@ from penstock.model.events import (
     TransformColumns,
 )
 from penstock.model.types import EXTRACTED_AT, RowSchema
-from penstock.protocols.contract import (
-    END,
-    Connection,
-    TransformedRows,
-    TransformProgress,
-    TransformRequest,
-)
+from penstock.protocols.connection import Connection
+from penstock.protocols.transforming import TransformedRows, TransformProgress, TransformRequest
+from penstock.protocols.writing import END
 from penstock.store.keys import covers
 from penstock.transforms.chain import columns_by_output_name, refitted_schema, with_current_names
 from penstock.transforms.contract import TransformJob

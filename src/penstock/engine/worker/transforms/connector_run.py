@@ -13,13 +13,9 @@ from penstock.byte_queue import ByteQueue, QueueAbandoned
 from penstock.errors import Defect, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import LogEvent, Reject
-from penstock.protocols.contract import (
-    Connection,
-    Given,
-    TransformedRows,
-    TransformRequest,
-    failure,
-)
+from penstock.protocols.connection import Connection
+from penstock.protocols.failures import failure
+from penstock.protocols.transforming import Given, TransformedRows, TransformRequest
 
 
 class FeedFailed(Exception):

@@ -17,7 +17,7 @@ from penstock.engine.worker.transforms.builtin import BuiltInStage
 from penstock.engine.worker.transforms.connector import ComponentStage
 from penstock.model.events import ConnectorMetrics, Event
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import Connection
+from penstock.protocols.connection import Connection
 from penstock.transforms.chain import stages
 
 

@@ -12,7 +12,7 @@ import msgspec
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.model.events import LogEvent
 from penstock.model.types import DataType
-from penstock.protocols.contract import EventSink
+from penstock.protocols.connection import EventSink
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest, mode_problems
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.schema import discovered_schema, undiscovered_schema

@@ -16,7 +16,7 @@ from penstock.errors import ConfigError, Role
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.events import LogEvent
 from penstock.model.variables import withheld
-from penstock.protocols.contract import EventSink
+from penstock.protocols.connection import EventSink
 from penstock.protocols.rapidbyte.declared.host_patterns import malformed
 from penstock.protocols.rapidbyte.wire.messages import decode_json
 from penstock.protocols.rapidbyte.wire.wasm_binary import MalformedBinary, custom_sections

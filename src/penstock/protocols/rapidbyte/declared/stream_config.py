@@ -12,8 +12,8 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.contract import StreamOverrides
 from penstock.protocols.json_schema.paths import names_of
+from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.stream_config import (
     configured,
     cursor_missing,

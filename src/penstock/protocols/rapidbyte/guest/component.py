@@ -15,7 +15,8 @@ import msgspec
 from penstock.config.sections import Limits
 from penstock.errors import ConfigError, Defect, Role
 from penstock.model.catalog import CheckResult, ConfiguredStream, ConnectorSpec, SyncMode
-from penstock.protocols.contract import EffectiveLimit, EventSink
+from penstock.protocols.connection import EventSink
+from penstock.protocols.contract import EffectiveLimit
 from penstock.protocols.rapidbyte.declared.manifest import (
     ComponentManifest,
     ManifestResult,

@@ -10,7 +10,7 @@ import msgspec
 from penstock.errors import Role
 from penstock.model.catalog import CheckResult, StreamId
 from penstock.model.events import ConnectorMetrics, LogEvent, Reject, SkippedItems
-from penstock.protocols.contract import EventSink
+from penstock.protocols.connection import EventSink
 from penstock.protocols.rapidbyte.guest.events import (
     CheckpointCall,
     ComponentLog,

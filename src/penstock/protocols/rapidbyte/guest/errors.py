@@ -12,7 +12,7 @@ from typing import Any
 from penstock.errors import DestinationError, PenstockError, Role, error_class
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error
-from penstock.protocols.contract import failure
+from penstock.protocols.failures import failure
 from penstock.protocols.rapidbyte.guest.events import RunEnded
 from penstock.protocols.rapidbyte.guest.host import HostFunctions
 from penstock.protocols.rapidbyte.guest.host_imports import UnraisableError

@@ -16,7 +16,7 @@ from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error, SkippedItems, Tick
-from penstock.protocols.contract import Ack, Acks, Answer, WriteRequest, failure
+from penstock.protocols.failures import failure
 from penstock.protocols.rapidbyte.guest.engine_events import (
     checkpoint_problems,
     log_event,
@@ -36,6 +36,7 @@ from penstock.protocols.rapidbyte.guest.events import (
 from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.run_pool import StreamRun
 from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces, table_name
+from penstock.protocols.writing import Ack, Acks, Answer, WriteRequest
 
 _WAITING = 16 << 20  # bytes of answers that are not taken yet
 _SMALL = 256  # bytes that an answer counts at least

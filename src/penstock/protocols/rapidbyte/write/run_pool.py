@@ -14,7 +14,6 @@ from typing import Any, cast
 from penstock.byte_queue import QueueAbandoned
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
-from penstock.protocols.contract import WriteStream
 from penstock.protocols.rapidbyte.guest import stream_run
 from penstock.protocols.rapidbyte.guest.events import RunEnded, StageEvent
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox
@@ -22,6 +21,7 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces
+from penstock.protocols.writing import WriteStream
 
 IDLE_SECONDS = 60.0  # without rows, after which a run is ended and so committed
 RUN_SECONDS = 900.0  # the longest run of a stream that may be written in several runs

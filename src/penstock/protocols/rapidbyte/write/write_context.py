@@ -12,7 +12,6 @@ import msgspec
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import RowSchema
-from penstock.protocols.contract import WriteRequest, WriteStream
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
 from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.declared.stream_context import WRITE_MODES
@@ -20,6 +19,7 @@ from penstock.protocols.rapidbyte.guest.component import OpenedComponent
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import CursorInfo, StreamContext, WriteMode
 from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
+from penstock.protocols.writing import WriteRequest, WriteStream
 from penstock.runtimes.wasm.component import ComponentRuntime
 
 AT_ONCE = 8  # runs; each has an instance and two threads

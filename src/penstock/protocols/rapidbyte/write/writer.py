@@ -16,15 +16,6 @@ from penstock.byte_queue import QueueAbandoned, TooLong
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
 from penstock.model.events import ConnectorExited, Error, Tick
-from penstock.protocols.contract import (
-    Answer,
-    Feed,
-    Rows,
-    StateMark,
-    StreamDone,
-    WriteRequest,
-    WriteStream,
-)
 from penstock.protocols.rapidbyte.guest import errors
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.messages import Refusal
@@ -37,6 +28,15 @@ from penstock.protocols.rapidbyte.write.run_pool import (
     WriteStopped,
 )
 from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces
+from penstock.protocols.writing import (
+    Answer,
+    Feed,
+    Rows,
+    StateMark,
+    StreamDone,
+    WriteRequest,
+    WriteStream,
+)
 
 _LOOK = 1.0
 

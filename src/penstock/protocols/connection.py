@@ -1,0 +1,171 @@
+"""Asks and runs one connector, and masks what it says (L10).
+
+A :class:`Connection` is all that a layer above holds of a connector. It wraps a protocol's
+conversations (:class:`SourceConversation`, ...) and the runtime that they talk over; those are the
+protocol's own, for they see what was said as it was said. ``protocols.memory`` is the twin that
+runs nothing. Not here: the rules of a protocol (``contract``), the data that goes both ways
+(``reading``, ``writing``, ``transforming``). Neighbours: ``masked_events`` masks;
+``contract.ProtocolPackage.connect`` makes a connection; ``engine.worker`` uses it.
+"""
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, cast
+
+import msgspec
+
+from penstock.errors import Defect, Role
+from penstock.model.catalog import Catalog, CheckResult, ConnectorSpec
+from penstock.model.events import Event
+from penstock.protocols.masked_events import EventMasker
+from penstock.protocols.reading import ReadRequest
+from penstock.protocols.transforming import Given, TransformProgress, TransformRequest
+from penstock.protocols.writing import Answer, Feed, WriteRequest
+from penstock.runtimes.contract import RunTimeouts
+from penstock.runtimes.masking import Masker
+
+R = TypeVar("R")
+_R = TypeVar("_R", contravariant=True)
+_E = TypeVar("_E")
+
+
+class EventSink(Protocol):
+    def __call__(self, event: Event, /) -> None: ...
+
+
+class SourceConversation(Protocol[_R]):
+    """How a protocol talks to a source over its runtime. Every method raises ``SourceError`` with
+    the connector's own words. ``log`` receives what the connector says beside the answer (Log,
+    Counted, Control events)."""
+
+    def spec(self, runtime: _R, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
+    ) -> CheckResult: ...
+
+    def discover(
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
+    ) -> Catalog: ...
+
+    def read(self, runtime: _R, request: ReadRequest) -> Iterator[Event]:
+        """Events in the order they came; the last one is ``ConnectorExited``, also after a failure,
+        unless the generator is closed early. Closing it ends the connector. Timeouts come as an
+        ``Error`` event and then ``ConnectorExited``; a fault that is ours is raised."""
+        ...
+
+
+class DestinationConversation(Protocol[_R]):
+    """How a protocol talks to a destination over its runtime. Every method raises
+    ``DestinationError`` with the connector's own words."""
+
+    def spec(self, runtime: _R, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
+    ) -> CheckResult: ...
+
+    def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
+        """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
+        the last answer is ``ConnectorExited``. ``feed`` is drawn from another thread. Closing the
+        generator ends the connector."""
+        ...
+
+
+class TransformConversation(Protocol[_R]):
+    """How a protocol talks to a transform over its runtime."""
+
+    def spec(self, runtime: _R, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec: ...
+
+    def check(
+        self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
+    ) -> CheckResult: ...
+
+    def outline(self, runtime: _R, request: TransformRequest, columns: Any) -> Any | None:
+        """The columns (pyarrow.Schema) that it makes of rows of these, as far as one empty batch
+        shows; None: it made nothing of it. Raises ``SourceError`` where it failed."""
+        ...
+
+    def apply(self, runtime: _R, request: TransformRequest, feed: Iterator[Any]) -> Iterator[Given]:
+        """Feed it tables (pyarrow) and give what it makes of them; the last answer is
+        ``TransformProgress(END)`` or an ``Error``. ``feed`` is drawn from another thread; where
+        that raises, the transform is told of a failure, never of an end. Closing the generator ends
+        it."""
+        ...
+
+
+class Conversations(Protocol[_R]):
+    """How a protocol talks to connectors of each role, over a runtime of its own kind."""
+
+    @property
+    def source(self) -> SourceConversation[_R] | None: ...
+
+    @property
+    def destination(self) -> DestinationConversation[_R] | None: ...
+
+    @property
+    def transform(self) -> TransformConversation[_R] | None: ...
+
+
+class Connection:
+    """One connector that can be asked and run any number of times, also by several threads at once:
+    all that is had of it above the protocols. What it gives is masked, and there is no way to what
+    is not (L10): its events and answers, its errors, what it logs, the last words of its stderr.
+    Records, rejects, states, catalogs, specs and the configuration of a CONTROL are data, and stay
+    as they are.
+
+    ``secrets``: what is known to be secret; may be shared, for each connection adds what it learns
+    (a CONTROL, the variables that a connector is given). ``runtime``: where it runs, with the same
+    ``secrets`` for its stderr. The methods are those of its role's conversation."""
+
+    def __init__(self, protocol: Conversations[R], role: Role, runtime: R, secrets: Masker) -> None:
+        talk = getattr(protocol, role)
+        if talk is None:
+            raise Defect(f"this protocol has no {role}s")
+        self._talk: Any = talk
+        self._runtime: Any = runtime
+        self._secrets = secrets
+
+    def spec(self, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
+        with self._secrets.errors():
+            return self._talk.spec(self._runtime, timeouts, self._sink({}, log))
+
+    def check(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> CheckResult:
+        with self._secrets.errors():
+            found = self._talk.check(self._runtime, config, timeouts, self._sink(config, log))
+        said = found.message and self._secrets.mask(found.message)
+        return msgspec.structs.replace(found, message=said)
+
+    def discover(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> Catalog:
+        with self._secrets.errors():
+            return self._talk.discover(self._runtime, config, timeouts, self._sink(config, log))
+
+    def read(self, request: ReadRequest) -> Generator[Event]:
+        return self._masked(request.config, self._talk.read(self._runtime, request))
+
+    def write(self, request: WriteRequest, feed: Iterator[Feed]) -> Generator[Answer]:
+        return self._masked(request.config, self._talk.write(self._runtime, request, feed))
+
+    def outline(self, request: TransformRequest, columns: Any) -> Any | None:
+        with self._secrets.errors():
+            return self._talk.outline(self._runtime, request, columns)
+
+    def apply(self, request: TransformRequest, feed: Iterator[Any]) -> Generator[Given]:
+        given = self._masked(request.config, self._talk.apply(self._runtime, request, feed))
+        with closing(given):
+            for answer in given:
+                if isinstance(answer, TransformProgress) and answer.checkpoint is not None:
+                    yield replace(answer, checkpoint=self._secrets.mask_data(answer.checkpoint))
+                else:
+                    yield answer
+
+    def _sink(self, config: dict[str, Any], log: EventSink) -> EventSink:
+        hearing = EventMasker(self._secrets, config)
+        return lambda event: log(hearing.masked(event))
+
+    def _masked(self, config: dict[str, Any], events: Iterator[_E]) -> Generator[_E]:
+        hearing = EventMasker(self._secrets, config)
+        with self._secrets.errors(), closing(cast(Generator[_E], events)):
+            for event in events:
+                yield hearing.masked(event)

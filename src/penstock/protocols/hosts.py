@@ -1,0 +1,49 @@
+"""Declares what a host hears that runs Penstock as its target or its destination (``penstock
+serve``).
+
+A protocol whose spec says that Penstock can be served has a module ``serve`` with one of the two.
+Neighbours: ``protocols.serving`` loads it, ``cli.serve`` prints what it gives. Not here: the run
+behind it (``engine.serve``).
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from penstock.model.catalog import Catalog, ConfiguredStream, StreamId
+
+
+class TargetHost(Protocol):
+    """What a host hears that runs us as its target (``penstock serve target``)."""
+
+    STATE: str
+    """A line of stdout, with ``{}`` where the state goes."""
+
+    def about(self, version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
+        """What we are and take."""
+        ...
+
+
+class DestinationHost(Protocol):
+    """What a host hears that runs us as its destination (``penstock serve destination``). Texts
+    are lines of stdout."""
+
+    STATE: str
+    """A line of stdout, with ``{}`` where the state goes."""
+
+    def spec(self, config_schema: dict[str, Any]) -> str: ...
+
+    def status(self, fault: str | None) -> str:
+        """``fault``: why it would not work, or None."""
+        ...
+
+    def failed(self, message: str, hint: str | None, code: str, exit_code: int) -> str:
+        """A write that failed; ``code``, ``exit_code``: of the fault."""
+        ...
+
+    def configured(self, raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
+        """The host's configured catalog. Raises ``ConfigError``."""
+        ...
+
+    def refreshes(self, streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
+        """The host's generation of each stream whose older rows go."""
+        ...

@@ -1,0 +1,74 @@
+"""Defines what a source is asked to read.
+
+Data only. :class:`StreamOverrides`: what the user asked of a stream, of which the protocol's rules
+(``contract.SourceRole``) make a configured stream. :class:`ReadRequest`: one read. Not here: what
+comes back (``model.events``), how a source is talked to (``connection``). Neighbours: ``writing``,
+``transforming``, the same for the other roles.
+"""
+
+from typing import Any
+
+import msgspec
+
+from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
+from penstock.model.state import StoredState
+from penstock.runtimes.contract import RunTimeouts
+
+
+class StreamOverrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked of a stream; None: not said. Mode names are ``model.catalog`` values.
+    ``replaces``: as in ``ConfiguredStream``. ``said``: who chose the modes, where it was not the
+    pipeline (a clause for ``plan``). ``appends``: why rows are appended by default though a primary
+    key is known. ``unrecorded``: the stream was synced before modes were written down, so that the
+    defaults of that time hold: full_refresh where no cursor is known, append for increments.
+    ``mode``: the one word that the user said for both modes, in its canonical spelling."""
+
+    sync_mode: str | None = None
+    destination_sync_mode: str | None = None
+    cursor_field: FieldPath | None = None
+    primary_key: tuple[FieldPath, ...] | None = None
+    columns: tuple[str | FieldPath, ...] | None = None
+    replaces: bool = False
+    said: str | None = None
+    appends: str | None = None
+    unrecorded: bool = False
+    mode: str | None = None
+
+
+class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One read. ``states``: as saved (already without the streams that start anew).
+    ``spool_folder``: where a record longer than ``max_record_bytes`` is kept whole, as a reject's
+    file; None keeps only its beginning."""
+
+    config: dict[str, Any]
+    streams: tuple[ConfiguredStream, ...]
+    states: tuple[StoredState, ...] = ()
+    timeouts: RunTimeouts = RunTimeouts()
+    max_record_bytes: int = 256 * 1024 * 1024
+    spool_folder: str | None = None
+    tick: float = 1.0
+    open: bool = False
+    """Its streams are known from its messages only: whatever comes is taken, each stream announced
+    by a ``Schema`` event before its first record."""
+    abilities: dict[str, Any] = {}
+    """``ConnectorSpec.abilities``, and over them the keys that the protocol declares
+    (``ProtocolSpec.source_keys``) and the user set. Empty: nothing is known."""
+    tries: dict[StreamId, int] = {}
+    """How often a stream was tried before in this run, because its source said that it may be."""
+    attempts: int = 1
+    """How often a stream may be tried in this run, the first time included, where the protocol has
+    no number of its own."""
+    backoff: float = 0.0
+    """Seconds before the second attempt; each one after it waits three times as long."""
+    limit: int | None = None
+    """So many records of each stream are wanted, and nothing of them is kept."""
+    dry_run: bool = False
+    """Nothing of what is read is kept."""
+    refuses: bool = False
+    """The input is a host's, who must hear of what cannot be taken: a record before its schema, or
+    a schema that is none, ends the read."""
+    shards: dict[StreamId, Shard] = {}
+    """Which part of a stream is read, where it is divided."""
+    unchosen: tuple[Stream, ...] = ()
+    """Streams of the catalog that are not read: a protocol in which a stream must be deselected is
+    given them so that it can say so."""

@@ -1,0 +1,165 @@
+"""Defines what a destination is asked to write, what it is fed, and what it answers.
+
+Data only. :class:`WriteRequest`: one write of :class:`WriteStream`. :data:`Feed`: rows, state marks
+and ends of streams, in order. :data:`Answer`: acks of state marks, rejects, and what the connector
+says beside them. Not here: how a destination is talked to (``connection``), which streams it can
+take (``contract.DestinationRole``). Neighbours: ``reading``, ``transforming``, the same for the
+other roles.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
+from penstock.model.events import (
+    ConnectorExited,
+    ConnectorMetrics,
+    Control,
+    Error,
+    LogEvent,
+    Reject,
+    SkippedItems,
+    StreamHalted,
+    Tick,
+)
+from penstock.model.state import StoredState
+from penstock.model.types import RowSchema
+from penstock.runtimes.contract import RunTimeouts
+
+
+class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as the destination is told of it. ``target``: its name there, with namespace and
+    prefix applied; ``configured``: the stream at the source, its generation ids set.
+    ``schemas``: the row schemas its parts may have, by version; ``latest``: the version that its
+    catalog entry or first schema message is made of."""
+
+    configured: ConfiguredStream
+    target: StreamId
+    schemas: dict[int, RowSchema]
+    latest: int
+    into: str | None = None
+    """The destination's own stream to write to, where the pipeline names one."""
+    options: dict[str, Any] = {}
+    """What the pipeline says to that stream, in the destination's words."""
+    mapping: dict[str, str] = {}
+    """The destination's fields, each with the column (its original name) that it is given; where
+    there are some, no other column is sent. Empty: every column under its own name."""
+    full_refresh: bool = False
+    """All rows of the stream follow, and none of them was sent in this read before."""
+
+    @property
+    def id(self) -> StreamId:
+        return self.configured.id
+
+    def required(self, version: int) -> frozenset[str]:
+        """Original names of the columns of its key that are never null under this version."""
+        if self.configured.destination_sync_mode is not DestinationSyncMode.append_dedup:
+            return frozenset()
+        keys = {path[0] for path in self.configured.primary_key if path}
+        return self.schemas[version].required & keys
+
+
+class Acks(StrEnum):
+    """What counts as an ack: states the destination gives back (``echo``: also bare ones;
+    ``strict``: whole messages only), or exit code 0 after the end of its input."""
+
+    echo = "echo"
+    strict = "strict"
+    at_end = "at_end"
+
+
+class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One write. ``source_protocol``: whose states it is fed. ``generation`` semantics as in the
+    configured streams."""
+
+    config: dict[str, Any]
+    streams: tuple[WriteStream, ...]
+    source_protocol: str
+    pipeline: str = ""
+    """Its name, the same in every run."""
+    timeouts: RunTimeouts = RunTimeouts()
+    acks: Acks = Acks.echo
+    tick: float = 1.0
+    options: dict[str, Any] = {}
+    """Keys that the protocol declares (``ProtocolSpec.destination_keys``) and the user set."""
+    on_data_error: str = "dlq"
+    """What becomes of a row that the protocol must not send: dlq (a ``Reject``), skip, fail."""
+    attempt: int = 1
+    """How often it was begun in this run, this time included."""
+    attempts: int = 1
+    backoff: float = 0.0
+    """As in ``ReadRequest``."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows for one stream: a record batch (pyarrow) as it stands in a part, of ``version`` of its
+    schema; its columns are those of ``tables.contract``'s parts (values, then metadata)."""
+
+    stream: StreamId
+    version: int
+    batch: Any
+
+
+@dataclass(slots=True)
+class StateMark:
+    """Everything fed so far in this scope is covered by this state. ``seq`` grows by one from 1;
+    it is what an ack names."""
+
+    seq: int
+    state: StoredState
+
+
+@dataclass(slots=True)
+class StreamDone:
+    """The stream was complete at the source, and all its rows have been fed."""
+
+    stream: StreamId
+
+
+Feed = Rows | StateMark | StreamDone | WriteStream | Tick
+"""What a destination is fed. ``WriteStream``: a stream that the request lacks, or whose schemas
+grew, before its first rows of that schema (what the request holds of it is the same from then on).
+``Tick``: nothing new for a while."""
+
+
+@dataclass(slots=True)
+class Ack:
+    """The destination has durably written everything fed before the state mark ``seq`` in its
+    scope. Marks before it in the same scope are acked with it. ``Ack(END)``: all that was fed.
+    ``keys``: what its checkpoints so far cover of its own keys, (scope, number) each
+    (``store.keys``)."""
+
+    seq: int
+    keys: tuple[tuple[str, int], ...] = ()
+
+
+END = -1
+"""``Ack.seq``, ``transforming.TransformProgress.upto``: all that was fed."""
+
+GUESSED_ACK = "guessed_ack"
+"""``SkippedItems.what``: a state that came back changed or without its envelope was taken for an
+ack."""
+
+NEWEST_ACK = "newest_ack"
+"""``SkippedItems.what``: a state that equals several was taken for the newest of them, as the
+destination ended well."""
+
+
+Answer = (
+    Ack
+    | LogEvent
+    | Error
+    | SkippedItems
+    | Control
+    | ConnectorMetrics
+    | Reject
+    | StreamHalted
+    | ConnectorExited
+    | Tick
+)
+"""``Reject``: a record that was fed and that the destination put aside; it comes before the ack
+that covers it, which must not be passed on before the reject is durable."""
