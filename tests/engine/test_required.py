@@ -17,7 +17,8 @@ from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
 from penstock.engine.plan.prepare import Prepared, remember
 from penstock.engine.plan.replan import Planner
-from penstock.engine.plan.streams import StreamRules, plan_streams
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.plan.streams import plan_streams
 from penstock.engine.specs.lane import LaneJob, LaneQuestion, LaneStream, StreamAnswer, StreamJob
 from penstock.engine.specs.plan import PlannedStream
 from penstock.engine.worker.lane_events import LaneEvents

@@ -2,7 +2,7 @@
 
 A rule takes a struct whose keys are valid one by one, and returns it completed, with the faults
 between its keys. Not here: what needs a source's catalog (cursor, key, supported modes), which
-``engine.plan.streams`` checks. Neighbours: ``reader`` applies the rules.
+``engine.plan.stream_plan`` checks. Neighbours: ``reader`` applies the rules.
 """
 
 from collections.abc import Iterable, Mapping

@@ -4,7 +4,7 @@ The words are Airbyte's and its combined names, Rapidbyte v4's write modes, Sing
 methods, and the one-word modes of the command line. ``insert`` and ``update`` mean more than a
 destination sync mode (only new rows, only existing rows): the pipeline keeps the word as ``mode``,
 and the engine follows or refuses it. Not here: whether a source or a table supports a mode
-(``engine.plan.streams``).
+(``engine.plan.stream_plan``).
 """
 
 from typing import NamedTuple, TypeVar

@@ -3,8 +3,8 @@
 Pure functions: the result does not depend on the order of the input. The store keeps the results
 (``Store.remember``) and passes them as ``taken``, which always wins: a
 stored name never changes. Not here: how a format quotes a name, or a shorter limit of one database
-(Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan.streams`` tables;
-``state`` keeps the maps.
+(Postgres: 63 bytes). Neighbours: ``codec`` cleans columns, ``engine.plan.table_names``
+tables; ``store`` keeps the maps.
 
 Two names that differ only by case (or by Unicode composition) are the same name to Spark, to many
 databases and to some file systems: one of them keeps the plain form, every other one gets ``_`` and

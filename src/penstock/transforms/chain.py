@@ -3,7 +3,7 @@
 Pure: the same functions plan a stream before a run and follow it in a lane. A built-in transform
 computes its output schema itself. That of a connector is taken from the rows that it emitted, or
 from an outline (:data:`Outline`); until either is there, its output is assumed to have its input's
-columns. Not here: running a connector. Neighbours: ``engine.plan.streams`` plans,
+columns. Not here: running a connector. Neighbours: ``engine.plan.stream_plan`` plans,
 ``engine.worker.transforms.stages`` applies.
 """
 

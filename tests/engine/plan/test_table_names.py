@@ -11,7 +11,9 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Destination
-from penstock.engine.plan.streams import StreamRules, describe, plan_streams
+from penstock.engine.plan.description import describe
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.plan.streams import plan_streams
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.run import spark as run_spark
 from penstock.engine.run import start

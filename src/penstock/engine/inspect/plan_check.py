@@ -19,6 +19,7 @@ from penstock.connectors.connector import restricted
 from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.heartbeat import LEASE_TTL
+from penstock.engine.plan.description import describe
 from penstock.engine.plan.endpoints import (
     DESTINATION,
     SOURCE,
@@ -31,7 +32,6 @@ from penstock.engine.plan.endpoints import (
 )
 from penstock.engine.plan.prepare import destination_of, prepare
 from penstock.engine.plan.source_protocol import refuse_other_source
-from penstock.engine.plan.streams import describe
 from penstock.engine.plan.transform_endpoint import TransformEndpoint, transforms_of
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.engine.specs.lane import NewConfig

@@ -20,7 +20,8 @@ from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.endpoints import DestinationEndpoint, Save, SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
-from penstock.engine.plan.streams import StreamRules, StreamsPlan, plan_streams, with_required
+from penstock.engine.plan.stream_plan import StreamRules, with_required
+from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import KeysAt

@@ -1,7 +1,7 @@
 """Plans streams and schemas that a source sends only while it is read.
 
-``engine.plan.streams`` decides, as before a run; here the decision is made durable (names, schema
-version) and becomes part of the run's plan. Neighbours: ``engine.sync.sync`` asks,
+``engine.plan.stream_plan`` decides, as before a run; here the decision is made durable (names,
+schema version) and becomes part of the run's plan. Neighbours: ``engine.sync.sync`` asks,
 ``engine.sync.lane_runner`` answers the lane.
 """
 
@@ -12,7 +12,8 @@ import msgspec
 
 from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
-from penstock.engine.plan.streams import plan_stream, to_remember, with_required
+from penstock.engine.plan.stream_plan import plan_stream, with_required
+from penstock.engine.plan.streams import to_remember
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.lane import LaneQuestion
 from penstock.engine.specs.plan import PlannedStream

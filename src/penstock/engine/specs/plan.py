@@ -33,8 +33,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to. ``chain``:
     the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many shards its
     read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: no
-    property is known, so a record is one JSON text (:data:`WHOLE_RECORD`). ``retry_rejected``: in
-    how many later runs a row that was rejected is sent again."""
+    property is known, so a record is one JSON text. ``retry_rejected``: in how many later
+    runs a row that was rejected is sent again."""
 
     configured: ConfiguredStream
     schema: RowSchema

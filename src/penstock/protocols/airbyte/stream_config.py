@@ -1,7 +1,8 @@
 """Configures one stream: its modes, cursor and key, by the protocol's rules and the pipeline.
 
-Pure. Not here: generations and the choice of streams (``engine.plan.streams``). Sources: protocol,
-"Logic for resolving the Cursor Field", ConfiguredAirbyteStream, Source and Destination Sync Modes.
+Pure. Not here: generations and the choice of streams (``engine.plan.stream_choice``). Sources:
+protocol, "Logic for resolving the Cursor Field", ConfiguredAirbyteStream, Source and Destination
+Sync Modes.
 """
 
 from penstock.errors import ConfigError

@@ -3,7 +3,8 @@ pipeline.
 
 Pure. Full refresh is always possible: the stream's bookmark is left out. The tap's key and cursor
 are defaults, but a cursor must be one of ``valid-replication-keys``, where there are any. Not here:
-the catalog that the tap is given (``catalog``), the choice of streams (``engine.plan.streams``).
+the catalog that the tap is given (``catalog``), the choice of streams
+(``engine.plan.stream_choice``).
 """
 
 from penstock.errors import ConfigError

@@ -1,7 +1,7 @@
 """Configures one stream: its sync mode, cursor and primary key, from the catalog and the pipeline.
 
 Pure. Not here: whether the manifest names the mode, cdc above all (``guest.component``); the choice
-of streams (``engine.plan.streams``). Source: the protocol, section 6.
+of streams (``engine.plan.stream_choice``). Source: the protocol, section 6.
 """
 
 from penstock.errors import ConfigError

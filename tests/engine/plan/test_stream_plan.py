@@ -1,4 +1,4 @@
-"""``engine.plan.streams``: which modes a stream gets, by what its table already is, what its
+"""``engine.plan.stream_plan``: which modes a stream gets, by what its table already is, what its
 destination can and what its columns are; what makes a row the newest of its key (issue 9: A3, A6,
 A7, A16)."""
 
@@ -9,8 +9,10 @@ import msgspec
 import pytest
 
 from penstock.config.load import parse_pipeline
+from penstock.engine.plan.description import describe
 from penstock.engine.plan.earlier_modes import modes_of
-from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, plan_streams
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
@@ -222,55 +224,6 @@ def test_shapes_that_an_earlier_version_sealed_are_read() -> None:
     old = msgspec.to_builtins(found.disposition)
     del old["arrival"]
     assert msgspec.convert(old, type(found.disposition)) == found.disposition
-
-
-def test_streams_are_chosen_and_left_out_by_pattern(tmp_path: Path) -> None:
-    """Issue 9, C: ``--streams 'user*'``, ``--exclude``."""
-
-    def chosen(source: str) -> list[str]:
-        text = f"pipeline: p\nsource: {{ use: airbyte:x, {source} }}\n"
-        text += "destination: { use: 'parquet:./lake' }\n"
-        ids = [StreamId(n, s) for n in (None, "shop") for s in ("users", "users_old", "orders")]
-        found = plan_streams(
-            parse_pipeline(text, {}),
-            Catalog(tuple(Stream(id=s, json_schema=SCHEMA) for s in ids)),
-            StreamRules(
-                package=load("airbyte"),
-                destination=lake(tmp_path),
-                earlier=Remembered(),
-                metadata=None,
-                sync_id=1,
-            ),
-            known=set(),
-            states=(),
-            cores=1,
-        )
-        return [str(s.id) for s in found.streams]
-
-    assert chosen("streams: ['user*']") == ["users", "users_old", "shop.users", "shop.users_old"]
-    assert chosen("streams: ['shop.*'], exclude: [orders]") == ["shop.users", "shop.users_old"]
-    assert chosen("streams: [{name: '*s', namespace: shop}]") == ["shop.users", "shop.orders"]
-    assert chosen("exclude: ['shop.*', 'users?old']") == ["users", "orders"]
-    for wrong, told in (
-        ("streams: ['usr*']", "unknown stream 'usr*'"),
-        ("exclude: [usrs]", "excluded: unknown stream 'usrs'; did you mean"),
-    ):
-        with pytest.raises(ConfigError) as refused:
-            chosen(wrong)
-        assert told in refused.value.problems[0]
-
-
-def test_the_closest_entry_of_a_stream_holds(tmp_path: Path) -> None:
-    text = (
-        "pipeline: p\nsource:\n  use: airbyte:x\n  streams:\n"
-        "    - { name: 'user*', mode: append }\n    - { name: users, mode: mirror }\n"
-        "destination: { use: 'parquet:./lake' }\n"
-    )
-    pipeline = parse_pipeline(text, {})
-    found = {
-        n: pipeline.stream_settings(StreamId(None, n)) for n in ("users", "users_old", "orders")
-    }
-    assert [w and w.mode for w in found.values()] == ["mirror", "append", None]
 
 
 @pytest.mark.parametrize(

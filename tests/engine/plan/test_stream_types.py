@@ -1,5 +1,5 @@
-"""``engine.plan.streams``: columns whose types the pipeline says (issue 9: C), and their values
-(L9)."""
+"""``engine.plan.stream_columns``: columns whose types the pipeline says (issue 9: C), and their
+values (L9)."""
 
 import json
 from decimal import Decimal
@@ -12,7 +12,9 @@ import pytest
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import RowDecoder
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, plan_streams
+from penstock.engine.plan.description import describe
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode

@@ -1,4 +1,4 @@
-"""``engine.plan.streams``: which columns, and parts of them, a stream keeps (issue 9: C)."""
+"""``engine.plan.stream_columns``: which columns, and parts of them, a stream keeps (issue 9: C)."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,9 @@ import pytest
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import RowDecoder
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.streams import StreamRules, StreamsPlan, describe, plan_streams
+from penstock.engine.plan.description import describe
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.protocols import load

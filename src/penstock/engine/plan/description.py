@@ -1,0 +1,56 @@
+"""Describes planned streams as ``penstock plan`` prints them.
+
+Pure. Neighbours: ``engine.plan.streams`` makes the plan; ``engine.inspect.plan_check`` puts the
+description into its answer. Not here: how the answer is shown (``cli``).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.engine.plan.streams import StreamsPlan
+from penstock.engine.specs.plan import PlannedStream
+from penstock.model.catalog import StreamId
+from penstock.model.type_words import type_text
+from penstock.tables.contract import PlannedDestination
+
+
+def describe(
+    plan: StreamsPlan,
+    destination: PlannedDestination,
+    target: Callable[[StreamId], StreamId] | None = None,
+) -> list[dict[str, Any]]:
+    """Returns the ``streams`` of ``penstock plan``. ``target``: names a stream at a destination
+    connector; ``table`` and ``target`` are then as in a report. ``columns_known``: false where the
+    result of a query decides the columns."""
+    return [
+        {
+            "namespace": s.id.namespace,
+            "name": s.id.name,
+            "sync_mode": s.configured.sync_mode.value,
+            "destination_sync_mode": s.disposition.mode.value,
+            "mode_reason": s.configured.mode_reason,
+            "newest_by": s.newest_by if target is None else _by_destination(s),
+            "cursor_field": list(s.configured.cursor_field),
+            "primary_key": [list(p) for p in s.configured.primary_key],
+            "lane": s.lane,
+            "shards": s.shards,
+            "hints": [msgspec.to_builtins(h) for h in s.hints],
+            "table": None if target is not None else destination.location(s.table),
+            "target": None if target is None else str(target(s.id)),
+            "retry_rejected": s.retry_rejected,
+            "loads": "at the end of the sync" if s.deferred else "while the source reads",
+            "columns_known": not s.queried,
+            "columns": [
+                {"name": f.name, "source": f.source, "type": type_text(f.type)}
+                for f in (() if s.queried else s.schema.fields)
+            ],
+        }
+        for s in plan.streams
+    ]
+
+
+def _by_destination(stream: PlannedStream) -> dict[str, Any] | None:
+    """As ``newest_by``, for a destination connector: it gets the cursor, and decides itself."""
+    return None if stream.newest_by is None else {"by": "destination", "field": []}

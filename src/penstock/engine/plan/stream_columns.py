@@ -1,0 +1,142 @@
+"""Decides which columns of a source's stream are read: their names, their types, and which parts of
+them, as the pipeline says.
+
+Pure. The protocol reads the JSON Schema of a record (``SchemaRole``), ``codec.json_schema`` makes
+columns of it, and ``model.names`` cleans their names. Not here: what transforms make of the columns
+(``transforms.chain``). Neighbours: ``engine.plan.stream_plan`` and ``engine.plan.streams`` call.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.codec.json_schema import row_schema
+from penstock.config import did_you_mean
+from penstock.config.pipeline import Pipeline, StreamSettings
+from penstock.config.reader import join
+from penstock.errors import ConfigError
+from penstock.model.catalog import ConfiguredStream, FieldPath, Stream
+from penstock.model.names import clean_columns
+from penstock.model.type_words import type_text
+from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.protocols.contract import ProtocolPackage, SchemaRole
+
+WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumns:
+    """The columns of a stream as they are read. ``names``: original property -> cleaned column.
+    ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
+
+    schema: RowSchema
+    names: dict[str, str]
+    whole: bool
+
+
+def source_columns(
+    configured: ConfiguredStream,
+    settings: StreamSettings,
+    rules: SchemaRole,
+    *,
+    named: Mapping[str, str],
+    reserved: Iterable[str],
+) -> SourceColumns:
+    """Returns the columns of a configured stream: those that it selects, and those that its key and
+    its cursor need. ``named``: cleaned names that earlier runs gave; ``reserved``: names that no
+    column may have. Raises ``ConfigError``, ``SchemaError``."""
+    record = rules.data_type(configured.stream.json_schema)
+    whole = not record.fields
+    if whole:
+        record = WHOLE_RECORD
+    names = clean_columns((f.source for f in record.fields), named, reserved)
+    selected = configured.columns
+    if selected is not None:
+        needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
+        selected = tuple({*selected, *needed})
+    schema = row_schema(record, names, selected)
+    if settings.types and not whole:
+        schema = _retyped(schema, settings.types)
+    return SourceColumns(_pruned(schema, configured), names, whole)
+
+
+def unknown_columns(
+    pipeline: Pipeline, chosen: Sequence[Stream], package: ProtocolPackage
+) -> list[str]:
+    """Returns a problem for each column that is given a type and that no stream of its entry has.
+    An entry for several streams may name columns that only some have; a stream without known
+    properties may have any."""
+    meant = [("source.defaults", pipeline.source.defaults, list(chosen))]
+    for index, entry in enumerate(pipeline.source.streams or ()):
+        of = [s for s in chosen if entry.matches(s.id)]
+        meant.append((f"source.streams[{index}]", entry, of))
+    problems: list[str] = []
+    for path, settings, streams in meant:
+        if not settings.types or not streams:
+            continue
+        records = [package.schema.data_type(s.json_schema).fields for s in streams]
+        known = dict.fromkeys(f.source for fields in records for f in fields)
+        if not all(records):
+            continue
+        whose = f"stream {streams[0].id}" if len(streams) == 1 else f"{len(streams)} streams"
+        for name in settings.types.keys() - known.keys():
+            at = pipeline.position(join(f"{path}.types", name))
+            problems.append(
+                (f"{at}: " if at else "")
+                + f"{path}.types: {whose}: unknown column {name!r}; "
+                + did_you_mean.hint(
+                    name, known, "its columns" if len(streams) == 1 else "their columns"
+                )
+            )
+    return sorted(problems)
+
+
+def _retyped(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
+    """Returns the schema with the user's types for the columns with these original names."""
+    replace = msgspec.structs.replace
+    fields = (replace(f, type=types.get(f.source, f.type)) for f in schema.fields)
+    return replace(schema, fields=tuple(fields))
+
+
+def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
+    """Returns the schema with only the selected parts of columns that are selected in part. Raises
+    ``ConfigError``."""
+    replace = msgspec.structs.replace
+    fields: list[Field] = []
+    for field in schema.fields:
+        paths = [path for path in configured.nested if path[0] == field.source]
+        missing = next((path for path in paths if _inside(field.type, path[1:]) is None), None)
+        if missing is not None and not configured.stream.assumed:
+            raise ConfigError(
+                f"columns: {'.'.join(missing)} cannot be kept alone, as the source does not say "
+                f"which fields it lies among ({field.source} is {type_text(field.type)})",
+                hint=f"list {field.source}",
+            )
+        if paths and missing is None:
+            field = replace(field, type=_parts(field.type, [path[1:] for path in paths]))
+        fields.append(field)
+    return replace(schema, fields=tuple(fields))
+
+
+def _inside(type_: DataType, path: FieldPath) -> DataType | None:
+    """Returns the type at a path of properties; None: the type has no such path."""
+    for step in path:
+        found = next((f.type for f in type_.fields if f.source == step), None)
+        if found is None:
+            return None
+        type_ = found
+    return type_
+
+
+def _parts(type_: DataType, paths: Sequence[FieldPath]) -> DataType:
+    """Returns an object type with only these properties."""
+    if () in paths:
+        return type_
+    replace = msgspec.structs.replace
+    kept: list[Field] = []
+    for field in type_.fields:
+        below = [path[1:] for path in paths if path[0] == field.source]
+        if below:
+            kept.append(replace(field, type=_parts(field.type, below)))
+    return replace(type_, fields=tuple(kept))

@@ -1,0 +1,247 @@
+"""Plans one stream: its modes, key, columns and table.
+
+Pure. Used before a run and again when the source sends a change of the stream while it is read.
+Modes, cursors and keys are the protocol's rules (``SourceRole.configure``); columns are
+``engine.plan.stream_columns``'s. Not here: which streams are planned, and in how many lanes they
+are read (``engine.plan.streams``). Neighbours: ``engine.plan.replan`` plans while a source is read;
+``transforms.chain`` plans the transforms.
+"""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.config import modes
+from penstock.config.pipeline import StreamSettings
+from penstock.engine.plan.earlier_modes import as_before
+from penstock.engine.plan.stream_columns import source_columns
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    Change,
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    SyncMode,
+    default_cursor,
+)
+from penstock.model.events import TransformColumns
+from penstock.model.names import split_table
+from penstock.model.segments import WriteDisposition
+from penstock.model.types import MetadataNames, cleaned_path
+from penstock.protocols.contract import ProtocolPackage, source_rules
+from penstock.protocols.reading import StreamOverrides
+from penstock.store.remembered import Remembered
+from penstock.tables.contract import PlannedDestination, TableName
+from penstock.transforms.chain import Outline, plan_chain
+from penstock.transforms.contract import TransformJob
+from penstock.transforms.spark_sql import SINGLE_LOAD_REASON
+
+_QUERIED = "a query over the whole stream makes its rows, and its key is known at the load only"
+
+_SEVERAL = (
+    "its transforms may make several rows of one record; say mode: upsert where the primary key "
+    "still tells them apart"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """What applies to every stream that a run plans. ``earlier``: what earlier runs stored; names
+    that this run chose before its source sent the stream do not bind it. ``transforms``: those that
+    work on batches; ``outline``: returns the output columns of those that are connectors.
+    ``queried``: queries over the whole stream follow, which decide its columns."""
+
+    package: ProtocolPackage
+    destination: PlannedDestination
+    earlier: Remembered
+    metadata: MetadataNames | None
+    sync_id: int
+    transforms: tuple[TransformJob, ...] = ()
+    outline: Outline | None = None
+    queried: bool = False
+
+
+class _KeyLost(ConfigError):
+    """Raised where the primary key is no typed column of the rows that go into the table."""
+
+
+def plan_stream(
+    stream: Stream,
+    settings: StreamSettings,
+    rules: StreamRules,
+    *,
+    table_name: str,
+    columns: Mapping[str, str],
+    before: PlannedStream | None = None,
+    showed: TransformColumns | None = None,
+) -> PlannedStream:
+    """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far.
+    ``before``: the stream as it was planned before its source sent a change of it, which keeps its
+    sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
+    Raises ``ConfigError``, ``SchemaError``."""
+    package = rules.package
+    overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
+    if before is not None:
+        overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
+    if rules.queried:
+        overrides = msgspec.structs.replace(overrides, appends=_QUERIED)
+
+    def with_overrides(overrides: StreamOverrides) -> PlannedStream:
+        configured = source_rules(package).configure(stream, overrides)
+        return _planned(configured, settings, rules, table_name, columns, before, showed)
+
+    explicit = overrides.destination_sync_mode is not None
+    try:
+        found = with_overrides(overrides)
+    except _KeyLost as e:
+        if explicit:
+            raise
+        why = e.message
+    else:
+        if explicit or found.disposition.mode is not DestinationSyncMode.append_dedup:
+            return found
+        why = rules.destination.unsupported_reason(found.configured, found.schema)
+        if found.chain is not None and not found.chain.one_to_one:
+            why = _SEVERAL
+        if why is None:
+            return found
+    return with_overrides(msgspec.structs.replace(overrides, appends=why))
+
+
+def _overrides_of(settings: StreamSettings, stream: Stream) -> StreamOverrides:
+    sync, destination = settings.sync_mode, settings.destination_sync_mode
+    replaces = False
+    if settings.mode is not None:
+        if modes.canonical(settings.mode) in ("insert", "update") and not stream.compared:
+            raise ConfigError(
+                f"mode {settings.mode!r} needs a destination that can tell new rows from old ones "
+                "while writing; tables take append, upsert or mirror"
+            )
+        both = modes.mode(settings.mode)
+        sync, destination = both.sync_mode or sync, both.destination_sync_mode or destination
+        replaces = both.replaces
+    return StreamOverrides(
+        sync_mode=sync,
+        destination_sync_mode=destination,
+        cursor_field=settings.cursor_field,
+        primary_key=settings.primary_key,
+        columns=settings.columns,
+        replaces=replaces,
+        mode=None if settings.mode is None else modes.canonical(settings.mode),
+    )
+
+
+def _as_before(
+    overrides: StreamOverrides, stream: Stream, package: ProtocolPackage, earlier: Remembered
+) -> StreamOverrides:
+    """Completes the overrides with the modes of earlier runs; leaves out a sync mode that the
+    source's rules would choose anyway."""
+    before = as_before(overrides, stream, earlier)
+    if overrides.sync_mode is None and before.sync_mode is not None:
+        free = msgspec.structs.replace(before, sync_mode=None)
+        with suppress(ConfigError):
+            if source_rules(package).configure(stream, free).sync_mode == before.sync_mode:
+                return free
+    return before
+
+
+def _planned(
+    configured: ConfiguredStream,
+    settings: StreamSettings,
+    rules: StreamRules,
+    table_name: str,
+    columns: Mapping[str, str],
+    before: PlannedStream | None,
+    showed: TransformColumns | None,
+) -> PlannedStream:
+    """Adds columns and table to a configured stream. ``columns``: cleaned names that earlier runs
+    gave."""
+    package, transforms, queried = rules.package, rules.transforms, rules.queried
+    reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
+    read = source_columns(configured, settings, package.schema, named=columns, reserved=reserved)
+    schema = read.schema
+    given, chain = None, None
+    if transforms:
+        known = None if before is None else before.chain
+        given, chain = schema, plan_chain(
+            transforms, schema, configured, outline=rules.outline, before=known, showed=showed
+        )  # fmt: skip
+        schema = chain.schema
+    mode = configured.destination_sync_mode
+    dedup = mode is DestinationSyncMode.append_dedup
+    arrival = dedup and configured.sync_mode is SyncMode.cdc
+    cursor = () if arrival else cleaned_path(default_cursor(configured), schema)
+    key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
+    if dedup and not all(key) and not queried:
+        bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
+        after = " after its transforms" if transforms else ""
+        raise _KeyLost(f"the primary key {', '.join(bad)} is no typed column of its schema{after}")
+    deleted = read.names.get(package.deleted_at_field or "")
+    has_deleted = any(f.name == deleted for f in schema.fields)
+    space, name = split_table(table_name)
+    planned_stream = PlannedStream(
+        configured=configured,
+        schema=schema,
+        given=given,
+        chain=chain,
+        columns=read.names,
+        disposition=WriteDisposition(
+            mode=mode,
+            primary_key=key if dedup else (),
+            cursor=cursor if dedup else (),
+            deleted_column=deleted if dedup and has_deleted else None,
+            sync_id=rules.sync_id,
+            replaces=configured.replaces,
+            arrival=arrival,
+        ),
+        table=TableName(space, name),
+        deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
+        whole=read.whole,
+        queried=queried,
+        max_rejected=settings.max_rejected,
+        retry_rejected=_retry_rejected(configured, settings),
+    )
+    if Change.removed in configured.sends and deletions_lost(planned_stream, package):
+        raise ConfigError(
+            f"its transforms leave out {package.deleted_at_field}: removals would be written as"
+            " rows that are there",
+            code="config.deletions_lost",
+            hint="select it too, or choose a mode that sends no removals",
+        )
+    return with_required(planned_stream, ())
+
+
+def deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:
+    """Whether transforms leave out the column which tells that a row is gone, though rows of a key
+    take each other's place."""
+    deleted = stream.columns.get(package.deleted_at_field or "")
+    if stream.given is None or stream.queried or not stream.disposition.primary_key:
+        return False
+    had, has = ({f.name for f in schema.fields} for schema in (stream.given, stream.schema))
+    return deleted in had - has
+
+
+def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> int:
+    """How often rejected rows are sent again. Raises ``ConfigError`` for a stream whose rows are
+    not compared with what was sent: a rejected row would have to be read from its source again."""
+    if settings.retry_rejected and not configured.sends:
+        raise ConfigError(
+            f"stream {configured.id}: retry_rejected sends rows again that were rejected, which "
+            "needs a model that is compared with what was sent before",
+            code="config.retry_rejected",
+            hint="set mode insert, update, upsert or mirror, and a primary_key; otherwise remove "
+            "retry_rejected: `penstock rejects` has the rows, and a stream that is read whole each"
+            " time sends them anyway",
+            stream=str(configured.id),
+        )
+    return settings.retry_rejected or 0
+
+
+def with_required(stream: PlannedStream, required: Collection[str]) -> PlannedStream:
+    """Returns the stream with ``required`` (original names) and its key as its non-null columns."""
+    keys = {path[0] for path in stream.key}
+    schema = stream.schema.with_required({*required, *keys})
+    return msgspec.structs.replace(stream, schema=schema)
