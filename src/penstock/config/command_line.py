@@ -97,18 +97,7 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
     """Applies ``options`` to ``pipeline``. ``faults``: found before, reported with those of the
     options. Raises ``ConfigError`` (``config.option``)."""
     parse_option = _OptionParser(list(faults or ()))
-    settings = StreamSettings(
-        mode=parse_option("--mode", options.mode, _mode),
-        sync_mode=parse_option("--sync-mode", options.sync_mode, modes.sync_mode),
-        destination_sync_mode=parse_option(
-            "--destination-sync-mode", options.destination_sync_mode, modes.destination_sync_mode
-        ),
-        cursor_field=parse_option("--cursor-field", options.cursor_field, parse_cursor),
-        primary_key=parse_option("--primary-key", options.primary_key, parse_keys),
-        max_rejected=parse_option("--max-rejected", options.max_rejected, _max_rejected),
-    )
-    settings, clashes = modes_agree(settings)
-    parse_option.faults += [f"--mode: {text}" for _, text in clashes]
+    settings = _stream_settings(options, parse_option)
     chosen = parse_option("--streams", options.streams, parse_streams)
     left_out = parse_option("--exclude", options.exclude, _names)
     config = parse_option("--config", options.config, parse_config) or {}
@@ -145,10 +134,40 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
     configs = {"source.config": config, "destination.config": into}
     overridden = [f"{at}.{name}" for at, given in configs.items() for name in given]
     overridden += [] if chosen is None else ["source.streams"]
-    return replace(
+    changed = replace(
         pipeline,
         lines={p: n for p, n in pipeline.lines.items() if not p.startswith(tuple(overridden))},
-        source=replace(source, install=_install(source, options)),
+        source=source,
+        destination=destination,
+        pipeline=name or pipeline.pipeline,
+        lanes=lanes or pipeline.lanes,
+        max_rejected=settings.max_rejected or pipeline.max_rejected,
+    )
+    return _installed(changed, options)
+
+
+def _stream_settings(options: Options, parse_option: "_OptionParser") -> StreamSettings:
+    """The options that say how each stream is synced."""
+    settings = StreamSettings(
+        mode=parse_option("--mode", options.mode, _mode),
+        sync_mode=parse_option("--sync-mode", options.sync_mode, modes.sync_mode),
+        destination_sync_mode=parse_option(
+            "--destination-sync-mode", options.destination_sync_mode, modes.destination_sync_mode
+        ),
+        cursor_field=parse_option("--cursor-field", options.cursor_field, parse_cursor),
+        primary_key=parse_option("--primary-key", options.primary_key, parse_keys),
+        max_rejected=parse_option("--max-rejected", options.max_rejected, _max_rejected),
+    )
+    settings, clashes = modes_agree(settings)
+    parse_option.faults += [f"--mode: {text}" for _, text in clashes]
+    return settings
+
+
+def _installed(pipeline: Pipeline, options: Options) -> Pipeline:
+    """The pipeline with the options that say how every connector of it is installed."""
+    return replace(
+        pipeline,
+        source=replace(pipeline.source, install=_install(pipeline.source, options)),
         transforms=tuple(
             replace(transform, install=_install(transform, options))
             for transform in pipeline.transforms
@@ -157,10 +176,7 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
             replace(enrichment, install=_install(enrichment, options))
             for enrichment in pipeline.enrichments
         ),
-        destination=replace(destination, install=_install(destination, options)),
-        pipeline=name or pipeline.pipeline,
-        lanes=lanes or pipeline.lanes,
-        max_rejected=settings.max_rejected or pipeline.max_rejected,
+        destination=replace(pipeline.destination, install=_install(pipeline.destination, options)),
     )
 
 

@@ -181,18 +181,8 @@ def _prepared(
     refresh: bool,
     stateless: bool,
 ) -> Prepared:
-    _, _, problems = permissions_asked(pipeline)
-    problems += refused(pipeline, destination)
-    if problems:
-        raise ConfigError(
-            "the pipeline asks for what cannot be done",
-            code="config.unsupported",
-            problems=problems,
-            hint="what cannot be enforced is refused, never ignored",
-        )
     queries = queries_of(pipeline.transforms)
-    if queries and isinstance(destination, DestinationEndpoint):
-        raise _not_pushed(queries, destination)
+    _refuse_unsupported(pipeline, destination, queries)
     refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
     for transform in transforms:
@@ -245,6 +235,30 @@ def _prepared(
     return prepared
 
 
+def _refuse_unsupported(
+    pipeline: Pipeline, destination: TableFormat | DestinationEndpoint, queries: Sequence[Query]
+) -> None:
+    _, _, problems = permissions_asked(pipeline)
+    problems += refused(pipeline, destination)
+    if problems:
+        raise ConfigError(
+            "the pipeline asks for what cannot be done",
+            code="config.unsupported",
+            problems=problems,
+            hint="what cannot be enforced is refused, never ignored",
+        )
+    if queries and isinstance(destination, DestinationEndpoint):
+        where = queries[0].where.removesuffix(".config.query")
+        raise ConfigError(
+            f"{where}: {SPARK_SQL} before the destination connector {destination.name}: rows leave "
+            "the log for a connector while the source still reads, before Spark could see the whole"
+            " stream",
+            code="transform.destination",
+            where=where,
+            hint="use transform-sql, which works on batches, or a table as the destination",
+        )
+
+
 def _with_named(
     pipeline: Pipeline, source: SourceEndpoint, catalog: Catalog, store: Store
 ) -> Catalog:
@@ -273,17 +287,6 @@ def _with_named(
                 columns.setdefault(name, None)
         streams.append(make(stream, columns))
     return Catalog(tuple(streams))
-
-
-def _not_pushed(queries: Sequence[Query], destination: DestinationEndpoint) -> ConfigError:
-    where = queries[0].where.removesuffix(".config.query")
-    return ConfigError(
-        f"{where}: {SPARK_SQL} before the destination connector {destination.name}: rows leave the "
-        "log for a connector while the source still reads, before Spark could see the whole stream",
-        code="transform.destination",
-        where=where,
-        hint="use transform-sql, which works on batches, or a table as the destination",
-    )
 
 
 def _reads(source: SourceEndpoint, plan: StreamsPlan) -> None:

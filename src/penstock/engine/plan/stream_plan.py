@@ -30,7 +30,7 @@ from penstock.model.catalog import (
 from penstock.model.events import TransformColumns
 from penstock.model.names import split_table
 from penstock.model.segments import WriteDisposition
-from penstock.model.types import MetadataNames, cleaned_path
+from penstock.model.types import MetadataNames, RowSchema, cleaned_path
 from penstock.protocols.contract import ProtocolPackage, source_rules
 from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered
@@ -171,16 +171,6 @@ def _planned(
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
-    dedup = mode is DestinationSyncMode.append_dedup
-    arrival = dedup and configured.sync_mode is SyncMode.cdc
-    cursor = () if arrival else cleaned_path(default_cursor(configured), schema)
-    key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
-    if dedup and not all(key) and not queried:
-        bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
-        after = " after its transforms" if transforms else ""
-        raise _KeyLost(f"the primary key {', '.join(bad)} is no typed column of its schema{after}")
-    deleted = read.names.get(package.deleted_at_field or "")
-    has_deleted = any(f.name == deleted for f in schema.fields)
     space, name = split_table(table_name)
     planned_stream = PlannedStream(
         configured=configured,
@@ -188,15 +178,7 @@ def _planned(
         given=given,
         chain=chain,
         columns=read.names,
-        disposition=WriteDisposition(
-            mode=mode,
-            primary_key=key if dedup else (),
-            cursor=cursor if dedup else (),
-            deleted_column=deleted if dedup and has_deleted else None,
-            sync_id=rules.sync_id,
-            replaces=configured.replaces,
-            arrival=arrival,
-        ),
+        disposition=_disposition(configured, schema, rules, read.names),
         table=TableName(space, name),
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=read.whole,
@@ -212,6 +194,36 @@ def _planned(
             hint="select it too, or choose a mode that sends no removals",
         )
     return with_required(planned_stream, ())
+
+
+def _disposition(
+    configured: ConfiguredStream,
+    schema: RowSchema,
+    rules: StreamRules,
+    columns: Mapping[str, str],
+) -> WriteDisposition:
+    """Returns how the stream's rows are written. ``schema``: of the rows that are; ``columns``:
+    original property -> cleaned column. Raises :class:`_KeyLost`."""
+    mode = configured.destination_sync_mode
+    dedup = mode is DestinationSyncMode.append_dedup
+    arrival = dedup and configured.sync_mode is SyncMode.cdc
+    cursor = () if arrival else cleaned_path(default_cursor(configured), schema)
+    key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
+    if dedup and not all(key) and not rules.queried:
+        bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
+        after = " after its transforms" if rules.transforms else ""
+        raise _KeyLost(f"the primary key {', '.join(bad)} is no typed column of its schema{after}")
+    deleted = columns.get(rules.package.deleted_at_field or "")
+    has_deleted = any(f.name == deleted for f in schema.fields)
+    return WriteDisposition(
+        mode=mode,
+        primary_key=key if dedup else (),
+        cursor=cursor if dedup else (),
+        deleted_column=deleted if dedup and has_deleted else None,
+        sync_id=rules.sync_id,
+        replaces=configured.replaces,
+        arrival=arrival,
+    )
 
 
 def deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 
 import msgspec
 
-from penstock.config.pipeline import Pipeline
+from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
@@ -72,23 +72,7 @@ def plan_streams(
     records = record_names(catalog.streams, earlier.tables)
     problems += misnamed(destination, [s.id for s, _ in chosen], earlier.tables, records)
     called = table_names(destination, [s.id for s in catalog.streams], earlier.tables, records)
-    streams: list[PlannedStream] = []
-    for stream, settings in chosen:
-        try:
-            streams.append(
-                plan_stream(
-                    stream,
-                    settings,
-                    rules,
-                    table_name=called.tables[stream.id.key],
-                    columns=earlier.columns.get(stream.id, {}),
-                )
-            )
-        except ConfigError as e:
-            said = e.problems or [f"{e.message}; {e.hint}" if e.hint else e.message]
-            problems += [_named(stream, text) for text in said]
-        except SchemaError as e:
-            problems.append(f"stream {stream.id}: {e.message}")
+    streams = _planned_each(chosen, rules, called, problems)
     if problems:
         raise ConfigError(
             f"the pipeline {pipeline.pipeline!r} cannot run as it is",
@@ -115,25 +99,7 @@ def plan_streams(
             "cdc: changes are gone at the source once they are read; after a failure those that no "
             "state covers are kept, and may come twice"
         )
-    for s in streams:
-        had = earlier.modes.get(s.id)
-        if had is not None and had.destination_sync_mode is not s.disposition.mode:
-            notes.append(
-                f"stream {s.id}: its table was written under {had.destination_sync_mode.value} "
-                f"until now and is written under {s.disposition.mode.value} from now on"
-            )
-        elif had is not None and s.disposition.primary_key and had.primary_key not in (
-            (), s.configured.primary_key,
-        ):  # fmt: skip
-            notes.append(
-                f"stream {s.id}: its table kept one row for each {_key_text(had.primary_key)} until"
-                f" now and keeps one for each {_key_text(s.configured.primary_key)} from now on"
-            )
-        if deletions_lost(s, package):
-            notes.append(
-                f"stream {s.id}: its transforms leave out {package.deleted_at_field}: rows that are"
-                " gone at the source are written as if they were there"
-            )
+    notes += [note for s in streams for note in _table_notes(s, rules)]
     notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     return StreamsPlan(
@@ -144,6 +110,57 @@ def plan_streams(
         found=to_remember(rules, planned, only(called, (s.id for s in streams))),
         open=catalog.open,
     )
+
+
+def _planned_each(
+    chosen: Sequence[tuple[Stream, StreamSettings]],
+    rules: StreamRules,
+    called: TableNames,
+    problems: list[str],
+) -> list[PlannedStream]:
+    """Plans the chosen streams one by one; adds why one cannot be planned to ``problems``."""
+    streams: list[PlannedStream] = []
+    for stream, settings in chosen:
+        try:
+            streams.append(
+                plan_stream(
+                    stream,
+                    settings,
+                    rules,
+                    table_name=called.tables[stream.id.key],
+                    columns=rules.earlier.columns.get(stream.id, {}),
+                )
+            )
+        except ConfigError as e:
+            said = e.problems or [f"{e.message}; {e.hint}" if e.hint else e.message]
+            problems += [_named(stream, text) for text in said]
+        except SchemaError as e:
+            problems.append(f"stream {stream.id}: {e.message}")
+    return streams
+
+
+def _table_notes(stream: PlannedStream, rules: StreamRules) -> list[str]:
+    """Returns notes about a table that is written otherwise than until now, or in which rows stay
+    that are gone at the source."""
+    notes: list[str] = []
+    mode, had = stream.disposition.mode, rules.earlier.modes.get(stream.id)
+    key = stream.configured.primary_key
+    if had is not None and had.destination_sync_mode is not mode:
+        notes.append(
+            f"stream {stream.id}: its table was written under {had.destination_sync_mode.value} "
+            f"until now and is written under {mode.value} from now on"
+        )
+    elif had is not None and stream.disposition.primary_key and had.primary_key not in ((), key):
+        notes.append(
+            f"stream {stream.id}: its table kept one row for each {_key_text(had.primary_key)} "
+            f"until now and keeps one for each {_key_text(key)} from now on"
+        )
+    if deletions_lost(stream, rules.package):
+        notes.append(
+            f"stream {stream.id}: its transforms leave out {rules.package.deleted_at_field}: rows "
+            "that are gone at the source are written as if they were there"
+        )
+    return notes
 
 
 def to_remember(

@@ -96,6 +96,11 @@ class Lane:
         self._process.report(self._progress(sealer))
         warming.join(timeout=60)
         self._said.close()
+        return self._result(end, complete, sealer)
+
+    def _result(
+        self, end: LaneEnd, complete: Mapping[StreamId, bool], sealer: Sealer
+    ) -> LaneResult:
         settled = self._settled(end, complete)
         return LaneResult(
             end=end,
@@ -131,25 +136,7 @@ class Lane:
     ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
         """Reads to the end, or until something stops the lane; what may be kept is sealed either
         way."""
-        request = ReadRequest(
-            config=self._job.config,
-            streams=tuple(s.configured for s in self._job.streams),
-            states=self._job.states,
-            timeouts=self._job.timeouts,
-            max_record_bytes=self._job.max_record_bytes,
-            spool_folder=str(self._log.rejects_folder(self._job.epoch)),
-            open=self._job.open,
-            tries=dict(self._job.tries),
-            attempts=self._job.attempts,
-            backoff=self._job.backoff,
-            refuses=self._job.served and self._job.on_data_error == "fail",
-            limit=self._job.limit,
-            dry_run=self._job.dry,
-            shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
-            abilities=self._job.abilities,
-            unchosen=self._job.unchosen,
-        )
-        ahead = ReadAhead(source.read(request))
+        ahead = ReadAhead(source.read(self._request()))
         events: Iterator[Event] = ahead
         if self._transforming is not None:
             events = self._transforming.events(ahead)
@@ -173,6 +160,32 @@ class Lane:
             if isinstance(events, Generator):
                 events.close()
             ahead.close()
+        clean = self._ended_well()
+        return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+
+    def _request(self) -> ReadRequest:
+        return ReadRequest(
+            config=self._job.config,
+            streams=tuple(s.configured for s in self._job.streams),
+            states=self._job.states,
+            timeouts=self._job.timeouts,
+            max_record_bytes=self._job.max_record_bytes,
+            spool_folder=str(self._log.rejects_folder(self._job.epoch)),
+            open=self._job.open,
+            tries=dict(self._job.tries),
+            attempts=self._job.attempts,
+            backoff=self._job.backoff,
+            refuses=self._job.served and self._job.on_data_error == "fail",
+            limit=self._job.limit,
+            dry_run=self._job.dry,
+            shards={s.id: s.lane.shard for s in self._job.streams if s.lane.shard is not None},
+            abilities=self._job.abilities,
+            unchosen=self._job.unchosen,
+        )
+
+    def _ended_well(self) -> bool:
+        """Returns whether the source ended so that its streams without a status are complete (L6);
+        where it did not, there is an error that says why."""
         clean = self._heard.exit is not None and self._heard.exit.code == 0
         spoke = self._process.talk.spoke
         if clean and self._heard.failures:
@@ -185,7 +198,7 @@ class Lane:
             self._heard.failures.found(_silent())
         elif not clean:
             self._ended_badly()
-        return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+        return clean
 
     def _overwrites(self) -> bool:
         dispositions = [job.lane.disposition for job in self._job.streams]

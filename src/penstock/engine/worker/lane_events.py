@@ -95,26 +95,9 @@ class LaneEvents:
             case Batch() if event.stream not in self._streams.jobs:
                 self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
             case Batch():
-                self._turn(event.stream, event.version, sealer)
-                batch = self._within_limit(event)
-                if len(batch.bodies):
-                    self._proved(batch, sealer)
-                self.read[batch.stream] += batch.read
-                self._bytes[batch.stream] += batch.size
-                if batch.read or len(batch.bodies) or batch.keys:
-                    sealer.batch(batch)
+                self._records(event, sealer)
             case State():
-                if event.scope.stream is None and not self._job.shared_states:
-                    raise SourceError(
-                        "the source shares one state between its streams: they cannot be read in "
-                        "several lanes",
-                        code="source.shared_state",
-                        hint="set `lanes: 1`",
-                    )
-                if self._states is not None:
-                    line = msgspec.json.encode([event.scope.key, event.blob])
-                    self._states.write(line + b"\n")
-                sealer.state(event)
+                self._state(event, sealer)
             case Schema():
                 self._retold(event, sealer)
             case Activate():
@@ -134,12 +117,7 @@ class LaneEvents:
                 new = NewConfig(self._job.config_hash, event.config)
                 self._mailbox.put_config(self._job.epoch, self._configs, new)
             case Estimate():
-                before = self.expected.get(event.stream, Expected())
-                rows, size = event.rows, event.bytes
-                self.expected[event.stream] = Expected(
-                    rows=before.rows if rows is None else rows,
-                    bytes=before.bytes if size is None else size,
-                )
+                self._estimated(event)
             case LogEvent():
                 said = (event.message, event.stack_trace)
                 self._said.log(event.level, "\n".join(text for text in said if text))
@@ -152,13 +130,8 @@ class LaneEvents:
                 self._asking(
                     LaneQuestion(number=self._asked + 1, stream=stream, passed=True), sealer
                 )
-            case RecordCountMismatch(stream, announced, received):
-                states, all_announced, all_received = self._miscounts.get(stream, (0, 0, 0))
-                self._miscounts[stream] = (
-                    states + 1,
-                    all_announced + announced,
-                    all_received + received,
-                )
+            case RecordCountMismatch():
+                self._miscounted(event)
             case ConnectorMetrics():
                 self.metrics.append(measured(event))
             case ConnectorExited():
@@ -187,6 +160,45 @@ class LaneEvents:
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
         return [*notes, *self._streams.notes()]
+
+    def _records(self, event: Batch, sealer: Sealer) -> None:
+        self._turn(event.stream, event.version, sealer)
+        batch = self._within_limit(event)
+        if len(batch.bodies):
+            self._proved(batch, sealer)
+        self.read[batch.stream] += batch.read
+        self._bytes[batch.stream] += batch.size
+        if batch.read or len(batch.bodies) or batch.keys:
+            sealer.batch(batch)
+
+    def _state(self, event: State, sealer: Sealer) -> None:
+        if event.scope.stream is None and not self._job.shared_states:
+            raise SourceError(
+                "the source shares one state between its streams: they cannot be read in "
+                "several lanes",
+                code="source.shared_state",
+                hint="set `lanes: 1`",
+            )
+        if self._states is not None:
+            line = msgspec.json.encode([event.scope.key, event.blob])
+            self._states.write(line + b"\n")
+        sealer.state(event)
+
+    def _estimated(self, event: Estimate) -> None:
+        before = self.expected.get(event.stream, Expected())
+        rows, size = event.rows, event.bytes
+        self.expected[event.stream] = Expected(
+            rows=before.rows if rows is None else rows,
+            bytes=before.bytes if size is None else size,
+        )
+
+    def _miscounted(self, event: RecordCountMismatch) -> None:
+        states, announced, received = self._miscounts.get(event.stream, (0, 0, 0))
+        self._miscounts[event.stream] = (
+            states + 1,
+            announced + event.announced,
+            received + event.received,
+        )
 
     def _rate_limited(self, stream: StreamId, limited: RateLimitWait) -> None:
         times, _ = self._limited.get(stream, (0, None))

@@ -69,13 +69,38 @@ def effective(
 ) -> EffectivePermissions:
     """Merges a manifest with the pipeline. ``config``: names hosts, which the manifest may allow.
     ``most``: the pipeline's ``resources.max_memory``, a bound for each of its components."""
+    rulings = _merged(found, permissions, limits, config, most)
+    values = [line.value for line in rulings]
+    private, rule = _private(values[0], found, permissions, config)
+    if private:
+        rulings.insert(1, EffectiveLimit("network.private_hosts", private, rule))
+    return EffectivePermissions(
+        hosts=values[0],
+        named=() if private == (ANY,) else private,
+        private=private == (ANY,),
+        variables=values[1],
+        folders=values[2],
+        max_memory=values[3],
+        timeout_seconds=values[4],
+        rulings=tuple(rulings),
+    )
+
+
+def _merged(
+    found: ManifestResult,
+    permissions: Permissions | None,
+    limits: Limits | None,
+    config: dict[str, Any],
+    most: int | None,
+) -> list[EffectiveLimit]:
+    """The rows of the merge table, in order: hosts, variables, folders, memory, seconds."""
     asked = (permissions or Permissions()).configured()
     manifest = found.manifest
     declared = manifest.permissions if manifest is not None else None
     source = _source(found)
     hosts = _hosts(manifest, config)
     narrowed_hosts = asked.get("network.allowed_hosts")
-    rulings = [
+    return [
         EffectiveLimit(
             "network.allowed_hosts", *_narrowed(hosts, narrowed_hosts, source, _hosts_both)
         ),
@@ -113,20 +138,6 @@ def effective(
             ),
         ),
     ]  # fmt: skip
-    values = [line.value for line in rulings]
-    private, rule = _private(values[0], found, permissions, config)
-    if private:
-        rulings.insert(1, EffectiveLimit("network.private_hosts", private, rule))
-    return EffectivePermissions(
-        hosts=values[0],
-        named=() if private == (ANY,) else private,
-        private=private == (ANY,),
-        variables=values[1],
-        folders=values[2],
-        max_memory=values[3],
-        timeout_seconds=values[4],
-        rulings=tuple(rulings),
-    )
 
 
 def declared_by_manifest(found: ManifestResult) -> list[EffectiveLimit]:
