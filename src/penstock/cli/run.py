@@ -361,10 +361,7 @@ def _why(stream: dict[str, Any]) -> str:
     return f"{why}; {_NEWEST.get(newest['by'], by)}"
 
 
-def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[RenderableType]":
-    yield f"pipeline {answer['pipeline']}, {answer['guarantee']}"
-    yield ""
-    streams: list[dict[str, Any]] = answer["streams"]
+def _stream_grid(streams: list[dict[str, Any]]) -> "RenderableType":
     rows = [
         (
             text.stream_name(s),
@@ -377,17 +374,39 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
         )
         for s in streams
     ]
-    if rows:
-        headings = (
-            "stream",
-            "sync mode",
-            "destination",
-            "cursor",
-            "primary key",
-            "columns",
-            "as" if any(s["target"] for s in streams) else "table",
-        )
-        yield text.grid(headings, rows, {5})
+    headings = (
+        "stream",
+        "sync mode",
+        "destination",
+        "cursor",
+        "primary key",
+        "columns",
+        "as" if any(s["target"] for s in streams) else "table",
+    )
+    return text.grid(headings, rows, {5})
+
+
+def _limit_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """Yields what the pipeline permits, what manifests ask for, and what holds in the end."""
+    for what in ("permissions", "limits"):
+        for end, asked in (answer.get(what) or {}).items():
+            for name, value in asked.items():
+                yield f"{what}: {end}.{name} = {value}"
+    for end, lines in (answer.get("asks") or {}).items():
+        for line in lines:
+            yield f"asks: {end} {line['name']} = {json.dumps(line['value'])} ({line['rule']})"
+    for end, lines in (answer.get("held") or {}).items():
+        for line in lines:
+            value = "unlimited" if line["value"] is None else json.dumps(line["value"])
+            yield f"held: {end} {line['name']} = {value} ({line['rule']})"
+
+
+def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[RenderableType]":
+    yield f"pipeline {answer['pipeline']}, {answer['guarantee']}"
+    yield ""
+    streams: list[dict[str, Any]] = answer["streams"]
+    if streams:
+        yield _stream_grid(streams)
         yield ""
     chosen: dict[str, list[str]] = {}
     for s in streams:
@@ -404,17 +423,7 @@ def _plan_text(answer: dict[str, Any], *, columns: bool) -> "Iterator[Renderable
     for s in streams:
         for hint in s.get("hints") or ():
             yield f"{text.stream_name(s)}: {hint['name']} = {hint['value']} ({hint['rule']})"
-    for what in ("permissions", "limits"):
-        for end, asked in (answer.get(what) or {}).items():
-            for name, value in asked.items():
-                yield f"{what}: {end}.{name} = {value}"
-    for end, lines in (answer.get("asks") or {}).items():
-        for line in lines:
-            yield f"asks: {end} {line['name']} = {json.dumps(line['value'])} ({line['rule']})"
-    for end, lines in (answer.get("held") or {}).items():
-        for line in lines:
-            value = "unlimited" if line["value"] is None else json.dumps(line["value"])
-            yield f"held: {end} {line['name']} = {value} ({line['rule']})"
+    yield from _limit_lines(answer)
     for note in answer["notes"]:
         yield f"note: {note}"
     for problem in answer["problems"]:

@@ -229,43 +229,13 @@ def write_changes(
     Written are the rows that are sent, those that are refused (a key that is null or comes twice),
     and, where only changed rows are sent, the new ones, which are known from then on. Any other
     stays as the snapshot has it. Raises ``SourceError`` where the query fails on its rows."""
-    from pyspark.sql import Observation, Window
+    from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     values = [f"c{index}" for index in range(len(rows.columns))]
     keys = [f"c{index}" for index in key]
-    same_key = Window.partitionBy(*keys)
-    found = rows.select(*by_position(rows), F.lit(True).alias(_HERE))
-    found = found.withColumn(_TIMES, F.count(F.lit(1)).over(same_key))
-    if was is None:
-        joined = found.withColumn(_WAS, F.lit(None)).withColumn(_WAS_SENT, F.lit(False))
-        before: dict[str, Column] = {}
-    else:
-        old = was.select(
-            *(F.col(name).alias(f"was_{name}") for name in values),
-            F.col(SENT).alias(_WAS_SENT),
-            F.lit(True).alias(_WAS),
-        )
-        match = [F.col(name) == F.col(f"was_{name}") for name in keys]
-        joined = found.join(old, match, "full_outer")
-        before = {name: F.col(f"was_{name}") for name in values}
-    missing = F.lit(False)
-    for name in keys:
-        missing = missing | F.col(name).isNull()
-    differs = F.lit(False)
-    for name, earlier in before.items():
-        now = F.col(name)
-        if "map<" in joined.schema[name].dataType.simpleString():
-            now, earlier = json_text(now), json_text(earlier)
-        differs = differs | ~now.eqNullSafe(earlier)
-    kind = (
-        F.when(F.col(_HERE).isNull(), Change.removed.value)
-        .when(missing, Change.null_key.value)
-        .when(F.col(_TIMES) > 1, Change.duplicate_key.value)
-        .when(F.col(_WAS).isNull(), Change.added.value)
-        .when(differs, Change.changed.value)
-        .otherwise(Change.same.value)
-    )
+    joined, before = _beside(rows, was, values, keys)
+    kind = _kind(joined, before, keys)
     gone = F.col(_HERE).isNull()
     chosen = [
         (
@@ -292,6 +262,50 @@ def write_changes(
     files = _written(changes, folder, model)
     found = counts.get  # empty where Spark saw that there is nothing to run
     return files, {c.value: int(found.get(c.value) or 0) for c in Change}
+
+
+def _beside(
+    rows: "DataFrame", was: "DataFrame | None", values: Sequence[str], keys: Sequence[str]
+) -> "tuple[DataFrame, dict[str, Column]]":
+    """The model's rows and, by key, those of the snapshot; with the columns of the snapshot's
+    values (none where there is no snapshot)."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    found = rows.select(*by_position(rows), F.lit(True).alias(_HERE))
+    found = found.withColumn(_TIMES, F.count(F.lit(1)).over(Window.partitionBy(*keys)))
+    if was is None:
+        return found.withColumn(_WAS, F.lit(None)).withColumn(_WAS_SENT, F.lit(False)), {}
+    old = was.select(
+        *(F.col(name).alias(f"was_{name}") for name in values),
+        F.col(SENT).alias(_WAS_SENT),
+        F.lit(True).alias(_WAS),
+    )
+    match = [F.col(name) == F.col(f"was_{name}") for name in keys]
+    return found.join(old, match, "full_outer"), {name: F.col(f"was_{name}") for name in values}
+
+
+def _kind(joined: "DataFrame", before: "dict[str, Column]", keys: Sequence[str]) -> "Column":
+    """What became of each row (a value of :class:`Change`). ``before``: the snapshot's values."""
+    from pyspark.sql import functions as F
+
+    missing = F.lit(False)
+    for name in keys:
+        missing = missing | F.col(name).isNull()
+    differs = F.lit(False)
+    for name, earlier in before.items():
+        now = F.col(name)
+        if "map<" in joined.schema[name].dataType.simpleString():
+            now, earlier = json_text(now), json_text(earlier)
+        differs = differs | ~now.eqNullSafe(earlier)
+    return (
+        F.when(F.col(_HERE).isNull(), Change.removed.value)
+        .when(missing, Change.null_key.value)
+        .when(F.col(_TIMES) > 1, Change.duplicate_key.value)
+        .when(F.col(_WAS).isNull(), Change.added.value)
+        .when(differs, Change.changed.value)
+        .otherwise(Change.same.value)
+    )
 
 
 def _written(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -262,8 +263,6 @@ def _start(
     stays_with: Path | None,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, Jvm]":
-    from pyspark.sql import SparkSession
-
     from penstock.spark.jvm import LOG, start_jvm
 
     java = find_java()
@@ -300,12 +299,27 @@ def _start(
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
     environ = _environment(java, master)
     jvm = start_jvm(merged, environ, wanted, folder, scratch, timeout, check)
+    keep = partial(keep_jars, found.missing, ivy, cache)
+    return _first_session(jvm, merged, master, check, keep), jvm
+
+
+def _first_session(
+    jvm: "Jvm",
+    settings: Mapping[str, str],
+    master: str,
+    check: Callable[[], None],
+    keep: Callable[[], None],
+) -> "SparkSession":
+    """Opens the session of a JVM that was started, or ends that JVM. ``keep``: keeps the jars that
+    it fetched, where it fetched some."""
+    from pyspark.sql import SparkSession
+
     stopped: list[PenstockError] = []
     try:
         with jvm.killed_when(check, stopped):
-            keep_jars(found.missing, ivy, cache)
+            keep()
             spark = SparkSession.builder.getOrCreate()
-            for name, value in merged.items():
+            for name, value in settings.items():
                 if name.startswith("spark.sql.") and spark.conf.isModifiable(name):
                     spark.conf.set(name, value)
         if stopped:
@@ -321,7 +335,7 @@ def _start(
             where=str(jvm.log),
             hint="check the master's address; `penstock doctor` checks Java and Spark",
         ) from failure
-    return spark, jvm
+    return spark
 
 
 @contextmanager
