@@ -16,8 +16,8 @@ import simulation
 from playing import playing
 from scripted import SimPlanner
 from simulation import Crash, Fault, Scenario, World, ids, run_once
+from test_connector_stage import A, B, component, done, job_of, records, state
 from test_crashes import FEW_RECORDS
-from test_transforming import A, B, component, done, job_of, records, state
 
 from penstock.engine.deliver.load_plan import covered, decide
 from penstock.engine.log.memory import MemoryLog

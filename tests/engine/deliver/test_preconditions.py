@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
-from test_pending import A, B, rows
+from test_load_plan import A, B, rows
 
 from penstock.engine.deliver.delivery import Preconditions
 from penstock.engine.deliver.load_plan import Pending, decide
