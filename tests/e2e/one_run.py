@@ -9,6 +9,7 @@ write), ``protocol_keys`` (the destination's), ``bounds`` (of ``engine.worker.se
 test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
 """
 
+import gc
 import json
 import signal
 import sys
@@ -113,4 +114,5 @@ def main() -> int:
 
 if __name__ == "__main__":
     leave_out(*OF_CONNECT)  # as the command line does
+    gc.set_threshold(200_000, 20, 100)
     sys.exit(main())

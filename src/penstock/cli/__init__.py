@@ -7,6 +7,7 @@ and ``connectors``.
 """
 
 import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -60,6 +61,7 @@ def command() -> int:
     """Runs the command of this process, which is the command line's own, and returns its exit
     code."""
     leave_out(*OF_CONNECT)
+    gc.set_threshold(200_000, 20, 100)  # imports make many objects and next to no garbage
     ended: list[int] = []
     atexit.register(_end_now, ended)  # the first that is registered runs last
     ended.append(main())

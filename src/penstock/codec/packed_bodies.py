@@ -9,6 +9,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import Any, overload
 
 from penstock.errors import Defect
@@ -61,7 +62,8 @@ class Packed(Sequence[bytes]):
         """The set of the bodies' first bytes. No body may be empty."""
         found: set[int] = set()
         for piece in self.pieces:
-            found.update(map(piece.data.__getitem__, piece.ends[:-1].tolist()))
+            if len(piece.ends) > 1:  # the 0 more makes a tuple even of one
+                found.update(itemgetter(0, *piece.ends[:-1])(piece.data))
         return found
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 
 import msgspec
@@ -420,7 +420,9 @@ def _one_a_line(data: bytes, messages: int) -> bool:
         begins.append(at)
     if begins[-1] == len(data):
         begins.pop()
-    return len(begins) == messages and set(map(data.__getitem__, begins)) == {OPEN}
+    if not begins or len(begins) != messages:
+        return False
+    return set(itemgetter(0, *begins)(data)) == {OPEN}  # the 0 more makes a tuple even of one
 
 
 def _body(line: Line | PlainLine) -> msgspec.Raw | None:
