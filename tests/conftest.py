@@ -5,6 +5,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,16 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", f"{COMPILED} {INTERPRETED}")
 os.environ["PENSTOCK_DAEMON"] = "0"
 os.environ["CI"] = "true"
 
+# Simulations of crashes play other schedules each day; who must play one again says which day's.
+os.environ.setdefault("PENSTOCK_TEST_DAY", str(datetime.now(UTC).toordinal()))
+
 
 # What tests make is gone by their end: collecting it a thousand times finds little.
 gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_report_header() -> str:
+    return f"crash schedules: PENSTOCK_TEST_DAY={os.environ['PENSTOCK_TEST_DAY']}"
 
 
 def pytest_sessionfinish() -> None:

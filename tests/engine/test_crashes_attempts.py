@@ -4,6 +4,7 @@ number of records, and with the program, the lane or the lease lost at every ste
 from dataclasses import replace
 
 import pytest
+from schedules import singles
 from simulation import Fault, Scenario, World, ids, run_once
 from test_crashes import (
     APPEND,
@@ -67,7 +68,7 @@ def test_a_failure_that_may_pass_is_mended_in_the_same_run(name: str) -> None:
 @pytest.mark.parametrize("kind", ["crash", "lost"])
 def test_l1_l6_at_every_step_of_a_run_with_two_attempts(name: str, kind: str) -> None:
     scenario = replace(SCENARIOS[name], transient=(3,))
-    for at in range(1, count_steps(scenario) + 1):
+    for at in singles(count_steps(scenario), (name, kind)):
         world = World()
         run_faulty(world, scenario, Fault(at, kind))
         check_states_never_ahead(world, scenario, (name, kind, at))

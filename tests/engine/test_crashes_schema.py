@@ -1,5 +1,5 @@
 """L1-L3, L5, L8 by exhaustion where a source tells schemas and streams while it is read: a whole
-sync in memory, stopped at every step and at many pairs of steps.
+sync in memory, stopped at every step and at many pairs of steps (``schedules``).
 
 A schema is a barrier (Singer specification, SCHEMA Message): no load spans two of them, and rows
 that were read under the one before are sealed with the state that covers them, in one instant.
@@ -13,6 +13,7 @@ from schedules import (
     count_steps,
     expected,
     pairs,
+    singles,
     stopped,
 )
 from scripted import Bad, Declares, New
@@ -99,7 +100,7 @@ def check(world: World, name: str, schedule: object) -> None:
 @pytest.mark.parametrize("kind", ["crash", "lost", "takeover"])
 def test_L1_L3_a_new_schema_and_every_single_step(name: str, kind: str) -> None:
     scenario = SCENARIOS[name]
-    for at in range(1, count_steps(scenario) + 1):
+    for at in singles(count_steps(scenario), (name, kind)):
         world = World()
         stopped(world, scenario, Fault(at, kind))
         check(world, name, (name, kind, at))
@@ -108,7 +109,7 @@ def test_L1_L3_a_new_schema_and_every_single_step(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_L1_L3_a_new_schema_and_pairs_of_steps(name: str) -> None:
     scenario = SCENARIOS[name]
-    for first, second in pairs(count_steps(scenario), 70, name):
+    for first, second in pairs(count_steps(scenario), 18, name):
         for kind in ("crash", "lost"):
             world = World()
             stopped(world, scenario, Fault(first, kind))
