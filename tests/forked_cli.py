@@ -8,15 +8,18 @@ itself. Not here: tests of the start itself, of signals, of what a process shows
 start the script.
 """
 
+import atexit
 import contextlib
 import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -32,6 +35,10 @@ _IMPORTED = (
     "penstock.cli.app",
     "penstock.connectors.source",
     "penstock.connectors.destination",
+    "penstock.engine.inspect.plan_check",
+    "penstock.engine.run.start",
+    "penstock.spark.session",
+    "pyspark.sql",
     "penstock.protocols.airbyte.package",
     "penstock.store.database",
     "sqlalchemy.dialects.sqlite",
@@ -55,7 +62,7 @@ def run(
             input=stdin, capture_output=True, timeout=timeout, cwd=cwd, env=env,
         )  # fmt: skip
     deadline = time.monotonic() + timeout
-    server = _server(frozenset((k, v) for k, v in env.items() if k.startswith(_OF_THE_START)))
+    server = _server(_of_the_start(env))
     child_in, ours = os.pipe()
     (out, child_out), (err, child_err), (about, status) = os.pipe(), os.pipe(), os.pipe()
     try:
@@ -80,6 +87,47 @@ def run(
     return subprocess.CompletedProcess(arguments, code[0], bytes(found[out]), bytes(found[err]))
 
 
+@cache
+def folder_of_script() -> Path:
+    """A folder for ``PATH`` whose ``penstock`` does what the script does, run by a shell. It cannot
+    be killed: who kills it leaves the command running."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    env = _of_the_start(os.environ)
+    _server(env, folder / "socket")
+    script = folder / "penstock"
+    told = {"SOCKET": folder / "socket", "SCRIPT": SCRIPT, "ENV": dict(env)}
+    names = "".join(f"{k} = {str(v) if isinstance(v, Path) else v!r}\n" for k, v in told.items())
+    script.write_text(f"#!{sys.executable} -IS\n{names}{_SHIM}")
+    script.chmod(0o700)
+    return folder
+
+
+_SHIM = f"""
+import json, os, socket, sys
+
+if ENV != {{k: v for k, v in os.environ.items() if k.startswith({_OF_THE_START})}} or (
+    "{_FAILPOINT}" in os.environ
+):
+    os.execv(SCRIPT, [SCRIPT, *sys.argv[1:]])
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server.connect(SOCKET)
+about, status = os.pipe()
+os.umask(mask := os.umask(0o077))
+order = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ), mask]).encode()
+socket.send_fds(server, [order], [0, 1, 2, status])
+os.close(status)
+found = b""
+while piece := os.read(about, 100):
+    found += piece
+sys.exit(int(found.split()[1]))
+"""
+
+
+def _of_the_start(env: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((k, v) for k, v in env.items() if k.startswith(_OF_THE_START))
+
+
 def _umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
@@ -98,14 +146,18 @@ def _read(fd: int, into: bytearray) -> None:
 
 
 @cache
-def _server(environ: frozenset[tuple[str, str]]) -> socket.socket:
-    """A process whose interpreter started with these variables."""
+def _server(environ: frozenset[tuple[str, str]], path: Path | None = None) -> socket.socket:
+    """A process whose interpreter started with these variables. ``path``: where it listens too."""
+    others = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if path is not None:
+        others.bind(str(path))
+        others.listen()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        fd = theirs.fileno()
+    with theirs, others:
+        fds = [theirs.fileno(), others.fileno()]
         subprocess.Popen(
-            [sys.executable, __file__, str(fd)],
-            pass_fds=[fd],
+            [sys.executable, __file__, *map(str, fds)],
+            pass_fds=fds,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env=dict(environ),
@@ -116,8 +168,9 @@ def _server(environ: frozenset[tuple[str, str]]) -> socket.socket:
 # -- in the process that forks
 
 
-def serve(connection: socket.socket) -> None:
-    """Forks for each order; returns in the child. Ends this process where the tests are gone."""
+def serve(tests: socket.socket, others: socket.socket) -> None:
+    """Forks for each order of the tests, and of scripts that connect to ``others``; returns in the
+    child. Ends this process where the tests are gone."""
     from penstock.cli import VERBS
     from penstock.unused_packages import OF_CONNECT, leave_out
 
@@ -127,8 +180,13 @@ def serve(connection: socket.socket) -> None:
     assert os.listdir("/proc/self/task") == [str(os.getpid())], "threads do not survive a fork"
     gc.freeze()  # else a child's first collection copies all of it
     children: dict[int, tuple[int, int]] = {}
+    connections = [tests]
+    accepting = [others] if others.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) else []
     while True:
-        for ready in select.select([connection, *children], [], [])[0]:
+        for ready in select.select([*accepting, *connections, *children], [], [])[0]:
+            if ready is others:
+                connections.append(others.accept()[0])
+                continue
             if ready in children:
                 pid, status = children.pop(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -136,11 +194,16 @@ def serve(connection: socket.socket) -> None:
                 with contextlib.suppress(BrokenPipeError), open(status, "w") as pipe:
                     pipe.write(str(code))
                 continue
-            order, fds, *_ = socket.recv_fds(connection, 2 * _LARGEST, 4)
+            order, fds, *_ = socket.recv_fds(ready, 2 * _LARGEST, 4)
             if not order:
-                os._exit(0)
+                if ready is tests:
+                    os._exit(0)
+                connections.remove(ready)
+                ready.close()
+                continue
             if (pid := os.fork()) == 0:
-                connection.close()
+                for connection in (others, *connections):
+                    connection.close()
                 for fd in (*children, *(status for _, status in children.values()), fds[3]):
                     os.close(fd)
                 _become(json.loads(order), fds[:3])
@@ -165,7 +228,7 @@ def _become(order: tuple[list[str], str, dict[str, str], int], fds: list[int]) -
 
 if __name__ == "__main__":
     sys.path[0] = str(SCRIPT.parent)
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    serve(*(socket.socket(fileno=int(fd)) for fd in sys.argv[1:3]))
     from penstock.cli import command
 
     sys.exit(command())

@@ -30,6 +30,23 @@ def test_it_answers_as_the_script_does(words: tuple[str, ...], tmp_path: Path) -
     assert forked.stderr.count(b"\n") == real.stderr.count(b"\n")
 
 
+@pytest.mark.parametrize("more", [{}, {"PYTHONUTF8": "1"}])
+def test_so_does_the_script_of_a_folder_for_path(more: dict[str, str], tmp_path: Path) -> None:
+    folder = forked_cli.folder_of_script()
+    env = {**os.environ, **environ(tmp_path), **more}
+    said = {
+        place: subprocess.run(
+            ["bash", "-c", "cat no.txt; penstock runs x --json | cat; echo ${PIPESTATUS[0]}"],
+            capture_output=True,
+            cwd=tmp_path,
+            env=env | {"PATH": f"{place}:{env['PATH']}"},
+            timeout=60,
+        ).stdout
+        for place in (folder, forked_cli.SCRIPT.parent)
+    }
+    assert said[folder] == said[forked_cli.SCRIPT.parent] != b""
+
+
 def test_one_that_does_not_end_is_killed_with_its_connector(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     words = ("spec", f"airbyte:sh -c 'echo $$ >{file}; exec sleep 300'")

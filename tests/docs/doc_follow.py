@@ -21,6 +21,7 @@ from typing import Any
 import yaml
 from doc_blocks import RUNNABLE, Block, blocks
 
+import forked_cli
 import warm_spark
 
 FAKER = "airbyte:source-faker@7.2.1"
@@ -139,7 +140,8 @@ class Folder:
         return done.stdout + done.stderr
 
     def environment(self) -> dict[str, str]:
-        path = f"{self.path}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        scripts = f"{forked_cli.folder_of_script()}:{Path(sys.executable).parent}"
+        path = f"{self.path}:{scripts}:{os.environ['PATH']}"
         home = str(self.path / "home")
         return (
             warm_spark.as_environment(PATH=path, PENSTOCK_HOME=home, COLUMNS="200") | self.environ

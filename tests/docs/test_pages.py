@@ -73,7 +73,8 @@ def test_the_readme(
     monkeypatch.chdir(tmp_path)
     equipped.names = {"spark": shared_spark, "duckdb": duckdb}
     equipped.replaced = {
-        "./penstock run": f"{ROOT}/penstock run",
+        # With these tests' PATH it would find other Pythons than ``./test``, and make .venv anew.
+        "./penstock run": f"PATH='{os.environ['PATH']}' {ROOT}/penstock run",
         "./test ": "true ",  # this is what runs
         '"count": 10000}': '"count": 300}',
         "pipeline: shop\n": "pipeline: people2\n",
