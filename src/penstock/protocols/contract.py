@@ -125,8 +125,8 @@ class StateRole(Protocol):
         ...
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
-        """Saved states after ``new`` ones, in order. Raises ``StateError`` where the protocol
-        allows no change of type."""
+        """Saved states after ``new`` ones, in order. A source may change the type of its state:
+        the new ones replace what they speak for."""
         ...
 
     def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:

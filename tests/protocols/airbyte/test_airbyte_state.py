@@ -68,20 +68,41 @@ def test_legacy_may_become_anything(new: StoredState):
     assert ROLE.merge([LEGACY], [new]) == [new]
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (stream("a", {}), shared({"a": 1})),
-        (shared({"a": 1}), stream("a", {})),
-        (stream("a", {}), LEGACY),
-        (shared({"a": 1}), LEGACY),
-    ],
-)
-def test_other_changes_of_type_ask_for_a_reset(old: StoredState, new: StoredState):
-    with pytest.raises(StateError) as caught:
-        ROLE.merge([old], [new])
-    assert caught.value.code == "state.type_changed"
-    assert "reset" in (caught.value.hint or "")
+def test_a_state_of_another_type_replaces_what_it_speaks_for():
+    one, two = stream("a", {"n": 1}), stream("b", {"n": 2})
+    both = shared({"a": 3, "b": 3}, {"lsn": 3})
+    assert ROLE.merge([one, two], [both]) == [both]
+    assert ROLE.merge([both], [one, two]) == [one, two]
+    assert ROLE.merge([one, two], [LEGACY]) == [LEGACY] == ROLE.merge([both], [LEGACY])
+    assert ROLE.merge([one, two], [shared({}, {"lsn": 3})]) == [shared({}, {"lsn": 3})]
+
+
+def test_a_state_of_another_type_leaves_the_positions_of_streams_that_it_does_not_name():
+    one, two = stream("a", {"n": 1}), stream("b", {"n": 2})
+    assert ROLE.merge([one, two], [shared({"a": 3})]) == [shared({"a": 3}), two]
+    assert ROLE.merge([shared({"b": 3}), one], [stream("a", None)]) == [shared({"b": 3})]
+    left = ROLE.merge([shared({"a": 3, "b": 3})], [one])
+    assert ROLE.export(left) == ROLE.export([shared({"a": None, "b": 3}), one])
+    left = ROLE.merge([shared({"a": 3, "b": 3})], [stream("a", None)])
+    assert ROLE.export(left) == ROLE.export([shared({"a": None, "b": 3})])
+
+
+@pytest.mark.parametrize("saved", [[LEGACY], [stream("a", {"n": 1})], [shared({"a": 1})]])
+def test_a_null_legacy_state_removes_a_legacy_state_only(saved: list[StoredState]):
+    null = StoredState(LEGACY.scope, '{"type":"LEGACY","data":null}')
+    assert ROLE.merge(saved, [null]) == [s for s in saved if s != LEGACY]
+
+
+def test_states_of_streams_beside_a_global_one():
+    new, old = shared({"a": 2}, {"lsn": 1}), stream("c", {"n": 1})
+    later, own = shared({"a": 3}, {"lsn": 2}), stream("c", {"n": 2})
+    assert ROLE.merge([old], [new]) == [new, old]
+    assert ROLE.merge([new, old], [later]) == [later, old]
+    assert ROLE.merge([new, old], [own]) == [new, own]
+    assert state_file([old, new]) == f"[{new.blob},{old.blob}]".encode()
+    assert [s.scope for s in ROLE.parse(ROLE.export([new, old]))] == [new.scope, old.scope]
+    assert [s["name"] for s in ROLE.describe([new, old])["streams"]] == ["a", "c"]
+    assert ROLE.without([new, old], [StreamId(None, "c")]) == [new]
 
 
 def test_l1_the_source_gets_its_own_bytes_back():
@@ -172,7 +193,7 @@ def test_export_and_parse_are_opposites(states: list[StoredState]):
 @pytest.mark.parametrize(
     "raw",
     [
-        [STREAM_MESSAGE, {"type": "GLOBAL", "global": {"stream_states": []}}],
+        [{"type": "GLOBAL", "global": {"stream_states": []}}] * 2,
         [STREAM_MESSAGE, {"data": {}}],
         [5],
         "text",

@@ -38,6 +38,20 @@ class SyncProgress:
         """Returns the saved states."""
         return self.session.store.states(self.session.pipeline)
 
+    def state_types(self) -> str:
+        """Returns the types of the saved states, as a user reads them; empty: there is none."""
+        return " and ".join(sorted({s.scope.type.value for s in self.states()}))
+
+    def note_new_type(self, before: str) -> None:
+        """Notes that the states that the source sent are of other types than those ``before``."""
+        now = self.state_types()
+        if before and now and now != before:
+            self.session.observer.note(
+                f"the source's state was {before} and is now {now}, as a new version of a connector"
+                " may do: the streams that it reads go on from the new one; of the others only"
+                " positions are kept that can be told apart, else they are read from the start"
+            )
+
     def go_on(self, streams: Iterable[StreamId]) -> bool:
         """Whether any of these streams goes on from its state; a stream that is not planned may."""
         known = self.streams

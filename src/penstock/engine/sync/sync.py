@@ -59,6 +59,7 @@ class SyncRun:
     def run(self) -> SyncOutcome:
         """Recovers, reads and drains; returns the outcome. Raises only what stops everything: a
         lost lease, an error of the store or the log."""
+        kind = self._progress.state_types()
         self.recover()
         self._backlog.published.clear()  # of earlier syncs
         self._read()
@@ -71,6 +72,7 @@ class SyncRun:
             self._backlog.settle()
             self._backlog.give_up_refused()
             self._backlog.drop_old()
+        self._progress.note_new_type(kind)
         failures = self._failures
         return SyncOutcome(
             complete=self._whole_streams() - self._backlog.left(),

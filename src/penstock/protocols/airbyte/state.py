@@ -1,8 +1,10 @@
 """Parses, merges, resets and describes Airbyte's states, and builds the content of ``--state``.
 
 Pure functions over saved states. A saved blob is the source's own AirbyteStateMessage, byte for
-byte (L1). A GLOBAL one is rewritten only to remove a part, for a reset or a full refresh, and to
-keep the entries of streams that a run did not read.
+byte (L1). A GLOBAL one is rewritten only to remove a part, for a reset, a full refresh or a STREAM
+state that replaces it, and to keep the entries of streams that a run did not read. Where a source
+has changed from STREAM to GLOBAL or back, a GLOBAL state and STREAM states of other streams are
+saved side by side.
 Not here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
 Checkpointing and AirbyteStateMessage V1/V2.
 """
@@ -77,6 +79,7 @@ def state_file(states: Sequence[StoredState]) -> bytes | None:
     given = [s for s in states if not _is_null(s)]
     if not given:
         return None
+    given.sort(key=_is_of_stream)
     if given[0].scope.type is StateType.legacy:
         return bytes(_HEAD.decode(given[-1].blob).data)
     return b"[" + b",".join(_typed(s) for s in given) + b"]"
@@ -101,8 +104,9 @@ def _is_null(state: StoredState) -> bool:
     return False
 
 
-def _may_follow(saved: StateType, new: StateType) -> bool:
-    return saved is new or saved is StateType.legacy
+def _is_of_stream(state: StoredState) -> bool:
+    """Sorts the GLOBAL state first: sources look there for it."""
+    return state.scope.type is StateType.stream
 
 
 class AirbyteState:
@@ -121,40 +125,36 @@ class AirbyteState:
         message, a bare LEGACY blob, and no state (null, ``[]``, ``{}``)."""
         items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
         items = [_unwrapped(i) for i in items if i not in (None, {})]
-        if len(items) > 1 and any(_type_of(i) is not StateType.stream for i in items):
+        types = [_type_of(i) for i in items if _type_of(i) is not StateType.stream]
+        if len(items) > 1 and (len(types) > 1 or StateType.legacy in types):
             raise StateError(
-                "a list of several states must hold STREAM states only",
+                "a list of several states may hold STREAM states and one GLOBAL state only",
                 code="state.mixed",
-                hint="give one GLOBAL or LEGACY state, or STREAM states only",
+                hint="give one LEGACY state, or STREAM states and at most one GLOBAL state",
             )
         found = [_saved(item, index) for index, item in enumerate(items)]
         return self.merge([], found)
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
-        """Merges new states into saved ones: STREAM by stream, GLOBAL and LEGACY as a whole (see
-        ``reading`` for what stays); a null state removes its scope. LEGACY may be followed by any
-        type, STREAM and GLOBAL by themselves only: else raises ``StateError``."""
+        """Merges new states into saved ones, whatever type the source sent before. LEGACY replaces
+        everything, and any state replaces it. GLOBAL replaces the STREAM states of the streams that
+        it names, or of all where it names none (see ``reading`` for what stays of GLOBAL); STREAM
+        takes its stream out of GLOBAL. A null state removes what it would replace."""
         merged = {s.scope: s for s in saved}
-        kind = next((s.scope.type for s in saved), None)
         for state in new:
-            if kind is not None and not _may_follow(kind, state.scope.type):
-                raise StateError(
-                    f"the saved state is {kind.value} and the source now sends"
-                    f" {state.scope.type.value}",
-                    code="state.type_changed",
-                    hint="run `penstock state reset` to let the source start anew",
-                    stream=str(state.scope.stream) if state.scope.stream else None,
-                )
-            if kind is not state.scope.type:
-                kind = state.scope.type
-                merged = {}
-            if _is_null(state):
+            kind, null = state.scope.type, _is_null(state)
+            if kind is StateType.legacy:
+                merged = merged if null else {}
+            else:
+                merged.pop(_SHARED[StateType.legacy], None)
+                merged = _beside(merged, state)
+            if null:
                 merged.pop(state.scope, None)
-            elif self._read is not None and state.scope.type is StateType.global_:
+            elif self._read is not None and kind is StateType.global_:
                 merged[state.scope] = _with_unread(merged.get(state.scope), state, self._read)
             else:
                 merged[state.scope] = state
-        return list(merged.values())
+        return sorted(merged.values(), key=_is_of_stream)
 
     def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
         """Removes one stream: STREAM: its state; GLOBAL: its entry becomes null, ``shared_state``
@@ -242,6 +242,28 @@ class AirbyteState:
             ]
         kind = states[0].scope.type.value if states else None
         return {"type": kind, "streams": streams, "shared": shared}
+
+
+def _beside(
+    states: dict[StateScope, StoredState], new: StoredState
+) -> dict[StateScope, StoredState]:
+    """The GLOBAL and STREAM states that may stand beside a new one: GLOBAL without the entry of a
+    STREAM state's stream, as long as it has another; STREAM states of streams that GLOBAL does not
+    name, and none where it names no stream."""
+    stream = new.scope.stream
+    if stream is not None:
+        scope = _SHARED[StateType.global_]
+        shared = states.pop(scope, None)
+        left = None if shared is None else _nulled(shared, frozenset((stream,)))
+        return {scope: left, **states} if left and (left is shared or _entries(left)) else states
+    if not any(map(_is_of_stream, states.values())):
+        return states
+    named = {_stream_of(e) for e in exact(new.blob)["global"].get("stream_states") or ()}
+    return {
+        scope: state
+        for scope, state in states.items()
+        if scope.stream is None or (named and scope.stream not in named)
+    }
 
 
 def _splits(state: StoredState) -> bool:
