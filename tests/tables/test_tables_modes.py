@@ -184,6 +184,36 @@ def test_deletes_with_composite_nested_keys(
         assert result == [LoadResult(2)]
 
 
+def test_append_dedup_by_a_column_that_is_new_in_the_table(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    """The rows that are there have no value of it: they stay, as rows of no key of the load."""
+    put(tables, spark, loads.load(1, [{"id": 1, "v": "a"}], mode="append_dedup"))
+    wider = {"id": "integer", "v": "string", "shop": "string"}
+
+    def load(number: int, *values: str) -> Any:
+        rows = [{"id": 1, "v": v, "shop": "x"} for v in values]
+        key = (("id",), ("shop",))
+        return loads.load(number, rows, wider, mode="append_dedup", primary_key=key)
+
+    assert put(tables, spark, load(2, "b", "c")) == [LoadResult(1)]
+    put(tables, spark, load(3, "d"))
+    assert ids(tables, spark, "id", "v") == [(1, "a"), (1, "d")]
+    put(tables, spark, loads.load(1, [{"id": 1, "v": "a"}], table="fixed", mode="append_dedup"))
+    narrow = loads.load(
+        2,
+        [{"id": 1, "v": "b", "shop": "x"}],
+        wider,
+        table="fixed",
+        mode="append_dedup",
+        primary_key=(("shop",),),
+        evolution={"new_column": "ignore"},
+    )
+    (refused,) = tables.commit(spark, [narrow])
+    assert isinstance(refused, SchemaError) and "no column shop" in refused.message
+    assert "schema_evolution.new_column" in (refused.hint or "")
+
+
 def test_a_load_that_fails_does_not_stop_the_others(tables: Any, spark: Any, loads: Any) -> None:
     good, bad = (
         loads.load(1, [{"id": 1, "v": "a"}], table="good"),

@@ -435,9 +435,9 @@ class _LoadCommit:
         self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
     ) -> LoadResult:
         load = self.load
-        keys = zip(
-            load_frame.key_sql(load, target, "s"), load_frame.key_sql(load, old, "t"), strict=True
-        )
+        # a column that the table lacks is NULL in its rows
+        theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
+        keys = zip(load_frame.key_sql(load, target, "s"), theirs, strict=True)
         deleted = load_frame.deleted_sql(load, target, "s")
         newer = self._newer_sql(old, target)
         view = f"_penstock_load_{os.getpid()}_{next(_view_ids)}"

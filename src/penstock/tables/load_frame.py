@@ -370,9 +370,15 @@ def key_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> list[s
             code="schema.primary_key",
             where=load.table.name,
             stream=str(load.stream),
-            hint="set primary_key to columns that the stream has, or use append",
+            hint="allow the new column with schema_evolution.new_column, or set another primary_key"
+            if _has_all(load_fields(load), load.primary_key)
+            else "set primary_key to columns that the stream has, or use append",
         )
     return [sql for sql in keys if sql]
+
+
+def _has_all(fields: Sequence[Field], paths: Sequence[FieldPath]) -> bool:
+    return bool(paths) and all(path_sql(fields, path) for path in paths)
 
 
 def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) -> None:
