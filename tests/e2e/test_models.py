@@ -106,6 +106,13 @@ def test_a_full_read_replaces_the_table_and_leaves_nothing_staged(models: MakeMo
     assert not list(here.home.path.rglob("model"))
 
 
+def test_a_column_that_changes_its_case_is_noted(models: MakeModels) -> None:
+    here = models()
+    assert not here.read("SELECT id AS seq FROM range(2)").notes
+    assert here.read("SELECT id AS SEQ FROM range(2)").noted("the column seq is SEQ now")
+    assert not here.read("SELECT id AS SEQ FROM range(2)").notes
+
+
 def test_columns_that_are_never_null_stay_so(models: MakeModels) -> None:
     """L9: proved, not believed."""
     here = models()

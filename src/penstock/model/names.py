@@ -46,7 +46,7 @@ def clean_columns(
     metadata columns); names that begin with ``_penstock_`` are always reserved.
     """
     wanted = list(dict.fromkeys(originals))
-    used = {_fold(n) for n in (*taken.values(), *reserved)}
+    used = {folded(n) for n in (*taken.values(), *reserved)}
     fresh = _assign(
         {o: _Candidate(o, _COLUMN_REFUSED.sub("_", o) or "_", o) for o in wanted if o not in taken},
         used,
@@ -70,8 +70,8 @@ def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> 
         space, name = split_table(text)
         if space is not None:
             spaces[msgspec.json.decode(key, type=tuple[str, str])[0]] = space
-            used[None].add(_fold(space))
-        used.setdefault(space, set()).add(_fold(name))
+            used[None].add(folded(space))
+        used.setdefault(space, set()).add(folded(name))
     fresh = [s for s in wanted if s.key not in taken]
     new = {s.namespace for s in fresh if s.namespace} - spaces.keys()
     spaces |= _assign({n: _Candidate(n, _identifier(n) or "namespace", n) for n in new}, used[None])
@@ -104,20 +104,20 @@ def _assign(candidates: Mapping[str, _Candidate], used: set[str]) -> dict[str, s
     clashing: list[str] = []
     for key in ranked:
         name = candidates[key].plain
-        if _fold(name) in used or not _may_stay_plain(name):
+        if folded(name) in used or not _may_stay_plain(name):
             clashing.append(key)
         else:
-            used.add(_fold(name))
+            used.add(folded(name))
             assigned[key] = name
     for key in clashing:
         tries = (_suffixed(candidates[key], again) for again in itertools.count())
-        assigned[key] = next(name for name in tries if _fold(name) not in used)
-        used.add(_fold(assigned[key]))
+        assigned[key] = next(name for name in tries if folded(name) not in used)
+        used.add(folded(assigned[key]))
     return assigned
 
 
 def _may_stay_plain(name: str) -> bool:
-    return len(name.encode()) <= MAX_BYTES and not _fold(name).startswith(INTERNAL_PREFIX)
+    return len(name.encode()) <= MAX_BYTES and not folded(name).startswith(INTERNAL_PREFIX)
 
 
 def _suffixed(candidate: _Candidate, again: int) -> str:
@@ -132,5 +132,6 @@ def _identifier(name: str) -> str:
     return kept.lstrip("_")
 
 
-def _fold(name: str) -> str:
+def folded(name: str) -> str:
+    """Returns the same text for all names that differ only by case or Unicode composition."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

@@ -48,7 +48,12 @@ USERS = Stream(
 
 
 def plan(
-    tmp_path: Path, said: str, *, protocol: str = "singer", stream: Stream = USERS
+    tmp_path: Path,
+    said: str,
+    *,
+    protocol: str = "singer",
+    stream: Stream = USERS,
+    had: dict[str, str] | None = None,
 ) -> StreamsPlan:
     text = f"pipeline: p\nsource: {{ use: {protocol}:x, defaults: {{ {said} }} }}\n"
     return plan_streams(
@@ -57,7 +62,7 @@ def plan(
         StreamRules(
             package=load(protocol),
             destination=open_table("parquet", str(tmp_path / "lake"), {}),
-            earlier=Remembered(),
+            earlier=Remembered(columns={stream.id: had or {}}),
             metadata=None,
             sync_id=1,
         ),
@@ -98,6 +103,17 @@ def test_a_path_keeps_only_this_part_of_an_object(
 ) -> None:
     found = types(tmp_path, f"columns: {columns}", protocol=protocol)
     assert found == {"id": "integer", **expected}
+
+
+def test_a_column_that_changes_its_case_is_noted(tmp_path: Path) -> None:
+    had = {"ID": "ID", "Free": "Free", "lines": "lines", "LINES": "LINES_ab", "other": "other"}
+    planned = plan(tmp_path, "columns: [id, lines]", had=had)
+    (note,) = planned.notes
+    new = planned.streams[0].columns["id"]
+    assert (
+        new.startswith("id_") and f"the column ID is id now, which is another column ({new}" in note
+    )
+    assert not plan(tmp_path, "columns: [id]", had=dict(planned.streams[0].columns)).notes
 
 
 def test_what_key_and_cursor_need_is_kept(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ there is to note; gathers the problems of all streams. Not here: which streams a
 ``engine.plan.prepare`` gathers the inputs.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -30,6 +30,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
+from penstock.model.names import folded
 from penstock.model.state import StoredState
 from penstock.protocols.contract import ShardRole, StateRole
 from penstock.store.remembered import Remembered, TableNames
@@ -155,6 +156,7 @@ def _table_notes(stream: PlannedStream, rules: StreamRules) -> list[str]:
             f"stream {stream.id}: its table kept one row for each {_key_text(had.primary_key)} "
             f"until now and keeps one for each {_key_text(key)} from now on"
         )
+    notes += _recased(stream, rules.earlier.columns.get(stream.id, {}))
     if deletions_lost(stream, rules.package):
         notes.append(
             f"stream {stream.id}: its transforms leave out {rules.package.deleted_at_field}: rows "
@@ -206,6 +208,20 @@ def _given(
     return [
         "every stream of this run begins anew, so the source is given no state; its state cannot be"
         f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced"
+    ]
+
+
+def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
+    """Returns a note for each new column whose name differs only by case from one that the source
+    has no longer. ``earlier``: cleaned names by original ones, of earlier runs."""
+    gone = {folded(name): name for name in earlier if name not in stream.columns}
+    new = (f for f in (stream.given or stream.schema).fields if f.source not in earlier)
+    return [
+        f"stream {stream.id}: the column {gone[folded(f.source)]} is {f.source} now, which is"
+        f" another column ({f.name} in a table): the old one has no value in new rows; name it as"
+        " before to go on with it"
+        for f in new
+        if folded(f.source) in gone
     ]
 
 
