@@ -152,14 +152,42 @@ def test_counts_are_never_masked_for_a_secret_that_is_a_number() -> None:
     assert "loaded users: 3000 records, true, 00042; ****" in out.getvalue() + err.getvalue()
 
 
-def test_a_reader_that_goes_away_is_nobodys_error(cli: Cli) -> None:
+@pytest.mark.parametrize("verb", [["schema"], ["runs", "--help"], ["--help"]])
+def test_a_reader_that_goes_away_is_nobodys_error(cli: Cli, verb: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
     done = subprocess.run(
-        [str(SCRIPT), "schema"], stdout=write, stderr=subprocess.PIPE, env=cli.environ, timeout=60
+        [str(SCRIPT), *verb], stdout=write, stderr=subprocess.PIPE, env=cli.environ, timeout=60
     )
     os.close(write)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def on_full_disk(shop: Cli, command: str) -> tuple[int, str]:
+    """The exit code and stderr of a command with redirections."""
+    done = subprocess.run(
+        f"'{SCRIPT}' {command}", shell=True, env=shop.environ, capture_output=True, timeout=60
+    )
+    assert done.stdout == b""
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("verb", ["runs --json", "runs", "list --json", "runs --help", "--help"])
+def test_an_answer_that_a_full_disk_refuses_is_one_error(shop: Cli, verb: str) -> None:
+    code, said = on_full_disk(shop, f"{verb} > /dev/full")
+    first, hint = said.splitlines()
+    assert first == "Error: the answer could not be written to stdout: No space left on device"
+    assert hint.startswith("  try ") and code == 2
+    assert on_full_disk(shop, f"{verb} > /dev/full 2> /dev/full") == (2, "")
+    assert on_full_disk(shop, "wrong 2> /dev/full") == (2, "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+def test_an_error_that_a_full_disk_refuses_is_said_on_stderr(shop: Cli) -> None:
+    code, said = on_full_disk(shop, "state export nothing --json > /dev/full")
+    assert code == 2 and said.startswith("Error: ") and "nothing" in said
+    assert "stdout" not in said and "Traceback" not in said
 
 
 def test_json_is_utf_8_in_any_locale(shop: Cli) -> None:

@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.unused_packages import OF_CONNECT, leave_out
@@ -73,11 +74,9 @@ def _end_now(ended: Sequence[int]) -> None:
     down one after the other all modules that it has imported: a sixth of a short command."""
     if not ended:
         return
-    try:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        return  # Python says so, and ends with its own code
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # said by whoever wrote, or to nobody
+            stream.flush()
     os._exit(ended[0])
 
 
@@ -91,14 +90,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     if first in ("--version", "-V"):
         from penstock import __version__
 
-        sys.stdout.write(f"penstock {__version__}\n")
-        return 0
-    if first in ("--help", "-h", "help") or first is None:
-        (sys.stderr if first is None else sys.stdout).write(_help())
-        return 2 if first is None else 0
+        return _print(f"penstock {__version__}\n")
+    if first in ("--help", "-h", "help"):
+        return _print(_help())
+    if first is None:
+        with suppress(OSError):
+            sys.stderr.write(_help())
+        return 2
     from penstock.cli.app import dispatch
 
     return dispatch(first, arguments[1:])
+
+
+def _print(text: str) -> int:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError:
+        from penstock.terminal.output import Output, UnwrittenAnswer
+
+        output = Output()
+        try:
+            output.answer(None, lambda: [text.rstrip("\n")])
+        except UnwrittenAnswer as error:
+            return output.error(error)
+    return 0
 
 
 def _help() -> str:

@@ -19,7 +19,7 @@ from typer.exceptions import Abort, TyperException
 from penstock.cli import VERBS
 from penstock.cli.usage_errors import unknown_verb, usage_error
 from penstock.config.home import Home
-from penstock.terminal.output import Output
+from penstock.terminal.output import Output, UnwrittenAnswer
 
 P = ParamSpec("P")
 
@@ -150,6 +150,10 @@ def dispatch(name: str, arguments: list[str]) -> int:
     except (Abort, typer.Exit) as error:
         stopped = KeyboardInterrupt() if isinstance(error, Abort) else None
         return Output(as_json=as_json).error(stopped) if stopped else int(error.exit_code)  # type: ignore[union-attr]
+    except OSError as error:  # of the help, which Typer prints
+        return Output().error(UnwrittenAnswer(error))
+    except SystemExit:  # Typer's: the help's reader went away
+        return 0
     except BaseException as error:
         return Output(as_json=as_json, verbosity=arguments.count("-vv") * 2).error(error)
     finally:
@@ -157,10 +161,10 @@ def dispatch(name: str, arguments: list[str]) -> int:
 
 
 def _flush_quietly() -> None:
-    """Flushes stdout and stderr; a reader that has closed the pipe is no error, not even when
-    Python flushes at its end."""
+    """Flushes stdout and stderr; what takes nothing any more was reported or has no reader, and is
+    no error, not even when Python flushes at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (BrokenPipeError, ValueError):
+        except (OSError, ValueError):
             continue

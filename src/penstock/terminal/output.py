@@ -9,18 +9,32 @@ shows a run.
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from penstock.config.variables import is_plain
+from penstock.errors import ConfigError
 from penstock.runtimes.masking import Masker
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _WIDTH_WHERE_NOBODY_LOOKS = 10_000  # a file or a pipe: nothing is folded or cut
+
+
+class UnwrittenAnswer(ConfigError):
+    """Raised where stdout takes no answer, as on a full disk. A reader that went away is no
+    error."""
+
+    def __init__(self, failure: OSError) -> None:
+        super().__init__(
+            f"the answer could not be written to stdout: {failure.strerror or failure}",
+            code="usage.stdout",
+            hint="what the command did stays done: `penstock runs` has the report of a run",
+        )
 
 
 class Output:
@@ -46,6 +60,7 @@ class Output:
         self._consoles: dict[int, Console] = {}
         self._secrets: set[str] = set()
         self._masker = Masker()
+        self._unwritten = False  # stdout took no answer: what there is to say goes to stderr
 
     # -- what is hidden
 
@@ -63,12 +78,12 @@ class Output:
 
     def answer(self, value: Any, text: "Callable[[], Iterable[RenderableType]]") -> None:
         """Prints ``value`` as JSON, or the parts that ``text`` returns, to stdout. Called once by
-        each verb."""
+        each verb. Raises :class:`UnwrittenAnswer`."""
         if self.as_json:
             self.document(value)
             return
         for part in text():
-            self._write(self._out, self._rendered(self._out, part))
+            self._write(self._out, part)
         self._flush(self._out)
 
     def document(self, value: Any) -> None:
@@ -81,7 +96,7 @@ class Output:
         self._bytes(text.encode() + b"\n")
 
     def _bytes(self, body: bytes) -> None:
-        try:
+        with self._writing(self._out):
             self._out.flush()
             raw = getattr(self._out, "buffer", None)
             if raw is None:
@@ -90,15 +105,13 @@ class Output:
             else:
                 raw.write(body)
                 raw.flush()
-        except BrokenPipeError:
-            _silence(self._out)
 
     # -- beside the answer
 
     def say(self, line: "RenderableType", *, level: int = 0) -> None:
         """Prints a line to stderr, if the user's verbosity is at least ``level``."""
         if self.verbosity >= level:
-            self._write(self._err, self._rendered(self._err, line))
+            self._write(self._err, line)
             self._flush(self._err)
 
     @property
@@ -119,13 +132,16 @@ class Output:
 
     def fault(self, fault: Any, *, log: str | None = None) -> int:
         """Prints a described error (``error_view.DescribedError``), to stderr or as JSON, and
-        returns its exit code."""
-        if self.as_json:
-            self.document({"error": self._masker.mask_data(fault.as_dict(log))})
-        else:
-            for line in fault.lines(self.verbosity, log, self.safe):
-                self._write(self._err, self._rendered(self._err, line))
-            self._flush(self._err)
+        returns its exit code. Where stdout takes no document, it goes to stderr as text."""
+        if self.as_json and not self._unwritten:
+            try:
+                self.document({"error": self._masker.mask_data(fault.as_dict(log))})
+            except UnwrittenAnswer:
+                return self.fault(fault, log=log)
+            return fault.exit_code
+        for line in fault.lines(self.verbosity, log, self.safe):
+            self._write(self._err, line)
+        self._flush(self._err)
         return fault.exit_code
 
     # -- streams
@@ -157,19 +173,30 @@ class Output:
             self._consoles[id(file)] = found
         return found
 
-    def _write(self, file: IO[str], text: str) -> None:
-        try:
-            file.write(text)
-        except BrokenPipeError:
-            _silence(file)
-        except UnicodeEncodeError:
-            file.write(text.encode("ascii", "backslashreplace").decode())
+    def _write(self, file: IO[str], part: "RenderableType") -> None:
+        with self._writing(file):  # what is drawn touches the file too
+            text = self._rendered(file, part)
+            try:
+                file.write(text)
+            except UnicodeEncodeError:
+                file.write(text.encode("ascii", "backslashreplace").decode())
 
     def _flush(self, file: IO[str]) -> None:
-        try:
+        with self._writing(file):
             file.flush()
-        except BrokenPipeError:
+
+    @contextmanager
+    def _writing(self, file: IO[str]) -> Generator[None]:
+        """Raises :class:`UnwrittenAnswer` where stdout takes nothing. A reader that went away, and
+        a stderr that takes nothing, are no errors: nobody is there to be told."""
+        try:
+            yield
+        except OSError as failure:
             _silence(file)
+            if file is self._err or isinstance(failure, BrokenPipeError):
+                return
+            self._unwritten = True
+            raise UnwrittenAnswer(failure) from None
 
 
 def encode_json(value: Any) -> bytes:
@@ -208,7 +235,8 @@ def strip_controls(text: str) -> str:
 
 
 def _silence(file: IO[str]) -> None:
-    """Redirects a stream whose reader closed it to nowhere, so that later writes raise nothing."""
+    """Redirects a stream that takes nothing any more to nowhere, so that later writes raise
+    nothing."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, file.fileno())
