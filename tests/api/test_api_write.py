@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock.engine.run.spark import RunSpark
 from penstock.errors import ConfigError, Locked
 
 if TYPE_CHECKING:
@@ -93,6 +94,20 @@ def test_bad_input_is_refused_and_nothing_is_written(
         write(spark_api, rows, **given)
     assert says in " ".join([refused.value.message, *refused.value.problems])
     assert not (spark_api.folder / "lake" / "people").exists()
+
+
+@pytest.mark.parametrize("mode", ["upsert", "update", "incremental_append_dedup"])
+def test_a_key_that_is_missing_is_told_before_spark_starts(
+    api: "Api", monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    def started(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(RunSpark, "start_early", started)
+    monkeypatch.setattr(RunSpark, "open", started)
+    with pytest.raises(ConfigError, match="needs a primary_key") as refused:
+        write(api, pandas.DataFrame(ROWS), mode=mode)
+    assert refused.value.code == "write.primary_key"
 
 
 def test_two_writers_of_one_name(spark_api: "Api") -> None:

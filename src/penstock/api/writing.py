@@ -29,7 +29,10 @@ from penstock.api.verbs import (
     stoppable,
     succeeded,
 )
+from penstock.config.modes import mode as modes_of
+from penstock.config.pipeline import Pipeline
 from penstock.errors import ConfigError
+from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.report import Report
 
 if TYPE_CHECKING:
@@ -69,6 +72,7 @@ def write(rows: Any, destination: str, stream: str, **given: Unpack[RunKeywords]
     else:
         changes["mode"] = mode
     pipeline = pipeline_of(_SOURCE, destination, options_of(changes))
+    _refuse_keyless(pipeline, stream, mode)
     own = name or f"write-{stream}-{pipeline.pipeline}"
     pipeline = msgspec.structs.replace(pipeline, pipeline=own)
     home = home_of(how)
@@ -84,6 +88,18 @@ def write(rows: Any, destination: str, stream: str, **given: Unpack[RunKeywords]
             pipeline, home, observer=observer, daemon=True, cancel=cancel, model=model
         )
     return succeeded(report)
+
+
+def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:
+    """Raises ``ConfigError`` before Spark starts, as the plan of the run would after it."""
+    settings = pipeline.stream_settings(StreamId(None, stream))
+    keyed = modes_of(mode).destination_sync_mode is DestinationSyncMode.append_dedup
+    if keyed and not (settings and settings.primary_key):
+        raise ConfigError(
+            f"mode {mode!r} needs a primary_key",
+            code="write.primary_key",
+            hint='give the columns that tell rows apart, as primary_key=["id"], or use append',
+        )
 
 
 @contextmanager
