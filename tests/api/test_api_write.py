@@ -15,7 +15,7 @@ import pytest
 
 import penstock
 from penstock.engine.run.spark import RunSpark
-from penstock.errors import ConfigError, Locked
+from penstock.errors import ConfigError, Locked, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +108,19 @@ def test_a_key_that_is_missing_is_told_before_spark_starts(
     with pytest.raises(ConfigError, match="needs a primary_key") as refused:
         write(api, pandas.DataFrame(ROWS), mode=mode)
     assert refused.value.code == "write.primary_key"
+
+
+def test_a_mirror_of_no_rows_removes_them_only_where_that_is_said(spark_api: "Api") -> None:
+    mirror: dict[str, Any] = {"mode": "mirror", "primary_key": ["id"]}
+    rows = pa.Table.from_pylist(ROWS)
+    write(spark_api, rows, **mirror)
+    with pytest.raises(SourceError) as refused:
+        write(spark_api, rows.slice(0, 0), **mirror)
+    assert refused.value.code == "source.empty_model"
+    assert "keyword of penstock.write" in (refused.value.hint or "")
+    assert sorted(table(spark_api)) == [1, 2, 3, 4, 5]
+    write(spark_api, rows.slice(0, 0), allow_empty=True, **mirror)
+    assert table(spark_api) == {}
 
 
 def test_two_writers_of_one_name(spark_api: "Api") -> None:

@@ -53,19 +53,27 @@ class ParquetRows(msgspec.Struct, frozen=True):
 
 
 @explained
-def write(rows: Any, destination: str, stream: str, **given: Unpack[RunKeywords]) -> Report:
+def write(
+    rows: Any,
+    destination: str,
+    stream: str,
+    *,
+    allow_empty: bool = False,
+    **given: Unpack[RunKeywords],
+) -> Report:
     """Writes a DataFrame (Spark, pandas, Polars) or an Arrow table to a destination connector or
     table, as the stream ``stream``, and returns the run's report.
 
     ``config``: the destination's. ``mode``: ``append`` (the default); ``overwrite``: the rows
     replace the stream's; ``upsert``: they replace those with the same ``primary_key``; ``insert``,
     ``update`` or ``mirror``: only rows that differ from those that this ``name`` wrote before.
+    ``allow_empty``: a mirror of no rows removes all that were written.
     Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where another write of the
     name goes on."""
     changes, how = split(given)
     name = changes.pop("name", None)
     changes["destination_config"] = changes.get("config", {})
-    changes["config"] = {"stream": stream}
+    changes["config"] = {"stream": stream, "allow_empty": allow_empty}
     mode = changes.pop("mode", "append")
     if mode in _MODES:
         changes["destination_sync_mode"] = _MODES[mode]

@@ -245,11 +245,12 @@ class ModelDiff:
         if here or not gone or Change.removed not in stream.sends or self._allow_empty:
             return
         raise SourceError(
-            f"{stream.id}: the query gave no row, and {gone:,} rows that were sent before would be"
-            " removed: nothing was removed",
+            f"{stream.id}: no row came, and {gone:,} rows that were sent before would be removed:"
+            " nothing was removed",
             code="source.empty_model",
             stream=str(stream.id),
-            hint="where that is meant, set allow_empty: true in source.config",
+            hint="where that is meant, set allow_empty to true: in the source's config, or as a"
+            " keyword of penstock.write",
         )
 
     def _tell(
