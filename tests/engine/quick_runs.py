@@ -53,7 +53,7 @@ class Silent:
         self.heard.append(text)
 
 
-def _in_this_process(module: str, job: bytes) -> bytes:
+def in_this_process(module: str, job: bytes) -> bytes:
     assert module == "penstock.engine.worker.lane"
     return msgspec.json.encode(run_lane(msgspec.json.decode(job, type=LaneJob), threading.Event()))
 
@@ -71,7 +71,7 @@ class Bench:
         patch.setattr(run_spark.RunSpark, "start_early", lambda *_: None)
         patch.setattr(run_spark.RunSpark, "open", lambda *_: object())
         patch.setattr(runs, "jvm_peak", lambda: 0)
-        patch.setattr(wiring, "on_spark", lambda *_: _in_this_process)
+        patch.setattr(wiring, "on_spark", lambda *_: in_this_process)
 
     def connector(self, body: str, protocol: str = "singer", name: str = "connector") -> str:
         """Write a connector's script; its reference. ``WORLD`` in it: the knobs; ``say`` prints a

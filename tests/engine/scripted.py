@@ -127,7 +127,8 @@ class SimPlanner(Planner):
     what a prepared run holds."""
 
     def __init__(self, scenario: Any, store: Store, lease: Lease) -> None:
-        super().__init__(SimpleNamespace(passed=set()), store, lease)  # type: ignore[arg-type]
+        prepared: Any = SimpleNamespace(passed=set())
+        super().__init__(prepared, store, lease, lambda text: None)
         self._scenario = scenario
         self.current: dict[StreamId, PlannedStream] = {}
         self.schemas: dict[StreamId, RowSchema] = {}

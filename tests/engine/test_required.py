@@ -199,7 +199,7 @@ class Driver:
         )
         self.lease = store.acquire("p", this_holder("r"), 600)
         remember(self.prepared, store, self.lease)
-        self.planner = Planner(self.prepared, store, self.lease)
+        self.planner = Planner(self.prepared, store, self.lease, lambda text: None)
 
     @property
     def planned(self) -> PlannedStream:

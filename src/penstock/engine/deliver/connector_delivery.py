@@ -10,7 +10,7 @@ process.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,7 +22,7 @@ from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushResult
 from penstock.errors import Cancelled, DestinationError, PenstockError
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId
 from penstock.model.segments import (
     SHARED_STATE,
     ConsumedSlice,
@@ -39,13 +39,17 @@ from penstock.tables.contract import LoadResult
 
 STOP_SECONDS = 30.0  # for a destination that is told to stop
 
+JoinsBy = tuple[DestinationSyncMode, tuple[FieldPath, ...]]
+"""The mode and the primary key (cleaned names) of a load."""
+
 
 class Conversation(Protocol):
     """The contract of one run of a destination connector."""
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
         """Whether these loads can be fed: not where they are of a stream or a schema that this
-        destination must be given at its start."""
+        destination must be given at its start, or join under another mode or key than it was
+        told."""
         ...
 
     def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
@@ -126,21 +130,27 @@ class PushDelivery:
 
     def deliver(self, pending: Pending, meanwhile: LaneWatcher) -> None:
         ready = [] if self._dead else self._preconditions.passed(pending)
-        if not ready:
-            return
-        self._while_it(meanwhile, self._will_begin_again)
-        if self._dead or self._again_at is not None:
-            return
-        loads = self._begun([load for group in ready for load in group.loads])
-        if self._talk is not None and not self._talk.takes(loads):
-            self.flush(meanwhile)
-            if self._dead or self._again_at is not None:
+        for groups in _by_key(ready):
+            if not self._deliver(groups, pending, meanwhile):
                 return
-        for stream, _, _ in pending.activates:
+        for stream, _, _ in pending.activates if ready else ():
             self._observer.note(
                 f"{stream}: a new version replaced its rows at the source; the destination was "
                 "sent the new ones and keeps the old"
             )
+
+    def _deliver(
+        self, ready: Sequence[GroupIntent], pending: Pending, meanwhile: LaneWatcher
+    ) -> bool:
+        """Orders these groups in one conversation. Returns False where none can be had now."""
+        self._while_it(meanwhile, self._will_begin_again)
+        if self._dead or self._again_at is not None:
+            return False
+        loads = self._begun([load for group in ready for load in group.loads])
+        if self._talk is not None and not self._talk.takes(loads):
+            self.flush(meanwhile)
+            if self._dead or self._again_at is not None:
+                return False
         self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
         if self._talk is None:
             self._attempt = 1
@@ -154,6 +164,7 @@ class PushDelivery:
         self._done.update(done)
         self._talk.order(msgspec.structs.replace(order, segments=tuple(segments), done=tuple(done)))
         reach("after-order")
+        return True
 
     def _fly(self, group: GroupIntent, pending: Pending) -> Segment:
         """Returns a group in the form of an order: one segment under a number of its own."""
@@ -360,6 +371,26 @@ class PushDelivery:
 
     def dead(self) -> bool:
         return self._dead
+
+
+def how_it_joins(load: LoadIntent) -> JoinsBy:
+    return load.disposition.mode, load.disposition.primary_key
+
+
+def _by_key(groups: Sequence[GroupIntent]) -> Iterator[list[GroupIntent]]:
+    """Yields the groups in order, cut where the mode or the primary key of a stream changes: a
+    destination is told them when its conversation begins."""
+    part: list[GroupIntent] = []
+    known: dict[StreamId, JoinsBy] = {}
+    for group in groups:
+        ways = {load.stream: how_it_joins(load) for load in group.loads}
+        if any(known.get(stream, way) != way for stream, way in ways.items()):
+            yield part
+            part, known = [], {}
+        part.append(group)
+        known |= ways
+    if part:
+        yield part
 
 
 def _not_anew(load: LoadIntent) -> LoadIntent:

@@ -13,6 +13,7 @@ import msgspec
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.spark_job import Submit, SubmittedJob
+from penstock.engine.deliver.connector_delivery import JoinsBy, how_it_joins
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
 from penstock.model.catalog import StreamId
@@ -96,10 +97,13 @@ class _Conversation:
         self._mail, self._run, self._task, self._described = mail, run, task, described
         self._describe, self._describe_once = describe, describe_once
         self._save_config = save_config
+        self._known_ways: dict[StreamId, JoinsBy] = {}  # of loads, those that were compared
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
         begun = (load.disposition.anew and load.stream in self._described for load in loads)
-        return not any(begun) and not (self._describe_once and self._lacks(loads))
+        if any(begun) or any(map(self._joins_otherwise, loads)):
+            return False
+        return not (self._describe_once and self._lacks(loads))
 
     def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
         lacking = self._lacks(loads)
@@ -108,6 +112,21 @@ class _Conversation:
         streams = {s: described[s] for s in lacking}
         self._described.update(streams)
         return FeedOrder(streams=tuple(streams.values()))
+
+    def _joins_otherwise(self, load: LoadIntent) -> bool:
+        """Whether the destination was told another mode or primary key for the load's stream: a
+        source may have sent them since."""
+        told, way = self._described.get(load.stream), how_it_joins(load)
+        if told is None or self._known_ways.get(load.stream) == way:
+            return False
+        now = self._describe({load.stream: load.disposition})[load.stream].configured
+        if (now.destination_sync_mode, now.primary_key) != (
+            told.configured.destination_sync_mode,
+            told.configured.primary_key,
+        ):
+            return True
+        self._known_ways[load.stream] = way
+        return False
 
     def _lacks(self, loads: Sequence[LoadIntent]) -> list[StreamId]:
         """Returns the streams whose description, or this schema version of it, the destination does

@@ -445,15 +445,20 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         schemas: dict[int, RowSchema],
         generation: int,
         *,
-        full_refresh: bool = False,
+        filled: WriteDisposition | None = None,
     ) -> WriteStream:
-        """Describes a stream to the destination. ``schemas``: by schema version."""
+        """Describes a stream to the destination. ``schemas``: by schema version. ``filled``: how
+        rows join that were sealed, maybe under an older primary key; None: there are none yet."""
+        configured, latest = stream.configured_for(generation), max(schemas)
+        if filled is not None and filled.primary_key and stream.disposition.primary_key:
+            key = _original(filled.primary_key, schemas)
+            configured = msgspec.structs.replace(configured, primary_key=key)
         return WriteStream(
-            configured=stream.configured_for(generation),
+            configured=configured,
             target=self.target(stream.id),
             schemas=schemas,
-            latest=max(schemas),
-            full_refresh=full_refresh,
+            latest=latest,
+            full_refresh=filled is not None and filled.anew,
             **self._own(),
         )
 
@@ -472,7 +477,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
                 stream=Stream(id=stream, json_schema={}),
                 sync_mode=SyncMode.incremental,
                 destination_sync_mode=disposition.mode,
-                primary_key=_original(disposition.primary_key, schemas[max(schemas)]),
+                primary_key=_original(disposition.primary_key, schemas),
                 generation_id=0,
                 minimum_generation_id=0,
             ),
@@ -492,17 +497,27 @@ class _OwnStream(TypedDict):
     mapping: dict[str, str]
 
 
-def _original(paths: Sequence[FieldPath], schema: RowSchema) -> tuple[FieldPath, ...]:
-    """Converts paths of cleaned column names into paths of original property names."""
-    found: list[FieldPath] = []
-    for path in paths:
-        fields, names = schema.fields, list[str]()
-        for step in path:
-            field = next(f for f in fields if f.name == step)
-            names.append(field.source)
-            fields = field.type.fields
-        found.append(tuple(names))
-    return tuple(found)
+def _original(
+    paths: Sequence[FieldPath], schemas: Mapping[int, RowSchema]
+) -> tuple[FieldPath, ...]:
+    """Converts paths of cleaned column names into paths of original property names. ``schemas``: by
+    version; the newest that has a path counts."""
+    newest_first = [schemas[version] for version in sorted(schemas, reverse=True)]
+    return tuple(
+        next(found for s in newest_first if (found := _original_in(path, s)) is not None)
+        for path in paths
+    )
+
+
+def _original_in(path: FieldPath, schema: RowSchema) -> FieldPath | None:
+    fields, names = schema.fields, list[str]()
+    for step in path:
+        field = next((f for f in fields if f.name == step), None)
+        if field is None:
+            return None
+        names.append(field.source)
+        fields = field.type.fields
+    return tuple(names)
 
 
 def source_of(

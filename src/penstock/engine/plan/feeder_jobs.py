@@ -59,7 +59,7 @@ class FeederJobs:
                 planned,
                 versions,
                 generations.get(planned.id, 0),
-                full_refresh=planned.id in filled and filled[planned.id].anew,
+                filled=filled.get(planned.id),
             )
         return found | {
             s: destination.leftover(s, versions, filled[s]) for s, versions in schemas.items()

@@ -5,15 +5,17 @@ schema version) and becomes part of the run's plan. Neighbours: ``engine.sync.sy
 ``engine.sync.lane_runner`` answers the lane.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
-from penstock.engine.plan.stream_plan import plan_stream, with_required
-from penstock.engine.plan.streams import to_remember
+from penstock.engine.plan.stream_plan import StreamRules, plan_stream, with_required
+from penstock.engine.plan.streams import key_text, to_remember, written_otherwise
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.lane import LaneQuestion
 from penstock.engine.specs.plan import PlannedStream
@@ -27,16 +29,19 @@ from penstock.store.remembered import Remembered, TableNames
 
 class Planner:
     """Implements ``engine.sync.ports.StreamPlanner`` over a prepared run, and keeps that run's plan
-    up to date. ``settle``: plans the result of queries over whole streams, where there are any."""
+    up to date. ``note``: adds a note to the report. ``settle``: plans the result of queries over
+    whole streams, where there are any."""
 
     def __init__(
         self,
         prepared: Prepared,
         store: Store,
         lease: Lease,
+        note: Callable[[str], None],
         settle: Callable[[PlannedStream], PlannedStream] | None = None,
     ) -> None:
         self._prepared, self._store, self._lease, self._settle = prepared, store, lease, settle
+        self._note = note
 
     def plan(self, ask: LaneQuestion, lane: int, *, filling: bool) -> PlannedStream | None:
         prepared, stream_id = self._prepared, ask.stream
@@ -55,10 +60,13 @@ class Planner:
         if problems:
             raise ConfigError(problems[0], code="config.streams")
         tables = table_names(section, [stream_id], known.tables, records)
+        had, rekeyed = prepared.rules.earlier.modes.get(stream_id), False
+        if before is not None and not ask.fresh:
+            had, rekeyed = modes_of(before.configured), _rekeyed(ask, before)
         planned = plan_stream(
             stream,
             settings,
-            prepared.rules,
+            _going_on(prepared.rules, before) if before and rekeyed else prepared.rules,
             table_name=tables.tables[stream_id.key],
             columns=known.columns.get(stream_id, {}),
             before=before,
@@ -71,9 +79,13 @@ class Planner:
         fresh = fresh or (ask.fresh and before is not None and before.configured.stream.assumed)
         if filling and before is not None and not fresh:
             planned = _widened(planned, before.schema)
+            if rekeyed and planned.disposition.primary_key:
+                raise _other_key(planned, before)
         newest = self._schema_before(stream_id, before)
         if newest is not None:
             planned = with_required(planned, newest.required)
+        for text in written_otherwise(planned, had):
+            self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
 
     def pass_over(self, stream: StreamId) -> None:
@@ -140,6 +152,32 @@ def _stream(ask: LaneQuestion, before: PlannedStream | None) -> Stream:
         sync_modes=(SyncMode.incremental,),
         source_defined_cursor=True,
         **shown,
+    )
+
+
+def _rekeyed(ask: LaneQuestion, before: PlannedStream) -> bool:
+    """Whether the source sends another primary key than for the rows before."""
+    key = before.configured.stream.source_defined_primary_key or ()
+    return ask.primary_key is not None and set(ask.primary_key) != set(key)
+
+
+def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
+    """Returns the rules under which a stream whose rows are being read keeps its mode, as it does
+    between runs."""
+    modes = {**rules.earlier.modes, before.id: modes_of(before.configured)}
+    earlier = msgspec.structs.replace(rules.earlier, modes=modes)
+    return dataclasses.replace(rules, earlier=earlier)
+
+
+def _other_key(planned: PlannedStream, before: PlannedStream) -> SchemaError:
+    """A generation has one key: rows of an older one may have none under the newer."""
+    return SchemaError(
+        f"stream {planned.id}: its primary key changed in the middle of a full refresh: from"
+        f" {key_text(before.configured.primary_key)} to {key_text(planned.configured.primary_key)}",
+        code="schema.changed",
+        stream=str(planned.id),
+        hint="set primary_key for the stream, or run again where the source goes on with the new"
+        " one",
     )
 
 

@@ -33,7 +33,7 @@ from penstock.model.catalog import (
 from penstock.model.names import folded
 from penstock.model.state import StoredState
 from penstock.protocols.contract import ShardRole, StateRole
-from penstock.store.remembered import Remembered, TableNames
+from penstock.store.remembered import Remembered, TableNames, UsedModes
 
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,19 +143,7 @@ def _planned_each(
 def _table_notes(stream: PlannedStream, rules: StreamRules) -> list[str]:
     """Returns notes about a table that is written otherwise than until now, or in which rows stay
     that are gone at the source."""
-    notes: list[str] = []
-    mode, had = stream.disposition.mode, rules.earlier.modes.get(stream.id)
-    key = stream.configured.primary_key
-    if had is not None and had.destination_sync_mode is not mode:
-        notes.append(
-            f"stream {stream.id}: its table was written under {had.destination_sync_mode.value} "
-            f"until now and is written under {mode.value} from now on"
-        )
-    elif had is not None and stream.disposition.primary_key and had.primary_key not in ((), key):
-        notes.append(
-            f"stream {stream.id}: its table kept one row for each {_key_text(had.primary_key)} "
-            f"until now and keeps one for each {_key_text(key)} from now on"
-        )
+    notes = written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, rules.earlier.columns.get(stream.id, {}))
     if deletions_lost(stream, rules.package):
         notes.append(
@@ -211,6 +199,26 @@ def _given(
     ]
 
 
+def written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:
+    """Returns a note where the stream's table is written in another mode, or under another primary
+    key, than ``had``, until now."""
+    mode = stream.disposition.mode
+    if had is None:
+        return []
+    if had.destination_sync_mode is not mode:
+        return [
+            f"stream {stream.id}: its table was written under {had.destination_sync_mode.value} "
+            f"until now and is written under {mode.value} from now on"
+        ]
+    key = stream.configured.primary_key
+    if not stream.disposition.primary_key or had.primary_key in ((), key):
+        return []
+    return [
+        f"stream {stream.id}: its table kept one row for each {key_text(had.primary_key)} "
+        f"until now and keeps one for each {key_text(key)} from now on"
+    ]
+
+
 def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
     """Returns a note for each new column whose name differs only by case from one that the source
     has no longer. ``earlier``: cleaned names by original ones, of earlier runs."""
@@ -225,7 +233,7 @@ def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _key_text(key: Sequence[FieldPath]) -> str:
+def key_text(key: Sequence[FieldPath]) -> str:
     return ", ".join(".".join(path) for path in key)
 
 

@@ -73,7 +73,13 @@ class Assembly:
             Lanes(
                 self._reading(submit), self._mailbox, jobs.job, jobs.continued, self._save_source
             ),
-            Planner(prepared, session.store, session.lease, queries and queries.settle),
+            Planner(
+                prepared,
+                session.store,
+                session.lease,
+                self._monitor.note,
+                queries and queries.settle,
+            ),
             self._monitor,
         )
 

@@ -1,0 +1,121 @@
+"""L8: a tap whose SCHEMA comes again with other ``key_properties`` while its rows are read.
+
+Singer specification, SCHEMA: `key_properties` says which properties are the primary key; nothing
+says that it comes once. Targets of the SDK merge the rows before a SCHEMA by the old key and those
+after it by the new one.
+"""
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from quick_runs import Bench, in_this_process
+
+from penstock.engine.run import wiring
+from penstock.engine.specs.feeder import PushJob
+from penstock.engine.worker.feeder import run_push
+from penstock.model.report import Report
+
+TARGET = Path(__file__).parents[1] / "stubs" / "stub_target.py"
+
+# ``turns``: [key_properties, records] in order; each ends with a state. ``catalog``: its key there.
+TAP = """
+properties = {"id": {"type": "integer"}, "code": {"type": ["null", "integer"]},
+              "text": {"type": "string"}}
+schema = {"type": "object", "properties": properties}
+if "--discover" in sys.argv:
+    about = {"table-key-properties": WORLD["catalog"]}
+    say({"streams": [{"tap_stream_id": "sales", "stream": "sales", "schema": schema,
+        "metadata": [{"breadcrumb": [], "metadata": about}]}]}); sys.exit(0)
+if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+for number, (keys, records) in enumerate(WORLD["turns"], 1):
+    say({"type": "SCHEMA", "stream": "sales", "schema": schema, "key_properties": keys})
+    for record in records:
+        say({"type": "RECORD", "stream": "sales", "record": dict(zip(properties, record))})
+    say({"type": "STATE", "value": {"bookmarks": {"sales": {"number": number}}}})
+"""
+
+FIRST = [[1, 1, "a"], [2, None, "b"], [2, 1, "c"]]
+THEN = [[4, 2, "e"], [5, 2, "f"], [5, 3, "g"], [5, 3, "h"]]
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(tmp_path, monkeypatch)
+
+
+def run(bench: Bench, *turns: Any, catalog: Any = None, **parts: Any) -> Report:
+    bench.set(turns=turns, catalog=turns[0][0] if catalog is None else catalog)
+    return bench.run(bench.connector(TAP), **parts)
+
+
+def texts(bench: Bench) -> str:
+    return "".join(bench.ids("sales", "text"))
+
+
+def test_L8_another_key_holds_for_the_rows_after_it(bench: Bench) -> None:
+    report = run(bench, (["id"], FIRST), (["id", "code"], THEN))
+    assert report.status == "succeeded" and texts(bench) == "acefh"
+    (note,) = report.notes
+    assert "one row for each id until now and keeps one for each id, code from now on" in note
+    assert report.streams[0].read == report.streams[0].committed == 7
+
+
+def test_L8_a_key_that_the_first_schema_has_is_the_rows_own(bench: Bench) -> None:
+    """Nothing changed: no row had been read."""
+    report = run(bench, (["id"], FIRST), catalog=[])
+    assert not report.notes and texts(bench) == "ac"
+
+
+def test_L8_a_stream_without_a_key_stays_appended_when_one_comes(bench: Bench) -> None:
+    """As between runs: rows that were appended are not merged away."""
+    report = run(bench, ([], FIRST), (["id"], THEN))
+    assert report.status == "succeeded" and texts(bench) == "abcefgh"
+
+
+def test_L8_a_key_that_is_gone_is_refused_and_what_was_read_is_kept(bench: Bench) -> None:
+    report = run(bench, (["id"], FIRST), ([], THEN))
+    assert report.error is not None and report.error["code"] == "config.primary_key_missing"
+    assert texts(bench) == "ac"
+    assert json.loads(bench.states()[0].blob) == {"bookmarks": {"sales": {"number": 1}}}
+
+
+def test_L6_a_refresh_that_keeps_one_row_a_key_has_one_key(bench: Bench) -> None:
+    """Rows without a value of the new key would be one row."""
+    mode = {"defaults": {"mode": "full_refresh_overwrite_deduped"}}
+    report = run(bench, (["id"], FIRST), (["code"], THEN), source=mode)
+    assert report.error is not None and report.error["code"] == "schema.changed"
+    assert "from id to code" in report.error["message"]
+    assert texts(bench) == ""
+    mirror = run(bench, (["id"], FIRST), (["code"], THEN), source={"defaults": {"mode": "mirror"}})
+    assert mirror.status == "succeeded" and texts(bench) == "abcefgh"
+
+
+@pytest.mark.parametrize("catalog", [["id"], []])
+def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, catalog: list[str]
+) -> None:
+    def submit(module: str, job: bytes) -> bytes:
+        if module == "penstock.engine.worker.lane":
+            return in_this_process(module, job)
+        return msgspec.json.encode(run_push(msgspec.json.decode(job, type=PushJob), stop))
+
+    stop = threading.Event()
+    monkeypatch.setattr(wiring, "on_spark", lambda *_: submit)
+    save = bench.folder / "fed.jsonl"
+    target = f"singer:{sys.executable} {TARGET} '{json.dumps({'save': str(save)})}'"
+    report = run(
+        bench, (["id"], FIRST), (["id", "code"], THEN), catalog=catalog, destination={"use": target}
+    )
+    assert report.status == "succeeded", report.error
+    keys, fed = None, list[Any]()
+    for line in save.read_text().splitlines():
+        message = json.loads(line)
+        keys = message["key_properties"] if message["type"] == "SCHEMA" else keys
+        if message["type"] == "RECORD":
+            fed.append((message["record"]["text"], keys))
+    assert fed == [*((t, ["id"]) for t in "abc"), *((t, ["id", "code"]) for t in "efgh")]
