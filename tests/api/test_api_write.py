@@ -80,7 +80,7 @@ def test_to_a_destination_connector(spark_api: "Api") -> None:
         (pandas.DataFrame(ROWS), {"mode": "upsert", "primary_key": ["key"]}, "key"),
         (pandas.DataFrame(ROWS), {"mode": "upsert"}, "primary"),
         (pandas.DataFrame(ROWS), {"mode": "upsurt"}, "upsert"),
-        ([1, 2], {}, "list is no table"),
+        ([1, 2], {}, "list is not a table"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "Duplicate column names"),
         (pandas.DataFrame({"a": [1, "x"]}), {}, "'x'"),
         (pandas.DataFrame({"a": [pandas.Timedelta("1s")]}), {}, "a holds spans of time"),

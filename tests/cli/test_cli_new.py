@@ -145,7 +145,7 @@ def test_on_a_terminal_it_asks(cli: Cli, source: str, tmp_path: Path) -> None:
         ("Destination [parquet:./lake]", ""),
         ("Name of the pipeline", "asked"),
         ("rows, empty", "many"),
-        ("that is no integer", ""),
+        ("that is not of type integer", ""),
         ("rows, empty", "12"),
         ("shop (eu, us), empty", ""),
     ]
@@ -155,7 +155,7 @@ def test_on_a_terminal_it_asks(cli: Cli, source: str, tmp_path: Path) -> None:
                 assert select.select([here], [], [], 30)[0], f"{prompt} was not asked: {said}"
                 said += os.read(here, 4096).decode()
             said = said.partition(prompt)[2]
-            if prompt != "that is no integer":
+            if prompt != "that is not of type integer":
                 os.write(here, f"{answer}\n".encode())
         out, _ = child.communicate(timeout=60)
     finally:

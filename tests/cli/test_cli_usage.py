@@ -10,8 +10,8 @@ from penstock.cli import main
 
 USAGE = [
     (["rnu"], "no verb 'rnu'", "penstock run"),
-    (["shop.yaml"], "'shop.yaml' is no verb", "penstock run shop.yaml"),
-    (["airbyte:source-faker"], "is no verb", "penstock run airbyte:source-faker"),
+    (["shop.yaml"], "'shop.yaml' is not a verb", "penstock run shop.yaml"),
+    (["airbyte:source-faker"], "is not a verb", "penstock run airbyte:source-faker"),
     (["--json", "list"], "options come after the verb", "penstock VERB --json"),
     (["run"], "missing argument 'PIPELINE'", "penstock run --help"),
     (["run", "a.yaml", "--strems", "x"], "no option --strems", "--streams"),

@@ -88,7 +88,7 @@ def test_the_name_of_the_sources_namespace_is_no_variable_in_its_key() -> None:
             "7: variable SOURCE_NAMESPAC is not set; did you mean ${SOURCE_NAMESPACE}? "
             "(destination.namespace)",
         ),
-        ("namespace: ${SOURCE_NAMESPACE:-x}", "is no variable here and has no default"),
+        ("namespace: ${SOURCE_NAMESPACE:-x}", "is not a variable here and has no default"),
         ("namespace:", "7: destination.namespace is empty: write source, destination or a name"),
         ("namespace: [a]", "7: destination.namespace must be text, not a list"),
         ('namespace: "a\\nb"', "destination.namespace has a line break"),

@@ -174,18 +174,18 @@ def test_one_fault_one_message(line: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("intger", "'intger' is no type; did you mean 'integer'?"),
-        ("VARCHAR", "'VARCHAR' is no type; did you mean 'string'?"),
-        ("decimal", "'decimal' is no type; did you mean 'decimal(18,4)'?"),
+        ("intger", "'intger' is not a type; did you mean 'integer'?"),
+        ("VARCHAR", "'VARCHAR' is not a type; did you mean 'string'?"),
+        ("decimal", "'decimal' is not a type; did you mean 'decimal(18,4)'?"),
         ("'decimal(40,2)'", "a decimal has 1 to 38 digits, decimal(40,2) has not; write decimal("),
         ("'decimal(2,4)'", "a decimal has 1 to 38 digits, decimal(2,4) has not; write decimal("),
-        ("'array<int>'", "'int' is no type; did you mean 'integer'?"),
-        ("'struct<a>'", "'a' is no field: write name: type"),
+        ("'array<int>'", "'int' is not a type; did you mean 'integer'?"),
+        ("'struct<a>'", "'a' is not a field: write name: type"),
         ("'struct<a: date, A: date>'", "the field 'A' comes twice"),
-        ("'xyzzy'", "'xyzzy' is no type; types: string, boolean, integer, number, date"),
+        ("'xyzzy'", "'xyzzy' is not a type; types: string, boolean, integer, number, date"),
         ("[date]", "must be a type such as integer, decimal(18,4), timestamp, json"),
-        ("decimal(18,4)", "'decimal(18' is no type; write decimal(DIGITS,DIGITS_AFTER_THE_POINT), "
-         "inside { } in quotes"),
+        ("decimal(18,4)", "'decimal(18' is not a type; write "
+         "decimal(DIGITS,DIGITS_AFTER_THE_POINT), inside { } in quotes"),
     ],
 )  # fmt: skip
 def test_types_of_columns_are_the_words_that_a_plan_prints(said: str, message: str) -> None:

@@ -81,7 +81,7 @@ def test_missing_and_malformed_references_say_where() -> None:
         load("${NOPE}-${1X}")
     assert caught.value.problems == [
         "shop.yml:5: variable NOPE is not set (source.config.v)",
-        "shop.yml:5: '${1X}' is no variable: names have letters, digits and '_'; write $${ for "
+        "shop.yml:5: '${1X}' is not a variable: names have letters, digits and '_'; write $${ for "
         "the text ${ (source.config.v)",
     ]
     assert "--env-file" in (caught.value.hint or "")

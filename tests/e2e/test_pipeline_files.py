@@ -88,7 +88,7 @@ def test_files_are_planned_checked_and_chosen_together(folder: Folder) -> None:
     ("words", "says"),
     [
         (("a.yaml", "parquet:./lake"), "parquet:./lake is not"),
-        (("a.yaml", "b.yaml", "parquet:./lake"), "parquet:./lake is no pipeline file"),
+        (("a.yaml", "b.yaml", "parquet:./lake"), "parquet:./lake is not a pipeline file"),
         (("a.yaml", "a.yaml"), "a.yaml is named twice"),
         (("a.yaml", "b.yaml", "--name", "x"), "--name is of one pipeline"),
         (("a.yaml", "b.yaml", "--profile", "p.json"), "--profile is of one run"),

@@ -215,7 +215,7 @@ def test_plan_tells_every_fault_of_the_list(quiet: Site) -> None:
     wrong = [*sql("DROP TABLE x"), {"use": "transform-validate", "config": {"rules": []}}]
     path = quiet.write(ONE, transforms=wrong)
     problems = quiet.cli("plan", str(path), "--json").json["problems"]
-    assert any("no query (DROP)" in p for p in problems)
+    assert any("not a query (DROP)" in p for p in problems)
     assert any("comes after a spark-sql" in p for p in problems)
 
 
@@ -224,7 +224,7 @@ def test_plan_tells_every_fault_of_the_list(quiet: Site) -> None:
     [
         ("SELECT nope FROM input", "`nope` cannot be resolved"),
         ("SELECT id FROM input GROUP YB id", "Syntax error"),
-        ("SELECT seq FROM input", "the primary key id is no typed column"),
+        ("SELECT seq FROM input", "the primary key id is not a typed column"),
     ],
 )
 def test_a_bad_query_is_told_before_the_source_is_asked(

@@ -161,7 +161,7 @@ def test_credentials_options_and_streams_are_refused_before_anything_is_read(
     _refused(there, "key", told={"credentials": needs})
     _refused(there, "no stream 'contact'", destination={"stream": "contact"})
     _refused(there, "takes no options", destination={"options": {"a": 1}})
-    _refused(there, "no destination", told={"roles": ["enrichment"]})
+    _refused(there, "not a destination", told={"roles": ["enrichment"]})
 
 
 # -- real

@@ -56,7 +56,7 @@ def test_A16_an_incremental_stream_with_a_key_keeps_one_row_per_key(configure: A
 
 def test_A16_a_key_that_is_no_property_is_no_reason_to_fail(configure: Any) -> None:
     lost = configure(StreamOverrides(), source_defined_primary_key=(("uid",),))
-    assert modes(lost) == ("incremental", "append") and "uid is no property" in lost.mode_reason
+    assert modes(lost) == ("incremental", "append") and "uid is not a property" in lost.mode_reason
 
 
 def test_A16_a_destination_that_cannot_is_appended_to(configure: Any) -> None:

@@ -61,7 +61,7 @@ def test_files_are_known_by_their_names(tmp_path: Path) -> None:
     ("target", "told"),
     [
         ("SELECT 1; SELECT 2", "several statements"),
-        ("DROP TABLE users", "no query"),
+        ("DROP TABLE users", "not a query"),
         ("SELECT reflect('java.lang.System', 'exit', 1)", "any method of the JVM"),
         ("SELECT TRANSFORM(a) USING 'rm -rf' FROM t", "run a program"),
         ("SELECT * FROM IDENTIFIER('a')", "hides a name"),

@@ -116,7 +116,7 @@ def test_regex_is_re2_and_found_anywhere(pattern: str, bad: list[int]) -> None:
 @pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "[z-a]"])
 def test_a_pattern_that_is_none_of_re2s_is_told_at_plan(pattern: str) -> None:
     problems = faults([{"assert_regex": {"x": pattern}}], schema(x=Kind.string))
-    assert len(problems) == 1 and "the pattern of 'x' is none of RE2's" in problems[0]
+    assert len(problems) == 1 and "the pattern of 'x' is not one of RE2's" in problems[0]
     assert problems[0].startswith("transforms[0].config.rules[0].assert_regex: ")
 
 

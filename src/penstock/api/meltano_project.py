@@ -129,7 +129,9 @@ class _Project:
             if name not in self._plugins[kind]
         ]
         if missing:
-            self.notes.append(f"{pair.origin}: {', '.join(missing)} is no plugin of this project")
+            self.notes.append(
+                f"{pair.origin}: {', '.join(missing)} is not a plugin of this project"
+            )
         return not missing
 
     def _of_job(self, job: Mapping[str, Any], origin: str) -> Iterator[_Pair]:
@@ -376,7 +378,7 @@ def _package(plugin: Mapping[str, Any], notes: list[str]) -> tuple[str, list[str
         return f"singer:./{executable}", constraints
     match = _REQUIREMENT.fullmatch(first)
     if match is None:
-        notes.append(f"{base}: {first} is no requirement that Penstock knows")
+        notes.append(f"{base}: {first} is not a requirement that Penstock knows")
         return f"singer:{base}", constraints
     name, extras, version = match[1], match[2], match[3].strip()
     if extras:
@@ -474,9 +476,11 @@ def _document(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as e:
         where = getattr(e, "problem_mark", None)
         line = f":{where.line + 1}" if where is not None else ""
-        raise ConfigError(f"{path}{line} is no YAML", code="import.file") from None
+        raise ConfigError(f"{path}{line} is not YAML", code="import.file") from None
     if not isinstance(found, dict):
-        raise ConfigError(f"{path} is no project of Meltano: no mapping", code="import.file")
+        raise ConfigError(
+            f"{path} is not a project of Meltano: it is not a mapping", code="import.file"
+        )
     return cast(dict[str, Any], found)
 
 

@@ -110,7 +110,8 @@ def are_several(words: Sequence[str]) -> bool:
     files = [is_file(word) for word in words]
     if len(words) > 2 and not all(files):
         raise ConfigError(
-            f"{words[files.index(False)]} is no pipeline file, and more than two words are given",
+            f"{words[files.index(False)]} is not a pipeline file, and more than two words are"
+            " given",
             code="usage",
             hint="give pipeline files, or a source and a destination",
         )

@@ -28,7 +28,7 @@ def pyairbyte_pipelines(path: Path) -> tuple[list[ImportedFile], list[str]]:
         raise ConfigError(f"{path} cannot be read: {e.strerror}", code="import.file") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         line = f":{e.lineno}" if isinstance(e, SyntaxError) and e.lineno else ""
-        raise ConfigError(f"{path}{line} is no Python", code="import.file") from None
+        raise ConfigError(f"{path}{line} is not Python", code="import.file") from None
     reader = _Reader()
     reader.visit(tree)
     if not reader.sources:

@@ -161,7 +161,7 @@ def _arrow(rows: Any) -> Any:
     if hasattr(rows, "to_arrow"):
         return rows.to_arrow()
     raise ConfigError(
-        f"{type(rows).__name__} is no table",
+        f"{type(rows).__name__} is not a table",
         code="write.rows",
         hint="give a DataFrame of Spark, pandas or Polars, or an Arrow table",
     )

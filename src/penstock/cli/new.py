@@ -234,7 +234,7 @@ class _User:
                 try:
                     value = msgspec.json.decode(said)
                 except msgspec.DecodeError:
-                    self._output.say(f"  that is no {question.kind}")
+                    self._output.say(f"  that is not of type {question.kind}")
                     continue
             if not question.choices or value in question.choices:
                 return value

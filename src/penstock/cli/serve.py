@@ -151,7 +151,7 @@ def destination(
 def _must_be(given: str, served: list[str], role: str) -> None:
     if given not in served:
         raise ConfigError(
-            f"Penstock is no {role} of {given!r}",
+            f"Penstock is not a {role} of {given!r}",
             code="config.usage",
             hint=f"penstock serve {role} --as {' or '.join(served)}",
         )

@@ -22,7 +22,7 @@ def unknown_verb(name: str, known: Mapping[str, Any]) -> ConfigError:
         )
     if ":" in name or name.endswith((".yaml", ".yml")):
         return ConfigError(
-            f"{name!r} is no verb",
+            f"{name!r} is not a verb",
             code="usage.unknown_verb",
             hint=f"did you mean: penstock run {name}",
         )

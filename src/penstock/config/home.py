@@ -109,7 +109,7 @@ def postgres_url(text: str) -> str:
     pairs = {m[1]: re.sub(r"\\(.)", r"\1", m[2] or m[3] or "") for m in _KEYWORD.finditer(text)}
     if found or not pairs or _KEYWORD.sub("", text):
         raise ConfigError(
-            "state: this is no Postgres URL and no libpq string",
+            "state: this is neither a Postgres URL nor a libpq string",
             code="config.state_url",
             hint="write postgresql://USER@HOST/DATABASE",
         )

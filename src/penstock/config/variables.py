@@ -74,13 +74,13 @@ class VariableResolver:
             name = match[1]
             if name is None:
                 problems.append(
-                    f"'{match[0]}' is no variable: names have letters, digits and '_'; "
+                    f"'{match[0]}' is not a variable: names have letters, digits and '_'; "
                     "write $${ for the text ${"
                 )
                 return match[0]
             if name in kept:
                 if match[0] != f"${{{name}}}":
-                    problems.append(f"{name} is no variable here and has no default")
+                    problems.append(f"{name} is not a variable here and has no default")
                 return match[0]
             used.append(name)
             value = self._values.get(name)

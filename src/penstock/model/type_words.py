@@ -67,7 +67,7 @@ def parse_type(text: str, depth: int = 0) -> DataType:
         if found[1] == "array":
             return DataType(Kind.array, item=parse_type(found[2], depth + 1))
         return _struct(found[2], depth)
-    raise UnknownType(word, f"'{word}' is no type")
+    raise UnknownType(word, f"'{word}' is not a type")
 
 
 def _struct(text: str, depth: int) -> DataType:
@@ -76,7 +76,7 @@ def _struct(text: str, depth: int) -> DataType:
         name, colon, rest = part.partition(":")
         name = name.strip()
         if not colon or not name:
-            raise UnknownType(None, f"'{part.strip()}' is no field: write name: type")
+            raise UnknownType(None, f"'{part.strip()}' is not a field: write name: type")
         if name.casefold() in {n.casefold() for n in types}:
             raise UnknownType(None, f"the field '{name}' comes twice")
         types[name] = parse_type(rest, depth + 1)

@@ -79,7 +79,7 @@ def target_of(
         return Target(DestinationSyncMode.append, "no primary key is known")
     missing = [path for path in paths_of_key if not exists(stream.json_schema, path)]
     if missing:
-        lost = f"the primary key {path_text(missing[0])} is no property of its schema"
+        lost = f"the primary key {path_text(missing[0])} is not a property of its schema"
         return Target(DestinationSyncMode.append, lost)
     if overrides.appends is not None:
         return Target(DestinationSyncMode.append, overrides.appends)

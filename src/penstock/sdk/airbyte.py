@@ -107,7 +107,7 @@ def _json(path: Path | None, option: str) -> Any:
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as e:
-        why = e.strerror if isinstance(e, OSError) else "it is no JSON"
+        why = e.strerror if isinstance(e, OSError) else "it is not JSON"
         raise Unusable(f"{option} {path} cannot be read: {why}") from None
 
 

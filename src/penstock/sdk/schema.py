@@ -83,7 +83,7 @@ def convert(value: Any, kind: TypeOrSchema) -> Any:
     """JSON data as ``kind``; as it is where that is no type. Raises ``ValueError``."""
     if kind is None or isinstance(kind, dict):
         if not isinstance(value, dict):
-            raise ValueError("it is no object")
+            raise ValueError("it is not an object")
         return cast(dict[str, Any], value)
     return msgspec.convert(value, kind)
 

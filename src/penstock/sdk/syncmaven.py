@@ -52,7 +52,7 @@ class Speaker:
         try:
             message = msgspec.json.decode(line)
         except (ValueError, RecursionError) as e:
-            self._halt(Halt(f"a line of the host is no JSON: {e}"))
+            self._halt(Halt(f"a line of the host is not JSON: {e}"))
             return
         given = cast(Message, message) if isinstance(message, dict) else {}
         kind = given.get("type")
@@ -110,7 +110,7 @@ class Speaker:
                 described["streamOptions"] = json_schema(stream.options)
             streams.append(described)
         if not streams:
-            raise Halt("this connector is no destination: it has no streams")
+            raise Halt("this connector is not a destination: it has no streams")
         payload = {
             "roles": self._roles(),
             "defaultStream": streams[0]["name"],
@@ -149,7 +149,7 @@ class Speaker:
         self._halted, self._reply = None, reply
         kind = self._connector.enrichment
         if kind is None:
-            raise Halt("this connector is no enrichment")
+            raise Halt("this connector is not an enrichment")
         enricher = kind(self._sync(fields, "credentials", "options", kind.options))
         patiently(enricher.open, self._connector.rate_limit)
         self._enricher = enricher

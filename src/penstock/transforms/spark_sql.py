@@ -97,7 +97,7 @@ def refusal(tokens: Sequence[Token]) -> str | None:
         shown = ""
         if first is not None:
             shown = first.name if first.kind is TokenKind.word else first.text[:1]
-        return f"refused: a statement that is no query ({shown})"
+        return f"refused: a statement that is not a query ({shown})"
     if any(t.text == ";" for t in tokens):
         return "refused: several statements; write one query"
     for token, after in pairwise(tokens):

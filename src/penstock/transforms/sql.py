@@ -174,8 +174,8 @@ class SqlTransform:
         statement = sql_plan.non_query_statement(plan)
         if statement is not None:
             raise self._fault(
-                f"refused: a statement that is no query ({statement}); a transform is one SELECT "
-                "over input",
+                f"refused: a statement that is not a query ({statement}); a transform is one "
+                "SELECT over input",
                 names,
             )
 

@@ -14,11 +14,11 @@ _MISSING = r"table '(?:datafusion\.public\.|datafusion\.)?(.*)' not found"
 _REFUSED: tuple[tuple[str, str], ...] = (
     (r"DDL not supported: (\w+)", f"a statement that makes or drops something (\\1); {_ONE_QUERY}"),
     (r"DML not supported: ([\w ]+)", f"a statement that writes (\\1); {_ONE_QUERY}"),
-    (r"Statement not supported: (\w+)", f"a statement that is no query (\\1); {_ONE_QUERY}"),
-    (r"Unsupported SQL statement: (\w+)", f"a statement that is no query (\\1); {_ONE_QUERY}"),
+    (r"Statement not supported: (\w+)", f"a statement that is not a query (\\1); {_ONE_QUERY}"),
+    (r"Unsupported SQL statement: (\w+)", f"a statement that is not a query (\\1); {_ONE_QUERY}"),
     (
         r"^.*\b(SHOW) .* is not supported unless",
-        f"a statement that is no query (\\1); {_ONE_QUERY}",
+        f"a statement that is not a query (\\1); {_ONE_QUERY}",
     ),
     (r"only supports a single SQL statement", f"several statements; {_ONE_QUERY}"),
     (r"No SQL statements were provided", f"no statement at all; {_ONE_QUERY}"),

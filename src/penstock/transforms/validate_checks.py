@@ -59,7 +59,7 @@ def build_check(rule: Rule, field: Field) -> RuleCheck | str:
         try:
             _unmatched(rule.pattern)(pa.chunked_array([[""]]))
         except pa.ArrowInvalid as e:
-            return f"{rule.path}: the pattern of '{name}' is none of RE2's: {_reason(e)}"
+            return f"{rule.path}: the pattern of '{name}' is not one of RE2's: {_reason(e)}"
         return RuleCheck(rule, field, f"{name} does not match its pattern",
                      _unmatched(rule.pattern))  # fmt: skip
     return _range(rule, field)

@@ -116,10 +116,10 @@ def test_A16_a_key_that_is_no_column_is_appended_by_default_and_refused_when_ask
     key: Any = {"source_defined_primary_key": (("tags",),)}
     found = one(lake(tmp_path), **key)
     assert modes(found) == "incremental + append"
-    assert "tags is no typed column" in found.configured.mode_reason
+    assert "tags is not a typed column" in found.configured.mode_reason
     with pytest.raises(ConfigError) as refused:
         one(lake(tmp_path), "mode: upsert", **key)
-    assert "tags is no typed column" in refused.value.problems[0]
+    assert "tags is not a typed column" in refused.value.problems[0]
 
 
 def test_A16_a_table_keeps_the_modes_it_was_written_with(tmp_path: Path) -> None:

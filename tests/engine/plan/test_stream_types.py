@@ -161,7 +161,7 @@ def test_a_key_of_a_type_that_is_no_key_is_refused(tmp_path: Path) -> None:
     source = "  defaults: { mode: upsert, types: { id: 'array<integer>' } }\n"
     with pytest.raises(ConfigError, match=r"cannot run as it is") as caught:
         plan(lake(tmp_path), source)
-    assert "the primary key id is no typed column" in caught.value.problems[0]
+    assert "the primary key id is not a typed column" in caught.value.problems[0]
 
 
 ROWS: list[dict[str, Any]] = [

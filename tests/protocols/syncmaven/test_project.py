@@ -179,7 +179,7 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
     project = folder.read()
     assert list(project.pipelines) == ["mail"]
     assert sorted(project.notes) == [
-        "models/README.md is no file of a project: it is passed over",
+        "models/README.md is not a file of a project: it is passed over",
         "off is disabled in syncs/off.yml: --select off runs it",
         "syncs/mail.yml:3: unknown key 'modell' is passed over; did you mean 'model'?",
     ]
@@ -216,10 +216,10 @@ def test_other_files_and_unknown_keys_are_told_and_passed_over(folder: Folder) -
         ("models/users.yml", "query: SELECT 1 WHERE a > :cursor\n", "name its column"),
         ("models/users.yml", "query: ${env.NO}\n", "models/users.yml:1: variable NO is not set"),
         ("models/users.yml", "query: '{{ env.NO }}'\n", "variable NO is not set"),
-        ("models/users.yml", "query: SELECT '${foo}'\n", "'${foo}' is no variable"),
+        ("models/users.yml", "query: SELECT '${foo}'\n", "'${foo}' is not a variable"),
         ("models/users.yml", "deleteField: gone\nquery: SELECT 1\n", "deleteField"),
         ("connections/mail.yml", "package: { type: npm, package: 'x@^1' }\n",
-         "connections/mail.yml:1: package: 'x@^1' is no NAME or NAME@VERSION"),
+         "connections/mail.yml:1: package: 'x@^1' is not NAME or NAME@VERSION"),
         ("connections/mail.yml", "package: { type: npm, dir: nowhere }\n", "there is no folder"),
         ("connections/mail.yml", "package: { type: npm, dir: ., command: no-such-program }\n",
          "there is no program 'no-such-program'"),

@@ -255,7 +255,7 @@ def test_l8_a_row_without_an_answer_that_fits_is_a_reject(dialect: str) -> None:
     assert reasons[:3] == [
         (2, "the enrichment: no such company"),
         (3, "the enrichment: the answer has no row"),
-        (4, "the enrichment: the answer's row is no object"),
+        (4, "the enrichment: the answer's row is not an object"),
     ]
     assert [i for i, _ in reasons] == [2, 3, 4, 5, 6, 7]
     assert "does not fit" in reasons[5][1] and made.rejects[5].field == "id"

@@ -661,12 +661,12 @@ OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalPro
 @pytest.mark.parametrize(
     ("told", "streams", "words"),
     [
-        ({"roles": ["enrichment"]}, [stream()], "no destination"),
+        ({"roles": ["enrichment"]}, [stream()], "not a destination"),
         ({"streams": ["x"]}, [stream(into="contact")], "no stream 'contact'"),
         ({}, [stream(), stream(ORDERS)], "both be written to 'contacts'"),
         ({}, [stream(options={"mode": "a"})], "takes no options"),
         ({"options": OPTIONS}, [stream(options={"mode": "z"})], "destination.options.mode"),
-        ({"row_type": {"type": "nonsense"}}, [stream()], "no valid JSON Schema"),
+        ({"row_type": {"type": "nonsense"}}, [stream()], "not a valid JSON Schema"),
         ({"row_type": {**DRAFT, "required": ["vat"]}}, [stream()], "requires vat"),
         ({"row_type": {**DRAFT, "required": ["id"]}}, [stream(mapping={"a": "id"})], "requires id"),
         ({}, [stream(mapping={"a": "emial"})], "no column 'emial'; did you mean 'email'"),

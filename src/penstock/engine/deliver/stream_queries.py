@@ -102,7 +102,8 @@ class Queries:
         gives = ", ".join(f.name for f in schema.fields)
         if missing:
             raise ConfigError(
-                f"the primary key {', '.join(missing)} is no typed column of what spark-sql gives",
+                f"the primary key {', '.join(missing)} is not a typed column of what spark-sql"
+                " gives",
                 code=CODE,
                 where=self._queries[-1].where,
                 hint=f"select it, or use append or overwrite; the query gives {gives}",

@@ -65,7 +65,7 @@ class StreamRules:
 
 
 class _KeyLost(ConfigError):
-    """Raised where the primary key is no typed column of the rows that go into the table."""
+    """Raised where the primary key is not a typed column of the rows that go into the table."""
 
 
 def plan_stream(
@@ -212,7 +212,9 @@ def _disposition(
     if dedup and not all(key) and not rules.queried:
         bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
         after = " after its transforms" if rules.transforms else ""
-        raise _KeyLost(f"the primary key {', '.join(bad)} is no typed column of its schema{after}")
+        raise _KeyLost(
+            f"the primary key {', '.join(bad)} is not a typed column of its schema{after}"
+        )
     deleted = columns.get(rules.package.deleted_at_field or "")
     has_deleted = any(f.name == deleted for f in schema.fields)
     return WriteDisposition(

@@ -207,21 +207,21 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -
         ),
         **_of_tables(pipeline, place),
         **{
-            f"{where}.assume_manifest on a connector that is no component": (
+            f"{where}.assume_manifest on a connector that is not a component": (
                 connector.assume_manifest is not None
                 and parse_ref(connector.use).kind is not RefKind.component
             )
             for where, connector in _connectors(pipeline)
         },
         **{
-            f"{where}.container on a connector that is no container image": (
+            f"{where}.container on a connector that is not a container image": (
                 connector.container != ContainerSettings()
                 and parse_ref(connector.use).kind is not RefKind.image
             )
             for where, connector in _connectors(pipeline)
         },
         **{
-            f"{where}.folder on a connector that is no local executable or command": (
+            f"{where}.folder on a connector that is not a local executable or command": (
                 connector.folder is not None
                 and parse_ref(connector.use).kind not in (RefKind.path, RefKind.command)
             )

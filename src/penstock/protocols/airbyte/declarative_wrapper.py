@@ -24,7 +24,7 @@ def main(manifest_file: str, *arguments: str) -> None:
 
     manifest: Any = yaml.safe_load(Path(manifest_file).read_text("utf-8"))
     if not isinstance(manifest, dict) or "streams" not in manifest:
-        sys.exit(f"{manifest_file} is no declarative manifest: it has no streams")
+        sys.exit(f"{manifest_file} is not a declarative manifest: it has no streams")
     if arguments[:1] == ("spec",):
         _say_spec(manifest)
         return

@@ -336,7 +336,7 @@ def _type_of(item: Any) -> StateType:
 def _saved(item: Any, index: int) -> StoredState:
     if not isinstance(item, dict):
         raise StateError(
-            f"state {index + 1} is no JSON object",
+            f"state {index + 1} is not a JSON object",
             code="state.invalid",
             hint="give what `penstock state export` writes, or the source's own state messages",
         )
@@ -350,7 +350,7 @@ def _saved(item: Any, index: int) -> StoredState:
             wire_struct.from_data(AirbyteGlobalState, message["global"])
     except ValueError as e:
         raise StateError(
-            f"state {index + 1} is no Airbyte state message: {e}",
+            f"state {index + 1} is not an Airbyte state message: {e}",
             code="state.invalid",
             hint="give what `penstock state export` writes, or the source's own state messages",
         ) from None

@@ -20,7 +20,7 @@ def parts(reference: str) -> tuple[str, str | None]:
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ConfigError(
-            f"{reference!r} is no Rapidbyte connector",
+            f"{reference!r} is not a Rapidbyte connector",
             code="connector.reference",
             hint="write a name such as source-postgres, or rapidbyte:./file.wasm",
         )

@@ -63,7 +63,7 @@ class RapidbyteSource(ComponentRole):
             return catalog.converted(msgspec.convert(raw, messages.DiscoveredCatalog))
         except msgspec.ValidationError as e:
             raise ConfigError(
-                f"this is no Rapidbyte catalog: {e}",
+                f"this is not a Rapidbyte catalog: {e}",
                 code="config.catalog",
                 hint="give what the connector's discover gives",
             ) from None

@@ -33,7 +33,7 @@ def cursor_of(state: StoredState) -> Cursor:
         return decode_json(state.blob.encode(), Cursor)
     except ValueError as e:
         raise StateError(
-            f"the saved state of {state.scope.stream} is no checkpoint with a cursor: {e}",
+            f"the saved state of {state.scope.stream} is not a checkpoint with a cursor: {e}",
             code="state.invalid",
             hint="run `penstock state reset`, or set one with `penstock state set`",
             stream=str(state.scope.stream),
@@ -55,7 +55,7 @@ def _parsed(item: Any, index: int) -> StoredState:
         cursor = msgspec.convert(item, Cursor)
     except msgspec.ValidationError as e:
         raise StateError(
-            f"state {index + 1} is no checkpoint with a cursor: {e}",
+            f"state {index + 1} is not a checkpoint with a cursor: {e}",
             code="state.invalid",
             hint=_HINT,
         ) from None

@@ -302,11 +302,11 @@ class SingerReader:
         nameless = not isinstance(message.stream, str) or not message.stream
         if self._request.refuses and (nameless or not isinstance(schema, dict | bool)):
             what = "a SCHEMA without a stream" if nameless else f"the SCHEMA of {message.stream!r}"
-            raise ReadFailed("source.bad_schema", f"{what} is no JSON Schema of a stream")
+            raise ReadFailed("source.bad_schema", f"{what} is not a JSON Schema of a stream")
         if not isinstance(schema, dict | bool):
             self._unparsed.count("malformed:SCHEMA")
             yield LogEvent(
-                "ERROR", f"a SCHEMA of {message.stream!r} is no JSON Schema; it is ignored"
+                "ERROR", f"a SCHEMA of {message.stream!r} is not a JSON Schema; it is ignored"
             )
             return
         if stream is None:
@@ -316,7 +316,7 @@ class SingerReader:
             yield from self._once(f"stream {stream}: its SCHEMA has no key_properties")
         for what, names in (("key", keys), ("bookmark", cursors)):
             for name in missing_properties(schema, names):
-                text = f"stream {stream}: the {what} {name!r} is no property of its schema"
+                text = f"stream {stream}: the {what} {name!r} is not a property of its schema"
                 yield from self._once(text)
         event = self._schema_of(stream).update(stream, schema, keys, cursors)
         self._activated.discard(stream)

@@ -32,7 +32,7 @@ def _parsed(item: Any, index: int) -> StoredState:
     stream = cast(Mapping[str, Any], item).get(STREAM) if isinstance(item, Mapping) else None
     if not isinstance(stream, str):
         raise StateError(
-            f"state {index + 1} is no state of a query: it names no stream",
+            f"state {index + 1} is not a state of a query: it names no stream",
             code="state.invalid",
             hint="give what `penstock state export` writes",
         )

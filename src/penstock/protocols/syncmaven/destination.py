@@ -73,7 +73,7 @@ class SyncmavenDestination:
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         roles = spec.abilities.get("roles", [])
         if Roles.destination not in roles:
-            return [f"it is no destination: its roles are {', '.join(roles) or 'none'}"]
+            return [f"it is not a destination: its roles are {', '.join(roles) or 'none'}"]
         known = spec.abilities.get("streams")
         if known is None:
             return []

@@ -97,7 +97,7 @@ def _spec(host: Host, timeouts: RunTimeouts, log: EventSink) -> Spec:
     said = ask_spec(host, timeouts, log, ENRICHMENT)
     if said.roles is not None and Roles.enrichment not in said.roles:
         raise ConfigError(
-            f"it is no enrichment: its roles are {', '.join(said.roles) or 'none'}",
+            f"it is not an enrichment: its roles are {', '.join(said.roles) or 'none'}",
             code="connector.not_an_enrichment",
             hint="a destination goes under `destination`; an enrichment says so in the roles of its"
             " spec",

@@ -216,7 +216,7 @@ def _enriched(fields: dict[str, Any]) -> EnrichmentAnswer:
     found = cast(list[Any], given) if isinstance(given, list) else [given]
     rows = [_object(row) for row in found if given is not None]
     if None in rows:
-        return EnrichmentAnswer((), "the answer's row is no object")
+        return EnrichmentAnswer((), "the answer's row is not an object")
     return EnrichmentAnswer(tuple(row for row in rows if row is not None))
 
 

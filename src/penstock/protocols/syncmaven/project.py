@@ -288,7 +288,9 @@ class _Reading:
             name = str(package["package"])
             if not _NPM.fullmatch(name):
                 return self._fault(
-                    file, key, f"package: {name!r} is no NAME or NAME@VERSION with an exact version"
+                    file,
+                    key,
+                    f"package: {name!r} is not NAME or NAME@VERSION with an exact version",
                 )
             return {"use": f"syncmaven:{name}"}
         known = "docker with `image`, npm with `dir` or `package`"

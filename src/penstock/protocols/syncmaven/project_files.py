@@ -143,8 +143,8 @@ class Variables:
                 if made is not None:
                     return made
             self.problems.append(
-                f"{where}: {match[0]!r} is no variable: write ${{env.NAME}}, ${{env.NAME:default}}"
-                " or {{ env.NAME }}"
+                f"{where}: {match[0]!r} is not a variable: write ${{env.NAME}},"
+                " ${env.NAME:default} or {{ env.NAME }}"
             )
             return match[0]
 
@@ -178,7 +178,8 @@ class Variables:
         value = plain(text)
         if isinstance(value, str):
             self.problems.append(
-                f'{file.name}: {text!r} is no value of a config directive: write "TEXT" or env.NAME'
+                f"{file.name}: {text!r} is not a value of a config directive: write"
+                ' "TEXT" or env.NAME'
             )
         return value
 
@@ -202,7 +203,9 @@ def files_in(folder: Path, kind: str, notes: list[str]) -> list[File]:
             continue
         if path.is_dir() or path.suffix not in endings:
             what = "folder" if path.is_dir() else "file"
-            notes.append(f"{path.relative_to(folder)} is no {what} of a project: it is passed over")
+            notes.append(
+                f"{path.relative_to(folder)} is not a {what} of a project: it is passed over"
+            )
             continue
         file = File(path, folder)
         file.read()

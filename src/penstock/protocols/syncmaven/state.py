@@ -20,7 +20,7 @@ class SyncmavenState:
 
     def parse(self, raw: Any) -> list[StoredState]:
         raise StateError(
-            "a Syncmaven connector is no source: it has no state",
+            "a Syncmaven connector is not a source: it has no state",
             code="state.no_source",
             hint="give the state of the pipeline's source",
         )

@@ -95,7 +95,7 @@ class CompileCache:
             component = Component(engine, binary)
         except WasmtimeError as e:
             raise Trap(
-                TrapKind.refused, "it is no valid WebAssembly component", detail=str(e)
+                TrapKind.refused, "it is not a valid WebAssembly component", detail=str(e)
             ) from e
         if self._folder is not None:
             try:

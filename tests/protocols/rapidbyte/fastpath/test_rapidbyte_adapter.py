@@ -38,7 +38,7 @@ def test_the_guest_lies_in_it_unchanged_and_its_exports_are_the_same():
     [
         ("(module)", "not a component"),
         ("(component)", "does not import"),
-        ('(component (import "a:b/c" (func)))', "no instance"),
+        ('(component (import "a:b/c" (func)))', "not an instance"),
         (f'(component (import "{HOST}" (instance)) (core module) (import "a:b/c" (instance)))',
          "after its first definition"),
         (f'(component (import "{HOST}" (instance)) (import "{FAST}" (instance)))', "it imports"),

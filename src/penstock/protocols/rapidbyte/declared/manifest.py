@@ -146,7 +146,7 @@ def read_manifest(binary: bytes, assume: dict[str, Any] | None = None) -> Manife
         manifest, warnings = _parsed(msgspec.json.encode(assume))
     except ValueError as e:
         raise ConfigError(
-            f"assume_manifest is no manifest: {e}",
+            f"assume_manifest is not a manifest: {e}",
             code="config.assume_manifest",
             hint="it takes id, name, version, protocol_version, roles, permissions and limits",
         ) from None
@@ -201,14 +201,14 @@ def _parsed(text: bytes) -> tuple[ComponentManifest, tuple[str, ...]]:
     manifest = decode_json(text, ComponentManifest)
     memory, seconds = manifest.limits.max_memory, manifest.limits.timeout_seconds
     if memory is not None and not manifest.max_memory:
-        raise ValueError(f"limits.max_memory {memory!r} is no size")
+        raise ValueError(f"limits.max_memory {memory!r} is not a size")
     if seconds is not None and seconds < 1:
-        raise ValueError(f"limits.timeout_seconds {seconds} is no number of seconds")
+        raise ValueError(f"limits.timeout_seconds {seconds} is not a number of seconds")
     warnings: tuple[str, ...] = ()
     wrong = malformed(manifest.permissions.network.allowed_domains or ())
     if wrong:
         listed = ", ".join(map(ascii, wrong))
-        warnings = (f"its allowed_domains name what is no host, and opens nothing: {listed}",)
+        warnings = (f"its allowed_domains name what is not a host, and open nothing: {listed}",)
     never = [name for name in manifest.permissions.env.allowed_vars if withheld(name)]
     if never:
         warnings = (

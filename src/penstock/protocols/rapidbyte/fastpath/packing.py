@@ -34,7 +34,7 @@ def unpacked_size(packed: int) -> int:
     data packs to."""
     rest = packed % (_LANES + 1)
     if rest == 1:
-        raise ValueError(f"{packed} is no length of packed data")
+        raise ValueError(f"{packed} is not a length of packed data")
     return packed // (_LANES + 1) * _LANES + (rest - 1 if rest else 0)
 
 

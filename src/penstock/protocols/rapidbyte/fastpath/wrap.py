@@ -142,7 +142,7 @@ def _count_import(outline: _Outline, reader: _SectionReader) -> None:
     imported = reader.extern_name()
     kind = reader.byte()
     if kind != _SORT_INSTANCE:
-        raise Unsupported(f"the import {imported} is no instance")
+        raise Unsupported(f"the import {imported} is not an instance")
     reader.number()
     outline.imports.append((imported, outline.instances))
     outline.instances += 1

@@ -66,7 +66,7 @@ def load(
 
 
 def _no_component(e: Exception) -> Trap:
-    return Trap(TrapKind.refused, f"it is no WebAssembly component: {e}")
+    return Trap(TrapKind.refused, f"it is not a WebAssembly component: {e}")
 
 
 class ComponentSession:
@@ -142,7 +142,7 @@ class ComponentSession:
         try:
             return messages.decode_catalog(text)
         except ValueError as e:
-            raise BadAnswer(f"what discover gave is no catalog: {e}") from e
+            raise BadAnswer(f"what discover gave is not a catalog: {e}") from e
 
     def validate(self) -> ValidationReport:
         return wit_records.validation_report(self._call("validate", self._opened()))

@@ -34,7 +34,7 @@ def _cut(frame: Bytes, limit: int) -> Iterator[Bytes]:
         raise refusal(
             "frame",
             "FRAME_DECODE",
-            f"a frame of {len(frame)} bytes is no Arrow stream: {e}",
+            f"a frame of {len(frame)} bytes is not an Arrow stream: {e}",
             scope="batch",
         ) from e
     for batch in batches:

@@ -74,7 +74,7 @@ def frame_errors(frame: Bytes) -> Generator[None]:
         raise refusal(
             "frame",
             "FRAME_DECODE",
-            f"a frame of {len(frame)} bytes is no sound Arrow IPC stream: {str(e)[:_SHOWN]}",
+            f"a frame of {len(frame)} bytes is not a sound Arrow IPC stream: {str(e)[:_SHOWN]}",
             scope="batch",
         ) from e
 

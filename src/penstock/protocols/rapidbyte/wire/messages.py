@@ -95,7 +95,7 @@ class CursorValue(OmitDefaults, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not self._fits():
             shown = "no value" if self.value is msgspec.UNSET else repr(self.value)[:100]
-            raise ValueError(f"{shown} is no cursor value of type {self.type[:100]!r}")
+            raise ValueError(f"{shown} is not a cursor value of type {self.type[:100]!r}")
 
     def _fits(self) -> bool:
         match self.type:
