@@ -871,7 +871,12 @@ def built_as_the_page_says(example: str, folder: Path) -> str:
         r"RUN pip install --no-cache-dir --no-deps (\w+) \"(\w+)\S*\"", lines[1]
     )
     assert packages is not None
-    lines[:2] = [f"FROM {BINARY}", "COPY packages /packages", "ENV PYTHONPATH=/packages"]
+    lines[:2] = [
+        f"FROM {BINARY}",
+        "COPY packages /packages",
+        "ENV PYTHONPATH=/packages",
+        "RUN python3 -m compileall -q /packages",  # as pip does
+    ]
     for name in packages.groups():
         spec = importlib.util.find_spec(name)
         assert spec is not None and spec.origin is not None
