@@ -22,20 +22,25 @@ from penstock.model.report import Report
 
 TARGET = Path(__file__).parents[1] / "stubs" / "stub_target.py"
 
-# ``turns``: [key_properties, records] in order; each ends with a state. ``catalog``: its key there.
+# ``turns``: [key_properties, records, properties] in order; each ends with a state; no properties:
+# all three. ``catalog``: its key there.
 TAP = """
 properties = {"id": {"type": "integer"}, "code": {"type": ["null", "integer"]},
               "text": {"type": "string"}}
-schema = {"type": "object", "properties": properties}
+def schema_of(names):
+    known = {**properties, "more": {"type": ["null", "integer"]}}
+    return {"type": "object", "properties": {name: known[name] for name in names}}
 if "--discover" in sys.argv:
     about = {"table-key-properties": WORLD["catalog"]}
-    say({"streams": [{"tap_stream_id": "sales", "stream": "sales", "schema": schema,
+    say({"streams": [{"tap_stream_id": "sales", "stream": "sales", "schema": schema_of(properties),
         "metadata": [{"breadcrumb": [], "metadata": about}]}]}); sys.exit(0)
 if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
-for number, (keys, records) in enumerate(WORLD["turns"], 1):
+for number, (keys, records, *names) in enumerate(WORLD["turns"], 1):
+    names = names or list(properties)
+    schema = schema_of(names)
     say({"type": "SCHEMA", "stream": "sales", "schema": schema, "key_properties": keys})
     for record in records:
-        say({"type": "RECORD", "stream": "sales", "record": dict(zip(properties, record))})
+        say({"type": "RECORD", "stream": "sales", "record": dict(zip(names, record))})
     say({"type": "STATE", "value": {"bookmarks": {"sales": {"number": number}}}})
 """
 
@@ -75,6 +80,15 @@ def test_L8_a_stream_without_a_key_stays_appended_when_one_comes(bench: Bench) -
     """As between runs: rows that were appended are not merged away."""
     report = run(bench, ([], FIRST), (["id"], THEN))
     assert report.status == "succeeded" and texts(bench) == "abcefgh"
+
+
+def test_L8_a_stream_without_a_key_stays_appended_when_a_column_comes_after_the_key(
+    bench: Bench,
+) -> None:
+    wide = ["id", "code", "text", "more"]
+    report = run(bench, ([], FIRST), (["id"], THEN), (["id"], [[1, 1, "i", 1]], *wide))
+    assert report.status == "succeeded" and texts(bench) == "abcefghi"
+    assert not report.notes
 
 
 def test_L8_a_key_that_is_gone_is_refused_and_what_was_read_is_kept(bench: Bench) -> None:

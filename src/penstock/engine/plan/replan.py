@@ -60,13 +60,13 @@ class Planner:
         if problems:
             raise ConfigError(problems[0], code="config.streams")
         tables = table_names(section, [stream_id], known.tables, records)
-        had, rekeyed = prepared.rules.earlier.modes.get(stream_id), False
+        rules = prepared.rules
         if before is not None and not ask.fresh:
-            had, rekeyed = modes_of(before.configured), _rekeyed(ask, before)
+            rules = _going_on(rules, before)
         planned = plan_stream(
             stream,
             settings,
-            _going_on(prepared.rules, before) if before and rekeyed else prepared.rules,
+            rules,
             table_name=tables.tables[stream_id.key],
             columns=known.columns.get(stream_id, {}),
             before=before,
@@ -79,12 +79,12 @@ class Planner:
         fresh = fresh or (ask.fresh and before is not None and before.configured.stream.assumed)
         if filling and before is not None and not fresh:
             planned = _widened(planned, before.schema)
-            if rekeyed and planned.disposition.primary_key:
+            if not ask.fresh and _rekeyed(ask, before) and planned.disposition.primary_key:
                 raise _other_key(planned, before)
         newest = self._schema_before(stream_id, before)
         if newest is not None:
             planned = with_required(planned, newest.required)
-        for text in written_otherwise(planned, had):
+        for text in written_otherwise(planned, rules.earlier.modes.get(stream_id)):
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
 
