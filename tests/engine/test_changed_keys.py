@@ -109,6 +109,15 @@ def test_L6_a_refresh_that_keeps_one_row_a_key_has_one_key(bench: Bench) -> None
     assert mirror.status == "succeeded" and texts(bench) == "abcefgh"
 
 
+def test_L6_a_refresh_under_the_users_key_does_not_mind_the_taps(bench: Bench) -> None:
+    """As the error about another key advises."""
+    mode = "full_refresh_overwrite_deduped"
+    source = {"streams": [{"name": "sales", "mode": mode, "primary_key": [["id"]]}]}
+    report = run(bench, (["id"], FIRST), (["code"], THEN), source=source)
+    assert report.status == "succeeded" and texts(bench) == "aceh"
+    assert not report.notes
+
+
 @pytest.mark.parametrize("catalog", [["id"], []])
 def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, catalog: list[str]

@@ -79,7 +79,7 @@ class Planner:
         fresh = fresh or (ask.fresh and before is not None and before.configured.stream.assumed)
         if filling and before is not None and not fresh:
             planned = _widened(planned, before.schema)
-            if not ask.fresh and _rekeyed(ask, before) and planned.disposition.primary_key:
+            if not ask.fresh and _rekeyed(planned, before):
                 raise _other_key(planned, before)
         newest = self._schema_before(stream_id, before)
         if newest is not None:
@@ -155,10 +155,11 @@ def _stream(ask: LaneQuestion, before: PlannedStream | None) -> Stream:
     )
 
 
-def _rekeyed(ask: LaneQuestion, before: PlannedStream) -> bool:
-    """Whether the source sends another primary key than for the rows before."""
-    key = before.configured.stream.source_defined_primary_key or ()
-    return ask.primary_key is not None and set(ask.primary_key) != set(key)
+def _rekeyed(planned: PlannedStream, before: PlannedStream) -> bool:
+    """Whether one row is kept for each value of another primary key than for the rows before: not
+    where the user has set the key."""
+    now, then = planned.configured.primary_key, before.configured.primary_key
+    return bool(planned.disposition.primary_key) and set(now) != set(then)
 
 
 def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
