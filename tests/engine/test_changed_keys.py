@@ -20,7 +20,8 @@ from penstock.engine.specs.feeder import PushJob
 from penstock.engine.worker.feeder import run_push
 from penstock.model.report import Report
 
-TARGET = Path(__file__).parents[1] / "stubs" / "stub_target.py"
+STUBS = Path(__file__).parents[1] / "stubs"
+TARGET, DESTINATION = STUBS / "stub_target.py", STUBS / "stub_destination.py"
 
 # ``turns``: [key_properties, records, properties] in order; each ends with a state; no properties:
 # all three. ``catalog``: its key there.
@@ -118,10 +119,10 @@ def test_L6_a_refresh_under_the_users_key_does_not_mind_the_taps(bench: Bench) -
     assert not report.notes
 
 
-@pytest.mark.parametrize("catalog", [["id"], []])
-def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, catalog: list[str]
-) -> None:
+@pytest.fixture
+def feeding(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bench that feeds destination connectors in this process."""
+
     def submit(module: str, job: bytes) -> bytes:
         if module == "penstock.engine.worker.lane":
             return in_this_process(module, job)
@@ -129,6 +130,13 @@ def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
 
     stop = threading.Event()
     monkeypatch.setattr(wiring, "on_spark", lambda *_: submit)
+
+
+@pytest.mark.usefixtures("feeding")
+@pytest.mark.parametrize("catalog", [["id"], []])
+def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
+    bench: Bench, catalog: list[str]
+) -> None:
     save = bench.folder / "fed.jsonl"
     target = f"singer:{sys.executable} {TARGET} '{json.dumps({'save': str(save)})}'"
     report = run(
@@ -142,3 +150,20 @@ def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
         if message["type"] == "RECORD":
             fed.append((message["record"]["text"], keys))
     assert fed == [*((t, ["id"]) for t in "abc"), *((t, ["id", "code"]) for t in "efgh")]
+
+
+@pytest.mark.usefixtures("feeding")
+@pytest.mark.parametrize("acks", ["echo", "late"])
+def test_L8_a_destination_is_told_a_key_that_is_in_its_schema(bench: Bench, acks: str) -> None:
+    """Airbyte's protocol, ConfiguredAirbyteStream: the paths of ``primary_key`` are fields of the
+    stream. The newest schema is without the column of the older key."""
+    sink = bench.folder / "sink.jsonl"
+    to = {"use": f"airbyte:{sys.executable} {DESTINATION}"}
+    turns = (["id"], FIRST), (["code"], [[1, "d"], [5, "e"]], "code", "text")
+    report = run(bench, *turns, destination={**to, "config": {"sink": str(sink), "acks": acks}})
+    assert report.status == "succeeded", report.error
+    lines = [json.loads(line) for line in sink.read_text().splitlines()]
+    told = [s for line in lines if "run" in line for s in line["run"]["catalog"]["streams"]]
+    assert [s["primary_key"] for s in told] == [[["id"]], [["code"]]]
+    assert ["id" in s["stream"]["json_schema"]["properties"] for s in told] == [True, False]
+    assert [x["record"]["data"]["text"] for x in lines if x.get("type") == "RECORD"] == [*"abcde"]

@@ -25,7 +25,7 @@ from penstock.connectors.source import SourceConnector
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Defect
 from penstock.model.catalog import (
     Catalog,
     CheckResult,
@@ -451,7 +451,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         rows join that were sealed, maybe under an older primary key; None: there are none yet."""
         configured, latest = stream.configured_for(generation), max(schemas)
         if filled is not None and filled.primary_key and stream.disposition.primary_key:
-            key = _original(filled.primary_key, schemas)
+            key, latest = _original(filled.primary_key, schemas)
             configured = msgspec.structs.replace(configured, primary_key=key)
         return WriteStream(
             configured=configured,
@@ -472,18 +472,19 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         self, stream: StreamId, schemas: dict[int, RowSchema], disposition: WriteDisposition
     ) -> WriteStream:
         """Describes a stream that this run does not sync, whose rows an earlier run sealed."""
+        key, latest = _original(disposition.primary_key, schemas)
         return WriteStream(
             configured=ConfiguredStream(
                 stream=Stream(id=stream, json_schema={}),
                 sync_mode=SyncMode.incremental,
                 destination_sync_mode=disposition.mode,
-                primary_key=_original(disposition.primary_key, schemas),
+                primary_key=key,
                 generation_id=0,
                 minimum_generation_id=0,
             ),
             target=self.target(stream),
             schemas=schemas,
-            latest=max(schemas),
+            latest=latest,
             full_refresh=disposition.anew,
             **self._own(),
         )
@@ -499,14 +500,15 @@ class _OwnStream(TypedDict):
 
 def _original(
     paths: Sequence[FieldPath], schemas: Mapping[int, RowSchema]
-) -> tuple[FieldPath, ...]:
+) -> tuple[tuple[FieldPath, ...], int]:
     """Converts paths of cleaned column names into paths of original property names. ``schemas``: by
-    version; the newest that has a path counts."""
-    newest_first = [schemas[version] for version in sorted(schemas, reverse=True)]
-    return tuple(
-        next(found for s in newest_first if (found := _original_in(path, s)) is not None)
-        for path in paths
-    )
+    version. Returns also the newest version that has all of them: later ones may be without the
+    column of an older key, and a destination takes no key that its schema lacks."""
+    for version in sorted(schemas, reverse=True):
+        found = [_original_in(path, schemas[version]) for path in paths]
+        if None not in found:
+            return tuple(path for path in found if path is not None), version
+    raise Defect(f"no schema has the primary key {paths}")
 
 
 def _original_in(path: FieldPath, schema: RowSchema) -> FieldPath | None:
