@@ -105,6 +105,25 @@ def test_states_of_streams_beside_a_global_one():
     assert ROLE.without([new, old], [StreamId(None, "c")]) == [new]
 
 
+def python_cdk(states: list[StoredState]) -> dict[str, Any]:
+    """What airbyte_cdk 7's ConnectorStateManager reads of ``--state``, by stream: a GLOBAL state
+    only where it is alone, and without a shared part; else the STREAM states."""
+    given = ROLE.export(states)
+    entries = [one["stream"] for one in given if one["type"] == "STREAM"]
+    if len(given) == 1 and given[0]["type"] == "GLOBAL":
+        entries = given[0]["global"]["stream_states"]
+    return {e["stream_descriptor"]["name"]: e["stream_state"] for e in entries}
+
+
+def test_sources_of_airbytes_python_cdk_find_the_states_beside_one_another():
+    old = shared({"a": {"n": 1}, "b": {"n": 12345678901234567890}, "c": None})
+    assert python_cdk([old]) == {"a": {"n": 1}, "b": {"n": 12345678901234567890}, "c": None}
+    now = ROLE.merge([old], [stream("a", {"n": 2})])
+    assert python_cdk(now) == {"a": {"n": 2}, "b": {"n": 12345678901234567890}}
+    back = ROLE.merge([stream("a", {"n": 2}), stream("b", {"n": 3})], [shared({"a": {"n": 4}})])
+    assert python_cdk(back) == {"a": {"n": 4}, "b": {"n": 3}}
+
+
 def test_l1_the_source_gets_its_own_bytes_back():
     """L1: numbers, spaces, unknown fields and stats as they came."""
     blob = (

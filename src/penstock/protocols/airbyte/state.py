@@ -75,11 +75,16 @@ def record_count(blob: str) -> int | None:
 
 def state_file(states: Sequence[StoredState]) -> bytes | None:
     """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
-    blob for LEGACY; None: there is no state."""
+    blob for LEGACY; None: there is no state. Beside STREAM states the entries of GLOBAL are STREAM
+    states too, unless they share a position: Airbyte's Python CDK takes no GLOBAL state from a list
+    of several, and would read its streams from the start."""
     given = [s for s in states if not _is_null(s)]
     if not given:
         return None
     given.sort(key=_is_of_stream)
+    first = given[0]
+    if len(given) > 1 and first.scope.type is StateType.global_ and not _shares(first):
+        given[:1] = [_of_entry(entry) for entry in _entries(first)]
     if given[0].scope.type is StateType.legacy:
         return bytes(_HEAD.decode(given[-1].blob).data)
     return b"[" + b",".join(_typed(s) for s in given) + b"]"
@@ -305,6 +310,14 @@ def _entries(state: StoredState) -> list[Any]:
     """The entries of streams in a GLOBAL state that are not null."""
     entries = exact(state.blob)["global"].get("stream_states") or ()
     return [e for e in entries if e.get("stream_state") is not None]
+
+
+def _of_entry(entry: Any) -> StoredState:
+    """The STREAM state that is an entry of a GLOBAL one."""
+    message = {"type": StateType.stream.value, "stream": entry}
+    return StoredState(
+        StateScope(StateType.stream, _stream_of(entry)), exact_text(message).decode()
+    )
 
 
 def _nulled(state: StoredState, gone: frozenset[StreamId]) -> StoredState:
