@@ -461,6 +461,53 @@ for chosen in given("--catalog")["streams"]:
     if KIND: tell()
     for what in SAYS.get(name, [])[2:]: status(name, what)
 """
+
+# An Airbyte source that reads its streams at once, as those of Airbyte's bulk CDK do: GLOBAL
+# names the streams that have a position. ``says``: what it prints, (stream, id) or the positions.
+CONCURRENT = """
+schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+def entry(n):
+    return {"name": n, "json_schema": schema, "source_defined_cursor": True, "is_resumable": True,
+            "supported_sync_modes": ["full_refresh", "incremental"]}
+if sys.argv[1] == "spec":
+    say({"type": "SPEC", "spec": {"connectionSpecification": {"type": "object"}}})
+if sys.argv[1] == "discover":
+    say({"type": "CATALOG", "catalog": {"streams": [entry(n) for n in ("countries", "orders")]}})
+if sys.argv[1] != "read": sys.exit(0)
+state, at = given("--state"), {}
+for one in state[0]["global"]["stream_states"] if state else []:
+    at[one["stream_descriptor"]["name"]] = (one["stream_state"] or {}).get("at", 0)
+for told in WORLD["says"]:
+    if isinstance(told, dict):
+        entries = [{"stream_descriptor": {"name": n}, "stream_state": {"at": a}}
+                   for n, a in told.items()]
+        body = {"shared_state": {"position": 1}, "stream_states": entries}
+        say({"type": "STATE", "state": {"type": "GLOBAL", "global": body}})
+    elif told[1] > at.get(told[0], 0):
+        data = {"stream": told[0], "data": {"id": told[1]}, "emitted_at": 1}
+        say({"type": "RECORD", "record": data})
+sys.exit(WORLD["code"])
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_L6_a_refresh_that_died_goes_on_only_where_the_shared_state_names_it(
+    bench: Bench, named: bool
+) -> None:
+    """What the shared state does not name the source sends again."""
+    source = bench.connector(CONCURRENT, "airbyte")
+    append = {"sync_mode": "incremental", "destination_sync_mode": "append"}
+    modes = {"streams": [{"name": "countries", **OVERWRITE}, {"name": "orders", **append}]}
+    first = [("orders", 1), ("countries", 1), {"orders": 1, **({"countries": 1} if named else {})}]
+    then = [("countries", 2), ("orders", 2), {"orders": 2, "countries": 2}]
+    bench.set(says=first, code=1)
+    assert bench.run(source, source=modes).exit_code == 4
+    bench.set(says=[*first, *then], code=0)
+    report = bench.run(source, source=modes)
+    assert report.exit_code == 0, report.error
+    assert (bench.ids("countries"), bench.ids("orders")) == (upto(2), upto(2))
+
+
 DEDUP = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 
 

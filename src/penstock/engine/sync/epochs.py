@@ -140,7 +140,8 @@ class Epochs:
     ) -> tuple[dict[StreamId, tuple[PendingSlice, ...]], list[PlannedStream]]:
         """Returns the streams whose unfinished generation is resumed, with its slices, and the
         other streams."""
-        shared = is_shared(self._progress.states())
+        role, saved = self._progress.state_role(), self._progress.states()
+        shared = is_shared(saved)
         floors = self._store.floors(self._pipeline)
         resumed: dict[StreamId, tuple[PendingSlice, ...]] = {}
         anew: list[PlannedStream] = []
@@ -154,7 +155,9 @@ class Epochs:
                 for w in slices
             )
             same &= not any(_was_reset(w, stream.id, floors) for w in slices)
-            known = shared or any(w.state is not None for w in slices)
+            known = any(w.state is not None for w in slices)
+            # else the shared state says nothing of the stream, and the source sends all of it again
+            known |= shared and role.without(saved, (stream.id,)) != saved
             if slices and same and known and _resumes(stream.configured):
                 resumed[stream.id] = slices
             else:
