@@ -111,3 +111,14 @@ def test_what_is_not_clear_is_refused_and_changes_nothing(
     done = cli("state", "rewind", "shop", *words, "--json")
     assert done.code in (2, 6) and said in json.dumps(done.json), done.out
     assert exported(cli) == AIRBYTE
+
+
+def test_a_stream_whose_state_stands_beside_a_global_one(cli: Cli) -> None:
+    """A source that went from GLOBAL to STREAM: the stream's entry in GLOBAL is null."""
+    save(cli, [GLOBAL, stream_state("a", {"id": 12})])
+    shown = cli("state", "show", "shop", "--json").json["streams"]
+    assert [(s["name"], s["state"]["id"]) for s in shown] == [("b", 9), ("a", 12)]
+    assert cli("state", "rewind", "shop", "--stream", "a", "--to", "10").code == 0
+    shared, own = exported(cli)
+    assert own["stream"]["stream_state"] == {"id": 10}
+    assert [e["stream_state"] for e in shared["global"]["stream_states"]] == [None, {"id": 9}]

@@ -22,6 +22,7 @@ from penstock.protocols.airbyte.messages import (
     ABSENT,
     AirbyteGlobalState,
     AirbyteStateMessage,
+    AirbyteStreamState,
     LineState,
     LineStateStats,
 )
@@ -229,6 +230,7 @@ class AirbyteState:
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         streams: list[dict[str, Any]] = []
         shared: Any = None
+        apart = {s.scope.stream for s in states}  # their entries in GLOBAL are null
         for state in states:
             message = wire_struct.from_data(AirbyteStateMessage, msgspec.json.decode(state.blob))
             if state.scope.type is StateType.legacy:
@@ -237,6 +239,7 @@ class AirbyteState:
             entries = [] if message.stream is None else [message.stream]
             if message.global_ is not None:
                 shared, entries = message.global_.shared_state, message.global_.stream_states
+                entries = [e for e in entries if _id_of(e) not in apart]
             streams += [
                 {
                     "namespace": e.stream_descriptor.namespace or None,
@@ -299,6 +302,11 @@ def _with_unread(
         return new
     message["global"]["stream_states"] = [*entries, *unread]
     return StoredState(new.scope, exact_text(message).decode())
+
+
+def _id_of(entry: AirbyteStreamState) -> StreamId:
+    name = entry.stream_descriptor
+    return StreamId.of(name.namespace, name.name)
 
 
 def _stream_of(entry: Any) -> StreamId:
