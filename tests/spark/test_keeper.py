@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,8 @@ def den(tmp_path: Path) -> Iterator[Den]:
     warm.stop(made.root, seconds=5)
     for pid in made.pids:
         if alive(pid):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ends just now
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_the_next_run_gets_the_same_jvm_and_its_secret(den: Den) -> None:
