@@ -106,14 +106,12 @@ def _print(text: str) -> int:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except OSError:
+    except BrokenPipeError:
+        return 0  # its reader went away
+    except OSError as failure:
         from penstock.terminal.output import Output, UnwrittenAnswer
 
-        output = Output()
-        try:
-            output.answer(None, lambda: [text.rstrip("\n")])
-        except UnwrittenAnswer as error:
-            return output.error(error)
+        return Output().error(UnwrittenAnswer(failure))
     return 0
 
 

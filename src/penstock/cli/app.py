@@ -44,7 +44,8 @@ Quiet = Annotated[bool, typer.Option("-q", "--quiet", help="Errors only on stder
 
 _COMMON = {"as_json": (Json, False), "home": (HomeDir, None), "verbose": (Verbose, 0),
            "quiet": (Quiet, False)}  # fmt: skip
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_HELP = ("-h", "--help")
+_SETTINGS = {"help_option_names": _HELP, "max_content_width": 100}
 
 
 @dataclass(slots=True)
@@ -150,11 +151,11 @@ def dispatch(name: str, arguments: list[str]) -> int:
     except (Abort, typer.Exit) as error:
         stopped = KeyboardInterrupt() if isinstance(error, Abort) else None
         return Output(as_json=as_json).error(stopped) if stopped else int(error.exit_code)  # type: ignore[union-attr]
-    except OSError as error:  # of the help, which Typer prints
-        return Output().error(UnwrittenAnswer(error))
-    except SystemExit:  # Typer's: the help's reader went away
-        return 0
     except BaseException as error:
+        if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
+            return 0  # the reader of Typer's help went away
+        if isinstance(error, OSError) and any(name in arguments for name in _HELP):
+            error = UnwrittenAnswer(error)  # of the help, which Typer prints
         return Output(as_json=as_json, verbosity=arguments.count("-vv") * 2).error(error)
     finally:
         _flush_quietly()
