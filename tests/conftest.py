@@ -5,12 +5,12 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import turns
 import warm_spark
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", f"{COMPILED} {INTERPRETED}")
 os.environ["PENSTOCK_DAEMON"] = "0"
 os.environ["CI"] = "true"
 
-# Simulations of crashes play other schedules each day; who must play one again says which day's.
-os.environ.setdefault("PENSTOCK_TEST_DAY", str(datetime.now(UTC).toordinal()))
-
-
 # What tests make is gone by their end: collecting it a thousand times finds little.
 gc.set_threshold(50_000, 20, 50)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    turns.choose(config)
+
+
 def pytest_report_header() -> str:
-    return f"crash schedules: PENSTOCK_TEST_DAY={os.environ['PENSTOCK_TEST_DAY']}"
+    return f"tests and crash schedules that take turns: PENSTOCK_TEST_DAY={os.environ[turns.DAY]}"
 
 
 def pytest_sessionfinish() -> None:
@@ -44,8 +44,9 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests by file, the longest files come first, so that all
-    end together."""
+    """What other days play is left to them. Where several processes share the tests by file, the
+    longest files come first, so that all end together."""
+    turns.leave_to_other_days(config, items)
     if not hasattr(config, "workerinput"):
         return
     slow = Counter(i.path for i in items if i.get_closest_marker("slow"))

@@ -64,6 +64,7 @@ def test_the_readmes_taps(shop: Folder) -> None:
         shop.run(block)
 
 
+@pytest.mark.turns(3)
 def test_models(shop: Folder) -> None:
     people(shop)
     shop.replaced = {
@@ -75,6 +76,7 @@ def test_models(shop: Folder) -> None:
     shop.follow("models.md")
 
 
+@pytest.mark.turns(3)
 def test_incremental(shop: Folder) -> None:
     page = [b for b in blocks("yaml", page="incremental.md") if "profiles" not in b.text]
     shop.file("shop.yaml", page[0].text)
@@ -90,6 +92,7 @@ def test_incremental(shop: Folder) -> None:
     )
 
 
+@pytest.mark.turns(3)
 def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path) -> None:
     shop.program("notify.sh", "true")
     with Heard() as heard:
@@ -109,6 +112,7 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
         shop.follow("pipeline-file.md", elsewhere={"dest-postgres": "e2e/test_wasm_postgres.py"})
 
 
+@pytest.mark.turns(3)
 def test_python(
     shop: Folder,
     server: tuple[str, int],

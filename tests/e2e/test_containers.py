@@ -29,6 +29,7 @@ from e2e_harness import end_all
 from engine_daemon import missing
 from pipelines import Heard, Site
 
+import turns
 from forked_cli import SCRIPT
 from penstock.config.load import load_pipeline
 from penstock.config.sections import (
@@ -669,6 +670,7 @@ def test_a_source_that_dies_keeps_what_was_sealed_and_goes_on(site: Callable[...
         ("singer:docker:test/stub-tap:1", "singer:docker:test/stub-target:1"),
     ],
 )
+@pytest.mark.turns(2)
 def test_images_at_both_ends(
     site: Callable[..., Site], source: str, destination: str, tmp_path: Path
 ) -> None:
@@ -693,6 +695,7 @@ def test_images_at_both_ends(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("hosts", [None, [], ["db.corp.test:5432"]])
+@pytest.mark.turns(3)
 def test_an_image_on_the_node_cdk_keeps_its_state(
     site: Callable[..., Site], tmp_path: Path, hosts: list[str] | None
 ) -> None:
@@ -800,13 +803,14 @@ def nothing_goes_on() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_goes_on")
 @pytest.mark.parametrize("role", [SOURCE, DESTINATION])
+@pytest.mark.turns(2)
 def test_a_real_connector_that_is_killed_as_an_image_loses_nothing_L1_L5_L11(
     role: str, tmp_path: Path
 ) -> None:
-    """One day its container is killed, the next all that Penstock runs: what then stays is removed
+    """Two days its container is killed, then two all that Penstock runs: what then stays is removed
     by the next start."""
-    day = int(os.environ["PENSTOCK_TEST_DAY"]) + (role == SOURCE)
-    run_container_cell(role, (CONTAINER, EVERYTHING)[day % 2], tmp_path, containers)
+    killed = (CONTAINER, EVERYTHING)[turns.today() // 2 % 2]
+    run_container_cell(role, killed, tmp_path, containers)
 
 
 # -- on workers that are not the driver (issue 13, part 6)
@@ -897,6 +901,7 @@ def built_as_the_page_says(example: str, folder: Path) -> str:
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -933,6 +938,7 @@ def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
     assert [row["id"] for row in here.rows("orders", "id")] == [1, 2, 3, 4]
 
 
+@pytest.mark.turns(2)
 def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
     server: Echo, tmp_path: Path
 ) -> None:
@@ -949,6 +955,7 @@ def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.turns(3, at=0)
 def test_the_pages_are_followed(server: Echo, tmp_path: Path) -> None:
     """Images of other names stand in for those that a registry has."""
     names = {

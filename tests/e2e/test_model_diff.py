@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.turns(2)]
 
 ALL = "SELECT * FROM {users}"
 

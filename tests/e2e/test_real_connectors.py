@@ -34,6 +34,7 @@ def real(site: MakeSite, connector_environments: Path) -> MakeSite:
         ("delta", {"destination_sync_mode": "append_dedup"}),
     ],
 )
+@pytest.mark.turns(3)
 def test_faker_lands_and_a_second_run_brings_what_is_new(
     real: MakeSite, kind: str, defaults: dict[str, Any]
 ) -> None:

@@ -613,6 +613,7 @@ def test_time_that_a_guest_waits_for_a_slow_peer_is_not_its_own(wasm: MakeWasm) 
 
 
 @pytest.mark.slow
+@pytest.mark.turns(2, at=1)
 def test_its_last_words_on_stderr_are_in_the_error(wasm: MakeWasm) -> None:
     """A Python component; slow where it was not built and compiled before."""
     here = wasm(binary=python_guest())

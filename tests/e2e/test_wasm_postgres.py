@@ -396,6 +396,7 @@ def test_l10_a_denied_host_is_not_reached(move: Move, fresh: Server) -> None:
 # -- Python at both ends
 
 
+@pytest.mark.turns(4, at=2)
 def test_python_source_to_python_postgres(
     tmp_path: Path, fresh: Server, shared_spark: "SparkSession"
 ) -> None:

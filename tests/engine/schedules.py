@@ -9,6 +9,7 @@ from itertools import product
 from scripted import rows_of
 from simulation import Crash, Fault, Scenario, Tally, World, ids, run_once, saved_positions
 
+import turns
 from penstock.engine.deliver.load_plan import visible
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId
@@ -16,8 +17,8 @@ from penstock.model.segments import ConsumedSlice
 
 Run = Callable[[World, Scenario, Tally], object]
 
-DAY = int(os.environ["PENSTOCK_TEST_DAY"])
-"""Which of the schedules are played (``tests/conftest.py``)."""
+DAY = turns.today()
+"""Which of the schedules are played."""
 
 
 def into_tables(world: World, scenario: Scenario, tally: Tally) -> object:

@@ -15,7 +15,7 @@ from penstock.tables import delta
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind, TableLoad, TableName
 from penstock.tables.open import open_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns(2)]
 
 
 @pytest.fixture(params=["parquet", "delta"])

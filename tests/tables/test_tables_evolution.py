@@ -91,6 +91,7 @@ LOST = "transform(_meta.changes, c -> concat_ws(' ', c.field, c.change))"
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_append_adds_columns_and_widens_old_rows(tables: Any, spark: Any, loads: Any) -> None:
     first = loads.load(
         1,
@@ -115,6 +116,7 @@ def test_append_adds_columns_and_widens_old_rows(tables: Any, spark: Any, loads:
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_what_does_not_fit_becomes_null_with_an_entry_L9(
     tables: Any, spark: Any, loads: Any
 ) -> None:
@@ -148,6 +150,7 @@ def test_what_does_not_fit_becomes_null_with_an_entry_L9(
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) -> None:
     def load(number: int, row: dict[str, Any], columns: dict[str, Any], **more: str) -> Any:
         return loads.load(number, [row], columns, mode="append_dedup", evolution=more)
@@ -184,6 +187,7 @@ def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) ->
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     tables: Any, spark: Any, loads: Any
 ) -> None:
@@ -204,6 +208,7 @@ def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     assert rows(tables, spark, "id", "v") == [("2", 3), ("seven", 7), ("six", 6)]
 
 
+@pytest.mark.turns(2)
 def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, loads: Any) -> None:
     """A NULL in place of a value is in the row's change list, and the report says which column."""
     first = only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED)]))

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError, SchemaError
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.open import open_table
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.turns(2)]
 
 
 @pytest.fixture(params=["parquet", "delta"])

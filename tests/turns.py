@@ -1,0 +1,56 @@
+"""Says what is played on which day, of tests that take turns and of the simulations of crashes.
+
+A test marked ``turns(n)`` is played every n-th day: kills, pages of the documents, and dear tests
+that repeat in another combination what another test of the same run shows. Neighbours in a file are
+played on different days, but those marked ``turns(n, at=k)``, which share something dear, all on
+the days whose remainder by ``n`` is ``k``. ``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's
+``datetime``, or ``all``: then every test is played, and so it is where tests are asked for (a path,
+``::``, ``-k`` or ``-m``). Neighbours: ``conftest``, ``engine/schedules``.
+"""
+
+import os
+from collections import Counter
+from datetime import UTC, datetime
+
+import pytest
+
+DAY = "PENSTOCK_TEST_DAY"
+_EVERY = "all"
+
+
+def choose(config: pytest.Config) -> None:
+    """Sets the day in the environment, so that all processes of the tests have the same one, also
+    over midnight."""
+    option = config.option
+    asked = config.args_source is pytest.Config.ArgsSource.ARGS or option.keyword or option.markexpr
+    os.environ.setdefault(DAY, _EVERY if asked else str(_now()))
+
+
+def today() -> int:
+    """The day whose turn it is; the real one where tests of all days are played."""
+    day = os.environ[DAY]
+    return _now() if day == _EVERY else int(day)
+
+
+def leave_to_other_days(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Takes out of ``items`` what is not this day's."""
+    if os.environ[DAY] == _EVERY:
+        return
+    seen: Counter[object] = Counter()
+    left: set[pytest.Item] = set()
+    for item in items:
+        if (marker := item.get_closest_marker("turns")) is not None:
+            (days,), place = marker.args, marker.kwargs.get("at")
+            if place is None:
+                index = seen[item.path, days]
+                place = index + index // days  # of two formats of a table, not always the same one
+                seen[item.path, days] += 1
+            if (today() - place) % days:
+                left.add(item)
+    if left:
+        config.hook.pytest_deselected(items=[*left])
+        items[:] = [item for item in items if item not in left]
+
+
+def _now() -> int:
+    return datetime.now(UTC).toordinal()
