@@ -1,7 +1,8 @@
 """Says what is played on which day, of tests that take turns and of the simulations of crashes.
 
-A test marked ``turns(n)`` is played every n-th day: kills, pages of the documents, and dear tests
-that repeat in another combination what another test of the same run shows. Neighbours in a file are
+A test marked ``turns(n)`` is played every n-th day: kills, pages of the documents, what takes long
+to build or fetch, and dear tests that repeat in another combination what another test of the same
+run shows; a promise that one test alone shows is not left to another day. Neighbours in a file are
 played on different days, but those marked ``turns(n, at=k)``, which share something dear, all on
 the days whose remainder by ``n`` is ``k``. ``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's
 ``datetime``, or ``all``: then every test is played, and so it is where tests are asked for (a path,

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 ALL = "SELECT * FROM {users}"
 
@@ -134,6 +134,7 @@ def test_keys_that_are_null_or_come_twice_are_rejects_and_remove_nothing(users: 
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append_dedup"])
+@pytest.mark.turns(2)
 def test_rows_that_were_not_compared_make_the_snapshot_unknown(users: MakeUsers, mode: str) -> None:
     """L8: the snapshot still had what an overwrite took away, so that it was never sent again."""
     here = users()
@@ -152,6 +153,7 @@ def test_rows_that_were_not_compared_make_the_snapshot_unknown(users: MakeUsers,
 
 
 @pytest.mark.parametrize("type_", ["TIMESTAMP", "TIMESTAMP_NTZ", "STRING"])
+@pytest.mark.turns(3)
 def test_a_model_that_has_a_column_of_deletes_of_its_own(users: MakeUsers, type_: str) -> None:
     """As a table has that keeps deleted rows: the removal is told in this column."""
     here = users()
@@ -425,6 +427,7 @@ def test_what_is_left_of_a_full_refresh_is_not_told_to_be_all(users: MakeUsers) 
 
 
 @pytest.mark.parametrize("point", ["after-intent", "after-commit"])
+@pytest.mark.turns(2)
 def test_killed_before_and_after_the_commit(users: MakeUsers, point: str) -> None:
     """SIGKILL of the program: no row is lost, none comes twice, and nothing is sent again once its
     state is saved."""

@@ -130,7 +130,6 @@ def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache
     assert jvm(cache) == pid
 
 
-@pytest.mark.turns(2)
 def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, cache: Path) -> None:
     at = place(tmp_path / "one", cache)
     done(at, at.run(records=20), "cold", 20)
@@ -147,7 +146,6 @@ def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, ca
     done(at, at.run(), "warm")
 
 
-@pytest.mark.turns(2)
 def test_a_jvm_that_is_killed_is_a_failed_run_or_a_cold_start_L5(
     tmp_path: Path, cache: Path
 ) -> None:
@@ -199,7 +197,6 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.turns(2)
 def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cache: Path) -> None:
     def probe(conf: dict[str, str], leave: bool) -> dict[str, Any]:
         scratch = tmp_path / "scratch"
@@ -225,7 +222,6 @@ def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cac
         assert probe(refused, leave=False)["start"] == "cold"
 
 
-@pytest.mark.turns(2)
 def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache: Path) -> None:
     at = place(tmp_path / "one", cache)
     ours = ("PENSTOCK_", "CI")

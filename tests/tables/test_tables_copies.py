@@ -15,10 +15,10 @@ from penstock.tables import delta
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind, TableLoad, TableName
 from penstock.tables.open import open_table
 
-pytestmark = [pytest.mark.spark, pytest.mark.turns(2)]
+pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["parquet", "delta"])
+@pytest.fixture(params=[pytest.param(f, marks=pytest.mark.turns(2)) for f in ("parquet", "delta")])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return open_table(request.param, str(tmp_path / "lake é [x] +"))
 
