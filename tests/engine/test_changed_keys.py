@@ -18,6 +18,7 @@ from quick_runs import Bench, in_this_process
 from penstock.engine.run import wiring
 from penstock.engine.specs.feeder import PushJob
 from penstock.engine.worker.feeder import run_push
+from penstock.errors import Defect
 from penstock.model.report import Report
 
 STUBS = Path(__file__).parents[1] / "stubs"
@@ -90,6 +91,79 @@ def test_L8_a_stream_without_a_key_stays_appended_when_a_column_comes_after_the_
     report = run(bench, ([], FIRST), (["id"], THEN), (["id"], [[1, 1, "i", 1]], *wide))
     assert report.status == "succeeded" and texts(bench) == "abcefghi"
     assert not report.notes
+
+
+# One turn each time that it is read: [stream, key_properties, records]; ``marks``: the state then.
+ONE_A_READ = """
+import os
+schema = {"type": "object", "properties": {"id": {"type": "integer"},
+          "code": {"type": ["null", "integer"]}, "text": {"type": "string"}}}
+if "--discover" in sys.argv:
+    say({"streams": [{"tap_stream_id": name, "stream": name, "schema": schema, "metadata": []}
+                     for name in ("sales", "other")]}); sys.exit(0)
+if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+reads = sys.argv[0] + ".reads"
+done = os.path.getsize(reads) if os.path.exists(reads) else 0
+open(reads, "a").write("x")
+name, keys, records = WORLD["turns"][done]
+say({"type": "SCHEMA", "stream": name, "schema": schema, "key_properties": keys})
+for record in records:
+    record = dict(zip(schema["properties"], record))
+    say({"type": "RECORD", "stream": name, "record": record})
+say({"type": "STATE", "value": WORLD["marks"]})
+"""
+
+
+@pytest.fixture
+def lost_once(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The jobs of lanes, of which the first one's process is lost after it has sealed."""
+    jobs = list[bytes]()
+
+    def submit(module: str, job: bytes) -> bytes:
+        jobs.append(job)
+        answer = in_this_process(module, job)
+        if len(jobs) == 1:
+            raise Defect("the process was killed", code="lane.lost")
+        return answer
+
+    monkeypatch.setattr(wiring, "on_spark", lambda *_: submit)
+    return jobs
+
+
+@pytest.mark.parametrize("marks", [{"bookmarks": {"sales": {"number": 1}}}, {"at": 7}, {}])
+def test_L8_a_source_that_is_begun_again_with_a_key_keeps_the_rows_before(
+    bench: Bench, lost_once: list[bytes], marks: dict[str, Any]
+) -> None:
+    """No earlier run knew the stream; it does not matter whether the state says that it has
+    rows."""
+    turns = ["sales", [], FIRST], ["sales", ["id"], [[2, 5, "x"], *THEN]]
+    bench.set(turns=turns, marks=marks)
+    report = bench.run(bench.connector(ONE_A_READ))
+    assert report.status == "succeeded" and len(lost_once) == 2, report.error
+    assert texts(bench) == "abcefghx"
+
+
+@pytest.mark.parametrize("before", [["sales", [], []], ["other", [], FIRST]])
+def test_L8_a_source_that_is_begun_again_without_rows_before_brings_its_own_key(
+    bench: Bench, lost_once: list[bytes], before: list[Any]
+) -> None:
+    """A state that names a stream says nothing of rows."""
+    marks = {"bookmarks": {"sales": {"number": 0}}, "currently_syncing": "sales"}
+    bench.set(turns=[before, ["sales", ["id"], THEN]], marks=marks)
+    report = bench.run(bench.connector(ONE_A_READ))
+    assert report.status == "succeeded" and len(lost_once) == 2, report.error
+    assert texts(bench) == "eh"
+
+
+def test_L8_a_stream_that_is_new_beside_a_state_that_cannot_be_split_brings_its_own_key(
+    bench: Bench,
+) -> None:
+    tap = bench.connector(ONE_A_READ)
+    bench.set(turns=[["other", [], FIRST], ["sales", ["id"], THEN]], marks={"at": 7})
+    for names in (["other"], ["other", "sales"]):
+        report = bench.run(tap, source={"streams": [{"name": name} for name in names]})
+        assert report.status == "succeeded", report.error
+    assert texts(bench) == "eh"
 
 
 def test_L8_a_key_that_is_gone_is_refused_and_what_was_read_is_kept(bench: Bench) -> None:

@@ -27,7 +27,8 @@ from penstock.store.keys import lane_task
 
 class Backlog:
     """The sealed segments of one sync. ``published``: streams of which a generation was published.
-    ``waiting``: slices of generations that are not complete, per stream."""
+    ``waiting``: slices of generations that are not complete, per stream. ``begun``: epochs of this
+    sync; ``kept``: streams of which they sealed rows that were not given up."""
 
     def __init__(
         self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: LaneWatcher
@@ -41,6 +42,8 @@ class Backlog:
         self._refused: dict[StreamId, bool] = {}  # whether the state is shared
         self.published: set[StreamId] = set()
         self.waiting: Mapping[StreamId, tuple[PendingSlice, ...]] = {}
+        self.begun: set[int] = set()
+        self.kept: set[StreamId] = set()
 
     # -- epochs
 
@@ -103,7 +106,12 @@ class Backlog:
         taken = self._store.consumed(name, there)
         # read last: an epoch that another driver has deleted meanwhile has no shares
         due = {e: n for e, n in self._store.shares(name).items() if e in there}
-        return chained(found, taken, closed, due), taken
+        sealed = chained(found, taken, closed, due)
+        for segment in sealed:
+            if segment.id.epoch in self.begun:
+                with_rows = {part.stream for part in segment.slices if part.parts}
+                self.kept |= {s for s in with_rows if ConsumedSlice(segment.id, s) not in taken}
+        return sealed, taken
 
     def _deferred(self) -> frozenset[StreamId]:
         return frozenset(s.id for s in self._progress.streams.values() if s.deferred)
@@ -229,6 +237,7 @@ class Backlog:
         if versions:
             self._progress.take_states_back(versions)
         self._store.abandon(self._lease, items)
+        self.kept -= {item.stream for item in items}
         self._sweep(self._decide())
 
     def _sweep(self, pending: Pending) -> None:

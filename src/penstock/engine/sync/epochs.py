@@ -70,6 +70,7 @@ class Epochs:
             mine = tuple(s for s in streams if lane in s.lanes)
             if mine or self._plan.open:
                 epoch = self._store.new_epoch(self._lease, lane)
+                self._backlog.begun.add(epoch)
                 if self._plan.keyed:
                     self._store.begin_keys(self._lease, lane_task(epoch))
                 starts[lane] = LaneStart(
@@ -188,6 +189,7 @@ class Epochs:
         if items:
             self._progress.take_states_back(gone)
             self._store.abandon(self._lease, items)
+            self._backlog.kept -= gone
             self._backlog.drain_for_lane()
 
 

@@ -197,6 +197,8 @@ class SyncRun:
         rows have shown which columns are never null; an error: it cannot; None: it is not
         selected."""
         known, generation, fills = self._streams.get(ask.stream), None, False
+        if ask.stream in self._backlog.kept:  # an earlier epoch of this sync sealed rows of it
+            ask = msgspec.structs.replace(ask, fresh=False)
         try:
             if ask.passed:
                 self._planner.pass_over(ask.stream)
