@@ -54,8 +54,8 @@ def psycopg_pipe(server: Server) -> None:
 
 
 def threads(server: Server, method: str = "copy") -> None:
-    to = stage("destination", server.config(schema="landed", load_method=method))
-    for told in pump(stage("source", server.config()), to, TABLE):
+    to = stage("destination", server.config(schema="landed", load_method=method), quick=False)
+    for told in pump(stage("source", server.config(), quick=False), to, TABLE):
         if (error := ended(told).error) is not None:
             raise error
 
@@ -65,7 +65,7 @@ def processes(server: Server) -> None:
     child = multiprocessing.get_context("spawn").Process(target=_read, args=(server, there))
     child.start()
     there.close()
-    to = stage("destination", server.config(schema="landed"))
+    to = stage("destination", server.config(schema="landed"), quick=False)
     error = ended(list(stream_run.write(to, TABLE, _received(here)))).error
     child.join(60)
     if error is not None:
@@ -74,7 +74,7 @@ def processes(server: Server) -> None:
 
 def _read(server: Server, into: Connection) -> None:
     with into:
-        for frame in frames(stream_run.read(stage("source", server.config()), TABLE)):
+        for frame in frames(stream_run.read(stage("source", server.config(), quick=False), TABLE)):
             into.send_bytes(frame)
         into.send_bytes(b"")
 
@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    rust_guest("source")
+    rust_guest("source", quick=False)
     ways: dict[str, Callable[[Server], None]] = {
         "psycopg": psycopg_pipe,
         "copy": threads,

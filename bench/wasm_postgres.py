@@ -89,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place, loopback_postgres() as server:
         folder = Path(place)
         for role in ("source", "destination"):
-            (folder / f"{role}.wasm").write_bytes(rust_guest(role))
+            (folder / f"{role}.wasm").write_bytes(rust_guest(role, quick=False))
         server.ask("CREATE SCHEMA landed")
         make_rows(server, "public.rows", 1, 10)
         for method, shards in ways.values():  # compiles, and makes what is made once

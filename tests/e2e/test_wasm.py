@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from pipelines import NAME, Ran
 from wasm_sites import (
-    COMPILED,
     MANIFEST,
     StageEvent,
     WasmSite,
@@ -617,9 +616,6 @@ def test_time_that_a_guest_waits_for_a_slow_peer_is_not_its_own(wasm: MakeWasm) 
 def test_its_last_words_on_stderr_are_in_the_error(wasm: MakeWasm) -> None:
     """A Python component; slow where it was not built and compiled before."""
     here = wasm(binary=python_guest())
-    here.home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    COMPILED.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (here.home.path / "compiled").symlink_to(COMPILED)
     column = {"name": "id", "data_type": "Int64", "nullable": False}
     words = {"name": "words", "schema": [column], "supported_sync_modes": ["full_refresh"]}
     left = here.run(config={"mode": "exit", "streams": [words]})

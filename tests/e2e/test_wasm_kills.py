@@ -9,8 +9,8 @@ from pathlib import Path
 import deltalake
 import pytest
 from e2e_harness import Place, assert_adds_up, end_all
-from wasm_ends import share_compiled
 from wasm_kills import RECORDS, built, run_wasm_cell, wasm_cell, wasm_cells
+from wasm_sites import share_compiled
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

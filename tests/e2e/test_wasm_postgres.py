@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from pipelines import MASTER, NAME, Heard, Ran, assert_adds_up
-from wasm_ends import APPEND, INCREMENTAL, REPLACE, UPSERT, Ends, share_compiled
+from wasm_ends import APPEND, INCREMENTAL, REPLACE, UPSERT, Ends
 from wasm_sites import WasmSite
 
 from penstock.config.load import load_pipeline
@@ -423,7 +423,6 @@ def test_postgres_to_delta(tmp_path: Path, fresh: Server, site: Ends) -> None:
     """A WebAssembly source into a table that Spark writes."""
     make_rows(fresh, "public.rows", 1, 500)
     here = WasmSite(tmp_path / "delta", "delta", binary=site.wasm.read_bytes())
-    share_compiled(here.home.path)
     streams = [{"name": "rows", "cursor_field": ["id"]}]
     ran = here.run(config=fresh.config(), defaults=INCREMENTAL, streams=streams)
     assert ran.counts("rows") == ("complete", 500, 500, 0), ran.error

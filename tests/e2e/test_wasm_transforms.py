@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pipelines import Site
-from wasm_sites import WasmSite, rapidbyte_guests
+from wasm_sites import WasmSite, rapidbyte_guests, share_compiled
 
 import built  # isort: skip  (its folder is on the path now)
 
@@ -45,6 +45,18 @@ def passing() -> Callable[..., dict[str, Any]]:
 def clean(**config: Any) -> dict[str, Any]:
     """The Python example."""
     return {"use": str(built.python_transform()), "config": config}
+
+
+@pytest.fixture
+def site(site: Sites) -> Sites:
+    """What was compiled for another home is not compiled again."""
+
+    def made(format: str = "parquet", **stub: Any) -> Site:
+        here = site(format, **stub)
+        share_compiled(here.home.path)
+        return here
+
+    return made
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pipelines import NAME
-from wasm_ends import share_compiled
 from wasm_sites import MANIFEST, StageEvent, WasmSite, component, numbered
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ NO_STREAMS = json.dumps({"streams": []}).encode().hex()
 @pytest.fixture
 def site(tmp_path: Path, shared_spark: "SparkSession") -> WasmSite:
     del shared_spark
-    made = WasmSite(tmp_path / "site", binary=component(MANIFEST))
-    share_compiled(made.home.path)
-    return made
+    return WasmSite(tmp_path / "site", binary=component(MANIFEST))
 
 
 def script(first: int, last: int) -> dict[str, Any]:

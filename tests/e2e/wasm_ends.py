@@ -23,20 +23,12 @@ from penstock.engine.plan import lane_jobs
 from penstock.engine.specs.lane import LaneBounds
 from penstock.protocols.rapidbyte.declared.manifest import MANIFEST_SECTION
 
-import built  # isort: skip  (its folder is on the path now)
 import rapidbyte_guests  # isort: skip
 
 APPEND = {"sync_mode": "full_refresh", "destination_sync_mode": "append"}
 INCREMENTAL = {"sync_mode": "incremental", "destination_sync_mode": "append"}
 UPSERT = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 REPLACE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
-
-
-def share_compiled(home: Path) -> None:
-    """Let this home's compiled code be everybody's."""
-    home.mkdir(parents=True, exist_ok=True)
-    built.COMPILED.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (home / "compiled").symlink_to(built.COMPILED)
 
 
 def seal_each_state(patch: pytest.MonkeyPatch) -> None:
@@ -50,7 +42,6 @@ class Ends(WasmSite):
 
     def __init__(self, folder: Path, *, binary: bytes, to: bytes | str) -> None:
         super().__init__(folder, "parquet", binary=binary)
-        share_compiled(self.home.path)
         if isinstance(to, bytes):
             path = folder / "destination.wasm"
             path.write_bytes(to)

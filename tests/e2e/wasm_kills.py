@@ -28,7 +28,8 @@ TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS / "protocols" / "rapidbyte"), str(TESTS / "examples")]
 
 import built  # noqa: E402
-from wasm_ends import Heard, Peer, obedient, share_compiled  # noqa: E402
+from wasm_ends import Heard, Peer, obedient  # noqa: E402
+from wasm_sites import share_compiled  # noqa: E402
 
 RECORDS, BEFORE, STEP = 1200, 300, 20
 ANSWER_SECONDS = 0.03
