@@ -47,6 +47,8 @@ _SETTLE = 5.0
 """Seconds for the engine to notice that a container has ended, once its stdout has."""
 _CREATE_BOUND = 120.0
 _STOP_MARGIN = 8.0
+_OOM_BOUND = 1.0
+"""Seconds for the engine to notice that the kernel killed something in a container that ended."""
 _LOOK = 0.05
 _NOT_THERE, _NOT_EXECUTABLE, _SIGNALS = 127, 126, 128
 _LAST_SIGNAL = 64
@@ -363,16 +365,16 @@ class ContainerChannel:
             if attached is None:
                 return
             try:
-                self._code, self._failure = self._ended(attached)
+                self._code, self._failure = self._ended(attached, stopped=quiet)
             except ConnectorError as e:
                 self._code, self._failure = attached, e
         if self._failure is not None and not quiet:
             with self._masker.errors(), in_role(self._role):
                 raise self._failure
 
-    def _ended(self, attached: int) -> tuple[int, PenstockError | None]:
+    def _ended(self, attached: int, *, stopped: bool) -> tuple[int, PenstockError | None]:
         """The container's own exit code, and the failure that it stands for. ``attached``: that of
-        the command line, which may have ended for reasons of its own."""
+        the command line, which may have ended for reasons of its own. ``stopped``: by us."""
         done = self._engine.call(["inspect", "--format", "{{json .State}}", self.name], CALL_BOUND)
         try:
             state = cast(dict[str, Any], json.loads(done.stdout))
@@ -388,13 +390,27 @@ class ContainerChannel:
         begun = self._began if self._pipes is None else self._pipes.opened
         if state.get("Status") == "created" or (error and not begun):
             return code, _not_started(self._engine, self._image, error or self.stderr_tail())
-        if code and (state.get("OOMKilled") or self._files.has_oom_file()):
+        if code and self._was_killed_for_memory(state, stopped=stopped):
             return code, self._too_much()
         if code in (_NOT_THERE, _NOT_EXECUTABLE) and not self._began:
             return code, _no_command(self._image, code, self.stderr_tail())
         if _SIGNALS < code <= _SIGNALS + _LAST_SIGNAL:
             return _SIGNALS - code, None
         return code, None
+
+    def _was_killed_for_memory(self, state: dict[str, Any], *, stopped: bool) -> bool:
+        """Whether the kernel killed something in the container for its memory. Docker hears of that
+        and of the container's end in two ways, so it may know of the end first: where there is a
+        limit, and it was not us who stopped the container, it is asked again."""
+        again = self._max_memory is not None and not stopped
+        deadline = time.monotonic() + (_OOM_BOUND if again else 0.0)
+        killed = bool(state.get("OOMKilled")) or self._files.has_oom_file()
+        while not killed and time.monotonic() < deadline:
+            time.sleep(_OOM_BOUND / 5)
+            question = ["inspect", "--format", "{{.State.OOMKilled}}", self.name]
+            asked = self._engine.call(question, CALL_BOUND)
+            killed = asked.stdout.strip() == "true" or self._files.has_oom_file()
+        return killed
 
     def _stop_container(self) -> None:
         """SIGTERM, SIGKILL after ``RunTimeouts.stop`` seconds. What it still writes is thrown away:
