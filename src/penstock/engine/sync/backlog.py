@@ -97,8 +97,8 @@ class Backlog:
         return self._sealed()[0]
 
     def _sealed(self) -> tuple[list[Segment], set[ConsumedSlice]]:
-        """Returns the segments that count, and what of them (and of earlier ones) is consumed.
-        Raises ``LogError`` where a segment is missing."""
+        """Returns the segments that count, and what of them (and of earlier ones) is consumed. Adds
+        to ``kept``. Raises ``LogError`` where a segment is missing."""
         name = self._session.pipeline
         closed = self._store.closed_epochs(name)
         found = visible(self._log.segments(), closed)
