@@ -313,3 +313,16 @@ def test_counts_limits_and_estimates_of_a_source_are_told(tmp_path: Path) -> Non
     assert expected == {StreamId(None, "s"): (7, 70), None: (9, 90)}
     progress = Mailbox(tmp_path / "log", "run").progress(1)
     assert progress is not None and dict(progress.expected) == dict(result.expected)
+
+
+@pytest.mark.parametrize("status", [False, True], ids=["exit code 0", "COMPLETE"])
+def test_l6_a_stream_whose_records_may_have_gone_by_is_not_complete(
+    tmp_path: Path, status: bool
+) -> None:
+    """An empty generation would replace its table."""
+    other = {**ROW, "record": {**ROW["record"], "namespace": "unknown"}}  # type: ignore[dict-item]
+    complete = {"stream_descriptor": {"name": "s"}, "status": "COMPLETE"}
+    said = [other, *([trace("STREAM_STATUS", stream_status=complete)] if status else [])]
+    result = lane(tmp_path, "\n".join(f"say({m!r})" for m in said))
+    assert (result.end, result.complete) == (LaneEnd.failed, [])
+    assert [e["code"] for e in result.errors] == ["source.unclear_stream"]

@@ -5,12 +5,12 @@ message is decoded in one call; any other chunk line by line. An ``emitted_at`` 
 is replaced by the time of arrival. Records are grouped by stream until a state or status of their
 scope, or the end of a block. Not here: framing (``codec.framing``), typed columns
 (``codec.decode``), timeouts and the process (``protocols.stdio.read``), other messages and unparsed
-output (``side_messages``).
+output (``side_messages``), which stream is meant (``stream_lookup``).
 """
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -23,11 +23,13 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Batch,
     Error,
+    Estimate,
     Event,
     LogEvent,
     RecordCountMismatch,
     Reject,
     State,
+    Status,
     StreamStatus,
     UnconfiguredRecords,
 )
@@ -46,6 +48,7 @@ from penstock.protocols.airbyte.messages import (
 )
 from penstock.protocols.airbyte.side_messages import SideMessages
 from penstock.protocols.airbyte.state import record_count, scope_of
+from penstock.protocols.airbyte.stream_lookup import StreamLookup
 from penstock.protocols.stdio.json_lines import (
     FAULTS,
     OPEN,
@@ -70,12 +73,14 @@ _RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
 
 
 class _Group:
-    """Records of one stream, which may not be configured, since it was last flushed."""
+    """Records of one stream, which may not be configured, since it was last flushed. ``bare``: they
+    came without the stream's namespace."""
 
-    __slots__ = ("bodies", "changes", "stream", "times")
+    __slots__ = ("bare", "bodies", "changes", "stream", "times")
 
     def __init__(self, stream: StreamId) -> None:
         self.stream = stream
+        self.bare = False
         self.bodies: list[msgspec.Raw] = []
         self.times: list[int] = []
         self.changes: dict[int, bytes] = {}
@@ -83,11 +88,11 @@ class _Group:
 
 class AirbyteReader:
     """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``beats`` grows with
-    every RECORD and STATE."""
+    every RECORD and STATE. ``others``: streams of the catalog that are not configured."""
 
-    def __init__(self, configured: Iterable[StreamId]) -> None:
+    def __init__(self, configured: Iterable[StreamId], others: Iterable[StreamId] = ()) -> None:
         self.beats = 0
-        self._configured = frozenset(configured)
+        self._streams = StreamLookup(configured, others)
         self._side_messages = SideMessages()
         self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet yielded
         # good chunks since the last flush
@@ -97,6 +102,9 @@ class AirbyteReader:
         self._state_type: StateType | None = None
         self._mixed = False
         self._passed: dict[StreamId, bool] = {}  # not configured, with records; is it reported?
+        self._met: set[StreamId] = set()  # configured, with records
+        self._unclaimed: set[StreamId] = set()  # not configured; may be configured ones' records
+        self._unclear: set[StreamId] = set()  # configured, without records, which may be unclaimed
 
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
         """Converts complete lines, each with its newline; ``terminated`` False: the output ended
@@ -123,6 +131,10 @@ class AirbyteReader:
         yield from self._flush_all()
         self._seen.clear()
         yield from self._side_messages.counted()
+
+    def ended(self) -> Iterator[Event]:
+        """Reports, after exit code 0, streams that cannot be taken for empty."""
+        yield from self._report_unclear(None)
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
         """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
@@ -174,8 +186,8 @@ class AirbyteReader:
             if record is None or line.type != _RECORD:
                 name = None  # its group may be yielded by then
                 if line.type == _RECORD:
-                    raw = self._origin(lambda one, wanted=line: one is wanted)
-                    yield from self._reject(raw, "record is missing", None)
+                    raw = self._origins([line]).get(id(line), b"")
+                    yield from self._reject(raw, "record is missing")
                 else:
                     yield from self._other(line)
                 continue
@@ -206,10 +218,15 @@ class AirbyteReader:
 
     def _group(self, name: str, namespace: str | None) -> _Group:
         self.beats += 1
-        key = (name, namespace or None)
+        bare = None if namespace else self._streams.bare(name)
+        key = (name, namespace or None) if bare is None else (name, bare.namespace)
         group = self._open.get(key)
         if group is None:
-            group = self._open[key] = _Group(StreamId.of(namespace, name))
+            stream = StreamId(key[1], name)
+            group = self._open[key] = _Group(stream)
+            if stream not in self._streams.configured and self._streams.candidates(stream):
+                self._unclaimed.add(stream)
+        group.bare |= bare is not None
         return group
 
     def _meta(self, group: _Group, raw: msgspec.Raw) -> None:
@@ -234,11 +251,17 @@ class AirbyteReader:
             yield from self._give(group)
 
     def _give(self, group: _Group) -> Iterator[Event]:
-        if group.stream not in self._configured:
-            self._pass_over(group.stream, len(group.bodies))
+        if group.stream not in self._streams.configured:
+            if self._streams.is_ambiguous(group.stream):
+                yield from self._reject_ambiguous(group)
+            else:
+                self._pass_over(group.stream, len(group.bodies))
             return
         if not group.bodies:
             return
+        if group.bare:
+            self._side_messages.count(f"namespace_missing:{group.stream}", len(group.bodies))
+        self._met.add(group.stream)
         self._received[group.stream] = self._received.get(group.stream, 0) + len(group.bodies)
         packed = Packed.of(group.bodies)
         if packed.first_bytes() != {OPEN}:
@@ -259,26 +282,61 @@ class AirbyteReader:
             self._passed[stream] = True
             yield UnconfiguredRecords(stream)
 
+    def _report_unclear(self, stream: StreamId | None) -> Iterator[Event]:
+        """Reports configured streams (``stream``, or all) without a record, where records came that
+        may be theirs. No state of such a stream is saved, nor is it complete (L1, L6)."""
+        for unclaimed in sorted(self._unclaimed):
+            for one in self._streams.candidates(unclaimed):
+                if stream not in (None, one) or one in self._met or one in self._unclear:
+                    continue
+                self._unclear.add(one)
+                unnamed = unclaimed.namespace is None
+                such = "which name no namespace" if unnamed else "a stream that no catalog has"
+                yield Error(
+                    f"{one}: none of its records came, but records of {unclaimed}, {such}: they may"
+                    " be its own",
+                    "system_error",
+                    one,
+                    code="source.unclear_stream",
+                    hint="its table and its state stay as they were; report it to the connector's"
+                    " maintainers: a RECORD names its stream's namespace as the catalog does",
+                )
+
+    def _is_unclear(self, stream: StreamId | None) -> bool:
+        """Whether the stream, or one of all (None), was reported as unclear."""
+        return bool(self._unclear) if stream is None else stream in self._unclear
+
+    def _reject_ambiguous(self, group: _Group) -> Iterator[Event]:
+        streams = ", ".join(map(str, self._streams.candidates(group.stream)))
+        reason = f"the record says no namespace, and may be of several streams: {streams}"
+        origins = self._origins(group.bodies)
+        for body in group.bodies:
+            yield Reject(None, reason, origins[id(body)])
+
     def _reject_non_objects(self, group: _Group) -> Iterator[Event]:
         keep = [i for i, b in enumerate(group.bodies) if memoryview(b)[0] == OPEN]
         kept = set(keep)
-        for i, body in enumerate(group.bodies):
-            if i not in kept:
-                reason = "record of the wrong shape: data is not an object"
-                raw = self._origin(lambda one, wanted=body: _body(one) is wanted)
-                yield Reject(group.stream, reason, raw or bytes(body))
+        bad = [body for i, body in enumerate(group.bodies) if i not in kept]
+        origins = self._origins(bad)
+        for body in bad:
+            reason = "record of the wrong shape: data is not an object"
+            yield Reject(group.stream, reason, origins[id(body)])
         index = {old: new for new, old in enumerate(keep)}
         group.bodies = [group.bodies[i] for i in keep]
         group.times = [group.times[i] for i in keep]
         group.changes = {index[i]: c for i, c in group.changes.items() if i in index}
 
-    def _origin(self, wanted: Callable[[Line | PlainLine], bool]) -> bytes:
-        """The bytes of a line of a chunk that was decoded in one call."""
+    def _origins(self, wanted: Sequence[object]) -> dict[int, bytes]:
+        """The bytes of the lines that are, or whose bodies are, these objects, by ``id``."""
+        ids = set(map(id, wanted))
+        found: dict[int, bytes] = {}
         for lines, data in self._seen:
+            raws: list[bytes] = []
             for index, line in enumerate(lines):
-                if wanted(line):
-                    return data.split(b"\n", index + 1)[index]
-        return b""
+                for one in {id(line), id(_body(line))} & ids:
+                    raws = raws or data.split(b"\n")
+                    found[one] = raws[index]
+        return found
 
     # -- everything else
 
@@ -288,11 +346,17 @@ class AirbyteReader:
             yield from self._state(line.state)
             return
         for event in self._side_messages.other(line, raw):
+            if isinstance(event, StreamStatus | Error | Estimate) and event.stream is not None:
+                event.stream = self._streams.of(event.stream)
             if isinstance(event, StreamStatus):
-                if event.stream not in self._configured:
+                if event.stream not in self._streams.configured:
                     self._side_messages.count(f"status_not_configured:{event.stream}")
                     continue
                 yield from self._flush(event.stream)
+                if event.status is Status.complete:
+                    yield from self._report_unclear(event.stream)
+                    if self._is_unclear(event.stream):
+                        continue
             elif not isinstance(event, LogEvent):
                 yield from self._flush_all()
             yield event
@@ -305,7 +369,9 @@ class AirbyteReader:
             self._side_messages.count("malformed:STATE")
             yield LogEvent("ERROR", f"a STATE message that cannot be read is not saved: {e}")
             return
-        if scope.stream is not None and scope.stream not in self._configured:
+        if scope.stream is not None:
+            scope = StateScope(scope.type, self._streams.of(scope.stream))
+        if scope.stream is not None and scope.stream not in self._streams.configured:
             self._side_messages.count(f"state_not_configured:{scope.stream}")
             return
         before = self._state_type
@@ -319,7 +385,9 @@ class AirbyteReader:
         else:
             yield from self._flush(scope.stream)
         yield from self._miscounted(scope.stream, text)
-        yield State(scope, text)
+        yield from self._report_unclear(scope.stream)
+        if not self._is_unclear(scope.stream):
+            yield State(scope, text)
 
     def _miscounted(self, stream: StreamId | None, text: str) -> Iterator[Event]:
         """Compares the records since the last state with the number that the source gives (protocol
@@ -356,12 +424,13 @@ class AirbyteReader:
         if line.type != _RECORD:
             yield from self._other(line, raw)
         elif record is None:
-            yield from self._reject(raw, "record is missing", None)
-        elif memoryview(record.data)[0] != OPEN:
-            stream = StreamId.of(record.namespace, record.stream)
-            yield from self._reject(raw, "data is not an object", stream)
+            yield from self._reject(raw, "record is missing")
         else:
-            yield from self._take((line,))
+            yield from self._take_one(line, raw)
+
+    def _take_one(self, line: Line, raw: bytes) -> Iterator[Event]:
+        self._seen.append(((line,), raw))
+        yield from self._take((line,))
 
     def _odd(self, raw: bytes, fault: str) -> Iterator[Event]:
         """Converts a line that cannot be decoded: unparsed output, another message with a stray
@@ -375,7 +444,7 @@ class AirbyteReader:
             yield from self._no_message(raw, fault)
             return
         if other.type == _RECORD:
-            yield from self._reject(raw, fault, None)
+            yield from self._reject(raw, fault)
         else:
             yield from self._other(other, raw)
 
@@ -385,31 +454,28 @@ class AirbyteReader:
             yield from self._side_messages.report(kind, raw)
             return
         record = _with_python_values(raw)
-        if record is not None and record.record is not None:
-            yield from self._take((record,))
+        if record is not None:
+            yield from self._take_one(record, raw)
             return
         self.beats += 1
         cut = "the output ended inside it: " if self._half else ""
         reason = f"a line that holds a RECORD and is not exactly one message: {cut}{fault}"
         yield self._refused(self._stream_named(raw), reason, raw)
 
-    def _reject(self, raw: bytes, fault: str, stream: StreamId | None) -> Iterator[Event]:
+    def _reject(self, raw: bytes, fault: str) -> Iterator[Event]:
         self.beats += 1
-        stream = stream or self._stream_named(raw)
-        if stream is not None and stream not in self._configured:
-            self._pass_over(stream, 1)
-        else:
-            yield self._refused(stream, f"record of the wrong shape: {fault}", raw)
+        yield self._refused(self._stream_named(raw), f"record of the wrong shape: {fault}", raw)
 
     def _refused(self, stream: StreamId | None, reason: str, raw: bytes) -> Reject:
         """The reject of a line that is, or was meant as, one record; it counts as received."""
         if stream is not None:
+            self._met.add(stream)
             self._received[stream] = self._received.get(stream, 0) + 1
         return Reject(stream, reason, raw)
 
     def _stream_named(self, raw: bytes) -> StreamId | None:
         """The configured stream of a broken record; None where it is not the only candidate."""
-        return the_one(streams_named(raw), self._configured)
+        return the_one(streams_named(raw), self._streams.configured)
 
 
 def _one_a_line(data: bytes, messages: int) -> bool:

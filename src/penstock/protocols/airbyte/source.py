@@ -14,7 +14,7 @@ import msgspec
 from penstock.codec.framing import LineFramer
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, CheckResult, ConfiguredStream, ConnectorSpec, Stream
-from penstock.model.events import Event
+from penstock.model.events import ConnectorExited, Event
 from penstock.protocols.airbyte import questions
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.enums import MessageType
@@ -26,7 +26,7 @@ from penstock.protocols.airbyte.stream_config import configure
 from penstock.protocols.connection import EventSink
 from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.stdio.read import read
-from penstock.runtimes.contract import Argument, PrivateFile, Runtime, RunTimeouts
+from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, RunTimeouts
 
 DELETED_AT = "_ab_cdc_deleted_at"
 SECRET_WORD = "airbyte_secret"
@@ -88,8 +88,14 @@ class AirbyteSource:
         state = state_file(request.states)
         if state is not None:
             arguments += ["--state", PrivateFile("state.json", state)]
-        reader = AirbyteReader(s.id for s in request.streams)
+        reader = AirbyteReader((s.id for s in request.streams), (s.id for s in request.unchosen))
         framer = LineFramer(request.max_record_bytes, request.spool_folder)
-        events = read(runtime, arguments, request.timeouts, reader, framer, request.tick)
+
+        def at_the_end(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:
+            return reader.ended() if exited is not None and exited.code == 0 else iter(())
+
+        events = read(
+            runtime, arguments, request.timeouts, reader, framer, request.tick, at_the_end
+        )
         with closing(events):
             yield from with_retries(events, request)
