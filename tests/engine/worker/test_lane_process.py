@@ -326,3 +326,11 @@ def test_l6_a_stream_whose_records_may_have_gone_by_is_not_complete(
     result = lane(tmp_path, "\n".join(f"say({m!r})" for m in said))
     assert (result.end, result.complete) == (LaneEnd.failed, [])
     assert [e["code"] for e in result.errors] == ["source.unclear_stream"]
+
+
+def test_l6_an_error_without_its_optional_fields_completes_nothing(tmp_path: Path) -> None:
+    """Exit code 0 after two of a thousand records must not publish them."""
+    told = {"type": "TRACE", "trace": {"type": "ERROR", "error": {"message": "boom"}}}
+    result = lane(tmp_path, f"say(ROW)\nsay({told!r})")
+    assert (result.end, result.complete) == (LaneEnd.failed, [])
+    assert [e["message"] for e in result.errors] == ["boom"]

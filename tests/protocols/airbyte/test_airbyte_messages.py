@@ -253,3 +253,25 @@ def test_a_changed_field_wins_over_what_was_read():
 def test_a_wrong_shape_says_where(text: str, words: str):
     with pytest.raises(wire_struct.WireError, match=words):
         wire_struct.decode(AirbyteMessage, text)
+
+
+def test_an_optional_field_that_does_not_fit_costs_nothing_else():
+    entry = {
+        "stream": {**STREAM, "is_resumable": "yes", "default_cursor_field": [5]},
+        "sync_mode": "incremental",
+        "destination_sync_mode": "append",
+        "generation_id": "three",
+    }
+    catalog, faults = wire_struct.lenient(ConfiguredAirbyteCatalog, {"streams": [entry]})
+    (found,) = catalog.streams
+    assert [f.partition(":")[0] for f in faults] == [
+        "default_cursor_field", "is_resumable", "generation_id",
+    ]  # fmt: skip
+    assert (found.generation_id, found.stream.is_resumable, found.stream.name) == (
+        None, None, "users",
+    )  # fmt: skip
+    assert found.stream.source_defined_primary_key == [["id"], ["meta", "key"]]
+    with pytest.raises(wire_struct.WireError, match="destination_sync_mode"):
+        wire_struct.lenient(
+            ConfiguredAirbyteCatalog, {"streams": [{**entry, "destination_sync_mode": 5}]}
+        )

@@ -430,6 +430,69 @@ def test_error_control_estimate_and_status_reasons():
     ]
 
 
+@pytest.mark.parametrize(
+    ("body", "message", "kind", "stream"),
+    [
+        ({"error": {"message": "boom"}}, "boom", None, None),
+        ({"emitted_at": None, "error": {"message": "boom"}}, "boom", None, None),
+        ({"emitted_at": "2026-01-01", "error": {"message": "boom"}}, "boom", None, None),
+        ({"error": {"message": None, "internal_message": "inside"}}, "inside", None, None),
+        ({"error": {"message": "boom", "failure_type": 5}}, "boom", None, None),
+        ({"error": {"message": "boom", "stack_trace": ["a", "b"]}}, "boom", None, None),
+        ({"error": {"message": "boom", "stream_descriptor": "n.b"}}, "boom", None, None),
+        (
+            {
+                "error": {
+                    "message": "boom",
+                    "failure_type": "config_error",
+                    "internal_message": {"a": 1},
+                    "stream_descriptor": {"name": "b", "namespace": "n"},
+                }
+            },
+            "boom",
+            "config_error",
+            B,
+        ),
+        ({"error": "boom"}, '{"type": "ERROR", "error": "boom"}', None, None),
+        ({"error": {"message": ["boom"]}}, '"error": {"message": ["boom"]}', None, None),
+        ({}, '{"type": "ERROR"}', None, None),
+    ],
+)
+def test_l6_an_error_is_never_lost_for_what_stands_beside_it(
+    body: dict[str, Any], message: str, kind: str | None, stream: StreamId | None
+):
+    """Protocol, AirbyteTraceMessage: after exit code 0 it alone says that a read is not whole."""
+    events = read(line("TRACE", trace={"type": "ERROR", **body}))
+    (error,) = [e for e in events if isinstance(e, Error)]
+    assert message in error.message
+    assert (error.failure_type, error.stream) == (kind, stream)
+    for field, given in body.get("error", {}).items() if message == "boom" else ():
+        assert error.raw[field] == given
+
+
+@pytest.mark.parametrize("emitted_at", [{}, {"emitted_at": None}, {"emitted_at": "now"}])
+def test_no_control_and_no_status_is_lost_for_the_time_that_it_bears(emitted_at: dict[str, Any]):
+    """A CONTROL may be the only one that ever has a new refresh token."""
+    control = {"type": "CONNECTOR_CONFIG", "connectorConfig": {"config": {"token": "t"}}}
+    complete = {"stream_descriptor": {"name": "a"}, "status": "COMPLETE", "reasons": "none"}
+    output = line("CONTROL", control={**control, **emitted_at})
+    output += line(
+        "TRACE", trace={"type": "STREAM_STATUS", "stream_status": complete, **emitted_at}
+    )
+    assert read(output)[:-1] == [Control({"token": "t"}), StreamStatus(A, Status.complete)]
+
+
+@pytest.mark.parametrize(
+    ("limited", "until"),
+    [({"quota_reset": 5.75}, 5), ({"quota_reset": 5.0}, 5), ({"quota_reset": "soon"}, None)],
+)
+def test_a_quota_may_be_reset_at_any_number(limited: dict[str, Any], until: int | None):
+    reasons = [{"type": "RATE_LIMITED", "rate_limited": limited}]
+    running = {"stream_descriptor": {"name": "a"}, "status": "RUNNING", "reasons": reasons}
+    told = line("TRACE", trace={"type": "STREAM_STATUS", "emitted_at": 1, "stream_status": running})
+    assert read(told)[0] == StreamStatus(A, Status.running, RateLimitWait(until))
+
+
 def counts_of(output: bytes) -> list[Event]:
     return [e for e in read(output) if isinstance(e, RecordCountMismatch | State)]
 

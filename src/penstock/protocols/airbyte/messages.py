@@ -112,9 +112,9 @@ class AirbyteLogMessage(Wire):
 
 
 class AirbyteErrorTraceMessage(Wire):
-    """``failure_type``: ``FailureType``."""
+    """``failure_type``: ``FailureType``. ``message`` is required, and missing from some errors."""
 
-    message: str
+    message: str | None = None
     internal_message: str | None = None
     stack_trace: str | None = None
     failure_type: str | None = None
@@ -134,7 +134,7 @@ class AirbyteEstimateTraceMessage(Wire):
 class RateLimited(Wire):
     """``quota_reset``: epoch milliseconds."""
 
-    quota_reset: int | None = None
+    quota_reset: int | float | None = None
 
 
 class StreamStatusReason(Wire):
@@ -158,10 +158,11 @@ class AirbyteAnalyticsTraceMessage(Wire):
 
 
 class AirbyteTraceMessage(Wire):
-    """``type``: ``TraceType``. ``emitted_at``: epoch milliseconds, fractions allowed."""
+    """``type``: ``TraceType``. ``emitted_at``: epoch milliseconds, fractions allowed; whatever it
+    is, it is no reason to lose the message."""
 
     type: str
-    emitted_at: int | float
+    emitted_at: Any = None
     error: AirbyteErrorTraceMessage | None = None
     estimate: AirbyteEstimateTraceMessage | None = None
     stream_status: AirbyteStreamStatusTraceMessage | None = None
@@ -175,10 +176,10 @@ class ControlConnectorConfig(Wire):
 
 
 class AirbyteControlMessage(Wire):
-    """``type``: ``ControlType``."""
+    """``type``: ``ControlType``. ``emitted_at``: as in ``AirbyteTraceMessage``."""
 
     type: str
-    emitted_at: int | float
+    emitted_at: Any = None
     connector_config: ControlConnectorConfig | None = field(default=None, name="connectorConfig")
 
 

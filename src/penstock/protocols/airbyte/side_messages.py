@@ -2,11 +2,15 @@
 
 Every command may emit these (protocol, Interface Invariants), so that ``record_reader`` (read),
 ``destination_output`` (write) and ``probe`` (spec, check, discover) share this module. No such
-message is fatal. Not here: RECORD and STATE.
+message is fatal, and none is lost for a fault in an optional field. Not here: RECORD and STATE.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, cast
 
+import msgspec
+
+from penstock.codec.exact_json import exact
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Control,
@@ -28,6 +32,7 @@ from penstock.protocols.airbyte.enums import (
 )
 from penstock.protocols.airbyte.messages import (
     AirbyteControlMessage,
+    AirbyteErrorTraceMessage,
     AirbyteLogMessage,
     AirbyteTraceMessage,
     LineOther,
@@ -35,9 +40,11 @@ from penstock.protocols.airbyte.messages import (
     StreamStatusReason,
 )
 from penstock.protocols.stdio import wire_struct
+from penstock.protocols.stdio.json_lines import FAULTS
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
 _LEVELS = frozenset(LogLevel)
+_SHOWN = 4000  # bytes of an error that has no message
 _STATUSES = {s.value: s for s in Status}
 
 
@@ -76,13 +83,13 @@ class SideMessages(UnparsedOutput):
 
     def _trace(self, line: LineOther) -> Iterator[Event]:
         try:
-            trace = wire_struct.decode(AirbyteTraceMessage, line.trace)
-        except wire_struct.WireError:
+            data = exact(line.trace)
+            trace, _ = wire_struct.lenient(AirbyteTraceMessage, data)
+        except (wire_struct.WireError, *FAULTS):
             yield from self.report("malformed:TRACE", line.trace)
             return
-        if trace.type == TraceType.error and (error := trace.error) is not None:
-            raw = wire_struct.plain(error)
-            yield Error(error.message, error.failure_type, _stream(error.stream_descriptor), raw)
+        if trace.type == TraceType.error:
+            yield _error(trace.error or AirbyteErrorTraceMessage(), line.trace)
         elif trace.type == TraceType.estimate and (size := trace.estimate) is not None:
             whole = size.type == EstimateType.sync
             stream = None if whole else StreamId.of(size.namespace, size.name)
@@ -100,8 +107,8 @@ class SideMessages(UnparsedOutput):
 
     def _control(self, line: LineOther) -> Iterator[Event]:
         try:
-            control = wire_struct.decode(AirbyteControlMessage, line.control)
-        except wire_struct.WireError:
+            control, _ = wire_struct.lenient(AirbyteControlMessage, exact(line.control))
+        except (wire_struct.WireError, *FAULTS):
             self.count("malformed:CONTROL")  # never logged: it may hold secrets
             return
         if control.type == ControlType.connector_config and control.connector_config is not None:
@@ -110,11 +117,21 @@ class SideMessages(UnparsedOutput):
             self.count(f"unknown_control:{control.type[:64]}")
 
 
+def _error(error: AirbyteErrorTraceMessage, trace: msgspec.Raw) -> Error:
+    """The failure that a TRACE reports; one without a message is told by all that it says."""
+    given = msgspec.json.decode(trace).get("error")
+    message = error.message or error.internal_message
+    if not message:
+        message = f"an error without a message: {bytes(trace)[:_SHOWN].decode(errors='replace')}"
+    raw = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+    return Error(message, error.failure_type, _stream(error.stream_descriptor), raw)
+
+
 def _limited(reasons: Iterable[StreamStatusReason]) -> RateLimitWait | None:
     """The latest quota reset of the reasons, where the stream is rate limited; else None."""
     limits = [r.rate_limited for r in reasons if r.type == StatusReasonType.rate_limited]
     resets = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
-    return RateLimitWait(max(resets, default=None)) if limits else None
+    return RateLimitWait(int(max(resets)) if resets else None) if limits else None
 
 
 def _known(descriptor: StreamDescriptor) -> StreamId:

@@ -6,7 +6,7 @@ protocol (``protocols/*/messages.py``); the hot path, which decodes light msgspe
 """
 
 from functools import cache
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -46,6 +46,48 @@ def from_data(kind: type[W], data: Any) -> W:
         raise WireError(str(e)) from None
     _keep_unknown(value, data)
     return value
+
+
+def lenient(kind: type[W], data: Any) -> tuple[W, list[str]]:
+    """As :func:`from_data`, but an optional field that does not fit counts as absent, here and in
+    the structs inside. Returns the struct, and for each such field its name and fault. Raises
+    :class:`WireError` where a required field is missing or does not fit."""
+    try:
+        return from_data(kind, data), []
+    except WireError:
+        faults: list[str] = []
+        return from_data(kind, _fitting(kind, data, faults)), faults
+
+
+def _fitting(kind: type[Wire], data: Any, faults: list[str]) -> Any:
+    """The data without optional fields that do not fit, which are added to ``faults``."""
+    if not isinstance(data, dict):
+        return data
+    kept = dict(cast(dict[str, Any], data))
+    for field in _fields(kind):
+        name = field.encode_name
+        if name not in kept:
+            continue
+        value, inside = kept[name], _struct_in(field.type)
+        if inside is not None and isinstance(value, list):
+            kept[name] = [_fitting(inside, item, faults) for item in cast(list[Any], value)]
+        elif inside is not None:
+            kept[name] = _fitting(inside, value, faults)
+        if not field.required:
+            try:
+                msgspec.convert(kept[name], field.type)
+            except msgspec.ValidationError as e:
+                faults.append(f"{name}: {e}")
+                del kept[name]
+    return kept
+
+
+@cache
+def _struct_in(of: Any) -> type[Wire] | None:
+    """The struct of a field: itself, optional, or in a list."""
+    if isinstance(of, type) and issubclass(of, Wire):
+        return of
+    return next(filter(None, map(_struct_in, get_args(of))), None)
 
 
 def to_data(value: Any) -> Any:
