@@ -16,7 +16,7 @@ from penstock.files import replace
 from penstock.model.catalog import Catalog
 
 MAX_AGE = 86_400.0
-_FORMAT = 1
+_FORMAT = 2
 _FOLDER = "discovered"
 
 

@@ -16,7 +16,7 @@ from penstock.connectors.launch import connect
 from penstock.connectors.reference import ConnectorRef
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog
-from penstock.model.events import Event
+from penstock.model.events import Event, LogEvent
 from penstock.protocols.contract import ProtocolPackage, SourceRole
 from penstock.protocols.reading import ReadRequest
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts
@@ -57,12 +57,15 @@ class SourceConnector(RunnableConnector):
     def discover(
         self, config: dict[str, Any], timeouts: RunTimeouts = DISCOVER_TIMEOUTS
     ) -> Catalog:
-        """Returns the source's catalog. Raises ``ConfigError`` (the config does not fit),
-        ``SourceError``."""
+        """Returns the source's catalog, and logs what there is to note of it. Raises
+        ``ConfigError`` (the config does not fit), ``SourceError``."""
         self._consented()
         self._validated(config)
         with self._asked(self.secrets(config)) as connection:
-            return connection.discover(config, timeouts, self._log)
+            catalog = connection.discover(config, timeouts, self._log)
+        for note in catalog.notes:
+            self._log(LogEvent("WARN", note))
+        return catalog
 
     def read(self, request: ReadRequest) -> Generator[Event]:
         """Yields the source's events, in this process (`penstock preview`); its stderr is

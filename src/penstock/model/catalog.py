@@ -91,10 +91,14 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 
 class Catalog(msgspec.Struct, frozen=True):
     """The streams that a source offers. ``open``: the source cannot list them; they become known
-    from its messages only (``ReadRequest.open``)."""
+    from its messages only (``ReadRequest.open``). ``unnamed``: how many of its entries have no
+    name; they are left out. ``notes``: what of it could not be taken as it stands, each a
+    sentence."""
 
     streams: tuple[Stream, ...]
     open: bool = False
+    unnamed: int = 0
+    notes: tuple[str, ...] = ()
 
     def get(self, stream: StreamId) -> Stream | None:
         """The stream with this id; None where the catalog lacks it."""

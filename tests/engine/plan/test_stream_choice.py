@@ -2,6 +2,7 @@
 
 from collections.abc import Set
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +20,15 @@ SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 
 
 def plan(
-    text: str, tmp_path: Path, there: tuple[StreamId, ...], known: Set[StreamId] = frozenset()
+    text: str,
+    tmp_path: Path,
+    there: tuple[StreamId, ...],
+    known: Set[StreamId] = frozenset(),
+    **catalog: Any,
 ) -> StreamsPlan:
     return plan_streams(
         parse_pipeline(text, {}),
-        Catalog(tuple(Stream(id=s, json_schema=SCHEMA) for s in there)),
+        Catalog(tuple(Stream(id=s, json_schema=SCHEMA) for s in there), **catalog),
         StreamRules(
             package=load("airbyte"),
             destination=open_table("parquet", str(tmp_path / "lake"), {}),
@@ -78,3 +83,15 @@ def test_a_stream_that_the_source_no_longer_has_is_noted_without_a_list(tmp_path
     assert found.gone == (gone,)
     assert any("no longer has the stream gone" in note for note in found.notes)
     assert [s.id for s in found.streams] == [here]
+
+
+def test_what_the_catalog_lacks_is_told_and_may_be_what_has_no_name_in_it(tmp_path: Path) -> None:
+    text = "pipeline: p\nsource: { use: airbyte:x }\n" + DESTINATION
+    users, orders = StreamId(None, "users"), StreamId(None, "orders")
+    gone = "the source no longer has the stream orders; its table is kept as it is"
+    assert gone in plan(text, tmp_path, (users,), {users, orders}).notes
+    notes = plan(
+        text, tmp_path, (users,), {users, orders}, unnamed=2, notes=("stream 3 ...",)
+    ).notes
+    assert "stream 3 ..." in notes and gone not in notes
+    assert any("orders, which may be one of its 2 without a name" in note for note in notes)

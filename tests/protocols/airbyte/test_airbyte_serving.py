@@ -115,7 +115,6 @@ def test_only_a_generation_that_truncates_refreshes() -> None:
         b'{"streams": {}}',
         b'{"streams": [1]}',
         b'{"streams": [{}]}',
-        catalog({"stream": {"json_schema": {}}}),
         catalog(entry(destination_sync_mode="update")),
         catalog(entry(primary_key=7)),
         catalog(entry(), entry()),
@@ -125,3 +124,15 @@ def test_what_is_no_configured_catalog_is_told(raw: bytes) -> None:
     with pytest.raises(ConfigError) as refused:
         serve.configured(raw)
     assert refused.value.code == "config.catalog"
+
+
+def test_a_stream_without_a_name_is_told_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"streams\[1\]\.stream: .*`name`"):
+        serve.configured(catalog(entry(), {"stream": {"json_schema": {}}}))
+
+
+def test_an_optional_field_of_a_stream_costs_nothing_else() -> None:
+    odd = {"json_schema": None, "default_cursor_field": "at", "is_resumable": 5}
+    known, (stream,) = serve.configured(catalog(entry(stream=odd)))
+    assert stream.stream.default_cursor_field == ("at",) and stream.stream.json_schema == {}
+    assert len(known.notes) == 3

@@ -8,7 +8,6 @@ import pytest
 
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import DestinationSyncMode, Stream, StreamId, SyncMode
-from penstock.model.events import SkippedItems
 from penstock.model.types import Kind
 from penstock.protocols.airbyte.catalog import catalog_of, configured_catalog
 from penstock.protocols.airbyte.package import PACKAGE
@@ -209,9 +208,9 @@ def test_the_configured_catalog_passes_the_sources_own_object_and_the_generation
         "is_resumable": True,
         "future": 1,
     }
-    catalog, odd = catalog_of({"streams": [raw]})
+    catalog = catalog_of({"streams": [raw]})
     (one,) = catalog.streams
-    assert not odd
+    assert not catalog.notes
     assert one.id == StreamId(None, "users")
     assert one.sync_modes == (SyncMode.full_refresh, SyncMode.incremental)
     assert one.is_resumable
@@ -235,18 +234,62 @@ def test_the_configured_catalog_passes_the_sources_own_object_and_the_generation
     ]
 
 
-def test_a_bad_stream_does_not_hide_the_others():
+def test_only_a_missing_name_costs_a_stream():
     good = {"name": "a", "json_schema": {}, "supported_sync_modes": []}
-    catalog, odd = catalog_of(
-        {"streams": [{"name": 5}, good, dict(good), {**good, "namespace": "n"}]}
-    )
+    nameless = [{"name": 5}, {"json_schema": {}}, {"name": None}, "users", None]
+    catalog = catalog_of({"streams": [*nameless, good, dict(good), {**good, "namespace": "n"}]})
     assert [str(s.id) for s in catalog.streams] == ["a", "n.a"]
-    assert [e.what for e in odd if isinstance(e, SkippedItems)] == [
-        "malformed_stream",
-        "repeated_stream",
+    assert catalog.unnamed == len(nameless)
+    assert [n for n in catalog.notes if "left out" not in n] == [
+        "stream a comes twice in the catalog; the first is taken"
     ]
     with pytest.raises(SourceError):
         catalog_of({"streams": None})
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "key", "cursor"),
+    [
+        ("source_defined_primary_key", ["id"], (("id",),), ("updated_at",)),
+        ("source_defined_primary_key", ["id", ["org", "id"]], (("id",), ("org", "id")), None),
+        ("source_defined_primary_key", "id", (("id",),), None),
+        ("source_defined_primary_key", [["id"], [5]], None, None),
+        ("source_defined_primary_key", {"id": 1}, None, None),
+        ("default_cursor_field", "updated_at", (("id",),), ("updated_at",)),
+        ("default_cursor_field", 7, (("id",),), ()),
+        ("json_schema", None, None, None),
+        ("json_schema", "{}", None, None),
+        ("supported_sync_modes", "incremental", None, None),
+        ("is_resumable", "yes", None, None),
+        ("namespace", 7, None, None),
+    ],
+)
+def test_an_optional_field_that_cannot_be_read_costs_nothing_else(
+    field: str, given: Any, key: Any, cursor: Any
+):
+    """Protocol, AirbyteStream: paths are lists, of a key a list of lists."""
+    raw = {
+        "name": "users",
+        "json_schema": SCHEMA,
+        "supported_sync_modes": ["incremental"],
+        "default_cursor_field": ["updated_at"],
+        "source_defined_primary_key": [["id"]],
+        field: given,
+    }
+    catalog = catalog_of({"streams": [raw]})
+    (stream,) = catalog.streams
+    assert stream.id == StreamId(None, "users") and stream.raw == raw
+    (note,) = catalog.notes
+    assert "stream users" in note and field in note
+    if field == "source_defined_primary_key":
+        assert stream.source_defined_primary_key == key
+    if cursor is not None:
+        assert (stream.default_cursor_field or ()) == cursor
+    configured = PACKAGE.source.configure(
+        stream, StreamOverrides(sync_mode="full_refresh", destination_sync_mode="append")
+    )
+    (entry,) = configured_catalog([configured])["streams"]
+    assert isinstance(entry["stream"]["json_schema"], dict), "the Python CDK takes no other"
 
 
 # -- the package and its types

@@ -101,7 +101,7 @@ def plan_streams(
             "state covers are kept, and may come twice"
         )
     notes += [note for s in streams for note in _table_notes(s, rules)]
-    notes += [f"the source no longer has the stream {s}; its table is kept as it is" for s in gone]
+    notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     return StreamsPlan(
         streams=tuple(planned),
@@ -111,6 +111,16 @@ def plan_streams(
         found=to_remember(rules, planned, only(called, (s.id for s in streams))),
         open=catalog.open,
     )
+
+
+def _gone(stream: StreamId, catalog: Catalog) -> str:
+    """Returns the note about a stream that the catalog does not name."""
+    if catalog.unnamed:
+        return (
+            f"the source's catalog does not name the stream {stream}, which may be one of its"
+            f" {catalog.unnamed:,} without a name; its table is kept as it is"
+        )
+    return f"the source no longer has the stream {stream}; its table is kept as it is"
 
 
 def _planned_each(

@@ -2,25 +2,24 @@
 read. Pure.
 
 A stream's own object is kept unchanged (``Stream.raw``), so that unknown fields go back to the
-source. Not here: the choice of modes (``stream_config``).
+source. Only a missing name costs a stream. Not here: the choice of modes (``stream_config``).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, cast
 
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
-from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.airbyte.messages import AirbyteStream
 from penstock.protocols.stdio import wire_struct
 
 _MODES = {m.value: m for m in (SyncMode.full_refresh, SyncMode.incremental)}
 
 
-def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
-    """Converts an AirbyteCatalog of decoded JSON. Returns it with events about streams that are
-    left out: malformed ones, and the second of two with one name. Raises ``SourceError`` where it
-    is not a catalog."""
+def catalog_of(data: Any) -> Catalog:
+    """Converts an AirbyteCatalog of decoded JSON. It notes streams that are left out, those without
+    a name and the second of two with one name, and fields that are not as they must be. Raises
+    ``SourceError`` where it is not a catalog."""
     given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
     if not isinstance(given, list):
         raise SourceError(
@@ -29,31 +28,34 @@ def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
             hint="report this to the connector's maintainers",
         )
     found: dict[StreamId, Stream] = {}
-    odd: list[Event] = []
+    notes: list[str] = []
+    unnamed = 0
     for index, raw in enumerate(cast(list[Any], given)):
         try:
-            stream = _stream(raw)
+            stream, faults = stream_of(raw)
         except wire_struct.WireError as e:
-            odd += _odd("malformed_stream", f"stream {index + 1} of the catalog is left out: {e}")
+            unnamed += 1
+            notes.append(f"stream {index + 1} of the source's catalog is left out: {e}")
             continue
         if stream.id in found:
-            odd += _odd("repeated_stream", f"stream {stream.id} comes twice; the first is taken")
+            notes.append(f"stream {stream.id} comes twice in the catalog; the first is taken")
             continue
         found[stream.id] = stream
-    return Catalog(tuple(found.values())), odd
+        notes += faults
+    return Catalog(tuple(found.values()), unnamed=unnamed, notes=tuple(notes))
 
 
-def _odd(what: str, text: str) -> Iterator[Event]:
-    yield SkippedItems(what)
-    yield LogEvent("WARN", text)
-
-
-def _stream(raw: Any) -> Stream:
-    own = wire_struct.from_data(AirbyteStream, raw)
+def stream_of(raw: Any) -> tuple[Stream, list[str]]:
+    """Converts an AirbyteStream. A field other than its name that cannot be read counts as absent;
+    a path that is a text counts as a path of one. Returns a note of each too. Raises ``WireError``
+    where there is no name."""
+    spelled, paths = _with_paths(raw)
+    own, faults = wire_struct.lenient(AirbyteStream, spelled)
+    id = StreamId.of(own.namespace, own.name)
     modes = [_MODES[m] for m in own.supported_sync_modes or () if m in _MODES]
     key = own.source_defined_primary_key
-    return Stream(
-        id=StreamId.of(own.namespace, own.name),
+    stream = Stream(
+        id=id,
         json_schema=own.json_schema,
         sync_modes=tuple(dict.fromkeys([SyncMode.full_refresh, *modes])),
         source_defined_cursor=bool(own.source_defined_cursor),
@@ -62,6 +64,28 @@ def _stream(raw: Any) -> Stream:
         is_resumable=bool(own.is_resumable),
         raw=raw,
     )
+    notes = [
+        f"stream {id}: its catalog gives {name} as text; it is taken for paths" for name in paths
+    ]
+    notes += [f"stream {id}: its catalog's {fault}; it counts as not given" for fault in faults]
+    return stream, notes
+
+
+def _with_paths(raw: Any) -> tuple[Any, list[str]]:
+    """The stream with lists in place of texts as paths, and the names of those fields."""
+    if not isinstance(raw, dict):
+        return raw, []
+    given = cast(dict[str, Any], raw)
+    changed: dict[str, Any] = {}
+    cursor, key = given.get("default_cursor_field"), given.get("source_defined_primary_key")
+    if isinstance(cursor, str):
+        changed["default_cursor_field"] = [cursor]
+    key = [key] if isinstance(key, str) else key
+    if isinstance(key, list):
+        paths = [[p] if isinstance(p, str) else p for p in cast(list[Any], key)]
+        if paths != given["source_defined_primary_key"]:
+            changed["source_defined_primary_key"] = paths
+    return {**given, **changed}, list(changed)
 
 
 def configured_catalog(streams: Iterable[ConfiguredStream]) -> dict[str, Any]:
@@ -93,6 +117,8 @@ def _pruned(stream: ConfiguredStream) -> dict[str, Any]:
     if stream.id.namespace is not None:
         raw.setdefault("namespace", stream.id.namespace)
     raw.setdefault("supported_sync_modes", [m.value for m in stream.stream.sync_modes])
+    if not isinstance(raw["json_schema"], dict):
+        raw["json_schema"] = stream.stream.json_schema
     schema = cast(dict[str, Any], raw["json_schema"])
     if stream.columns is None or not isinstance(schema.get("properties"), dict):
         return raw

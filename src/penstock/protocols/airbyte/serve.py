@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import Cancelled, ConfigError, SchemaError, SourceError
+from penstock.errors import Cancelled, ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
     ConfiguredStream,
@@ -20,7 +20,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.protocols.airbyte.catalog import catalog_of
+from penstock.protocols.airbyte.catalog import stream_of
 from penstock.protocols.airbyte.enums import FailureType
 
 STATE = '{"type":"STATE","state":{}}'
@@ -94,20 +94,26 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     taken as they are, whatever the streams in it offer. Raises ``ConfigError``."""
     try:
         entries = msgspec.json.decode(raw, type=_Configured).streams
-        streams = tuple(_configured(entry) for entry in entries)
+        found = [_configured(entry, index) for index, entry in enumerate(entries)]
+        streams = tuple(stream for stream, _ in found)
         if len({s.id for s in streams}) < len(streams):
             raise ValueError("a stream comes twice")
-    except (msgspec.MsgspecError, SourceError, ValueError) as e:
+    except (msgspec.MsgspecError, ValueError) as e:
         raise ConfigError(
             f"the configured catalog cannot be read: {e}",
             code="config.catalog",
             hint="give a ConfiguredAirbyteCatalog",
         ) from e
-    return Catalog(tuple(s.stream for s in streams)), streams
+    notes = tuple(note for _, notes in found for note in notes)
+    return Catalog(tuple(s.stream for s in streams), notes=notes), streams
 
 
-def _configured(entry: _Entry) -> ConfiguredStream:
-    (stream,) = catalog_of({"streams": [entry.stream]})[0].streams
+def _configured(entry: _Entry, index: int) -> tuple[ConfiguredStream, list[str]]:
+    """The configured stream, and notes of what could not be read of it. Raises ``ValueError``."""
+    try:
+        stream, notes = stream_of(entry.stream)
+    except ValueError as e:
+        raise ValueError(f"streams[{index}].stream: {e}") from e
     cursor = entry.cursor_field or ()
     key = tuple(path for path in entry.primary_key or () if path)
     key = key or stream.source_defined_primary_key or ()
@@ -118,7 +124,7 @@ def _configured(entry: _Entry) -> ConfiguredStream:
         default_cursor_field=cursor or stream.default_cursor_field,
         source_defined_primary_key=key or None,
     )
-    return ConfiguredStream(
+    configured = ConfiguredStream(
         stream=asked,
         sync_mode=entry.sync_mode or SyncMode.full_refresh,
         destination_sync_mode=entry.destination_sync_mode or DestinationSyncMode.append,
@@ -127,6 +133,7 @@ def _configured(entry: _Entry) -> ConfiguredStream:
         generation_id=entry.generation_id,
         minimum_generation_id=entry.minimum_generation_id,
     )
+    return configured, notes
 
 
 def refreshes(streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:

@@ -54,16 +54,13 @@ class AirbyteSource:
         answer = ask(runtime, arguments, timeouts, MessageType.catalog, log, "source")
         if answer.body is None or answer.code not in (0, None):
             questions.no_answer("source", "discover", MessageType.catalog, answer)
-        catalog, odd = catalog_of(msgspec.json.decode(answer.body))
-        for event in odd:
-            log(event)
-        return catalog
+        return catalog_of(msgspec.json.decode(answer.body))
 
     def catalog_of(self, raw: Any) -> Catalog:
         """Converts an AirbyteCatalog, or a CATALOG message with one. Raises ``ConfigError``."""
         inner = raw.get("catalog") if isinstance(raw, dict) else None
         try:
-            return catalog_of(raw if inner is None else inner)[0]
+            return catalog_of(raw if inner is None else inner)
         except SourceError as e:
             raise ConfigError(
                 "the catalog has no list `streams`",

@@ -14,7 +14,6 @@ from typing import Any, cast
 
 from penstock.errors import SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, FieldPath, Stream, StreamId, SyncMode
-from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.singer.catalog_metadata import (
     ROOT,
     Breadcrumb,
@@ -37,10 +36,9 @@ _DATABASE = ("schema-name", "database-name", "is-view", "row-count")
 _DEPTH = 64
 
 
-def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
-    """Converts a catalog of decoded JSON. Returns it with events about entries that are left out:
-    those without a name, and the second of two with one name. Raises ``SourceError`` where it is
-    not a catalog."""
+def catalog_of(data: Any) -> Catalog:
+    """Converts a catalog of decoded JSON. It notes entries that are left out: those without a name,
+    and the second of two with one name. Raises ``SourceError`` where it is not a catalog."""
     given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
     if not isinstance(given, list):
         raise SourceError(
@@ -51,18 +49,18 @@ def catalog_of(data: Any) -> tuple[Catalog, list[Event]]:
     entries = [e for e in cast(list[Any], given) if isinstance(e, dict)]
     anything_said = any(_said(cast(dict[str, Any], e)) is True for e in entries)
     found: dict[StreamId, Stream] = {}
-    odd: list[Event] = []
+    notes: list[str] = []
+    unnamed = 0
     for index, raw in enumerate(cast(list[Any], given)):
         stream = _stream(raw, anything_said)
         if stream is None:
-            words = f"stream {index + 1} of the catalog is left out: it has no name"
-            odd += [SkippedItems("malformed_stream"), LogEvent("WARN", words)]
+            unnamed += 1
+            notes.append(f"stream {index + 1} of the source's catalog is left out: it has no name")
         elif stream.id in found:
-            words = f"stream {stream.id} comes twice in the catalog; the first is taken"
-            odd += [SkippedItems("repeated_stream"), LogEvent("WARN", words)]
+            notes.append(f"stream {stream.id} comes twice in the catalog; the first is taken")
         else:
             found[stream.id] = stream
-    return Catalog(tuple(found.values())), odd
+    return Catalog(tuple(found.values()), unnamed=unnamed, notes=tuple(notes))
 
 
 def _stream(raw: Any, anything_said: bool) -> Stream | None:

@@ -104,15 +104,12 @@ class SingerSource:
                 hint="is this a Singer tap? run its command by hand; a catalog of your own can be"
                 " given with `catalog`",
             )
-        catalog, odd = catalog_of(found)
-        for event in odd:
-            log(event)
-        return catalog
+        return catalog_of(found)
 
     def catalog_of(self, raw: Any) -> Catalog:
         """Converts the content of a catalog file. Raises ``ConfigError``."""
         try:
-            return catalog_of(raw)[0]
+            return catalog_of(raw)
         except SourceError as e:
             raise ConfigError(
                 e.message, code="config.catalog", hint="give what the tap's `--discover` prints"
