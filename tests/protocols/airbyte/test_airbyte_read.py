@@ -392,6 +392,20 @@ def test_an_oversized_record_is_a_reject_with_its_head_and_size(tmp_path: Path):
     assert Path(str(reject.spool)).stat().st_size == reject.size == len(big) - 1
 
 
+@pytest.mark.parametrize("before", [b"", b"\n"], ids=["good chunk", "slow chunk"])
+def test_a_file_that_a_record_refers_to_is_counted_and_told_once(before: bytes):
+    """Protocol, AirbyteRecordMessage.file_reference: the rows are taken, the files are not."""
+    file = {"staging_file_url": "/tmp/a", "source_file_relative_path": "a", "file_size_bytes": 1}
+    output = record("a", 1, file_reference=file) + record("a", 2, file_reference=None)
+    output += record("a", 3) + record("a", 4, file_reference=file)
+    events = read(before + output, output)
+    assert [w for w in short(events) if w.startswith("a:")] == ["a:1,2,3,4"] * 2
+    counted = [e.count for e in events if isinstance(e, SkippedItems) and "file_" in e.what]
+    assert counted == [2, 2]
+    (warned,) = [e for e in events if isinstance(e, LogEvent)]
+    assert warned.level == "WARN" and "files" in warned.message
+
+
 # -- traces, control, states
 
 

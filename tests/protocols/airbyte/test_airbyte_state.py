@@ -192,11 +192,45 @@ STREAM_MESSAGE = {
         ({"type": "my own", "cursor": 5}, ["LEGACY"]),
         ({"data": {"cursor": 5}}, ["LEGACY"]),
         ({"type": "GLOBAL", "global": {"stream_states": []}}, ["GLOBAL"]),
+        ({"stream": STREAM_MESSAGE["stream"]}, ["STREAM"]),
+        ([{"stream": STREAM_MESSAGE["stream"], "sourceStats": {}}], ["STREAM"]),
+        ({"global": {"stream_states": [STREAM_MESSAGE["stream"]]}}, ["GLOBAL"]),
+        (STREAM_MESSAGE["stream"], ["STREAM"]),
+        ({"stream": {"cursor": 5}}, ["LEGACY"]),  # a blob with an entry for a stream "stream"
+        ({"global": 5}, ["LEGACY"]),
     ],
 )
 def test_parse_takes_every_form_a_user_may_bring(raw: Any, scopes: list[str]):
     found = ROLE.parse(raw)
     assert [s.scope.type.value for s in found] == scopes
+
+
+API_STREAMS = [
+    {"streamDescriptor": {"name": "a"}, "streamState": {"n": 1}},
+    {"streamDescriptor": {"name": "b", "namespace": "n"}, "streamState": {"n": 2}},
+]
+
+
+def test_parse_takes_what_airbytes_own_pages_and_api_export():
+    """The platform's API, ConnectionState: camelCase around the source's own state."""
+    one = [stream("a", {"n": 1})]
+    both = [*one, stream("b", {"n": 2}, "n")]
+    assert ROLE.export(ROLE.parse(API_STREAMS[0])) == ROLE.export(one)
+    assert ROLE.export(ROLE.parse(API_STREAMS)) == ROLE.export(both)
+    connection = {"connectionId": "c", "stateType": "stream", "streamState": API_STREAMS}
+    assert ROLE.export(ROLE.parse(connection)) == ROLE.export(both)
+    (shared_state,) = ROLE.parse(
+        {
+            "stateType": "global",
+            "globalState": {"shared_state": {"lsn": 1}, "streamStates": API_STREAMS},
+        }
+    )
+    body = json.loads(shared_state.blob)["global"]
+    assert body["shared_state"] == {"lsn": 1}
+    assert [s["stream_state"] for s in body["stream_states"]] == [{"n": 1}, {"n": 2}]
+    legacy = {"stateType": "legacy", "connectionId": "c", "state": {"cursor": 5}}
+    assert ROLE.export(ROLE.parse(legacy)) == {"cursor": 5}
+    assert ROLE.parse({"stateType": "not_set", "connectionId": "c"}) == []
 
 
 @pytest.mark.parametrize("raw", [{"cursor": 5}, {"data": {"cursor": 5}}])

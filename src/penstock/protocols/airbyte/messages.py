@@ -329,6 +329,7 @@ class LineRecord(msgspec.Struct, gc=False):
     emitted_at: Any = None
     namespace: str | None = None
     meta: msgspec.Raw = ABSENT
+    file_reference: msgspec.Raw = ABSENT
 
 
 class LineChange(msgspec.Struct, gc=False):
@@ -358,13 +359,14 @@ class Line(LineOther, gc=False):
 
 
 class PlainRecord(msgspec.Struct, gc=False):
-    """A record without ``meta``; one with it does not decode."""
+    """A record without ``meta`` and without a file; one with them does not decode."""
 
     stream: str
     data: msgspec.Raw
     emitted_at: EpochMillis
     namespace: str | None = None
     meta: None = None
+    file_reference: None = None
 
 
 class PlainLine(msgspec.Struct, gc=False):

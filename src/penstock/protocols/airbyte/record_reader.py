@@ -101,6 +101,7 @@ class AirbyteReader:
         self._received: dict[StreamId, int] = {}  # records since the last state that covers them
         self._state_type: StateType | None = None
         self._mixed = False
+        self._files = False
         self._passed: dict[StreamId, bool] = {}  # not configured, with records; is it reported?
         self._met: set[StreamId] = set()  # configured, with records
         self._unclaimed: set[StreamId] = set()  # not configured; may be configured ones' records
@@ -196,6 +197,8 @@ class AirbyteReader:
                 group = self._group(name, namespace)
             if record.meta is not ABSENT:
                 self._meta(group, record.meta)
+            if record.file_reference is not ABSENT:
+                yield from self._file(group.stream, record.file_reference)
             group.bodies.append(record.data)
             at = record.emitted_at
             if type(at) is not int or not FIRST_MILLIS <= at <= LAST_MILLIS:
@@ -239,6 +242,17 @@ class AirbyteReader:
                 group.changes[len(group.bodies)] = text
         except FAULTS:
             self._side_messages.count("malformed:meta")
+
+    def _file(self, stream: StreamId, reference: msgspec.Raw) -> Iterator[Event]:
+        """Counts a file that a record refers to, and says once that files are not taken."""
+        if bytes(reference) == b"null":
+            return
+        self._side_messages.count(f"file_not_taken:{stream}")
+        if not self._files:
+            self._files = True
+            yield LogEvent(
+                "WARN", f"{stream}: its records refer to files, which are not taken: only the rows"
+            )
 
     def _flush_all(self) -> Iterator[Event]:
         groups, self._open = self._open, {}

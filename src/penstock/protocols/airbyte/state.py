@@ -18,6 +18,7 @@ from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import StateError
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.state import StateScope, StateType, StoredState
+from penstock.protocols.airbyte import state_forms
 from penstock.protocols.airbyte.messages import (
     ABSENT,
     AirbyteGlobalState,
@@ -127,10 +128,9 @@ class AirbyteState:
         return None if text is None else msgspec.json.decode(text)
 
     def parse(self, raw: Any) -> list[StoredState]:
-        """Accepts a list of state messages or of AirbyteMessages with them, a single one, a V1
-        message, a bare LEGACY blob, and no state (null, ``[]``, ``{}``)."""
-        items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
-        items = [_unwrapped(i) for i in items if i not in (None, {})]
+        """Accepts what ``state_forms`` knows, one or a list of them, a V1 message, a bare LEGACY
+        blob, and no state (null, ``[]``, ``{}``)."""
+        items = state_forms.messages(raw)
         types = [_type_of(i) for i in items if _type_of(i) is not StateType.stream]
         if len(items) > 1 and (len(types) > 1 or StateType.legacy in types):
             raise StateError(
@@ -337,13 +337,6 @@ def _nulled(state: StoredState, gone: frozenset[StreamId]) -> StoredState:
             changed |= entry.get("stream_state") is not None
             entry["stream_state"] = None
     return StoredState(state.scope, exact_text(message).decode()) if changed else state
-
-
-def _unwrapped(item: Any) -> Any:
-    """The state message in an AirbyteMessage envelope; anything else as it is."""
-    if isinstance(item, dict) and item.get("type") == "STATE" and "state" in item:
-        return cast(dict[str, Any], item)["state"]
-    return item
 
 
 def _type_of(item: Any) -> StateType:
