@@ -422,7 +422,7 @@ def test_a_destination_takes_what_its_catalog_has_and_answers_every_state(place:
 def test_l6_a_refresh_is_seen_once_it_is_complete_and_never_twice(place: Place) -> None:
     """A generation replaces the rows when its host says COMPLETE, keeps the newest of each key
     under append_dedup, and goes on from an acknowledged state without replacing what it brought."""
-    third: Row = {"generation_id": 3, "minimum_generation_id": 3}
+    third: Row = {"generation_id": 3, "minimum_generation_id": 3, "sync_id": 77}
     streams = [entry("s0", **third), entry("s1", "append_dedup", cursor_field=["seq"], **third)]
     first = place.destination(streams)
     for name in ("s0", "s1"):
@@ -438,11 +438,17 @@ def test_l6_a_refresh_is_seen_once_it_is_complete_and_never_twice(place: Place) 
         goes_on.feed(record(name, 3), stream_state(name, 3), complete(name))
     assert goes_on.end() == 0, goes_on.err
     assert (place.seqs("s0"), place.seqs("s1")) == ([1, 2, 3], [2, 3])
+    for table in ("s0", "s1"):
+        numbers = [(r["_airbyte_generation_id"], r["_airbyte_meta"]) for r in place.rows(table)]
+        assert {(n, meta["sync_id"]) for n, meta in numbers} == {(3, 77)}
     fourth: Row = {"generation_id": 4, "minimum_generation_id": 4}
-    died = place.destination([entry("s0", **fourth), entry("s1", generation_id=3)])
+    kept: Row = {"generation_id": 4, "minimum_generation_id": 0}
+    died = place.destination([entry("s0", **fourth), entry("s1", **kept)])
     died.feed(record("s0", 9), stream_state("s0", 9), record("s1", 4), stream_state("s1", 4))
     assert died.end() == 1, died.err
     assert (place.seqs("s0"), place.seqs("s1")) == ([1, 2, 3], [2, 3, 4])
+    numbers = {r["seq"]: r["_airbyte_generation_id"] for r in place.rows("s1")}
+    assert numbers == {2: 3, 3: 3, 4: 4}, "a host's merge tells new rows from old"
     kinds = [(m["type"], m.get("trace", {}).get("type")) for m in died.states]
     assert kinds == [("STATE", None), ("TRACE", "ERROR")]
     assert died.states[0] == stream_state("s1", 4)

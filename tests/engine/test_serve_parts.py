@@ -32,6 +32,7 @@ from penstock.model.events import Reject, Status, StreamStatus
 from penstock.model.segments import Load, WriteDisposition
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
+from penstock.protocols.hosts import HostGeneration
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.tables.contract import TableName
@@ -225,6 +226,13 @@ def planned(name: str, mode: DestinationSyncMode) -> PlannedStream:
     )
 
 
+def refreshing(numbers: dict[str, int]) -> dict[StreamId, HostGeneration]:
+    return {
+        StreamId(None, name): HostGeneration(generation=n, replaces=True)
+        for name, n in numbers.items()
+    }
+
+
 def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict[str, Any]:
     """name -> (mode, replaces, fills a generation)."""
     served = ServedInput(
@@ -232,7 +240,7 @@ def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict
         catalog=Catalog(()),
         say=lambda state: None,
         pipe=Path(),
-        refreshes={StreamId(None, name): n for name, n in refreshes.items()},
+        generations=refreshing(refreshes),
     )
     streams = tuple(planned(n, DestinationSyncMode(m)) for n, m in modes.items())
     plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=())
@@ -257,7 +265,7 @@ def test_l6_a_refresh_replaces_until_it_was_seen() -> None:
     assert settled(store, numbers, **modes) == replaced
     served = ServedInput(
         protocol="airbyte", catalog=Catalog(()), say=lambda state: None, pipe=Path(),
-        refreshes={StreamId(None, name): n for name, n in numbers.items()},
+        generations=refreshing(numbers),
     )  # fmt: skip
     for name in modes:
         served.published(store, lease)(StreamId(None, name))
@@ -268,6 +276,36 @@ def test_l6_a_refresh_replaces_until_it_was_seen() -> None:
         "plain": ("append", False, False),
     }
     assert settled(store, dict.fromkeys(numbers, 4), **modes) == replaced
+
+
+def test_metadata_columns_have_the_hosts_numbers_and_the_ledger_its_own() -> None:
+    """Protocol, ConfiguredAirbyteStream: rows of two generations that are merged can be told apart
+    by the host's numbers."""
+    given = HostGeneration(generation=41, sync=7)
+    served = ServedInput(
+        protocol="airbyte",
+        catalog=Catalog(()),
+        say=lambda state: None,
+        pipe=Path(),
+        generations={StreamId(None, "a"): given},
+    )
+    streams = tuple(planned(name, DestinationSyncMode.append) for name in "ab")
+    plan = StreamsPlan(streams=streams, lanes=1, notes=(), gone=())
+    a, b = served.settled(plan, MemoryStore().remembered("p")).streams
+    assert (a.disposition.sync_id, a.disposition.generation_id) == (7, 41)
+    assert b.disposition == planned("b", DestinationSyncMode.append).disposition
+    for stream, number in ((a, 41), (b, 2)):
+        load = Load(
+            stream=stream.id,
+            disposition=stream.disposition,
+            segments=(),
+            parts=(),
+            schema_version=1,
+            generation=2,
+            number=1,
+            key="k",
+        )
+        assert (load.generation, load.generation_id) == (2, number)
 
 
 def test_l6_the_end_of_an_input_completes_only_what_need_not_be_said() -> None:

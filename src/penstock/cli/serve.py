@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         StreamId,
     )
     from penstock.model.report import Report
-    from penstock.protocols.hosts import DestinationHost, TargetHost
+    from penstock.protocols.hosts import DestinationHost, HostGeneration, TargetHost
 
 _ASKS_A_CONNECTOR = re.compile(r"penstock (?:check|discover|plan|preview|run|spec)\b")
 
@@ -134,8 +134,8 @@ def destination(
     try:
         known, streams = host.configured(_catalog(catalog))
         pipeline = read_settings(config, None).pipeline_of(protocol, _options(streams))
-        refreshes = host.refreshes(streams)
-        report = _run(surface, pipeline, protocol, known, host.STATE, refreshes)
+        generations = host.generations(streams)
+        report = _run(surface, pipeline, protocol, known, host.STATE, generations)
     except Exception as e:
         fault = DescribedError.of(e, surface.output)
         out(_failed(host, fault))
@@ -219,7 +219,7 @@ def _run(
     protocol: str,
     catalog: "Catalog",
     form: str,
-    refreshes: "dict[StreamId, int] | None" = None,
+    generations: "dict[StreamId, HostGeneration] | None" = None,
 ) -> "Report":
     """Runs the sync of stdin. ``form``: a line of stdout, with ``{}`` in place of the state. A hint
     that refers to a verb for connectors is dropped: the host's source cannot be asked by our
@@ -240,7 +240,7 @@ def _run(
                 protocol=protocol,
                 catalog=catalog,
                 say=say,
-                refreshes=refreshes,
+                generations=generations,
             )
         except PenstockError as e:
             if e.hint is not None and _ASKS_A_CONNECTOR.search(e.hint):

@@ -39,6 +39,7 @@ from penstock.model.catalog import Catalog, DestinationSyncMode, StreamId
 from penstock.model.segments import Load
 from penstock.model.state import StoredState
 from penstock.protocols import load
+from penstock.protocols.hosts import HostGeneration
 from penstock.runtimes.contract import RunTimeouts
 from penstock.spark.session import choose_master, is_remote
 from penstock.store.contract import Lease, Store
@@ -57,22 +58,32 @@ Published = Callable[[StreamId], None]
 
 class ServedInput(msgspec.Struct, frozen=True, kw_only=True):
     """The input of one run. ``catalog``: its streams, as far as they are known before it is read.
-    ``say``: sends a state back. ``pipe``: carries the input. ``refreshes``: for each stream whose
-    older rows the host replaces, the host's generation number."""
+    ``say``: sends a state back. ``pipe``: carries the input. ``generations``: the host's numbers,
+    which go into metadata columns; the ledger has its own."""
 
     protocol: str
     catalog: Catalog
     say: Say
     pipe: Path
-    refreshes: Mapping[StreamId, int] = {}
+    generations: Mapping[StreamId, HostGeneration] = {}
+
+    def refreshes(self) -> dict[StreamId, int]:
+        """Returns the host's generation of each stream whose older rows are replaced."""
+        return {
+            stream: given.generation
+            for stream, given in self.generations.items()
+            if given.replaces and given.generation is not None
+        }
 
     def settled(self, plan: StreamsPlan, earlier: Remembered) -> StreamsPlan:
-        """Returns the plan with each refreshed stream replacing its table. A refresh that was
-        published before replaces nothing more: its host resumes from a state that was sent back,
-        and sends the rest only."""
+        """Returns the plan with the host's numbers, and each refreshed stream replacing its table.
+        A refresh that was published before replaces nothing more: its host resumes from a state
+        that was sent back, and sends the rest only."""
         streams: list[PlannedStream] = []
+        refreshes = self.refreshes()
         for stream in plan.streams:
-            number = self.refreshes.get(stream.id)
+            stream = _numbered(stream, self.generations.get(stream.id, HostGeneration()))
+            number = refreshes.get(stream.id)
             if number is not None:
                 done = number in earlier.refreshes.get(stream.id, ())
                 stream = _goes_on(stream) if done else _replaces(stream)
@@ -82,8 +93,10 @@ class ServedInput(msgspec.Struct, frozen=True, kw_only=True):
     def published(self, store: Store, lease: Lease) -> "Published":
         """Returns a function that saves in the store that a stream's refresh is published."""
 
+        refreshes = self.refreshes()
+
         def known(stream: StreamId) -> None:
-            number = self.refreshes.get(stream)
+            number = refreshes.get(stream)
             if number is not None:
                 store.remember(lease, Remembered(refreshes={stream: frozenset([number])}))
 
@@ -130,6 +143,12 @@ class InputSource(SourceEndpoint):
 
     def secrets(self) -> list[str]:
         return []
+
+
+def _numbered(stream: PlannedStream, given: HostGeneration) -> PlannedStream:
+    own = stream.disposition
+    sync = own.sync_id if given.sync is None else given.sync
+    return replace(stream, disposition=replace(own, sync_id=sync, generation_id=given.generation))
 
 
 def _replaces(stream: PlannedStream) -> PlannedStream:

@@ -63,14 +63,17 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
     names. ``replaces``: the generation replaces the table's rows, also under another mode than
     overwrite. ``arrival``: of two rows of a key the one that arrived later wins, whatever their
-    cursors and extraction times (cdc). ``anew``: they are of a read that sends again all that there
-    is, as what was sent before was forgotten (``--full-refresh``) or lost."""
+    cursors and extraction times (cdc). ``sync_id``, ``generation_id``: for the metadata columns;
+    ``generation_id`` None: the ledger's number of the generation. ``anew``: they are of a read that
+    sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
+    lost."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
     cursor: FieldPath = ()
     deleted_column: str | None = None
     sync_id: int | None = None
+    generation_id: int | None = None
     replaces: bool = False
     arrival: bool = False
     anew: bool = False
@@ -163,6 +166,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mode(self) -> DestinationSyncMode:
         return self.disposition.mode
+
+    @property
+    def generation_id(self) -> int:
+        """The number of its generation in the metadata column."""
+        given = self.disposition.generation_id
+        return self.generation if given is None else given
 
     @property
     def reaches_table(self) -> bool:

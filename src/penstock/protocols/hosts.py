@@ -9,7 +9,18 @@ behind it (``engine.serve``).
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from penstock.model.catalog import Catalog, ConfiguredStream, StreamId
+
+
+class HostGeneration(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers that a host gives to the rows of a stream, None where it gives none: its own of
+    the ``generation`` and of the ``sync``. ``replaces``: older generations go."""
+
+    generation: int | None = None
+    sync: int | None = None
+    replaces: bool = False
 
 
 class TargetHost(Protocol):
@@ -44,6 +55,6 @@ class DestinationHost(Protocol):
         """The host's configured catalog. Raises ``ConfigError``."""
         ...
 
-    def refreshes(self, streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
-        """The host's generation of each stream whose older rows go."""
+    def generations(self, streams: Sequence[ConfiguredStream]) -> dict[StreamId, HostGeneration]:
+        """The host's numbers for each stream."""
         ...

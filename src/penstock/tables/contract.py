@@ -132,6 +132,10 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
         return self.load.disposition.sync_id
 
     @property
+    def generation_id(self) -> int:
+        return self.load.generation_id
+
+    @property
     def stream(self) -> StreamId:
         return self.load.stream
 

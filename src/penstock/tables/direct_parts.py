@@ -59,7 +59,7 @@ def in_shape(load: TableLoad) -> bool:
     parts, names = load.load.parts, load.policy.metadata
     if load.mode is DestinationSyncMode.append_dedup or names is None or not parts:
         return False
-    wanted = layout(load.schema, names, load.sync_id, load.load.generation).shape
+    wanted = layout(load.schema, names, load.sync_id, load.generation_id).shape
     return all(p.shape == wanted for p in parts)
 
 

@@ -117,7 +117,7 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
         F.col(EXTRACTED_AT).alias(ORDER[0]),
         F.col(SEQ).alias(ORDER[1]),
         F.lit(load.sync_id).cast("bigint").alias(SYNC),
-        F.lit(load.load.generation).cast("bigint").alias(GENERATION),
+        F.lit(load.generation_id).cast("bigint").alias(GENERATION),
     )
 
 
@@ -161,7 +161,7 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
 
     lines = [
         msgspec.json.encode(
-            {"part": part, LOAD: turn, SYNC: load.sync_id, GENERATION: load.load.generation}
+            {"part": part, LOAD: turn, SYNC: load.sync_id, GENERATION: load.generation_id}
         )
         for turn, load in enumerate(loads)
         for part in load.parts

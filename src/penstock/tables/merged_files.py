@@ -151,7 +151,7 @@ def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
                 rows = rows.take(pc.subtract(found, start))
                 columns = {f.name: rows.column(f.name) for f in load.schema.fields}
                 if names is not None:
-                    columns |= metadata(rows, names, load.sync_id, load.load.generation)
+                    columns |= metadata(rows, names, load.sync_id, load.generation_id)
                 yield pa.table(columns)
 
 

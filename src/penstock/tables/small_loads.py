@@ -61,7 +61,7 @@ def write_each(
         described=described(tuple(target)),
     )
     requests = [
-        (index, msgspec.json.encode(_File(_parts(x), x.sync_id, x.load.generation)).decode())
+        (index, msgspec.json.encode(_File(_parts(x), x.sync_id, x.generation_id)).decode())
         for index, x in enumerate(loads)
     ]
     write = F.udf(_writer(job), "bigint", useArrow=False).asNondeterministic()

@@ -9,6 +9,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.protocols.airbyte import serve
 from penstock.protocols.airbyte.package import PACKAGE
+from penstock.protocols.hosts import HostGeneration
 from penstock.protocols.reading import StreamOverrides
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}, "at": {"type": "string"}}}
@@ -103,7 +104,26 @@ def test_only_a_generation_that_truncates_refreshes() -> None:
         entry("null", generation_id=None, minimum_generation_id=None),
     )
     _, streams = serve.configured(raw)
-    assert serve.refreshes(streams) == {StreamId(None, "truncates"): 4}
+    found = serve.generations(streams)
+    assert {s.name: g.generation for s, g in found.items() if g.replaces} == {"truncates": 4}
+
+
+@pytest.mark.parametrize(("number", "minimum"), [(4, 2), (4, 5), (None, 3)])
+def test_a_part_of_the_generations_is_not_replaced(number: int | None, minimum: int) -> None:
+    """Keeping all of them, without a word, would leave rows that the host wants gone."""
+    raw = catalog(entry("s", generation_id=number, minimum_generation_id=minimum))
+    with pytest.raises(ConfigError, match="stream s: minimum_generation_id is"):
+        serve.configured(raw)
+
+
+def test_the_hosts_numbers_are_its_rows_numbers() -> None:
+    """Protocol, ConfiguredAirbyteStream: generation_id and sync_id."""
+    raw = catalog(entry("s", generation_id=4, minimum_generation_id=0, sync_id=9), entry("t"))
+    found = serve.generations(serve.configured(raw)[1])
+    assert found == {
+        StreamId(None, "s"): HostGeneration(generation=4, sync=9),
+        StreamId(None, "t"): HostGeneration(),
+    }
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,9 @@ class LaneJobs:
             return None
         if not destination.takes_parts:
             return None
-        return layout(stream.schema, names, disposition.sync_id, generation)
+        given = disposition.generation_id
+        number = generation if given is None else given
+        return layout(stream.schema, names, disposition.sync_id, number)
 
 
 def reject_quota(pipeline: Pipeline) -> int:

@@ -220,7 +220,7 @@ class Run:
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
         if self._served is not None:
             prepared.served = True
-            prepared.requires_complete_status = self._served.refreshes.keys()
+            prepared.requires_complete_status = self._served.refreshes().keys()
             prepared.plan = self._served.settled(prepared.plan, prepared.rules.earlier)
             self._accounting.at_least_once = True  # the host may send records again
         return prepared

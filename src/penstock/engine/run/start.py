@@ -25,6 +25,7 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.errors import PenstockError
 from penstock.model.catalog import Catalog, StreamId
 from penstock.model.report import Report
+from penstock.protocols.hosts import HostGeneration
 from penstock.runtimes.masking import Masker
 from penstock.store.open import open_store
 
@@ -171,7 +172,7 @@ def serve_input(
     protocol: str,
     catalog: Catalog,
     say: Say,
-    refreshes: Mapping[StreamId, int] | None = None,
+    generations: Mapping[StreamId, HostGeneration] | None = None,
 ) -> Report:
     """Runs one sync of the messages on stdin, see ``engine.serve``. Raises as ``run_pipeline``."""
     refuse_remote(pipeline)
@@ -187,7 +188,11 @@ def serve_input(
 
         pipe = stack.enter_context(input_pipe(broke))
         served = ServedInput(
-            protocol=protocol, catalog=catalog, say=say, pipe=pipe, refreshes=refreshes or {}
+            protocol=protocol,
+            catalog=catalog,
+            say=say,
+            pipe=pipe,
+            generations=generations or {},
         )
         run = Run(
             pipeline, home, store, observer, dry=False, limit=None, run_id=new_run_id(),

@@ -22,6 +22,7 @@ from penstock.model.catalog import (
 )
 from penstock.protocols.airbyte.catalog import stream_of
 from penstock.protocols.airbyte.enums import FailureType
+from penstock.protocols.hosts import HostGeneration
 
 STATE = '{"type":"STATE","state":{}}'
 """The template of a state's line on stdout; ``{}`` is replaced by the state."""
@@ -83,6 +84,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     primary_key: tuple[tuple[str, ...], ...] | None = None
     generation_id: int | None = None
     minimum_generation_id: int | None = None
+    sync_id: int | None = None
 
 
 class _Configured(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +92,7 @@ class _Configured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
-    """Decodes a ConfiguredAirbyteCatalog; see :func:`refreshes` for its generations. Its modes are
+    """Decodes a ConfiguredAirbyteCatalog; see :func:`generations` for its numbers. Its modes are
     taken as they are, whatever the streams in it offer. Raises ``ConfigError``."""
     try:
         entries = msgspec.json.decode(raw, type=_Configured).streams
@@ -114,6 +116,13 @@ def _configured(entry: _Entry, index: int) -> tuple[ConfiguredStream, list[str]]
         stream, notes = stream_of(entry.stream)
     except ValueError as e:
         raise ValueError(f"streams[{index}].stream: {e}") from e
+    number, minimum = entry.generation_id, entry.minimum_generation_id
+    if minimum not in (None, 0, number):
+        raise ValueError(
+            f"streams[{index}]: stream {stream.id}: minimum_generation_id is {minimum} and"
+            f" generation_id {number}: all older generations can be kept (minimum 0) or replaced"
+            " (minimum equal to the generation), and not a part of them"
+        )
     cursor = entry.cursor_field or ()
     key = tuple(path for path in entry.primary_key or () if path)
     key = key or stream.source_defined_primary_key or ()
@@ -130,17 +139,21 @@ def _configured(entry: _Entry, index: int) -> tuple[ConfiguredStream, list[str]]
         destination_sync_mode=entry.destination_sync_mode or DestinationSyncMode.append,
         cursor_field=cursor,
         primary_key=key,
-        generation_id=entry.generation_id,
-        minimum_generation_id=entry.minimum_generation_id,
+        generation_id=number,
+        minimum_generation_id=minimum,
+        sync_id=entry.sync_id,
     )
     return configured, notes
 
 
-def refreshes(streams: Sequence[ConfiguredStream]) -> dict[StreamId, int]:
-    """The generation of each stream whose older rows are replaced: ``minimum_generation_id`` equals
-    ``generation_id``, whatever its mode."""
+def generations(streams: Sequence[ConfiguredStream]) -> dict[StreamId, HostGeneration]:
+    """The host's numbers for each stream. Its older rows are replaced where
+    ``minimum_generation_id`` equals ``generation_id``, whatever its mode."""
     return {
-        s.id: s.generation_id
+        s.id: HostGeneration(
+            generation=s.generation_id,
+            sync=s.sync_id,
+            replaces=bool(s.generation_id) and s.generation_id == s.minimum_generation_id,
+        )
         for s in streams
-        if s.generation_id and s.generation_id == s.minimum_generation_id
     }
