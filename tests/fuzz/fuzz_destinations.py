@@ -188,11 +188,11 @@ class _Conversation:
     def _state(self, number: int, saved: StoredState) -> None:
         stream = saved.scope.stream
         covered = list(self._since) if stream is None else [stream]
-        rows = sum(self._since.pop(s, 0) for s in covered)
+        rows = {s: self._since.pop(s) for s in covered if s in self._since}
         known = None if stream is None else self._told.get(stream)
         target = stream if known is None else known.target
-        message = outgoing.state(saved, self._source, target, number, rows)
-        self._marks.sent(number, saved.scope.key, message)
+        message = outgoing.state(saved, self._source, target, number, sum(rows.values()))
+        self._marks.sent(number, saved.scope.key, message, rows)
         self._newest[saved.scope.key] = message
         self._states += 1
         echo = self._target.manner.echo

@@ -56,7 +56,15 @@ from penstock.protocols.transforming import (
     TransformProgress,
     TransformRequest,
 )
-from penstock.protocols.writing import Ack, Answer, Feed, StateMark, WriteRequest, WriteStream
+from penstock.protocols.writing import (
+    Ack,
+    Answer,
+    DestinationCounts,
+    Feed,
+    StateMark,
+    WriteRequest,
+    WriteStream,
+)
 from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 
@@ -134,6 +142,7 @@ DATA: list[Any] = [
     Activate(A, 1),
     UnconfiguredRecords(A),
     RecordCountMismatch(A, 1, 2),
+    DestinationCounts({A: 2}, 1, 1),
     Tick(),
 ]
 CONTROL = Control({**CONFIG, "token": LATE})

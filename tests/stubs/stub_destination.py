@@ -31,6 +31,7 @@ OPTIONS
                       twice           each echo two times
     form            what else is done to a state that comes back, some of: no_id, reordered (keys),
                     destination_stats (added), no_source_stats, empty_namespace, additions
+    rejects         rows of each state that its destinationStats say were rejected
     ack_every       rows: an echo is given only once so many records were written (default 0)
     exit_at         exit once so many records came; exit_code (default 1)
     kill_at         SIGKILL itself once so many records came
@@ -187,9 +188,17 @@ class Write:
         else:
             self.answer(state)
 
+    def formed(self, state):
+        if (rejects := self.o.get("rejects")) is not None:
+            rows = state["sourceStats"]["recordCount"]
+            aside = float(min(rejects, rows))
+            stats = {"recordCount": rows - aside, "rejectedRecordCount": aside}
+            state["destinationStats"] = stats
+        return formed(state, self.o.get("form", ()))
+
     def answer(self, state):
         how = self.o.get("acks", "echo")
-        state = formed(state, self.o.get("form", ()))
+        state = self.formed(state)
         whole = {"type": "STATE", "state": state}
         if how == "bare":
             say(state)
@@ -242,7 +251,7 @@ class Write:
             self.leave(1)
         held = self.held[::-1] if self.o.get("acks") == "reversed" else self.held
         for state in [*held, *self.newest.values()]:
-            say({"type": "STATE", "state": formed(state, self.o.get("form", ()))})
+            say({"type": "STATE", "state": self.formed(state)})
         if self.o.get("statuses") and "INCOMPLETE" in told:
             self.o["trace"] = "some streams are incomplete"
             self.leave(1)

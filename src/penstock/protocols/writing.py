@@ -137,6 +137,17 @@ class Ack:
     keys: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(slots=True)
+class DestinationCounts:
+    """What the destination counted of the rows that the next ack covers. ``fed``: these rows, per
+    stream. ``written``: how many of them it says that it wrote (None: it does not say);
+    ``rejected``: how many it put aside, of which there is no more than the number."""
+
+    fed: dict[StreamId, int]
+    written: int | None
+    rejected: int
+
+
 END = -1
 """``Ack.seq``, ``transforming.TransformProgress.upto``: all that was fed."""
 
@@ -151,6 +162,7 @@ destination ended well."""
 
 Answer = (
     Ack
+    | DestinationCounts
     | LogEvent
     | Error
     | SkippedItems

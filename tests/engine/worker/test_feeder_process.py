@@ -27,6 +27,7 @@ from penstock.engine.log.log import FileLog
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.worker.ack_tracker import FedSegments
+from penstock.engine.worker.counted_rows import CountedRows
 from penstock.engine.worker.feeder import run_push
 from penstock.errors import LogError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
@@ -34,7 +35,7 @@ from penstock.model.names import clean_columns
 from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.writing import END, Acks, WriteStream
+from penstock.protocols.writing import END, Acks, DestinationCounts, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
 STUB = Path(__file__).parents[2] / "stubs" / "stub_destination.py"
@@ -284,6 +285,58 @@ def test_a_failure_with_something_left_unacked_stays_a_failure(setting: Setting)
     result = setting.start({"statuses": True}).result()
     assert result.end is PushEnd.failed and result.unacked == [SegmentId(1, 2)]
     assert [e["message"] for e in result.errors] == ["some streams are incomplete"]
+
+
+@pytest.mark.parametrize("acks", [Acks.echo, Acks.at_end])
+def test_l8_rows_that_the_destination_counts_as_rejected_come_with_the_acks(
+    setting: Setting, acks: Acks
+) -> None:
+    """Protocol 0.18, AirbyteStateStats.rejectedRecordCount: there is no more of them."""
+    orders = [setting.segment(S, 5), setting.segment(T, 3), setting.segment(S, 1)]
+    result = setting.order(*orders, end=True).start({"rejects": 2}, acks=acks).result()
+    assert (result.end, result.errors, result.unacked) == (PushEnd.finished, [], [])
+    found: dict[StreamId, int] = {}
+    for acked in setting.mail.acks():
+        assert not acked.rejects
+        for of, rows in acked.rejected:
+            found[of] = found.get(of, 0) + rows
+    assert found == {S: 3, T: 2}
+    assert "s: the destination rejected 3 rows, and says no more of them than their number" in (
+        result.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("fed", "written", "rejected", "found", "noted"),
+    [
+        ({S: 100}, 60, 40, [(S, 40)], ["s: the destination rejected 40 rows"]),
+        ({S: 100}, None, 40, [(S, 40)], ["s: the destination rejected 40 rows"]),
+        ({S: 100}, 100, 0, [], []),
+        ({S: 6, T: 4}, 0, 10, [(S, 6), (T, 4)], ["s: the dest", "n.t: the dest"]),
+        (
+            {S: 6, T: 1},
+            4,
+            3,
+            [(S, 2)],
+            ["s: the destination rejected 2", "rejected 1 rows, and do"],
+        ),
+        ({S: 6, T: 4}, 7, 3, [], ["rejected 3 rows, and does not say of which stream"]),
+        ({S: 100}, 60, 0, [], ["s: the destination says that it wrote 60 rows and rejected 0"]),
+        ({S: 2}, 0, 9, [(S, 2)], ["s: the destination rejected 2 rows", "wrote 0 rows and rejec"]),
+        ({}, 0, 0, [], []),
+    ],
+)
+def test_l8_no_more_rows_are_rejected_of_a_stream_than_certainly_were(
+    fed: dict[StreamId, int],
+    written: int | None,
+    rejected: int,
+    found: list[tuple[StreamId, int]],
+    noted: list[str],
+) -> None:
+    counts = CountedRows()
+    assert list(counts.rejected(DestinationCounts(fed, written, rejected))) == found
+    notes = counts.notes()
+    assert len(notes) == len(noted) and all(n in told for n, told in zip(noted, notes, strict=True))
 
 
 def test_at_end_acks_everything_that_was_fed(setting: Setting) -> None:

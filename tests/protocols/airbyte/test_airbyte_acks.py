@@ -12,7 +12,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Error, SkippedItems
 from penstock.protocols.airbyte.destination_output import DestinationOutput
 from penstock.protocols.airbyte.state_echoes import PendingStates
-from penstock.protocols.writing import Ack
+from penstock.protocols.writing import Ack, DestinationCounts
 
 A, B = StreamId(None, "a"), StreamId("ns", "b")
 TARGETS = {StreamId(None, "to_a"): A, StreamId("to", "b"): B}
@@ -32,7 +32,7 @@ def sent(
 ) -> tuple[PendingStates, DestinationOutput]:
     marks = PendingStates(TARGETS, strict=strict)
     for number, (of, cursor) in enumerate(cursors, 1):
-        marks.sent(number, of.key, state(of, cursor, number))
+        marks.sent(number, of.key, state(of, cursor, number), {of: 1})
     return marks, DestinationOutput(marks)
 
 
@@ -95,7 +95,7 @@ def test_equal_states_with_no_rows_between_them_are_one() -> None:
     marks = PendingStates(TARGETS, strict=False)
     for number, rows in enumerate((4, 0, 0, 5), 1):
         message = {**state(A, 1, number), "sourceStats": {"recordCount": float(rows)}}
-        marks.sent(number, A.key, message)
+        marks.sent(number, A.key, message, {A: rows})
     assert acks(hear(DestinationOutput(marks), {**state(A, 1), "sourceStats": None})) == [3]
 
 
@@ -106,7 +106,7 @@ def test_the_order_of_streams_and_empty_namespaces_do_not_matter_in_a_global_sta
     marks = PendingStates(TARGETS, strict=False)
     for number in (1, 2):
         body = {"shared_state": {"n": number}, "stream_states": [entry("x"), entry("y")]}
-        marks.sent(number, "*", {"type": "GLOBAL", "global": body, "id": number})
+        marks.sent(number, "*", {"type": "GLOBAL", "global": body, "id": number}, {A: 1})
     back = {"shared_state": {"n": 2}, "stream_states": [entry("y", namespace=""), entry("x")]}
     assert acks(hear(DestinationOutput(marks), {"type": "GLOBAL", "global": back})) == [2]
 
@@ -130,12 +130,12 @@ def test_a_bare_state_without_a_type_is_legacy_if_it_is_one_of_ours() -> None:
     marks = PendingStates(TARGETS, strict=False)
     for number in (1, 2):
         legacy = {"type": "LEGACY", "data": {"c": number}, "sourceStats": {}, "id": number}
-        marks.sent(number, "*", legacy)
+        marks.sent(number, "*", legacy, {A: 1})
     replies = DestinationOutput(marks)
     ours: dict[str, Any] = {"data": {"c": 1}, "sourceStats": {"recordCount": 0.0}, "id": 1}
     assert acks(hear(replies, ours, whole=False)) == [1]
     assert acks(hear(replies, {"data": {"c": 2.0}}, whole=False)) == [2]
-    marks.sent(3, "*", {"type": "LEGACY", "data": {"c": 3}})
+    marks.sent(3, "*", {"type": "LEGACY", "data": {"c": 3}}, {A: 1})
     for noise in ({"data": {"user": 5}}, {"data": {}, "id": "x", "sourceStats": {}}):
         answers = hear(replies, noise, whole=False)
         assert acks(answers) == [] and not [a for a in answers if isinstance(a, Error)]
@@ -166,8 +166,8 @@ def test_no_odd_line_is_an_ack_or_a_crash(line: bytes) -> None:
 def test_global_with_another_name_and_nothing_else_told() -> None:
     marks = PendingStates(TARGETS, strict=False)
     body = {"shared_state": {"lsn": 5}, "stream_states": []}
-    marks.sent(1, "*", {"type": "GLOBAL", "global": body, "id": 1})
-    marks.sent(2, "*", {"type": "GLOBAL", "global": body, "id": 2})
+    marks.sent(1, "*", {"type": "GLOBAL", "global": body, "id": 1}, {A: 1})
+    marks.sent(2, "*", {"type": "GLOBAL", "global": body, "id": 2}, {A: 1})
     replies = DestinationOutput(marks)
     assert acks(hear(replies, {"global_": body}, whole=False)) == [1]
     assert acks(hear(replies, {"type": "GLOBAL", "global_": {"shared_state": 0}}, whole=False)) == [
@@ -197,3 +197,25 @@ def test_l1_whatever_comes_back_an_ack_never_passes_the_newest_that_did(
         for acked in acks(hear(replies, state(of, cursor, number if named else None))):
             assert given_[acked - 1][0] == of and acked <= heard[of]
             assert acked == number or not named
+
+
+def test_l8_what_the_destination_counted_comes_before_the_ack_of_all_that_it_covers() -> None:
+    """Protocol 0.18, AirbyteStateStats: since the last state that it gave back."""
+    _, replies = sent((A, 1), (A, 2), (B, 3), (A, 4))
+    stats = {"recordCount": 1.0, "rejectedRecordCount": 1.0}
+    answers = hear(replies, {**state(A, 2, 2), "destinationStats": stats})
+    assert answers == [DestinationCounts({A: 2}, 1, 1), Ack(2)]
+    again = hear(replies, {**state(A, 2, 2), "destinationStats": stats})
+    assert not [a for a in again if isinstance(a, DestinationCounts)], "they count once"
+    for odd in (
+        None,
+        5,
+        {},
+        {"recordCount": None},
+        {"recordCount": "x", "rejectedRecordCount": []},
+    ):
+        _, replies = sent((A, 1))
+        assert hear(replies, {**state(A, 1, 1), "destinationStats": odd}) == [Ack(1)]
+    _, replies = sent((A, 1))
+    few = {**state(A, 1, 1), "destinationStats": {"rejectedRecordCount": -3}}
+    assert hear(replies, few) == [DestinationCounts({A: 1}, None, 0), Ack(1)]

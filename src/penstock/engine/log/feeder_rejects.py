@@ -40,13 +40,21 @@ class PushRejects:
                 self._open = private(self._path(), "wb")
             self._open.write(encode_rejects([line]))
         if reject.stream is not None:
-            self._counts[reject.stream] = self._counts.get(reject.stream, 0) + 1
+            self.count(reject.stream, 1)
+
+    def count(self, stream: StreamId, rows: int) -> None:
+        """Counts rejects, of which there need be nothing in a file."""
+        self._counts[stream] = self._counts.get(stream, 0) + rows
 
     def take(self) -> Taken:
         """Closes and syncs the open file. Returns the files since the last call, as paths relative
-        to the log, and the number of rejects in them per stream. Raises ``LogError``."""
+        to the log, and the number of rejects since then per stream. Raises ``LogError``."""
+        counts, self._counts = self._counts, {}
+        return self._closed(), tuple(sorted(counts.items()))
+
+    def _closed(self) -> tuple[str, ...]:
         if self._open is None:
-            return (), ()
+            return ()
         path, file = self._path(), self._open
         with storage(path, "write"):
             with file:
@@ -54,8 +62,7 @@ class PushRejects:
             sync(self._folder)
         self._open = None
         self._files += 1
-        counts, self._counts = self._counts, {}
-        return (str(path.relative_to(self._root)),), tuple(sorted(counts.items()))
+        return (str(path.relative_to(self._root)),)
 
     def _path(self) -> Path:
         return self._folder / f"rejects-{self._number}-{self._files + 1}.jsonl"

@@ -61,8 +61,9 @@ class AckedSegments(msgspec.Struct, frozen=True, kw_only=True):
     """Segments of which the destination has acked every row and the state. Each is named once.
     ``rejects``: files of the destination's rejects since the last ack, durable, as paths in the
     log; they must be copied to the run's folder before the segments are settled. ``rejected``:
-    their number per stream. ``filtered``: records that the destination left out since the last ack,
-    as configured, per stream. ``keys``: see ``protocols.writing.Ack``."""
+    the number of its rejects per stream, in a file or not. ``filtered``: records that the
+    destination left out since the last ack, as configured, per stream. ``keys``: see
+    ``protocols.writing.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()

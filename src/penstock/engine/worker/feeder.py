@@ -23,6 +23,7 @@ from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.feeder import AckedSegments, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.worker.ack_tracker import FedSegments
+from penstock.engine.worker.counted_rows import CountedRows
 from penstock.engine.worker.feed import OrderFeed
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.errors import Defect, DestinationError, LogError, PenstockError
@@ -41,7 +42,14 @@ from penstock.model.events import (
 from penstock.model.segments import SegmentId
 from penstock.protocols.connection import Connection
 from penstock.protocols.failures import failed
-from penstock.protocols.writing import GUESSED_ACK, NEWEST_ACK, Ack, Answer, WriteRequest
+from penstock.protocols.writing import (
+    GUESSED_ACK,
+    NEWEST_ACK,
+    Ack,
+    Answer,
+    DestinationCounts,
+    WriteRequest,
+)
 from penstock.store.keys import push_task
 
 TICK_SECONDS = 0.2
@@ -74,6 +82,7 @@ class PushRun:
         self._filtered: dict[StreamId, int] = {}  # not written yet
         self._metrics: list[dict[str, Any]] = []
         self._rejects = PushRejects(root, self._mail.folder, job.number)
+        self._told = CountedRows()
         self._covered: list[SegmentId] = []  # not written yet
         self._keys: dict[str, int] = {}
         self._retries: list[float | None] = []
@@ -226,6 +235,9 @@ class PushRun:
                 self._metrics.append({"stream": name, "series": series})
             case Reject():
                 self._rejects.add(answer)
+            case DestinationCounts():
+                for stream, rows in self._told.rejected(answer):
+                    self._rejects.count(stream, rows)
             case StreamHalted():
                 self._log("WARN", answer.message)
                 self._halted.append((answer.stream, answer.message))
@@ -266,6 +278,7 @@ class PushRun:
     def _notes(self) -> list[str]:
         notes = [*self._complaints]
         notes += [_counted_note(what, n) for what, n in sorted(self._counted.items())]
+        notes += self._told.notes()
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
         if not self._acks and self._cover.left() and not self._halted:

@@ -119,7 +119,7 @@ class AirbyteDestination:
             PrivateFile("catalog.json", msgspec.json.encode(outgoing.catalog(request.streams))),
         ]
         chunks = _Outgoing(request, marks).chunks(feed)
-        output = DestinationOutput(None if at_end else marks)
+        output = DestinationOutput(marks, at_end=at_end)
         conversation = converse(runtime, arguments, request.timeouts, request.tick, chunks, output)
         yield from with_write_retries(conversation, request)
 
@@ -131,14 +131,15 @@ class _Outgoing:
         self._source, self._marks = request.source_protocol, marks
         self._streams = {s.id: s for s in request.streams}
         self._lines: dict[tuple[StreamId, int], RecordLines] = {}
-        self._rows = dict.fromkeys(self._streams, 0)  # since the last state that covers them
+        self._rows: dict[StreamId, int] = {}  # since the last state that covers them
         self._done: set[StreamId] = set()
 
     def chunks(self, feed: Iterator[Feed]) -> Generator[Chunk | None]:
         for item in feed:
             match item:
                 case Rows():
-                    self._rows[self._stream(item.stream).id] += item.batch.num_rows
+                    stream = self._stream(item.stream).id
+                    self._rows[stream] = self._rows.get(stream, 0) + item.batch.num_rows
                     yield self._encoder(item).encode(item.batch)
                 case StateMark():
                     yield self._state(item)
@@ -182,11 +183,11 @@ class _Outgoing:
         scope = mark.state.scope
         known = None if scope.stream is None else self._streams.get(scope.stream)
         covered = list(self._rows) if scope.stream is None else [scope.stream]
-        rows = sum(self._rows.get(s, 0) for s in covered)
-        self._rows.update((s, 0) for s in covered if s in self._rows)
+        rows = {s: self._rows.pop(s) for s in covered if s in self._rows}
         target = scope.stream if known is None else known.target
-        message = outgoing.state(mark.state, self._source, target, mark.seq, rows)
-        self._marks.sent(mark.seq, scope.key, message)
+        total = sum(rows.values())
+        message = outgoing.state(mark.state, self._source, target, mark.seq, total)
+        self._marks.sent(mark.seq, scope.key, message, rows)
         return outgoing.state_line(message)
 
 

@@ -17,7 +17,7 @@ from penstock.protocols.airbyte.enums import MessageType, WireStateType
 from penstock.protocols.airbyte.messages import LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
 from penstock.protocols.airbyte.state_echoes import PendingStates
-from penstock.protocols.writing import END, Ack, Answer
+from penstock.protocols.writing import END, Ack, Answer, DestinationCounts
 
 _LINE_BYTES = 256 * 1024 * 1024
 _OTHER = msgspec.json.Decoder(LineOther)
@@ -27,11 +27,11 @@ _TYPES = frozenset(t.value for t in WireStateType)
 
 
 class DestinationOutput:
-    """Reads a destination's output (``OutputReader`` of ``protocols.stdio.write``). ``marks`` None:
-    echoes are only counted, and a successful end acknowledges everything."""
+    """Reads a destination's output (``OutputReader`` of ``protocols.stdio.write``). ``at_end``: an
+    echo acknowledges nothing, and a successful end everything."""
 
-    def __init__(self, marks: PendingStates | None) -> None:
-        self._marks = marks
+    def __init__(self, marks: PendingStates, *, at_end: bool = False) -> None:
+        self._marks, self._at_end = marks, at_end
         self._framer = LineFramer(_LINE_BYTES, role="destination")
         self._side_messages = SideMessages()
         self.beats = 0
@@ -48,7 +48,7 @@ class DestinationOutput:
         yield from self._counted()
 
     def ended_well(self) -> Iterator[Answer]:
-        if self._marks is None:
+        if self._at_end:
             yield Ack(END)
         else:
             yield from self._marks.ended_well()
@@ -91,9 +91,6 @@ class DestinationOutput:
             yield from self._side_events(self._side_messages.other(line, raw))
 
     def _state(self, state: dict[str, Any], *, whole: bool) -> Iterator[Answer]:
-        if self._marks is None:
-            self._side_messages.count("state_given_back")
-            return
         try:
             # An object with ``data`` alone need not be a state.
             present = [w for w in ("type", *_BODIES) if state.get(w) is not None]
@@ -102,6 +99,9 @@ class DestinationOutput:
         except RecursionError:  # nested more deeply than any state that was sent
             self._side_messages.count("malformed:STATE")
             return
+        if self._at_end:
+            self._side_messages.count("state_given_back")
+            answers = [a for a in answers if isinstance(a, DestinationCounts)]
         for answer in answers:
             if isinstance(answer, Ack):
                 self.beats += 1

@@ -11,13 +11,13 @@ pending state of its scope, where the echo certainly is a state: it was changed 
 Of several states of equal content the oldest is taken, since acking a later one too early would
 lose rows, while acking too little only sends rows again; ``sourceStats`` in the echo tell them
 apart, and states with no rows between them count as one. After a successful end the rest is acked
-where the last echo equals the last state sent. Not here: finding states in lines
-(``destination_output``).
+where the last echo equals the last state sent. What the destination counted itself comes before
+the ack. Not here: finding states in lines (``destination_output``).
 """
 
 import hashlib
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -29,7 +29,13 @@ import msgspec
 from penstock.model.catalog import StreamId
 from penstock.model.events import Error, SkippedItems
 from penstock.model.state import StateType
-from penstock.protocols.writing import GUESSED_ACK, NEWEST_ACK, Ack, Answer
+from penstock.protocols.writing import (
+    GUESSED_ACK,
+    NEWEST_ACK,
+    Ack,
+    Answer,
+    DestinationCounts,
+)
 
 _SHARED = "*"
 _REMEMBERED = 1000  # acked states of a scope, so that a late echo of one is recognised
@@ -39,7 +45,11 @@ _REMEMBERED = 1000  # acked states of a scope, so that a late echo of one is rec
 class _Sent:
     seq: int
     digest: bytes
-    rows: int | None  # since the one before it in its scope
+    rows: Mapping[StreamId, int]  # since the one before it in its scope, per stream
+
+    @property
+    def total(self) -> int:
+        return sum(self.rows.values())
 
 
 @dataclass(slots=True)
@@ -71,11 +81,14 @@ class PendingStates:
         self._scopes: dict[str, _Scope] = {}
         self._unknown_reported = False
 
-    def sent(self, seq: int, scope: str, message: Mapping[str, Any]) -> None:
-        """Adds a state. ``scope``: a ``StateScope.key``. Called before the message is written, so
-        that its echo cannot come first."""
+    def sent(
+        self, seq: int, scope: str, message: Mapping[str, Any], rows: Mapping[StreamId, int]
+    ) -> None:
+        """Adds a state. ``scope``: a ``StateScope.key``. ``rows``: those sent since the state
+        before it in its scope, per stream. Called before the message is written, so that its echo
+        cannot come first."""
         with self._lock:
-            entry = _Sent(seq, _digest(message), _rows(message))
+            entry = _Sent(seq, _digest(message), rows)
             self._scopes.setdefault(scope, _Scope()).pending.append(entry)
 
     def echoed(
@@ -120,7 +133,11 @@ class PendingStates:
             if given is not None or self._strict or not scope.pending:
                 return self._unknown(state)
             place = 0
-        return [*([SkippedItems(GUESSED_ACK)] if guessed else []), scope.ack(place)]
+        fed: Counter[StreamId] = Counter()
+        for sent in islice(scope.pending, place + 1):
+            fed.update(sent.rows)
+        answers: list[Answer] = [SkippedItems(GUESSED_ACK)] if guessed else []
+        return [*answers, *_counts(state, fed), scope.ack(place)]
 
     def _unknown(self, state: Mapping[str, Any]) -> list[Answer]:
         """Reports an echo of a state that was not sent: the first as an error, the others as
@@ -165,14 +182,14 @@ def _alike(pending: deque[_Sent], digest: bytes, rows: int | None) -> int | None
     is one; then of the last of the states after it with equal content and no rows between them."""
     place: int | None = None
     for at, sent in enumerate(pending):
-        if sent.digest == digest and (place is None or sent.rows == rows):
+        if sent.digest == digest and (place is None or sent.total == rows):
             place = at
-            if rows is None or sent.rows == rows:
+            if rows is None or sent.total == rows:
                 break
     if place is None:
         return None
     for sent in islice(pending, place + 1, None):
-        if sent.digest != digest or sent.rows != 0:
+        if sent.digest != digest or sent.total:
             break
         place += 1
     return place
@@ -181,6 +198,16 @@ def _alike(pending: deque[_Sent], digest: bytes, rows: int | None) -> int | None
 def _rows(state: Mapping[str, Any]) -> int | None:
     stats = state.get("sourceStats")
     return _id(stats.get("recordCount")) if isinstance(stats, dict) else None
+
+
+def _counts(state: Mapping[str, Any], fed: Mapping[StreamId, int]) -> Iterator[DestinationCounts]:
+    """The destination's own counts in an echo (protocol 0.18, AirbyteStateStats), where it has
+    any."""
+    given = state.get("destinationStats")
+    stats = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+    written, rejected = _id(stats.get("recordCount")), _id(stats.get("rejectedRecordCount"))
+    if written is not None or rejected is not None:
+        yield DestinationCounts(dict(fed), written, max(rejected or 0, 0))
 
 
 def _id(value: Any) -> int | None:
