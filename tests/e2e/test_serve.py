@@ -237,6 +237,25 @@ def complete(name: str) -> Row:
     return {"type": "TRACE", "trace": trace}
 
 
+def as_sent(states: list[Any]) -> list[Any]:
+    """States that came back, without the counts that a destination adds."""
+    bare = json.loads(json.dumps(states))
+    for message in bare:
+        message.get("state", {}).pop("destinationStats", None)
+    return bare
+
+
+def counts(states: list[Any], name: str, namespace: str | None = None) -> tuple[float, float]:
+    """What they say of a stream: rows that were taken, records that were rejected."""
+    wanted = {"name": name} | ({"namespace": namespace} if namespace else {})
+    given = [
+        m["state"]["destinationStats"]
+        for m in states
+        if m["type"] == "STATE" and m["state"]["stream"]["stream_descriptor"] == wanted
+    ]
+    return sum(s["recordCount"] for s in given), sum(s["rejectedRecordCount"] for s in given)
+
+
 # -- a Singer target
 
 
@@ -393,7 +412,8 @@ def test_a_destination_answers_spec_and_check(place: Place) -> None:
 
 def test_a_destination_takes_what_its_catalog_has_and_answers_every_state(place: Place) -> None:
     """Protocol, Destination: streams and fields beside the catalog are ignored, the rest is loaded;
-    states in order for each stream. Two streams of one name differ by their namespace."""
+    states in order for each stream, with what was taken and rejected of the records before each
+    (L8). Two streams of one name differ by their namespace."""
     streams = [
         entry("s0", "overwrite", sync_mode="full_refresh"),
         entry("s1", "append_dedup", cursor_field=["seq"]),
@@ -405,13 +425,19 @@ def test_a_destination_takes_what_its_catalog_has_and_answers_every_state(place:
     served.feed(record("stranger", 1), record("s0", 1, "shop"), record("s0", 2, "shop"))
     shop = complete("s0")
     shop["trace"]["stream_status"]["stream_descriptor"]["namespace"] = "shop"
-    served.feed(b"not json", shop)
+    broken = record("s0", 3, "shop")
+    broken["record"]["data"] = [1]
+    of_shop = stream_state("s0", 2)
+    of_shop["state"]["stream"]["stream_descriptor"]["namespace"] = "shop"
+    served.feed(b"not json", broken, of_shop, shop)
     assert served.end() == 0, served.err
     lines = [json.loads(line) for line in given.splitlines() if b'"STATE"' in line]
     for name in ("s0", "s1"):
         mine = [m for m in lines if m["state"]["stream"]["stream_descriptor"]["name"] == name]
-        assert [m for m in served.states if m in mine] == mine
-    assert len(served.states) == len(lines)
+        assert [m for m in as_sent(served.states) if m in mine] == mine
+        assert counts(served.states, name) == (100, 0)
+    assert counts(served.states, "s0", "shop") == (2, 1)
+    assert len(served.states) == len(lines) + 1
     assert place.seqs("s0") == place.seqs("s1") == list(range(1, 101))
     assert place.seqs("shop/s0") == [1, 2]
     notes = place.report()["notes"]
@@ -451,7 +477,7 @@ def test_l6_a_refresh_is_seen_once_it_is_complete_and_never_twice(place: Place) 
     assert numbers == {2: 3, 3: 3, 4: 4}, "a host's merge tells new rows from old"
     kinds = [(m["type"], m.get("trace", {}).get("type")) for m in died.states]
     assert kinds == [("STATE", None), ("TRACE", "ERROR")]
-    assert died.states[0] == stream_state("s1", 4)
+    assert as_sent(died.states)[0] == stream_state("s1", 4)
     assert "s0" in died.states[1]["trace"]["error"]["message"]
 
 
@@ -492,7 +518,8 @@ def test_faker_outside_penstock_feeds_a_destination(
     assert served.end() == 0, served.err
     states = [json.loads(x) for x in given.splitlines() if x.startswith(b"{")]
     states = [m for m in states if m["type"] == "STATE"]
-    assert sorted(map(json.dumps, served.states)) == sorted(map(json.dumps, states))
+    assert sorted(map(json.dumps, as_sent(served.states))) == sorted(map(json.dumps, states))
+    assert counts(served.states, "users") == (200, 0)
     assert len(place.rows("users")) == 200
     assert len(place.rows("products")) == 100
     assert place.report()["status"] == "succeeded"

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.serve import Echo, ServedInput, input_pipe, refuse_remote
 from penstock.engine.specs.lane import LaneStream
 from penstock.engine.specs.plan import PlannedStream
+from penstock.engine.worker.host_states import HostStates
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
@@ -28,7 +30,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import Reject, Status, StreamStatus
+from penstock.model.events import Batch, Reject, State, Status, StreamStatus
 from penstock.model.segments import Load, WriteDisposition
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
@@ -42,19 +44,28 @@ ONE = StateScope(StateType.stream, StreamId(None, "one"))
 TWO = StateScope(StateType.stream, StreamId(None, "two"))
 
 
+def unheard(state: str, taken: int, rejected: int) -> None:
+    del state, taken, rejected
+
+
 class Told:
     """An echo over one file, and what it said."""
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
+        self.counts: list[tuple[int, int]] = []
         self.path = folder / "states-1.jsonl"
-        self.echo = Echo(self.said.append)
+        self.echo = Echo(self._hear)
         self.echo.follow(self.path)
 
     def met(self, *states: tuple[StateScope, str], cut: bool = False) -> None:
         with self.path.open("a", encoding="utf-8") as file:
             for scope, blob in states:
                 file.write(json.dumps([scope.key, blob]) + ("" if cut else "\n"))
+
+    def _hear(self, state: str, taken: int, rejected: int) -> None:
+        self.said.append(state)
+        self.counts.append((taken, rejected))
 
     def committed(self, *states: tuple[StateScope, str]) -> list[str]:
         """What is said on their commit."""
@@ -113,6 +124,80 @@ def test_the_rest_goes_back_when_everything_is_committed(told: Told) -> None:
     assert sorted(told.said) == sorted([long, odd, "{}", "{}"])
     told.echo.rest()
     assert len(told.said) == 4
+
+
+def counted(folder: Path, *said: Any) -> list[tuple[str, int, int]]:
+    """What goes back when everything is committed. ``said``: events of a sealer, a number of its
+    next decoded record that is rejected, or None: it seals."""
+    found: list[tuple[str, int, int]] = []
+    path = folder / "states-1.jsonl"
+    bad = {event for event in said if isinstance(event, int)}
+
+    def decode(stream: StreamId, bodies: Any, first: int, *_: Any) -> Any:
+        rejects = [
+            (n - first, "bad", None) for n in sorted(bad) if first <= n < first + len(bodies)
+        ]
+        return SimpleNamespace(count=0, rows=None, rejects=rejects)
+
+    with path.open("ab", buffering=0) as file:
+        info = [
+            LaneStream(
+                stream=scope.stream,  # type: ignore[arg-type]
+                disposition=WriteDisposition(mode=DestinationSyncMode.append),
+                schema_version=1,
+                generation=1,
+                fills_generation=False,
+            )
+            for scope in (ONE, TWO)
+        ]
+        log = MemoryLog()
+        sealer = Sealer(
+            log, epoch=1, lane=0, streams=info, decode=decode, clock=lambda: 0.0,
+            host=HostStates(file.write),
+        )  # fmt: skip
+        for event in said:
+            match event:
+                case Batch():
+                    sealer.batch(event)
+                case Reject():
+                    sealer.reject(event)
+                case State():
+                    sealer.state(event)
+                case None:
+                    sealer.seal()
+        sealer.finish(clean=True)
+    echo = Echo(lambda *told: found.append(told))
+    echo.follow(path)
+    echo.rest()
+    read = [sum(s.read for s in segment.slices) for segment in log.segments()]
+    assert sum(t + r for _, t, r in found) <= sum(read)
+    return found
+
+
+def rows(of: StateScope, count: int) -> Batch:
+    assert of.stream is not None
+    return Batch(of.stream, [b"{}"] * count, [0] * count)
+
+
+def test_l8_a_state_goes_back_with_what_became_of_the_records_before_it(tmp_path: Path) -> None:
+    """Each of several states between two seals, whatever was rejected where."""
+    torn = Reject(ONE.stream, "torn", b"x")
+    assert counted(
+        tmp_path, rows(ONE, 5), State(ONE, "a"), rows(ONE, 5), 4, 5, 9, torn, State(ONE, "b"),
+        State(ONE, "c"), None, rows(ONE, 3), 11, State(ONE, "d"), rows(ONE, 2),
+    ) == [("a", 4, 1), ("b", 3, 3), ("c", 0, 0), ("d", 2, 1)]  # fmt: skip
+
+
+def test_l8_a_shared_state_counts_every_stream_and_a_streams_own_that_stream(
+    tmp_path: Path,
+) -> None:
+    shared = State(SHARED, "s")
+    assert counted(tmp_path, rows(ONE, 2), rows(TWO, 3), shared, None, rows(TWO, 1), shared) == [
+        ("s", 5, 0), ("s", 1, 0),
+    ]  # fmt: skip
+    (tmp_path / "states-1.jsonl").unlink()
+    own = counted(tmp_path, rows(ONE, 2), rows(TWO, 3), State(TWO, "t"), State(ONE, "o"))
+    assert sorted(own) == [("o", 2, 0), ("t", 3, 0)]
 
 
 # -- the input
@@ -238,7 +323,7 @@ def settled(store: MemoryStore, refreshes: dict[str, int], **modes: str) -> dict
     served = ServedInput(
         protocol="airbyte",
         catalog=Catalog(()),
-        say=lambda state: None,
+        say=unheard,
         pipe=Path(),
         generations=refreshing(refreshes),
     )
@@ -264,7 +349,7 @@ def test_l6_a_refresh_replaces_until_it_was_seen() -> None:
     }
     assert settled(store, numbers, **modes) == replaced
     served = ServedInput(
-        protocol="airbyte", catalog=Catalog(()), say=lambda state: None, pipe=Path(),
+        protocol="airbyte", catalog=Catalog(()), say=unheard, pipe=Path(),
         generations=refreshing(numbers),
     )  # fmt: skip
     for name in modes:
@@ -285,7 +370,7 @@ def test_metadata_columns_have_the_hosts_numbers_and_the_ledger_its_own() -> Non
     served = ServedInput(
         protocol="airbyte",
         catalog=Catalog(()),
-        say=lambda state: None,
+        say=unheard,
         pipe=Path(),
         generations={StreamId(None, "a"): given},
     )
@@ -372,7 +457,7 @@ def test_l6_a_host_that_says_that_it_began_has_a_word_for_the_end(served: bool) 
 def test_l6_a_load_of_an_earlier_run_is_no_refresh_of_this_one(tmp_path: Path) -> None:
     """Its host gets no answer, so that it sends everything again, which must replace."""
     seen: list[StreamId] = []
-    echo = Echo(lambda state: None, seen.append)
+    echo = Echo(unheard, seen.append)
     load = Load(
         stream=StreamId(None, "s"),
         disposition=WriteDisposition(mode=DestinationSyncMode.append),

@@ -97,7 +97,7 @@ def target(
     from penstock.model.catalog import Catalog
 
     pipeline = read_settings(config, to).pipeline_of(protocol)
-    report = _run(surface, pipeline, protocol, Catalog((), open=True), host.STATE)
+    report = _run(surface, pipeline, protocol, Catalog((), open=True), host)
     _tell(surface, report)
     return report.exit_code
 
@@ -135,7 +135,7 @@ def destination(
         known, streams = host.configured(_catalog(catalog))
         pipeline = read_settings(config, None).pipeline_of(protocol, _options(streams))
         generations = host.generations(streams)
-        report = _run(surface, pipeline, protocol, known, host.STATE, generations)
+        report = _run(surface, pipeline, protocol, known, host, generations)
     except Exception as e:
         fault = DescribedError.of(e, surface.output)
         out(_failed(host, fault))
@@ -218,18 +218,15 @@ def _run(
     pipeline: Pipeline,
     protocol: str,
     catalog: "Catalog",
-    form: str,
+    host: "TargetHost | DestinationHost",
     generations: "dict[StreamId, HostGeneration] | None" = None,
 ) -> "Report":
-    """Runs the sync of stdin. ``form``: a line of stdout, with ``{}`` in place of the state. A hint
-    that refers to a verb for connectors is dropped: the host's source cannot be asked by our
-    verbs."""
+    """Runs the sync of stdin. A hint that refers to a verb for connectors is dropped: the host's
+    source cannot be asked by our verbs."""
     from penstock.engine.run.start import request_cancel, serve_input
 
-    head, _, tail = form.partition("{}")
-
-    def say(state: str) -> None:
-        surface.output.line(f"{head}{state}{tail}")
+    def say(state: str, taken: int, rejected: int) -> None:
+        surface.output.line(host.state(state, taken, rejected))
 
     with stoppable(request_cancel), watching(surface.output) as observer:
         try:

@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -49,8 +50,9 @@ INPUT_TIMEOUT = 7 * 86400.0  # seconds: the host decides how long the input take
 BLOCK = 1 << 20
 OPEN_SECONDS = 0.1
 
-Say = Callable[[str], None]
-"""Sends a state (its JSON text) back to the host."""
+Say = Callable[[str, int, int], None]
+"""Sends a state (its JSON text) back to the host, with the number of records since the state before
+it in its scope that became rows, and of those that were rejected."""
 
 Published = Callable[[StreamId], None]
 """Is called with a stream whose older rows were replaced, before a state of it is sent back."""
@@ -230,13 +232,15 @@ def _opened(pipe: Path, stop: threading.Event) -> int | None:
     return None
 
 
-class _Met(msgspec.Struct, frozen=True):
-    """A state that waits to be sent back: its file, its line's offset, and the digest of its
-    text."""
+class _Met(msgspec.Struct):
+    """A state that waits to be sent back: its file, its line's offset, and the digest of its text.
+    ``taken``, ``rejected``: its counts, which are known before it is committed."""
 
     path: Path
     at: int
     digest: bytes
+    taken: int = 0
+    rejected: int = 0
 
 
 class Echo:
@@ -249,6 +253,7 @@ class Echo:
         self._say, self._published = say, published
         self._files: dict[Path, int] = {}
         self._waiting: dict[str, deque[_Met]] = {}
+        self._uncounted: dict[Path, deque[_Met]] = {}
 
     def follow(self, path: Path) -> None:
         """Adds a lane's file of states."""
@@ -281,7 +286,7 @@ class Echo:
             met = waiting.popleft()
             with met.path.open("rb") as file:
                 file.seek(met.at)
-                self._say(json.loads(file.readline())[1])
+                self._say(json.loads(file.readline())[1], met.taken, met.rejected)
 
     def _read(self) -> None:
         for path, at in self._files.items():
@@ -290,11 +295,22 @@ class Echo:
                 for line in file:
                     if not line.endswith(b"\n"):
                         break
-                    scope, blob = json.loads(line)
-                    met = _Met(path, at, _digest(blob))
-                    self._waiting.setdefault(scope, deque()).append(met)
+                    self._line(json.loads(line), path, at)
                     at += len(line)
             self._files[path] = at
+
+    def _line(self, line: Any, path: Path, at: int) -> None:
+        """Takes a line at an offset: a state, or the counts of those before it without counts."""
+        uncounted = self._uncounted.setdefault(path, deque())
+        if isinstance(line, dict):
+            for taken, rejected in cast(dict[str, Any], line)["counts"]:
+                met = uncounted.popleft()
+                met.taken, met.rejected = taken, rejected
+        else:
+            scope, blob = line
+            met = _Met(path, at, _digest(blob))
+            self._waiting.setdefault(scope, deque()).append(met)
+            uncounted.append(met)
 
 
 def _digest(blob: str) -> bytes:

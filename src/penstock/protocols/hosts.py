@@ -26,8 +26,10 @@ class HostGeneration(msgspec.Struct, frozen=True, kw_only=True):
 class TargetHost(Protocol):
     """What a host hears that runs us as its target (``penstock serve target``)."""
 
-    STATE: str
-    """A line of stdout, with ``{}`` where the state goes."""
+    def state(self, blob: str, taken: int, rejected: int) -> str:
+        """The line of stdout that gives a state back. ``taken``, ``rejected``: records since the
+        state before it in its scope that became rows, and that did not."""
+        ...
 
     def about(self, version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
         """What we are and take."""
@@ -38,8 +40,9 @@ class DestinationHost(Protocol):
     """What a host hears that runs us as its destination (``penstock serve destination``). Texts
     are lines of stdout."""
 
-    STATE: str
-    """A line of stdout, with ``{}`` where the state goes."""
+    def state(self, blob: str, taken: int, rejected: int) -> str:
+        """A state that is given back, as in ``TargetHost``."""
+        ...
 
     def spec(self, config_schema: dict[str, Any]) -> str: ...
 

@@ -37,8 +37,31 @@ def test_lines_are_the_protocols() -> None:
     fault = json.loads(serve.failed("it broke", "mend it", "", 70))["trace"]
     assert (fault["type"], fault["error"]["message"]) == ("ERROR", "it broke; mend it")
     assert fault["emitted_at"] > 1_000_000_000_000
-    head, tail = serve.STATE.split("{}")
-    assert json.loads(head + '{"type":"STREAM"}' + tail)["state"] == {"type": "STREAM"}
+
+
+def test_a_state_goes_back_whole_with_what_was_taken_and_rejected() -> None:
+    """Protocol 0.18, AirbyteStateStats: numbers with a decimal point; reference, airbyte §2: the
+    host adds them up and compares them with its source's."""
+    stats = '"sourceStats":{"recordCount":100.0},"id":7,'
+    blob = (
+        '{"type":"STREAM",'
+        + stats
+        + '"stream":{"stream_state":{"n":1.50,"m":12345678901234567890}}}'
+    )
+    line = serve.state(blob, 60, 40)
+    assert '"recordCount":60.0' in line and '"rejectedRecordCount":40.0' in line
+    assert "1.50" in line and "\n" not in line
+    told = json.loads(line)
+    assert told["type"] == "STATE"
+    assert told["state"].pop("destinationStats") == {
+        "recordCount": 60.0,
+        "rejectedRecordCount": 40.0,
+    }
+    assert told["state"] == json.loads(blob)
+    echoed = '{"data":{},"destinationStats":{"recordCount":9,"x":1}}'
+    given = json.loads(serve.state(echoed, 0, 0))["state"]["destinationStats"]
+    assert given == {"recordCount": 0.0, "rejectedRecordCount": 0.0, "x": 1}
+    assert json.loads(serve.state("{}", 1, 0))["state"]["destinationStats"]["recordCount"] == 1
 
 
 @pytest.mark.parametrize(

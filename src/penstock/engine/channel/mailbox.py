@@ -119,7 +119,8 @@ class Mailbox:
 
     def states_path(self, epoch: int) -> Path:
         """Returns the file of an epoch's states in the order they were read, a JSON line each: the
-        scope's key, the state's text."""
+        scope's key, the state's text. Lines ``{"counts": [[taken, rejected], ...]}`` between them
+        are of the states before them that have none yet."""
         return self.folder / f"states-{epoch}.jsonl"
 
     def log_path(self, epoch: int) -> Path:

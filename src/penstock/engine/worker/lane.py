@@ -20,6 +20,7 @@ from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
+from penstock.engine.worker.host_states import HostStates
 from penstock.engine.worker.lane_events import LaneEvents, measured
 from penstock.engine.worker.lane_failures import FailureDecision
 from penstock.engine.worker.part_writer import ThreadedPartWriter
@@ -28,6 +29,7 @@ from penstock.engine.worker.read_ahead import ReadAhead
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import FatalReject, Sealer
 from penstock.errors import Defect, LogError, PenstockError, SourceError
+from penstock.files import private
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Event, Status, StreamStatus
 from penstock.protocols.connection import Connection
@@ -46,7 +48,7 @@ class Lane:
 
     def __init__(self, job: LaneJob, *, orphaned: threading.Event) -> None:
         self._job = job
-        mailbox = Mailbox(Path(job.log_root), job.run, job.mail_key)
+        self._mailbox = mailbox = Mailbox(Path(job.log_root), job.run, job.mail_key)
         self._process = WorkerProcess(job, mailbox, job.epoch, lane_task(job.epoch), orphaned)
         self._said = self._process.said
         self._log = FileLog(Path(job.log_root))
@@ -78,6 +80,7 @@ class Lane:
             any_status=self._job.served,
             now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             write=parts,
+            host=self._host_states(),
         )
         warming = threading.Thread(target=warm, daemon=True)
         warming.start()
@@ -97,6 +100,13 @@ class Lane:
         warming.join(timeout=60)
         self._said.close()
         return self._result(end, complete, sealer)
+
+    def _host_states(self) -> HostStates | None:
+        """Returns the writer of the states that a host is sent back; None: the source is none."""
+        if not self._job.served:
+            return None
+        path = self._mailbox.states_path(self._job.epoch)
+        return HostStates(private(path, "ab", buffering=0).write)
 
     def _result(
         self, end: LaneEnd, complete: Mapping[StreamId, bool], sealer: Sealer

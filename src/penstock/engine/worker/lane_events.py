@@ -9,7 +9,7 @@ Not here: the process, and what may stop it (``engine.worker.lane``); what a sta
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -29,7 +29,6 @@ from penstock.engine.worker.lane_failures import EpochFailures
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import PenstockError, SourceError
-from penstock.files import private
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
@@ -84,9 +83,6 @@ class LaneEvents:
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
         self._shown: set[StreamId] = set()  # rows of it were read in this epoch
-        self._states: IO[bytes] | None = None
-        if job.served:
-            self._states = private(mailbox.states_path(job.epoch), "ab", buffering=0)
 
     def take(self, event: Event, sealer: Sealer) -> None:
         """Handles one event. Raises ``SourceError`` (``source.shared_state``), the driver's error
@@ -179,9 +175,6 @@ class LaneEvents:
                 code="source.shared_state",
                 hint="set `lanes: 1`",
             )
-        if self._states is not None:
-            line = msgspec.json.encode([event.scope.key, event.blob])
-            self._states.write(line + b"\n")
         sealer.state(event)
 
     def _estimated(self, event: Estimate) -> None:

@@ -22,6 +22,7 @@ from penstock.engine.log.log import Log
 from penstock.engine.log.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.lane import LaneBounds, LaneStream
+from penstock.engine.worker.host_states import HostStates
 from penstock.engine.worker.part_writer import ImmediatePartWriter, WritePart
 from penstock.engine.worker.stream_buffers import (
     REJECT_BYTES,
@@ -57,10 +58,11 @@ class Sealer:
         on_data_error: str = "dlq",
         any_status: bool = False,
         write: WritePart | None = None,
+        host: HostStates | None = None,
     ) -> None:
         """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
-        report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at
-        once."""
+        report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at once.
+        ``host``: hears of states and counts that go back to the program which feeds this one."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or LaneBounds()
@@ -84,6 +86,7 @@ class Sealer:
         self._any_status = any_status
         self._write_part = write or ImmediatePartWriter(log)
         self._reports_ends = False
+        self._host = host
 
     # -- events
 
@@ -96,6 +99,8 @@ class Sealer:
         self._buffered += batch.size
         self._since_seal += batch.size
         self._uncovered.add(batch.stream)
+        if self._host is not None:
+            self._host.records(batch.stream, len(batch.bodies))
         if stream.size >= self._bounds.part_bytes:
             self._drain(stream)
         elif self._buffered >= self._bounds.buffer_bytes:
@@ -130,6 +135,8 @@ class Sealer:
             tally.read += reject.records or 0
             known.owed += reject.records is None
             self._uncovered.add(known.info.stream)
+            if self._host is not None:
+                self._host.refused(known.info.stream, reject.records or 0)
         file = None
         if reject.spool is not None:
             path = rejects_path(self._epoch, reject.spool)
@@ -144,6 +151,8 @@ class Sealer:
         """Marks everything of the state's scope so far as covered; seals once the bounds are
         reached."""
         self.states += 1
+        if self._host is not None:
+            self._host.state(state)
         scope = state.scope
         if scope.stream is None:
             self._shared = scope
@@ -212,6 +221,8 @@ class Sealer:
                 slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
             keys = self._keys.get(scope, 0)
             segments.append(self._segment(scope, slices, blob, rejects, keys=keys))
+        if self._host is not None:
+            self._host.decoded()
         self._states.clear()
         self._keys.clear()
         self._pending.clear()
@@ -366,7 +377,8 @@ class Sealer:
         if not batches:
             return
         bodies, times, changes = joined(batches)
-        decoded = self._decode(stream.info.stream, bodies, stream.seq, times, changes)
+        first = stream.seq
+        decoded = self._decode(stream.info.stream, bodies, first, times, changes)
         stream.seq += len(bodies)
         tally.read += sum(b.read for b in batches)
         tally.filtered += sum(b.filtered for b in batches)
@@ -377,6 +389,8 @@ class Sealer:
                 stream.info.stream, reason, name, bytes(bodies[index]), self._now()
             )
             self._add_reject(tally, line, 0 if made else 1)
+            if self._host is not None:
+                self._host.misfit(stream.info.stream, first + index)
             stream.owed += made
         self._count_owed(stream, tally)
         if decoded.count:

@@ -8,10 +8,11 @@ Not here: printing (``cli.serve``); reading records and states, as those of a so
 import json
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import Cancelled, ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
@@ -23,9 +24,7 @@ from penstock.model.catalog import (
 from penstock.protocols.airbyte.catalog import stream_of
 from penstock.protocols.airbyte.enums import FailureType
 from penstock.protocols.hosts import HostGeneration
-
-STATE = '{"type":"STATE","state":{}}'
-"""The template of a state's line on stdout; ``{}`` is replaced by the state."""
+from penstock.protocols.stdio.json_lines import FAULTS
 
 _PASSES = (
     "destination.conflict",
@@ -47,6 +46,21 @@ def spec(config_schema: dict[str, Any]) -> str:
             "protocol_version": "0.18.0",
         },
     )
+
+
+def state(blob: str, taken: int, rejected: int) -> str:
+    """The STATE message that gives a state back, with ``destinationStats`` (protocol 0.18,
+    AirbyteStateStats: numbers with a point) and all that the host wrote into it, which compares
+    the counts with its own."""
+    try:
+        message = exact(blob)
+    except FAULTS:  # nested too deeply
+        return f'{{"type":"STATE","state":{blob}}}'
+    given = message.get("destinationStats")
+    known = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+    counts = {"recordCount": float(taken), "rejectedRecordCount": float(rejected)}
+    message["destinationStats"] = {**known, **counts}
+    return exact_text({"type": "STATE", "state": message}).decode()
 
 
 def status(fault: str | None) -> str:

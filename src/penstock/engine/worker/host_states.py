@@ -1,0 +1,82 @@
+"""Writes the states of a host's input (``penstock serve``) to the file from which they are sent
+back to the host, and how many records each covers.
+
+A state is written when it is read, as it may be long; the counts follow once what it covers is
+decoded, and before that is sealed. Neighbours: ``engine.worker.sealer`` says what comes and what is
+rejected, ``engine.serve.Echo`` reads the file (``Mailbox.states_path``).
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.model.catalog import StreamId
+from penstock.model.events import State
+
+
+@dataclass(slots=True)
+class _Uncounted:
+    """A state that was written without counts. ``upto``: for each stream that it covers, the number
+    of records that had come; ``refused``: rejects that had not come as records."""
+
+    upto: dict[StreamId, int]
+    refused: int
+
+
+class HostStates:
+    """The states of one epoch. ``write``: appends to the file. Records of a stream are numbered
+    from 0, in the order in which they came."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._came: dict[StreamId, int] = {}
+        self._fresh: set[StreamId] = set()  # with records or rejects since a state that covers them
+        self._refused: dict[StreamId, int] = {}
+        self._misfits: dict[StreamId, deque[int]] = {}  # numbers of rejected records, not counted
+        self._counted: dict[StreamId, int] = {}  # records that counted states cover
+        self._uncounted: list[_Uncounted] = []
+
+    def records(self, stream: StreamId, count: int) -> None:
+        """Notes records that may become rows."""
+        self._came[stream] = self._came.get(stream, 0) + count
+        self._fresh.add(stream)
+
+    def refused(self, stream: StreamId, count: int) -> None:
+        """Notes rejects that were not among the records."""
+        self._refused[stream] = self._refused.get(stream, 0) + count
+        self._fresh.add(stream)
+
+    def misfit(self, stream: StreamId, number: int) -> None:
+        """Notes that a record was rejected when it was decoded; numbers come in order."""
+        self._misfits.setdefault(stream, deque()).append(number)
+
+    def state(self, state: State) -> None:
+        """Writes a state."""
+        of = state.scope.stream
+        streams = self._fresh if of is None else self._fresh & {of}
+        self._fresh = self._fresh - streams
+        upto = {stream: self._came.get(stream, 0) for stream in streams}
+        refused = sum(self._refused.pop(stream, 0) for stream in streams)
+        self._write(msgspec.json.encode([state.scope.key, state.blob]) + b"\n")
+        self._uncounted.append(_Uncounted(upto, refused))
+
+    def decoded(self) -> None:
+        """Writes the counts of all states so far: what they cover has been decoded."""
+        counts = [self._counts(state) for state in self._uncounted]
+        if counts:
+            self._write(msgspec.json.encode({"counts": counts}) + b"\n")
+        self._uncounted.clear()
+
+    def _counts(self, state: _Uncounted) -> tuple[int, int]:
+        """Returns (records that became rows, rejects) since the states before it."""
+        taken, rejected = 0, state.refused
+        for stream, upto in state.upto.items():
+            taken += upto - self._counted.get(stream, 0)
+            self._counted[stream] = upto
+            misfits = self._misfits.get(stream, ())
+            while misfits and misfits[0] < upto:
+                misfits.popleft()
+                taken, rejected = taken - 1, rejected + 1
+        return taken, rejected
