@@ -339,6 +339,28 @@ def test_l6_a_version_replaces_the_rows_once_its_tap_says_so(place: Place) -> No
     assert second.states[-1]["bookmarks"]["s0"]["replication_key_value"] == 9
 
 
+def test_l6_an_increment_that_begins_anew_takes_the_place_of_the_old_rows(place: Place) -> None:
+    """pipelinewise-tap-postgres, INCREMENTAL: its only ACTIVATE_VERSION comes before its rows, and
+    after its host has reset its state each run has another version."""
+
+    def served(records: int, **options: Any) -> Served:
+        known = {"streams": 1, "activate": "before", "bookmark": "seq", "records": records}
+        target = place.target()
+        target.feed(tap(**known, **options)[:-1])
+        return target
+
+    first = served(20, version=7)
+    assert (first.end(), len(first.lines)) == (0, 1), first.err
+    torn = served(9, version=8, trailing=2)
+    assert torn.end() == 4, torn.err
+    assert (place.seqs("s0"), torn.lines) == (list(range(1, 21)), [])
+    assert place.report()["error"]["code"] == "source.open_version"
+    anew = served(9, version=9)
+    assert anew.end() == 0, anew.err
+    assert place.seqs("s0") == list(range(1, 10))
+    assert anew.states[-1]["bookmarks"]["s0"]["replication_key_value"] == 9
+
+
 def test_a_target_tells_what_it_is_and_refuses_what_it_does_not_understand(place: Place) -> None:
     about = place.told("serve", "target", "--as", "singer", "--about", "--format=json")
     assert about.returncode == 0, about.stderr

@@ -410,7 +410,7 @@ def _cursors(scenario: Any, start: LaneStart) -> dict[StreamId, int]:
     return {StreamId(None, name): at for name, at in given.items()}
 
 
-class _Lane(LaneEvents):
+class ScriptedLane(LaneEvents):
     """The real one's way with events; what it asks is answered between two events."""
 
     def __init__(self, epoch: int, jobs: Mapping[StreamId, StreamJob]) -> None:
@@ -422,7 +422,7 @@ class _Lane(LaneEvents):
         self._bytes = dict.fromkeys(jobs, 0)
         self._counted: dict[str, int] = {}
         self._versions: dict[StreamId, int] = {}
-        self._states = None
+        self._announced: dict[StreamId, int] = {}
         self._shown: set[StreamId] = set()
         self._said: Any = SimpleNamespace(log=lambda level, text: None)
         self.failures = EpochFailures()
@@ -464,7 +464,7 @@ class SimHandle:
         self._cancelled = False
         generations = dict(start.generations)
         jobs = {s.id: planner.first_job(s.id, generations[s.id], start.lane) for s in start.streams}
-        self._lane = _Lane(start.epoch, jobs)
+        self._lane = ScriptedLane(start.epoch, jobs)
         self._source = SimSource(scenario, start, jobs)
         self._steps = self._work([job.lane for job in jobs.values()])
 

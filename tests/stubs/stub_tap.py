@@ -36,7 +36,7 @@ hang, once, exit_code, journal, seed, big_bytes, delete_every, file, steps)
     metadata            by stream: words of its root metadata; fields: by stream and field
     extracted           false: records without time_extracted
     key_properties      absent with null; bookmark: a name for bookmark_properties
-    version             of every record; activate "after" | "both"
+    version             of every record; activate "after" | "before" | "both"
 
 STEPS: those of ``stub_source.py``, but for record, state and status, and
     {"schema": {...}} {"record": {...}} {"state": value} {"activate": {...}} {"batch": {...}}
@@ -314,7 +314,7 @@ class Tap(Reader):
             self.tell_schema(name)
         version = self.opts.get("version")
         label = message_name(self.opts, name)
-        if self.opts.get("activate") == "both":
+        if self.opts.get("activate") in ("before", "both"):
             self.say("ACTIVATE_VERSION", stream=label, version=version)
         every, trailing = self.opts["state_every"], self.opts.get("trailing", 0)
         for seq in range(start + 1, total + 1):
@@ -333,7 +333,7 @@ class Tap(Reader):
             if every is not None and (left == 0 or (every and seq % every == 0 and left > 0)):
                 self.state_of()
             yield seq
-        if self.opts.get("activate"):
+        if self.opts.get("activate") in ("after", "both"):
             self.say("ACTIVATE_VERSION", stream=label, version=version)
         if every is not None and start >= total:
             self.state_of()

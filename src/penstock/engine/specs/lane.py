@@ -62,6 +62,7 @@ class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     """What the sealer needs of a stream of its lane. ``requires_complete_status``: exit
     code 0 is not enough for the stream to be complete; an explicit COMPLETE status is needed (L6).
+    ``requires_state``: exit code 0 is enough only where a state covers all rows of the stream.
     ``consumes``: reading removes the records at the source (cdc), so that they are sealed even
     after a failure. ``layout``: its parts are written in the shape of its table; None: with the
     internal columns."""
@@ -73,6 +74,7 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
     fills_generation: bool
     version: int | None = None
     requires_complete_status: bool = False
+    requires_state: bool = False
     shard: Shard | None = None
     consumes: bool = False
     layout: PartLayout | None = None

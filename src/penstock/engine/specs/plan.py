@@ -117,9 +117,10 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     free. ``max_epochs``: how often a lane that was lost with its worker is begun again. ``resent``:
     the program that feeds the source sends again what was not acknowledged (``engine.serve``): what
     an earlier run sealed and did not commit is given up, no state is saved before an incomplete
-    generation is complete, and the source's end completes no version. ``open``: the source reveals
-    its streams only while it is read; lane 0 takes whatever it sends. ``keyed``: connectors keep
-    keys of their own in the store. ``max_rejected``: of streams that have no limit of their own.
+    generation is complete, and the source's end alone completes no version. ``open``: the source
+    reveals its streams only while it is read; lane 0 takes whatever it sends. ``keyed``: connectors
+    keep keys of their own in the store. ``max_rejected``: of streams that have no limit of their
+    own.
     ``poll_seconds``: the longest pause between two looks at the lanes; ``scan_seconds``: between
     two at what they sealed."""
 

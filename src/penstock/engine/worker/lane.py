@@ -171,7 +171,10 @@ class Lane:
                 events.close()
             ahead.close()
         clean = self._ended_well()
-        return (LaneEnd.finished if clean else LaneEnd.failed), sealer.finish(clean=clean)
+        complete = sealer.finish(clean=clean)
+        if clean:
+            self._heard.miss_versions(complete)
+        return (LaneEnd.finished if clean else LaneEnd.failed), complete
 
     def _request(self) -> ReadRequest:
         return ReadRequest(

@@ -7,7 +7,7 @@ Not here: the process, and what may stop it (``engine.worker.lane``); what a sta
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from penstock.engine.specs.lane import (
     Expected,
     LaneJob,
     LaneQuestion,
+    LaneStream,
     NewConfig,
     StreamAnswer,
     StreamJob,
@@ -82,6 +83,7 @@ class LaneEvents:
         self.exit: ConnectorExited | None = None
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
+        self._announced: dict[StreamId, int] = {}  # versions activated before their first row
         self._shown: set[StreamId] = set()  # rows of it were read in this epoch
 
     def take(self, event: Event, sealer: Sealer) -> None:
@@ -248,9 +250,23 @@ class LaneEvents:
         answer = self._asking(ask, sealer)
         if answer is None:
             return False
-        sealer.stream(answer.lane)
-        self._streams.learn(answer)
+        self._applied(answer, sealer)
         return True
+
+    def _applied(self, answer: StreamJob, sealer: Sealer) -> None:
+        """Applies an answer. A version that was activated before its rows, and whose stream has a
+        cursor, is an increment that began anew: no message follows its rows, so that the end of the
+        input completes it, where a state covers all of them."""
+        lane = answer.lane
+        early = lane.version is not None and lane.version == self._announced.get(lane.stream)
+        if early and lane.fills_generation and answer.configured.stream.default_cursor_field:
+            lane = msgspec.structs.replace(
+                lane,
+                requires_complete_status=False,
+                requires_state=lane.requires_complete_status,
+            )
+        sealer.stream(lane)
+        self._streams.learn(msgspec.structs.replace(answer, lane=lane))
 
     def _asking(self, ask: LaneQuestion, sealer: Sealer) -> StreamJob | None:
         self._asked = ask.number
@@ -275,15 +291,16 @@ class LaneEvents:
         answer = self._asking(ask, sealer)
         if answer is not None:
             self._versions[stream] = version
-            sealer.stream(answer.lane)
-            self._streams.learn(answer)
+            self._applied(answer, sealer)
 
     def _activated(self, event: Activate, sealer: Sealer) -> None:
-        """Handles ACTIVATE_VERSION. One before any row of its version is ignored: the table keeps
-        its rows until the new ones are complete, which a second message, or the source's clean end,
-        says (L6)."""
+        """Handles ACTIVATE_VERSION. One before any row of its version changes nothing yet: the
+        table keeps its rows until the new ones are complete, which a second message, or the
+        source's clean end, says (L6)."""
         stream = event.stream
         job = self._streams.jobs.get(stream)
+        if event.version != self._versions.get(stream):
+            self._announced[stream] = event.version
         if job is None or not self.read[stream]:
             return
         if job.configured.fills_generation:
@@ -298,6 +315,14 @@ class LaneEvents:
             sealer.activate(live)
             self._streams.learn(msgspec.structs.replace(job, lane=live))
 
+    def miss_versions(self, complete: Mapping[StreamId, bool]) -> None:
+        """Adds a failure for each stream of which a version was read and is not complete, at a
+        clean end. ``complete``: as ``Sealer.finish`` returns it."""
+        for stream, version in self._versions.items():
+            lane = self._streams.jobs[stream].lane
+            if lane.fills_generation and not complete.get(stream):
+                self.failures.found(_open_version(lane, version))
+
     def _within_limit(self, batch: Batch) -> Batch:
         """Returns the batch cut to the records that ``limit`` leaves."""
         limit = self._job.limit
@@ -308,6 +333,21 @@ class LaneEvents:
         changes = {index: raw for index, raw in batch.changes.items() if index < left}
         size = sum(map(len, bodies))
         return Batch(batch.stream, bodies, batch.extracted_at[:left], changes, size)
+
+
+def _open_version(lane: LaneStream, version: int) -> SourceError:
+    stated = ", and no STATE after the last of them" if lane.requires_state else ""
+    return SourceError(
+        f"stream {lane.stream}: no ACTIVATE_VERSION came after the rows of version {version}"
+        f"{stated}: it is not known whether they are all",
+        code="source.open_version",
+        hint="its table keeps its rows, and no state of these goes back. Where the tap was stopped,"
+        " run it again. A tap that sends ACTIVATE_VERSION before its rows only must name its "
+        "bookmark (bookmark_properties of SCHEMA) and end with a STATE; or give it the state that "
+        "it had, by which it keeps its version; or let one run replace the rows "
+        "(destination_sync_mode: overwrite)",
+        stream=str(lane.stream),
+    )
 
 
 def _clock(millis: int) -> str:

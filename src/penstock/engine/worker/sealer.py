@@ -260,7 +260,9 @@ class Sealer:
     def _ended_whole(self, stream: OpenStream) -> bool:
         """Whether exit code 0 completes the stream: not where the source reports the end of other
         streams and not of this one; a report that a stream began is none."""
-        return not (self._reports_ends or stream.info.requires_complete_status)
+        info = stream.info
+        cut = info.requires_state and info.stream in self._uncovered
+        return not (self._reports_ends or info.requires_complete_status or cut)
 
     def _past_segments(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
         """Returns segments of the covered rows that these streams read under earlier schemas. They
