@@ -7,7 +7,7 @@ recursion) becomes JSON text, so that no schema is ever refused. Not here: value
 decodes values by the result.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
@@ -46,7 +46,7 @@ def data_type(schema: Any, hook: Hook | None = None) -> DataType:
 
 
 def row_schema(
-    row: DataType, columns: Mapping[str, str], selected: tuple[str, ...] | None = None
+    row: DataType, columns: Mapping[str, str], selected: Collection[str] | None = None
 ) -> RowSchema:
     """The columns of a stream whose records have the type ``row``. ``columns``: the stored names,
     original -> cleaned; other properties are cleaned here. ``selected``: top-level properties to

@@ -5,6 +5,7 @@ Not here: the catalogs on the wire, which ``protocols/*`` translate to and from 
 :class:`ConfiguredStream`.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -108,8 +109,9 @@ class Catalog(msgspec.Struct, frozen=True):
 class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     """How one stream is synced. ``cursor_field`` is a path (empty: defined by the source, or none);
     ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
-    ``columns``: the selected top-level properties (None: all); ``nested``: paths into those
-    properties of which only a part is selected. ``replaces``: the stream's rows replace all older
+    ``columns``: the selected top-level properties (None: all but ``left_out``, those included that
+    the source names only while it is read); ``nested``: paths into those properties of which only a
+    part is selected. ``replaces``: the stream's rows replace all older
     ones, whatever the modes say. ``shards``: the number of shards that are read in parallel.
     ``mode_reason``: why the destination sync mode was chosen (a clause). ``source_decides``: the
     source is passed its state but no sync mode, and chooses itself how to read. ``sends``: the rows
@@ -121,6 +123,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     cursor_field: FieldPath = ()
     primary_key: tuple[FieldPath, ...] = ()
     columns: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
     nested: tuple[FieldPath, ...] = ()
     generation_id: int | None = None
     minimum_generation_id: int | None = None
@@ -134,6 +137,11 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> StreamId:
         return self.stream.id
+
+    def selected(self, names: Iterable[str]) -> set[str]:
+        """Returns those of these top-level properties that are selected."""
+        given = set(names)
+        return given.difference(self.left_out) if self.columns is None else given & {*self.columns}
 
     @property
     def fills_generation(self) -> bool:

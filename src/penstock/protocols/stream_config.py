@@ -95,17 +95,21 @@ def configured(
     cursor: FieldPath,
     key: tuple[FieldPath, ...],
     columns: Iterable[str | FieldPath] | None,
+    left_out: Iterable[str] = (),
     deleted_at: str | None = None,
     source_decides: bool = False,
 ) -> ConfiguredStream:
-    """The stream with what was resolved for it. ``columns``: None means all; key and cursor are
-    kept beside them, and ``deleted_at``, the property that marks deletes, under append_dedup.
-    Raises ``ConfigError``."""
+    """The stream with what was resolved for it. ``columns``: None means all but ``left_out``. Key
+    and cursor are kept whatever these say, and so is ``deleted_at``, the property that marks
+    deletes, unless a full refresh brings every row, so that none is a delete. Raises
+    ``ConfigError``."""
     kept = [*key, cursor]
-    dedup = target.mode is DestinationSyncMode.append_dedup
-    if dedup and deleted_at is not None and exists(stream.json_schema, (deleted_at,)):
+    deletes = sync_mode is not SyncMode.full_refresh
+    deletes |= target.mode is DestinationSyncMode.append_dedup
+    if deletes and deleted_at is not None and exists(stream.json_schema, (deleted_at,)):
         kept.append((deleted_at,))
-    chosen = selection(stream, columns, kept)
+    chosen = selection(stream, columns, kept, deleted_at)
+    needed = {path[0] for path in kept if path}
     return ConfiguredStream(
         stream=stream,
         sync_mode=sync_mode,
@@ -113,6 +117,7 @@ def configured(
         cursor_field=cursor,
         primary_key=key,
         columns=chosen.columns,
+        left_out=tuple(name for name in left_out if name not in needed),
         nested=chosen.nested,
         replaces=overrides.replaces,
         mode_reason=target.reason,
@@ -163,15 +168,20 @@ class Selection(NamedTuple):
 
 
 def selection(
-    stream: Stream, wanted: Iterable[str | FieldPath] | None, kept: Iterable[FieldPath]
+    stream: Stream,
+    wanted: Iterable[str | FieldPath] | None,
+    kept: Iterable[FieldPath],
+    deleted_at: str | None = None,
 ) -> Selection:
-    """The columns asked for, with those that key, cursor and deletes need (``kept``). Raises
-    ``ConfigError``."""
+    """The columns asked for, with those that key, cursor and deletes need (``kept``).
+    ``deleted_at`` may be asked for before the source has named it: some do so only while they are
+    read. Raises ``ConfigError``."""
     if wanted is None:
         return Selection()
     paths = [_column(stream, said) for said in wanted]
     for path in paths:
-        must_exist(stream, "columns", path)
+        if path != (deleted_at,):
+            must_exist(stream, "columns", path)
     in_part = {path[0] for path in paths if len(path) > 1}
     paths += [path for path in kept if path]
     in_part -= {path[0] for path in paths if len(path) == 1}

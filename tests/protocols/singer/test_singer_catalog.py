@@ -101,14 +101,16 @@ def test_marks_inside_the_schema_are_no_part_of_it():
     }
     found = stream(None, schema=schema)
     assert found.json_schema == {"properties": {"id": {"type": "integer"}, "x": {}}}
-    assert configured(found).columns == ("id",)
+    assert configured(found).left_out == ("x",)
 
 
 def test_columns_are_those_selected_unless_the_user_says():
     items = metadata({}, **{"a.b c": {"selected": "false"}, "note": {"selected-by-default": False}})
-    assert configured(stream(items)).columns == ("id",)
-    assert configured(stream(items), columns=("note",)).columns == ("note",)
-    assert configured(stream(metadata({}))).columns is None
+    found = configured(stream(items))
+    assert found.selected([*NAMES, "only in a SCHEMA"]) == {"id", "only in a SCHEMA"}
+    chosen = configured(stream(items), columns=("note",))
+    assert chosen.columns == ("note",) and not chosen.left_out
+    assert not configured(stream(metadata({}))).left_out
     with pytest.raises(ConfigError):
         configured(stream(items), columns=("nope",))
 

@@ -51,10 +51,8 @@ def source_columns(
     if whole:
         record = WHOLE_RECORD
     names = clean_columns((f.source for f in record.fields), named, reserved)
-    selected = configured.columns
-    if selected is not None:
-        needed = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
-        selected = tuple({*selected, *needed})
+    selected = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
+    selected |= configured.selected(f.source for f in record.fields)
     schema = row_schema(record, names, selected)
     if settings.types and not whole:
         schema = _retyped(schema, settings.types)

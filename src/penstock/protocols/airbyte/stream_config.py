@@ -29,8 +29,8 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> ConfiguredStream:
-    """Builds the configured stream. ``deleted_at``: the property that marks deletes, kept under
-    append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
+    """Builds the configured stream. ``deleted_at``: the property that marks deletes. Raises
+    ``ConfigError``."""
     sync_mode = _sync_mode(stream, overrides)
     key = stream.source_defined_primary_key or overrides.primary_key
     target = target_of(stream, overrides, sync_mode, key)

@@ -176,18 +176,15 @@ def _offered(node: Any, metadata: Metadata, crumb: Breadcrumb, depth: int) -> An
     return schema
 
 
-def default_columns(stream: Stream) -> tuple[str, ...] | None:
-    """The top-level properties that the catalog does not deselect; None: all of them, those
-    included that only a SCHEMA message announces."""
+def deselected(stream: Stream) -> tuple[str, ...]:
+    """The top-level properties that the catalog deselects. Those that only a SCHEMA message
+    announces are none of them."""
     metadata, schema = Metadata(stream.raw), stream.raw.get("schema")
-    known = cast(dict[str, Any], stream.json_schema.get("properties") or {})
-    left_out = {
+    return tuple(
         name
         for crumb, name, node in children(schema, ROOT)
         if len(crumb) == 2 and not metadata.selected(crumb, node, True)
-    }
-    chosen = tuple(name for name in known if name not in left_out)
-    return None if len(chosen) == len(known) else chosen
+    )
 
 
 # -- the catalog that a read is given
@@ -238,20 +235,15 @@ def _chosen(configured: ConfiguredStream) -> dict[str, Any]:
     schema = entry["schema"]
     if legacy and isinstance(schema, dict):
         schema["selected"] = True
-    kept = _kept(configured)
-    for crumb, name, node in list(children(schema, ROOT)):
+    fields = list(children(schema, ROOT))
+    chosen = configured.selected(name for _, name, _ in fields)
+    chosen |= {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
+    for crumb, name, node in fields:
         inclusion = metadata.inclusion(crumb, node)
-        wanted = inclusion == Inclusion.automatic or kept is None or name in kept
+        wanted = inclusion == Inclusion.automatic or name in chosen
         within = [path[1:] for path in configured.nested if path[0] == name]
         _select(entry, metadata, crumb, node, wanted, legacy, within)
     return entry
-
-
-def _kept(configured: ConfiguredStream) -> frozenset[str] | None:
-    if configured.columns is None:
-        return None
-    needed = [p[0] for p in (*configured.primary_key, configured.cursor_field) if p]
-    return frozenset([*configured.columns, *needed])
 
 
 def _select(

@@ -31,7 +31,7 @@ from penstock.protocols.singer.outgoing import (
 )
 from penstock.protocols.singer.outgoing_schema import DECIMAL_FORMAT
 from penstock.protocols.singer.probe import ask
-from penstock.protocols.singer.source import DELETED_AT
+from penstock.protocols.singer.schema import DELETED_AT
 from penstock.protocols.singer.state_echoes import marks_for
 from penstock.protocols.singer.target_output import TargetOutput
 from penstock.protocols.stdio.write import converse

@@ -18,7 +18,7 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream
 from penstock.model.events import Tick
 from penstock.model.types import Field, RowSchema
 from penstock.protocols.singer.outgoing_schema import json_schema
-from penstock.protocols.singer.source import DELETED_AT
+from penstock.protocols.singer.schema import DELETED_AT
 from penstock.protocols.singer.state_echoes import SentStates
 from penstock.protocols.stdio.write import Chunk
 from penstock.protocols.writing import Feed, Rows, StateMark, StreamDone, WriteStream

@@ -7,8 +7,8 @@ from penstock.protocols.connection import Connection
 from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.singer.command_line import SECRET_WORD
 from penstock.protocols.singer.destination import SingerTarget
-from penstock.protocols.singer.schema import SingerSchema
-from penstock.protocols.singer.source import DELETED_AT, PROTOCOL, SingerSource
+from penstock.protocols.singer.schema import DELETED_AT, SingerSchema
+from penstock.protocols.singer.source import PROTOCOL, SingerSource
 from penstock.protocols.singer.spec import SPEC
 from penstock.protocols.singer.state import SingerState
 from penstock.protocols.stdio.connect import connect_lines

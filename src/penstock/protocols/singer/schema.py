@@ -1,4 +1,5 @@
-"""Reads the types of Singer's dialect of JSON Schema: decimals that are written as text.
+"""Reads the types of Singer's dialect of JSON Schema: decimals that are written as text; and names
+the property that marks deletes.
 
 Not here: plain JSON Schema, draft 4's differences included (``codec.json_schema``).
 Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decimal``, with optional
@@ -10,6 +11,9 @@ from typing import Any, cast
 
 from penstock.codec import json_schema
 from penstock.model.types import DataType, Kind
+
+DELETED_AT = "_sdc_deleted_at"
+"""A top-level property; many taps add it to the SCHEMA of log replication only."""
 
 _FORMATS = ("singer.decimal", "x-singer.decimal")
 _STANDS_ON = frozenset({"string", "number", "integer", "null"})

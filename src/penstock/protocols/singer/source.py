@@ -41,13 +41,13 @@ from penstock.protocols.singer.command_line import (
 from penstock.protocols.singer.config_writeback import WriteBack
 from penstock.protocols.singer.probe import Answer, ask, document
 from penstock.protocols.singer.record_reader import SingerReader
+from penstock.protocols.singer.schema import DELETED_AT
 from penstock.protocols.singer.state import state_file
 from penstock.protocols.singer.stream_config import configure
 from penstock.protocols.stdio.read import read
 from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, RunTimeouts
 
 PROTOCOL = "singer"
-DELETED_AT = "_sdc_deleted_at"
 
 _SHORT = 60.0  # seconds for `--about` and `--help`, and for the first message in a check
 _DISCOVER = "--discover"

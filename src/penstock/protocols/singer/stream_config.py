@@ -18,7 +18,7 @@ from penstock.model.catalog import (
 from penstock.protocols.json_schema.paths import exists, names_of
 from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.singer.catalog import (
-    default_columns,
+    deselected,
     forced,
     preset,
     reads_tables,
@@ -38,8 +38,8 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> ConfiguredStream:
-    """Builds the configured stream. ``deleted_at``: the property that marks deletes, kept under
-    append_dedup whatever ``columns`` says. Raises ``ConfigError``."""
+    """Builds the configured stream. ``deleted_at``: the property that marks deletes. Raises
+    ``ConfigError``."""
     mode = _sync_mode(stream, overrides)
     key = overrides.primary_key or stream.source_defined_primary_key
     target = target_of(stream, overrides, mode, key)
@@ -50,7 +50,8 @@ def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> Co
         target,
         cursor=_cursor(stream, mode, overrides),
         key=_primary_key(stream, overrides, needed=target.mode is DestinationSyncMode.append_dedup),
-        columns=default_columns(stream) if overrides.columns is None else overrides.columns,
+        columns=overrides.columns,
+        left_out=deselected(stream) if overrides.columns is None else (),
         deleted_at=deleted_at,
         source_decides=_source_decides(stream, overrides) and mode is SyncMode.incremental,
     )

@@ -15,7 +15,7 @@ from penstock.model.types import DataType, Kind
 from penstock.protocols.json_schema.paths import exists
 from penstock.protocols.singer.catalog import offered
 from penstock.protocols.singer.catalog_metadata import ROOT, Metadata, text, texts
-from penstock.protocols.singer.schema import SingerSchema
+from penstock.protocols.singer.schema import DELETED_AT, SingerSchema
 
 _DIALECT = SingerSchema()
 
@@ -91,18 +91,17 @@ class KnownSchema:
     gives no event.
 
     Only columns and keys are compared: annotations, order and missing fields (a tap sends the
-    selected ones) make no difference; fields that the catalog excludes are left out."""
+    selected ones) make no difference; fields that are not selected are left out, except the one
+    that marks deletes."""
 
     def __init__(self, configured: ConfiguredStream | None) -> None:
-        self._columns: frozenset[str] | None = None
+        self._configured = configured
         self._row: DataType | None = None
         self._key: tuple[str, ...] | None = None
         self._cursor: FieldPath | None = None
         self._metadata = Metadata({} if configured is None else configured.stream.raw)
         if configured is not None:
             self._row = _DIALECT.data_type(configured.stream.json_schema)
-            if configured.columns is not None:
-                self._columns = frozenset(configured.columns)
             own = configured.stream.source_defined_primary_key or ()
             self._key = tuple(p[0] for p in own)
             chosen = configured.cursor_field or configured.stream.default_cursor_field
@@ -140,8 +139,11 @@ class KnownSchema:
             return False
         if row.kind is not Kind.struct:
             return row.kind is known.kind or known.kind is Kind.struct
-        fields = [f for f in row.fields if self._columns is None or f.source in self._columns]
-        return _says_no_more(DataType(Kind.struct, fields=tuple(fields)), known)
+        fields = row.fields
+        if self._configured is not None:
+            kept = {DELETED_AT, *self._configured.selected(f.source for f in fields)}
+            fields = tuple(f for f in fields if f.source in kept)
+        return _says_no_more(DataType(Kind.struct, fields=fields), known)
 
 
 def _says_no_more(new: DataType, known: DataType) -> bool:

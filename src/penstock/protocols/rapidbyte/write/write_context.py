@@ -70,6 +70,7 @@ class WriteSettings:
         names = {f.source: f.name for f in schema.fields}
         mode = write_mode(stream)
         key = [names.get(path[0], path[0]) for path in configured.primary_key]
+        everything = configured.columns is None and not configured.left_out
         cursor = None
         if configured.sync_mode is SyncMode.incremental and len(configured.cursor_field) == 1:
             field = configured.cursor_field[0]
@@ -83,7 +84,7 @@ class WriteSettings:
             write_mode=WriteMode(
                 mode=cast(Any, mode), primary_key=key if mode == "upsert" else None
             ),
-            selected_columns=None if configured.columns is None else list(names.values()),
+            selected_columns=None if everything else list(names.values()),
             effective_parallelism=configured.shards,
             copy_flush_bytes_override=self.settings.copy_flush_bytes(),
         )
