@@ -18,7 +18,7 @@ from quick_runs import Bench, in_this_process
 from penstock.engine.run import wiring
 from penstock.engine.specs.feeder import PushJob
 from penstock.engine.worker.feeder import run_push
-from penstock.errors import Defect
+from penstock.errors import ConfigError, Defect
 from penstock.model.report import Report
 
 STUBS = Path(__file__).parents[1] / "stubs"
@@ -166,6 +166,46 @@ def test_L8_a_stream_that_is_new_beside_a_state_that_cannot_be_split_brings_its_
     assert texts(bench) == "eh"
 
 
+# A column of its key has a type that the tap cannot send (tap-postgres: tstzrange, bytea).
+UNSUPPORTED = """
+room = {"room": {"type": "integer"}, "text": {"type": "string"}}
+keys = ["room", "during"]
+if "--discover" in sys.argv:
+    if WORLD.get("undiscovered"): sys.exit("unrecognized arguments: --discover")
+    about = {"table-key-properties": keys, "is-view": False}
+    cannot = {"breadcrumb": ["properties", "during"], "metadata": {"inclusion": "unsupported"}}
+    schema = {"type": "object", "properties": {**room, "during": {}}}
+    say({"streams": [{"tap_stream_id": "sales", "stream": "sales", "schema": schema,
+        "metadata": [{"breadcrumb": [], "metadata": about}, cannot]}]}); sys.exit(0)
+if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+schema = {"type": "object", "properties": room}
+say({"type": "SCHEMA", "stream": "sales", "schema": schema, "key_properties": keys})
+for at, text in WORLD["rows"]:
+    say({"type": "RECORD", "stream": "sales", "record": {"room": at, "text": text}})
+say({"type": "STATE", "value": {"bookmarks": {"sales": {"at": 1}}}})
+"""
+
+
+@pytest.mark.parametrize("mode", ["incremental", "cdc"])
+@pytest.mark.parametrize("undiscovered", [False, True])
+def test_L8_rows_are_not_merged_by_a_part_of_their_key(
+    bench: Bench, undiscovered: bool, mode: str
+) -> None:
+    tap = bench.connector(UNSUPPORTED)
+    source = {} if undiscovered else {"defaults": {"sync_mode": mode, "cursor_field": "room"}}
+    for rows in ([[1, "a"], [1, "b"]], [[1, "c"]]):
+        bench.set(rows=rows, undiscovered=undiscovered)
+        report = bench.run(tap, source=source)
+        assert report.status == "succeeded", report.error
+    assert texts(bench) == "abc"
+    if not undiscovered:
+        (planned,) = bench.plan(tap, source=source)["streams"]
+        assert planned["destination_sync_mode"] == "append"
+        with pytest.raises(ConfigError) as refused:
+            bench.run(tap, source={"defaults": {**source["defaults"], "mode": "upsert"}})
+        assert "during" in refused.value.problems[0]
+
+
 def test_L8_a_key_that_is_gone_is_refused_and_what_was_read_is_kept(bench: Bench) -> None:
     report = run(bench, (["id"], FIRST), ([], THEN))
     assert report.error is not None and report.error["code"] == "config.primary_key_missing"
@@ -224,6 +264,19 @@ def test_L8_a_target_is_told_the_key_of_the_rows_that_it_gets(
         if message["type"] == "RECORD":
             fed.append((message["record"]["text"], keys))
     assert fed == [*((t, ["id"]) for t in "abc"), *((t, ["id", "code"]) for t in "efgh")]
+
+
+@pytest.mark.usefixtures("feeding")
+def test_L8_a_target_is_told_no_part_of_a_key(bench: Bench) -> None:
+    """It would merge by it, or refuse records that lack the rest (Singer SDK)."""
+    save = bench.folder / "fed.jsonl"
+    target = f"singer:{sys.executable} {TARGET} '{json.dumps({'save': str(save)})}'"
+    bench.set(rows=[[1, "a"], [1, "b"]])
+    source = {"defaults": {"mode": "mirror"}}
+    report = bench.run(bench.connector(UNSUPPORTED), source=source, destination={"use": target})
+    assert report.status == "succeeded", report.error
+    told = [json.loads(line) for line in save.read_text().splitlines()]
+    assert [m["key_properties"] for m in told if m["type"] == "SCHEMA"] == [[]]
 
 
 @pytest.mark.usefixtures("feeding")

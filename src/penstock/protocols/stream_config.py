@@ -99,13 +99,16 @@ def configured(
     deleted_at: str | None = None,
     source_decides: bool = False,
 ) -> ConfiguredStream:
-    """The stream with what was resolved for it. ``columns``: None means all but ``left_out``. Key
-    and cursor are kept whatever these say, and so is ``deleted_at``, the property that marks
-    deletes, unless a full refresh brings every row, so that none is a delete. Raises
-    ``ConfigError``."""
+    """The stream with what was resolved for it. ``key``: left out where rows are not merged by it
+    and the schema lacks a part of it, since a destination would get the rest. ``columns``: None
+    means all but ``left_out``. Key and cursor are kept whatever these say, and so is
+    ``deleted_at``, the property that marks deletes, unless a full refresh brings every row, so that
+    none is a delete. Raises ``ConfigError``."""
+    dedup = target.mode is DestinationSyncMode.append_dedup
+    if not dedup and not all(exists(stream.json_schema, path) for path in key):
+        key = ()
     kept = [*key, cursor]
-    deletes = sync_mode is not SyncMode.full_refresh
-    deletes |= target.mode is DestinationSyncMode.append_dedup
+    deletes = dedup or sync_mode is not SyncMode.full_refresh
     if deletes and deleted_at is not None and exists(stream.json_schema, (deleted_at,)):
         kept.append((deleted_at,))
     chosen = selection(stream, columns, kept, deleted_at)

@@ -343,8 +343,24 @@ def test_bookmark_and_key_that_are_no_properties_are_named():
     output = schema("a", more, keys=["n", "nope"], bookmark_properties=["gone", "t"])
     events = read(output)
     (event,) = only(events, Schema)
-    assert (event.primary_key, event.cursor_field) == ((("n",),), ("t",))
+    assert (event.primary_key, event.cursor_field) == ((("n",), ("nope",)), ("t",))
     assert [w.split("'")[1] for w in warnings(events)] == ["nope", "gone"]
+
+
+def test_L8_a_key_is_whole_or_none_specification_SCHEMA():
+    """`key_properties` are the primary key together: rows that differ in the part that the schema
+    lacks are different rows."""
+    words = {"table-key-properties": ["n", "during"]}
+    items = [
+        {"breadcrumb": [], "metadata": words},
+        {"breadcrumb": ["properties", "during"], "metadata": {"inclusion": "unsupported"}},
+    ]
+    both = {"type": "object", "properties": {"n": {"type": "integer"}, "during": {}}}
+    streams = configured(entry("a", schema=both, metadata=items))
+    told = read(schema("a", keys=["n", "during"]) + record("a", 1), streams=streams)
+    assert short(told) == ["a:1", "exit:0"]  # the catalog's own key
+    (event,) = only(read(schema("x", keys=["n", "during"]), streams=(), open=True), Schema)
+    assert event.primary_key == (("n",), ("during",))
 
 
 def test_missing_key_properties_say_nothing_of_the_key():
@@ -392,6 +408,7 @@ def test_a_record_before_its_schema_is_schemaless_specification_SCHEMA():
         (line("SCHEMA", stream="x", schema="no", key_properties=[]), "source.bad_schema"),
         (line("SCHEMA", stream="x", key_properties=[]), "source.bad_schema"),
         (line("SCHEMA", schema=SCHEMA, key_properties=[]), "source.bad_schema"),
+        (schema("x", keys=["n", "during"]), "source.bad_schema"),
     ],
 )
 def test_where_a_host_must_hear_what_cannot_be_taken_ends_the_read(output: bytes, code: str):

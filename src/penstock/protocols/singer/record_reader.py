@@ -317,6 +317,8 @@ class SingerReader:
         for what, names in (("key", keys), ("bookmark", cursors)):
             for name in missing_properties(schema, names):
                 text = f"stream {stream}: the {what} {name!r} is not a property of its schema"
+                if self._request.refuses and what == "key":
+                    raise ReadFailed("source.bad_schema", text, stream)
                 yield from self._once(text)
         event = self._schema_of(stream).update(stream, schema, keys, cursors)
         self._activated.discard(stream)

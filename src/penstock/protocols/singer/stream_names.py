@@ -116,11 +116,12 @@ class KnownSchema:
         return Schema(stream, {})
 
     def update(self, stream: StreamId, schema: Any, keys: Any, bookmarks: Any) -> Schema | None:
-        """Takes a SCHEMA message. Returns the event of a change; None: it changes nothing."""
+        """Takes a SCHEMA message. Returns the event of a change; None: it changes nothing. The key
+        is whole, also where the schema lacks a part of it: rows must not be merged by the rest."""
         given = cast(dict[str, Any], schema) if isinstance(schema, dict) else {}
         given = offered(given, self._metadata)
         row = _DIALECT.data_type(given)
-        key = None if keys is None else tuple(k for k in texts(keys) if exists(given, (k,)))
+        key = None if keys is None else texts(keys)
         same_key = key is None or set(key) == set(self._key or ())
         named = next(((b,) for b in texts(bookmarks) if exists(given, (b,))), None)
         cursor = self._cursor or named  # the catalog's cursor wins
