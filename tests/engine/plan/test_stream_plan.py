@@ -188,6 +188,19 @@ def test_A16_a_tap_that_decides_goes_on_deciding(tmp_path: Path) -> None:
     assert again.configured.source_decides and modes(again) == modes(first)
 
 
+def test_A16_a_table_read_by_the_only_key_that_a_tap_takes_goes_on_so(tmp_path: Path) -> None:
+    """By default a candidate is not taken any more; what an earlier run took is."""
+    words = {"row-count": 1, "valid-replication-keys": ["id"]}
+    raw = {"metadata": [{"breadcrumb": [], "metadata": words}]}
+    table: dict[str, Any] = {"default_cursor_field": None, "raw": raw}
+    place = lake(tmp_path)
+    assert modes(one(place, **table)) == "full_refresh + overwrite"
+    first = one(place, "sync_mode: incremental", **table)
+    again = one(place, earlier=after(first), **table)
+    assert modes(again) == "incremental + append_dedup"
+    assert again.configured.cursor_field == ("id",)
+
+
 def test_A3_a_pair_that_loses_rows_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert modes(one(lake(tmp_path), "mode: overwrite")) == "full_refresh + overwrite"
     for pair in ("incremental", "cdc"):

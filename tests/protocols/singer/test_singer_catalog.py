@@ -227,6 +227,9 @@ def test_streams_that_are_not_chosen_are_deselected():
 
 # -- modes, cursor, key
 
+MONGO = {"row-count": 5, "table-key-properties": ["id"], "valid-replication-keys": ["id"]}
+"""As singer-io's tap-mongodb discovers: it lists the columns that have an index of their own."""
+
 
 @pytest.mark.parametrize(
     ("root", "mode", "cursor"),
@@ -236,6 +239,16 @@ def test_streams_that_are_not_chosen_are_deselected():
         ({"valid-replication-keys": ["note"]}, SyncMode.incremental, ("note",)),
         ({"valid-replication-keys": "note"}, SyncMode.incremental, ("note",)),
         ({"valid-replication-keys": ["id", "note"]}, SyncMode.full_refresh, ()),
+        # rows that change keep their id, and a table's columns are candidates for its user
+        (MONGO, SyncMode.full_refresh, ()),
+        ({**MONGO, "valid-replication-keys": ["note"]}, SyncMode.full_refresh, ()),
+        ({**MONGO, "replication-key": "id"}, SyncMode.incremental, ("id",)),
+        ({**MONGO, "replication-method": "INCREMENTAL"}, SyncMode.incremental, ("id",)),
+        (
+            {"table-key-properties": ["id", "note"], "valid-replication-keys": ["id"]},
+            SyncMode.full_refresh,
+            (),
+        ),
         ({"forced-replication-method": "FULL_TABLE"}, SyncMode.full_refresh, ()),
         ({"forced-replication-method": "INCREMENTAL"}, SyncMode.incremental, ()),
         ({"forced-replication-method": "LOG_BASED"}, SyncMode.cdc, ()),
@@ -277,6 +290,12 @@ def test_what_cannot_be_is_a_config_error(root: Any, overrides: Any, code: str):
         configured(stream(metadata(root)), **overrides)
     assert caught.value.code == f"config.{code}"
     assert caught.value.hint
+
+
+def test_the_only_key_that_a_tap_takes_is_the_cursor_of_who_asks_for_increments():
+    """Also of a pipeline whose earlier runs brought increments (``engine.plan.earlier_modes``)."""
+    found = configured(stream(metadata(MONGO)), sync_mode="incremental")
+    assert (found.sync_mode, found.cursor_field) == (SyncMode.incremental, ("id",))
 
 
 def test_any_stream_can_be_read_anew_also_where_the_tap_insists():

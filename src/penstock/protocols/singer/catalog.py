@@ -72,15 +72,14 @@ def _stream(raw: Any, anything_said: bool) -> Stream | None:
     root = metadata.of(ROOT)
     given = entry.get("schema")
     schema = cast(dict[str, Any], given) if isinstance(given, dict) else {}
-    possible = texts(root.get("valid-replication-keys"))
     keys = texts(root.get("table-key-properties")) or texts(root.get("view-key-properties"))
     keys = keys or texts(entry.get("key_properties"))
-    cursor = _default_cursor(entry, root, possible)
+    cursor = _default_cursor(entry, root, keys)
     said = _said(entry)
     return Stream(
         id=StreamId(None, name),
         json_schema=offered(schema, metadata),
-        sync_modes=_sync_modes(entry, root, cursor),
+        sync_modes=_sync_modes(entry, root),
         default_cursor_field=cursor,
         source_defined_primary_key=tuple((k,) for k in keys) or None,
         raw=entry,
@@ -116,26 +115,39 @@ def valid_cursors(stream: Stream) -> tuple[str, ...]:
     return texts(Metadata(stream.raw).of(ROOT).get("valid-replication-keys"))
 
 
+def only_cursor(stream: Stream) -> FieldPath | None:
+    """The cursor of a stream that is read in increments, where none is named: the only one that the
+    tap takes."""
+    possible = valid_cursors(stream)
+    return (possible[0],) if len(possible) == 1 else None
+
+
 def reads_tables(stream: Stream) -> bool:
     """Whether the stream is a database table: the tap then needs a replication key in its
     catalog."""
-    return any(key in Metadata(stream.raw).of(ROOT) for key in _DATABASE)
+    return _of_database(Metadata(stream.raw).of(ROOT))
+
+
+def _of_database(root: dict[str, Any]) -> bool:
+    return any(key in root for key in _DATABASE)
 
 
 def _default_cursor(
-    entry: dict[str, Any], root: dict[str, Any], possible: tuple[str, ...]
+    entry: dict[str, Any], root: dict[str, Any], keys: tuple[str, ...]
 ) -> FieldPath | None:
+    """The cursor that the catalog names; else the only one that the tap takes, which is its API's
+    own. Not the columns of a database, which are candidates, nor a column of the primary key
+    (``keys``): rows that change keep its value, and would not be read again."""
     key = text(root.get("replication-key")) or text(entry.get("replication_key"))
     if key is None:
         key = next(iter(texts(entry.get("bookmark_properties"))), None)
-    if key is None and len(possible) == 1:
+    possible = texts(root.get("valid-replication-keys"))
+    if key is None and len(possible) == 1 and not _of_database(root) and possible[0] not in keys:
         key = possible[0]
     return None if key is None else (key,)
 
 
-def _sync_modes(
-    entry: dict[str, Any], root: dict[str, Any], cursor: FieldPath | None
-) -> tuple[SyncMode, ...]:
+def _sync_modes(entry: dict[str, Any], root: dict[str, Any]) -> tuple[SyncMode, ...]:
     """The sync modes of a stream: full refresh always, by leaving out its bookmark; and the one
     that the tap requires, else incremental, and cdc where a database is read."""
     only = _MODES.get(text(root.get("forced-replication-method")) or "")
@@ -143,7 +155,7 @@ def _sync_modes(
         return tuple(dict.fromkeys([SyncMode.full_refresh, only]))
     method = text(root.get("replication-method")) or text(entry.get("replication_method"))
     modes = [SyncMode.full_refresh, SyncMode.incremental]
-    if method == ReplicationMethod.log_based or any(key in root for key in _DATABASE):
+    if method == ReplicationMethod.log_based or _of_database(root):
         modes.append(SyncMode.cdc)
     return tuple(modes)
 

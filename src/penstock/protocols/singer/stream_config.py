@@ -20,6 +20,7 @@ from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.singer.catalog import (
     deselected,
     forced,
+    only_cursor,
     preset,
     reads_tables,
     valid_cursors,
@@ -91,15 +92,19 @@ def _source_decides(stream: Stream, overrides: StreamOverrides) -> bool:
     return not (chosen or valid_cursors(stream) or reads_tables(stream))
 
 
+def _cursor_of_increments(stream: Stream, overrides: StreamOverrides) -> FieldPath | None:
+    return overrides.cursor_field or stream.default_cursor_field or only_cursor(stream)
+
+
 def _missing_cursor(stream: Stream, overrides: StreamOverrides) -> bool:
-    return reads_tables(stream) and not (overrides.cursor_field or stream.default_cursor_field)
+    return reads_tables(stream) and _cursor_of_increments(stream, overrides) is None
 
 
 def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> FieldPath:
     """The cursor; empty where the tap resumes by itself. Raises ``ConfigError``."""
     if mode is not SyncMode.incremental:
         return ()
-    path = overrides.cursor_field or stream.default_cursor_field
+    path = _cursor_of_increments(stream, overrides)
     offered = valid_cursors(stream)
     if path is None:
         if _missing_cursor(stream, overrides) or offered:
