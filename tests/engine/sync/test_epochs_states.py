@@ -72,6 +72,9 @@ class World:
         self.resent = not gives
 
     def begin(self, *streams: PlannedStream, waits: bool = True) -> LaneStart:
+        return self.epochs(*streams, waits=waits)[0].begin(streams, [0])[0]
+
+    def epochs(self, *streams: PlannedStream, waits: bool = True) -> tuple[Epochs, Backlog]:
         plan = SyncPlan(streams=streams, resent=self.resent)
         log, note = MemoryLog(), lambda text: None
         session = SyncSession(
@@ -86,7 +89,7 @@ class World:
         delivery = TableDelivery(session, NoLoader())
         backlog = Backlog(plan, progress, delivery, SimpleNamespace())  # type: ignore[arg-type]
         backlog.waiting = self.waiting if waits else {}
-        return Epochs(plan, progress, backlog).begin(streams, [0])[0]
+        return Epochs(plan, progress, backlog), backlog
 
     def given_up(self) -> bool:
         return bool(self.store.consumed("p", [self.segment.epoch]))
@@ -124,3 +127,12 @@ def test_l1_others_are_given_it_byte_for_byte() -> None:
 
 def test_l6_a_host_that_feeds_us_is_not_given_states() -> None:
     assert World(gives=False).begin(ANEW, OTHER).states == ()
+
+
+def test_l6_a_generation_that_is_resumed_has_rows() -> None:
+    """Its schema is theirs, also before the first row of this sync."""
+    _, backlog = World().epochs(ANEW)
+    assert backlog.has_rows(ANEW.id, 1)
+    assert not backlog.has_rows(ANEW.id, 2) and not backlog.has_rows(OTHER.id, 1)
+    backlog.kept.add(OTHER.id)
+    assert backlog.has_rows(OTHER.id, None)

@@ -78,7 +78,9 @@ class Planner:
         fresh = ask.showed is not None and ask.showed.fresh
         fresh = fresh or (ask.fresh and before is not None and before.configured.stream.assumed)
         if filling and before is not None and not fresh:
-            planned = _widened(planned, before.schema)
+            # another lane may have rows of a stream that is read in shards
+            first = ask.fresh and before.shards == 1
+            planned = _widened(planned, before.schema, first=first)
             if not ask.fresh and _rekeyed(planned, before):
                 raise _other_key(planned, before)
         newest = self._schema_before(stream_id, before)
@@ -193,12 +195,13 @@ def _nullable_now(ask: LaneQuestion, before: PlannedStream) -> SchemaError:
     )
 
 
-def _widened(planned: PlannedStream, before: RowSchema) -> PlannedStream:
-    """Adds the columns that rows of the same generation already have. Raises ``SchemaError`` where
-    a column changed its type."""
+def _widened(planned: PlannedStream, before: RowSchema, *, first: bool) -> PlannedStream:
+    """Adds the columns that rows of the same generation may have, and that the catalog has.
+    ``first``: there is no row of the generation yet. Raises ``SchemaError`` where a column of rows
+    changed its type."""
     now = {f.name: f for f in planned.schema.fields}
     changed = [f for f in before.fields if f.name in now and now[f.name].type != f.type]
-    if changed:
+    if changed and not first:
         listed = ", ".join(
             f"{f.name} ({type_text(f.type)} -> {type_text(now[f.name].type)})" for f in changed
         )
@@ -206,7 +209,8 @@ def _widened(planned: PlannedStream, before: RowSchema) -> PlannedStream:
             f"stream {planned.id}: its schema changed in the middle of a full refresh: {listed}",
             code="schema.changed",
             stream=str(planned.id),
-            hint="run again: the refresh then begins with the new schema",
+            hint="run again: the source is then asked for its streams; if it sends several schemas"
+            " in every run, set the column's type with `types`",
         )
     gone = tuple(f for f in before.fields if f.name not in now)
     schema = RowSchema((*planned.schema.fields, *gone))

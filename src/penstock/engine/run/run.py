@@ -316,7 +316,7 @@ class Run:
                 outcome.errors += self._never_came(prepared)
             monitor.finish(outcome)
             mailbox.remove()
-            self._look_at_drift(prepared)
+            self._look_at_drift(prepared, outcome)
         except PenstockError as e:
             ours = isinstance(e, LeaseLost | Cancelled)
             errors.append(e if ours else java_died() or e)
@@ -343,16 +343,18 @@ class Run:
             if not entry.is_pattern and not any(map(entry.matches, known))
         ]
 
-    def _look_at_drift(self, prepared: Prepared) -> None:
-        """Drops the cached catalog where the source sent fields that it lacks, or another primary
-        key than it has; adds a note."""
+    def _look_at_drift(self, prepared: Prepared, outcome: SyncOutcome) -> None:
+        """Drops the cached catalog where the source sent fields that it lacks, a schema that ended
+        a full refresh, or another primary key than it has; adds a note."""
         source = prepared.source
         at = None if source.cached_at is None else iso_time(source.cached_at)
-        if self._accounting.drifted:
+        changed = any(e.code == "schema.changed" for e in outcome.errors)
+        if self._accounting.drifted or changed:
             source.forget_catalog()
+            what = "schemas" if changed else "fields"
             if at is not None:
                 self._accounting.note(
-                    f"the source sent fields that its catalog did not have at {at}: the next run "
+                    f"the source sent {what} that its catalog did not have at {at}: the next run "
                     "asks it for its streams again"
                 )
         for stream, before, now in other_keys(prepared) if at is not None else ():

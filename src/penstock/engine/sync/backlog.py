@@ -45,6 +45,12 @@ class Backlog:
         self.begun: set[int] = set()
         self.kept: set[StreamId] = set()
 
+    def has_rows(self, stream: StreamId, generation: int | None) -> bool:
+        """Whether rows of the stream are sealed that those of a new epoch join: of an earlier epoch
+        of this sync, or of a generation that an earlier sync left incomplete."""
+        waiting = self.waiting.get(stream, ())
+        return stream in self.kept or any(w.slice.generation == generation for w in waiting)
+
     # -- epochs
 
     def close_all(self) -> None:

@@ -197,7 +197,8 @@ class SyncRun:
         rows have shown which columns are never null; an error: it cannot; None: it is not
         selected."""
         known, generation, fills = self._streams.get(ask.stream), None, False
-        if ask.stream in self._backlog.kept:  # an earlier epoch of this sync sealed rows of it
+        begun = dict(start.generations).get(ask.stream)
+        if ask.fresh and self._backlog.has_rows(ask.stream, begun):
             ask = msgspec.structs.replace(ask, fresh=False)
         try:
             if ask.passed:
@@ -217,7 +218,7 @@ class SyncRun:
         if stream is not known:
             self._observer.stream_planned(stream, new=known is None)
         if generation is None:
-            generation = dict(start.generations).get(stream.id)
+            generation = begun
         if generation is None:
             generation = self._met.get((start.epoch, stream.id))
         if generation is None:
