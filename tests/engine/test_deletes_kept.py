@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from quick_runs import Bench
 
+from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
 # ``fields``: metadata of fields in the catalog; ``turns``: [properties, record] in order, with
@@ -42,13 +43,26 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(tmp_path, monkeypatch)
 
 
-def run(bench: Bench, *turns: Any, fields: Any = None, mode: str = "upsert", **said: Any) -> Any:
-    """Runs the turns; the table's rows by id, without metadata."""
+def report_of(
+    bench: Bench,
+    *turns: Any,
+    fields: Any = None,
+    mode: str = "upsert",
+    query: str = "",
+    **said: Any,
+) -> Report:
     turns = tuple(turn if isinstance(turn, tuple) else ((), turn) for turn in turns)
     bench.set(turns=turns, fields=fields or {})
     defaults = {"sync_mode": "log_based", "mode": mode, **said}
-    report = bench.run(bench.connector(TAP), source={"defaults": defaults})
+    parts = {"transforms": [{"use": "transform-sql", "config": {"query": query}}]} if query else {}
+    report = bench.run(bench.connector(TAP), source={"defaults": defaults}, **parts)
     assert report.status == "succeeded", report.error
+    return report
+
+
+def run(bench: Bench, *turns: Any, **more: Any) -> list[dict[str, Any]]:
+    """Runs the turns; the table's rows without metadata."""
+    report_of(bench, *turns, **more)
     rows = bench.tables.rows.get(TableName(None, "users"), [])
     names = {"id", "name", "note", "more", "_sdc_deleted_at"}
     return [{k: v for k, v in row.items() if k in names} for row in rows]
@@ -74,6 +88,15 @@ def test_L9_a_delete_is_a_delete_whatever_columns_are_selected(
 def test_L9_a_delete_that_is_appended_is_told_from_a_row(bench: Bench) -> None:
     rows = run(bench, ANN, GONE, mode="append", columns=["id", "name"])
     assert [row["_sdc_deleted_at"] is None for row in rows] == [True, False]
+
+
+def test_L9_a_query_that_leaves_out_who_is_gone_is_told_when_it_is_known(bench: Bench) -> None:
+    """``plan`` cannot know it."""
+    told = "its transforms leave out _sdc_deleted_at: rows that are gone"
+    report = report_of(bench, ANN, GONE, query="SELECT id, name FROM input")
+    assert sum(told in note for note in report.notes) == 1
+    kept = report_of(bench, ANN, GONE, query="SELECT * FROM input")
+    assert not [note for note in kept.notes if told in note]
 
 
 def test_L8_a_column_that_comes_later_is_selected_unless_the_user_says_which_are(

@@ -15,7 +15,12 @@ from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.stream_plan import StreamRules, plan_stream, with_required
-from penstock.engine.plan.streams import key_text, to_remember, written_otherwise
+from penstock.engine.plan.streams import (
+    key_text,
+    lost_deletions,
+    to_remember,
+    written_otherwise,
+)
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.lane import LaneQuestion
 from penstock.engine.specs.plan import PlannedStream
@@ -86,7 +91,8 @@ class Planner:
         newest = self._schema_before(stream_id, before)
         if newest is not None:
             planned = with_required(planned, newest.required)
-        for text in written_otherwise(planned, rules.earlier.modes.get(stream_id)):
+        notes = written_otherwise(planned, rules.earlier.modes.get(stream_id))
+        for text in (*notes, *lost_deletions(planned, rules.package)):
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
 

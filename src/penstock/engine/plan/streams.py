@@ -32,7 +32,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.names import folded
 from penstock.model.state import StoredState
-from penstock.protocols.contract import ShardRole, StateRole
+from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole
 from penstock.store.remembered import Remembered, TableNames, UsedModes
 
 
@@ -98,7 +98,8 @@ def plan_streams(
     if any(s.configured.sync_mode is SyncMode.cdc for s in streams):
         notes.append(
             "cdc: changes are gone at the source once they are read; after a failure those that no "
-            "state covers are kept, and may come twice"
+            "state covers are kept, and may come twice; a kill loses what was not sealed yet where "
+            "the source drops changes before it sends them"
         )
     notes += [note for s in streams for note in _table_notes(s, rules)]
     notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
@@ -155,12 +156,7 @@ def _table_notes(stream: PlannedStream, rules: StreamRules) -> list[str]:
     that are gone at the source."""
     notes = written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, rules.earlier.columns.get(stream.id, {}))
-    if deletions_lost(stream, rules.package):
-        notes.append(
-            f"stream {stream.id}: its transforms leave out {rules.package.deleted_at_field}: rows "
-            "that are gone at the source are written as if they were there"
-        )
-    return notes
+    return notes + lost_deletions(stream, rules.package)
 
 
 def to_remember(
@@ -240,6 +236,16 @@ def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
         " before to go on with it"
         for f in new
         if folded(f.source) in gone
+    ]
+
+
+def lost_deletions(stream: PlannedStream, package: ProtocolPackage) -> list[str]:
+    """Returns a note where transforms leave out the column which tells that a row is gone."""
+    if not deletions_lost(stream, package):
+        return []
+    return [
+        f"stream {stream.id}: its transforms leave out {package.deleted_at_field}: rows "
+        "that are gone at the source are written as if they were there"
     ]
 
 

@@ -21,6 +21,7 @@ from penstock.protocols.rapidbyte.guest.component import ComponentRole, open_com
 from penstock.protocols.rapidbyte.write.write_context import (
     WriteSettings,
     replaces,
+    sent_schema,
     table_name,
     write_mode,
 )
@@ -99,7 +100,7 @@ def _mode_problems(manifest: ComponentManifest | None, stream: WriteStream) -> l
 
 
 def _stream_notes(stream: WriteStream) -> Iterator[str]:
-    kinds = {f.type.kind for f in stream.schemas[stream.latest].fields}
+    kinds = {f.type.kind for f in sent_schema(stream, stream.latest).fields}
     if kinds & set(_NESTED):
         yield f"{stream.id}: lists and objects are given as JSON text"
     if Kind.decimal in kinds:

@@ -11,10 +11,9 @@ from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
 from penstock.protocols.rapidbyte.guest.component import RapidbyteManifest, runtime_of
 from penstock.protocols.rapidbyte.source import RapidbyteSource
-from penstock.protocols.rapidbyte.source_stream import DELETED_AT
 from penstock.protocols.rapidbyte.state import RapidbyteState
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
-from penstock.protocols.rapidbyte.wire.schema import RapidbyteSchema
+from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, RapidbyteSchema
 from penstock.runtimes.contract import ConnectionStats, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys

@@ -56,11 +56,8 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
 from penstock.protocols.rapidbyte.wire.messages import CursorValue, StreamContext
-from penstock.protocols.rapidbyte.wire.schema import changed_schema
+from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, OPERATION, changed_schema
 from penstock.protocols.reading import ReadRequest
-
-OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source, cdc)
-DELETED_AT = "_rb_deleted_at"
 
 
 class StreamRead:

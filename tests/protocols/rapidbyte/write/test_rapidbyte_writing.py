@@ -536,6 +536,29 @@ def test_another_schema_is_another_run(made: Make):
     assert [t.column_names for t in seen.frames("a")] == [["id"], ["id", "t"]]
 
 
+@pytest.mark.parametrize(
+    ("sync_mode", "columns", "sent"),
+    [
+        (SyncMode.cdc, ["_rb_op", "_rb_deleted_at"], ["_rb_op"]),
+        # what a query made of them, and a table that has such columns of its own
+        (SyncMode.cdc, ["_rb_deleted_at"], ["_rb_deleted_at"]),
+        (SyncMode.full_refresh, ["_rb_op", "_rb_deleted_at"], ["_rb_op", "_rb_deleted_at"]),
+    ],
+)
+def test_a_destination_of_changes_gets_the_columns_of_v4(
+    made: Make, sync_mode: SyncMode, columns: list[str], sent: list[str]
+):
+    """A further one would be added to its table, or end its run under ``new_column: fail``."""
+    texts = tuple(Field(name, name, DataType(Kind.string)) for name in columns)
+    schema = RowSchema((*ID.fields, *texts), 1)
+    of = stream(A, schema=schema)
+    configured = msgspec.structs.replace(of.configured, sync_mode=sync_mode)
+    of = msgspec.structs.replace(of, configured=configured)
+    fed = batch(schema, {"id": [1], **{name: ["x"] for name in columns}})
+    seen = written(made(), request(of), iter([Rows(A, 1, fed), mark(1, A), StreamDone(A)]))
+    assert [t.column_names for t in seen.frames("a")] == [["id", *sent]]
+
+
 def test_l9_frames_say_what_the_schema_says_and_deny_no_null():
     text = Field("t", "t", DataType(Kind.decimal, 10, 2))
     known = RowSchema((*ID.fields, text, Field("n", "n", DataType(Kind.json)))).with_required(

@@ -4,6 +4,8 @@ Pure. Not here: whether the manifest names the mode, cdc above all (``guest.comp
 of streams (``engine.plan.stream_choice``). Source: the protocol, section 6.
 """
 
+import msgspec
+
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -13,6 +15,7 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.protocols.json_schema.paths import names_of
+from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, OPERATION, change_schema
 from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.stream_config import (
     configured,
@@ -28,9 +31,14 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
-    """Builds the configured stream. ``overrides``: the pipeline's options of this stream. Raises
+    """Builds the configured stream. ``overrides``: the pipeline's options of this stream. One of
+    changes (cdc) has the columns that say what became of a row, whatever these select. Raises
     ``ConfigError``."""
-    mode = _sync_mode(stream, overrides)
+    mode, columns = _sync_mode(stream, overrides), overrides.columns
+    if mode is SyncMode.cdc:
+        changes = change_schema(stream.json_schema)
+        stream = msgspec.structs.replace(stream, json_schema=changes)
+        columns = None if columns is None else (*columns, OPERATION)
     key = overrides.primary_key or stream.source_defined_primary_key
     target = target_of(stream, overrides, mode, key)
     return configured(
@@ -40,7 +48,8 @@ def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
         target,
         cursor=_cursor(stream, mode, overrides),
         key=_primary_key(stream, overrides, target.mode),
-        columns=overrides.columns,
+        columns=columns,
+        deleted_at=DELETED_AT,
     )
 
 

@@ -19,6 +19,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
     StreamContext,
     WriteMode,
 )
+from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, OPERATION
 
 WRITE_MODES = {
     DestinationSyncMode.append: "append",
@@ -37,6 +38,9 @@ def context_of(
     the row cap of a preview. Raises ``StateError`` where ``state`` is of another cursor."""
     key = [path[0] for path in stream.primary_key]
     mode = WRITE_MODES[stream.destination_sync_mode]
+    columns = None if stream.columns is None else list(stream.columns)
+    if columns is not None and stream.sync_mode is SyncMode.cdc:  # of changes, not of the table
+        columns = [name for name in columns if name not in (OPERATION, DELETED_AT)]
     return StreamContext(
         stream_name=stream.id.name,
         sync_mode=stream.sync_mode.value,
@@ -44,7 +48,7 @@ def context_of(
         limits=settings.limits(max_records),
         policies=settings.policies(),
         write_mode=WriteMode(mode=cast(Any, mode), primary_key=key if mode == "upsert" else None),
-        selected_columns=None if stream.columns is None else list(stream.columns),
+        selected_columns=columns,
         effective_parallelism=stream.shards,
         copy_flush_bytes_override=settings.copy_flush_bytes(),
     )

@@ -1,6 +1,10 @@
 """Converts column types of the protocol and of Arrow into the JSON Schema that catalogs hold, and
 back.
 
+A stream of changes (cdc) has two columns more, which no catalog lists: ``OPERATION`` is the
+connector's; ``DELETED_AT`` is added to its frames, since the engine knows a delete by such a
+column.
+
 The types are in the catalog exactly (``json_schema.exact_types``). Those that a connector declares
 are hints (its SDK sends decimals and JSON as text): the frames decide, and :func:`changed_schema`
 compares. Not here: the values (``codec.columns``). Source: the protocol's ``ColumnSchema``.
@@ -19,6 +23,10 @@ from penstock.protocols.json_schema.exact_types import (
     read_type,
 )
 from penstock.protocols.rapidbyte.wire.messages import ColumnSchema
+
+OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source)
+DELETED_AT = "_rb_deleted_at"
+_CHANGE = {OPERATION: DataType(Kind.string), DELETED_AT: DataType(Kind.timestamp)}
 
 _UNKNOWN = "unknown"  # a property whose type neither the connector nor the pipeline gave
 _INTEGERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
@@ -49,6 +57,13 @@ def undiscovered_schema(columns: Mapping[str, DataType | None]) -> dict[str, Any
         n: {_UNKNOWN: True} if t is None else property_schema(t) for n, t in columns.items()
     }
     return {"type": "object", "properties": properties}
+
+
+def change_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Builds the JSON Schema of a stream's changes from that of its rows."""
+    known = cast(dict[str, Any], schema.get("properties") or {})
+    added = {name: property_schema(t) for name, t in _CHANGE.items() if name not in known}
+    return {**schema, "properties": {**known, **added}}
 
 
 def changed_schema(current: Mapping[str, Any], frames: ArrowSchema) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ from penstock.protocols.rapidbyte.declared.stream_context import WRITE_MODES
 from penstock.protocols.rapidbyte.guest.component import OpenedComponent
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import CursorInfo, StreamContext, WriteMode
+from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, OPERATION
 from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.protocols.writing import WriteRequest, WriteStream
 from penstock.runtimes.wasm.component import ComponentRuntime
@@ -61,12 +62,13 @@ class WriteSettings:
         keys.begin(StateScope(StateType.stream, stream.id).key)
         return replace(self.stage, keys=keys, owner=stream.id.key)
 
-    def encoder(self, schema: RowSchema) -> FrameEncoder:
-        return FrameEncoder(schema, self.settings.limits().max_batch_bytes, narrow=self.narrow)
+    def encoder(self, stream: WriteStream, version: int) -> FrameEncoder:
+        limit = self.settings.limits().max_batch_bytes
+        return FrameEncoder(sent_schema(stream, version), limit, narrow=self.narrow)
 
     def context(self, stream: WriteStream, version: int) -> StreamContext:
         """The stream context of a run (section 6), with the names of the destination's table."""
-        configured, schema = stream.configured, stream.schemas[version]
+        configured, schema = stream.configured, sent_schema(stream, version)
         names = {f.source: f.name for f in schema.fields}
         mode = write_mode(stream)
         key = [names.get(path[0], path[0]) for path in configured.primary_key]
@@ -88,6 +90,17 @@ class WriteSettings:
             effective_parallelism=configured.shards,
             copy_flush_bytes_override=self.settings.copy_flush_bytes(),
         )
+
+
+def sent_schema(stream: WriteStream, version: int) -> RowSchema:
+    """The columns of the stream's frames: not ``DELETED_AT`` beside ``OPERATION``, which it repeats
+    for others. Destinations of v4 know ``OPERATION``, and would add a column to their table."""
+    schema = stream.schemas[version]
+    changes = {OPERATION, DELETED_AT} <= {f.source for f in schema.fields}
+    if not changes or stream.configured.sync_mode is SyncMode.full_refresh:
+        return schema
+    fields = tuple(f for f in schema.fields if f.source != DELETED_AT)
+    return msgspec.structs.replace(schema, fields=fields)
 
 
 def write_mode(stream: WriteStream) -> str:

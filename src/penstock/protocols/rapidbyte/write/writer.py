@@ -233,7 +233,7 @@ class Writer:
     def _encoder_of(self, stream: WriteStream, version: int) -> FrameEncoder:
         key = (stream.id, version)
         if key not in self._encoders:
-            self._encoders[key] = self._terms.encoder(stream.schemas[version])
+            self._encoders[key] = self._terms.encoder(stream, version)
         return self._encoders[key]
 
     def _fail(self, stream: StreamId, error: DestinationError) -> None:
