@@ -61,6 +61,24 @@ def test_preview_of_streams_that_only_messages_tell(cli: Cli, tap: str) -> None:
     assert "orders" in unknown.error["hint"]
 
 
+def test_preview_of_records_of_unknown_shape(cli: Cli) -> None:
+    """A schema that declares some properties of them does not take the others away."""
+    partial = """
+        import json, sys
+        if "--discover" in sys.argv:
+            stream = {"tap_stream_id": "people", "stream": "people", "schema": {"type": "object"}}
+            print(json.dumps({"streams": [stream]})); sys.exit(0)
+        if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+        for schema in ({"type": "object"}, {"properties": {"at": {"type": "string"}}}):
+            print(json.dumps({"type": "SCHEMA", "stream": "people", "schema": schema}))
+        print(json.dumps({"type": "RECORD", "stream": "people", "record": {"_id": 1, "at": "x"}}))
+    """
+    (cli.cwd / "tap.py").write_text(textwrap.dedent(partial))
+    shown = cli("preview", f"singer:{sys.executable} {cli.cwd / 'tap.py'}", "--json")
+    (row,) = shown.json["rows"]
+    assert json.loads(row["record"]) == {"_id": 1, "at": "x"}
+
+
 def test_a_token_that_discovery_renewed_is_said_and_not_shown(cli: Cli) -> None:
     renews = """
         import json, sys

@@ -589,3 +589,47 @@ def test_duckdb_types_are_duckdb_s() -> None:
     assert duckdb.sql(f"SELECT NULL::{duckdb_type(o)} AS x").to_arrow_table().schema.field(
         0
     ).type == (pa.struct([('q"x', pa.list_(pa.field("l", pa.decimal128(10, 2))))]))
+
+
+# -- the whole record as a column (``model.types.WHOLE_RECORD``)
+
+BESIDE = schema(id=JSON, record=JSON, n=INTEGER, tags=DataType(Kind.array, item=STRING))
+
+
+def test_L8_a_whole_record_stands_beside_its_columns() -> None:
+    """Its text is the source's, whatever became of the values in the columns."""
+    bodies = (
+        '{"id": "a", "n": 1, "tags": ["x"], "more": {"big": 12345678901234567890.10}}',
+        '{"id": 2, "n": "two", "tags": {"no": "list"}, "record": {"record": 1}}',
+        '{"id": null}',
+        "{}",
+    )
+    done = decode(BESIDE, *bodies, whole=True)
+    assert done.table.column_names[:4] == ["id", "record", "n", "tags"]
+    kept = done.table["record"].to_pylist()
+    assert kept == [body.replace(": ", ":").replace(", ", ",") for body in bodies]
+    assert done.table["id"].to_pylist() == ['"a"', "2", None, None]
+    assert done.table["n"].to_pylist() == [1, None, None, None]
+    assert done.table["tags"].to_pylist() == [["x"], None, None, None]
+    assert done.table[CHANGES].to_pylist()[1] == [change("tags"), change("n")]
+    assert done.extra_fields == {} and done.nulled == {"n": 1, "tags": 1}
+
+
+def test_L8_rejects_of_a_whole_record_are_those_of_its_columns_and_its_own() -> None:
+    bodies = '{"id": 1}', "[1]", '{"n": 1}', '{"id": 2', '{"id": 3, "x": NaN}'
+    done = decode(BESIDE, *bodies, whole=True, key=(("id",),))
+    assert [(r.index, r.reason) for r in done.rejects] == [
+        (1, "not a JSON object"),
+        (2, "primary key is null"),
+        (3, "not a JSON object"),
+    ]
+    assert done.table["record"].to_pylist() == ['{"id":1}', '{"id":3,"x":null}']
+    assert done.table[SEQ].to_pylist() == [1, 5]
+    assert done.table[CHANGES].to_pylist()[1] == [change("record")]
+
+
+def test_L8_a_whole_record_may_have_any_number_of_other_fields() -> None:
+    records = [{"id": n, **{f"f{n}_{i}": i for i in range(200)}} for n in range(5)]
+    done = decode(BESIDE, *map(json.dumps, records), whole=True)
+    assert [json.loads(text) for text in done.table["record"].to_pylist()] == records
+    assert done.extra_fields == {} and not done.rejects

@@ -23,7 +23,7 @@ from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
-from penstock.model.types import ChangeWords, DataType, Kind, RowSchema
+from penstock.model.types import WHOLE_RECORD, ChangeWords, DataType, Field, Kind, RowSchema
 
 MAX_BESIDE = 256  # properties outside the schema that are decoded; with more, batches cost more
 NULL_KEY = "primary key is null"
@@ -71,7 +71,8 @@ class RowDecoder:
     ``strict``: a row with a misfit is rejected, instead of getting NULL and a change entry.
     ``key``: paths of original names; a row in which any of them is null or missing is rejected.
     ``words``: the texts of a misfit's entry in the change list. ``ignored``: top-level properties
-    that were deselected, which do not count as extra fields.
+    that were deselected, which do not count as extra fields. ``whole``: the column ``WHOLE_RECORD``
+    takes the record as JSON text, so that no field is extra.
     """
 
     def __init__(
@@ -82,21 +83,29 @@ class RowDecoder:
         key: tuple[FieldPath, ...] = (),
         words: ChangeWords | None = None,
         ignored: Collection[str] = (),
+        whole: bool = False,
     ) -> None:
-        aliases = _aliases(schema)
-        sources = [aliases.get(f.source, f.source) for f in schema.fields]
-        self._plan = _Plan(
-            schema=schema,
-            part_schema=part_schema(schema),
-            strict=strict,
-            key=key,
-            words=words or ChangeWords(),
-            aliases=aliases,
-            sources=sources,
-            ignored=frozenset(ignored),
-            beside=[],
-            texts=shape.TextExtractor(schema, sources),
-        )
+        def plan(*fields: Field) -> _Plan:
+            own = RowSchema(fields)
+            aliases = _aliases(own)
+            sources = [aliases.get(f.source, f.source) for f in fields]
+            return _Plan(
+                schema=own,
+                part_schema=part_schema(schema),
+                strict=strict,
+                key=key,
+                words=words or ChangeWords(),
+                aliases=aliases,
+                sources=sources,
+                ignored=frozenset(ignored),
+                beside=[],
+                texts=shape.TextExtractor(own, sources),
+            )
+
+        names = [f.source for f in schema.fields]
+        self._at = names.index(WHOLE_RECORD) if whole else 0
+        self._record = plan(schema.fields[self._at]) if whole else None
+        self._plan = plan(*(f for f in schema.fields if not whole or f.source != WHOLE_RECORD))
         self._plan.learn(sorted(ignored))
 
     def decode(
@@ -111,9 +120,15 @@ class RowDecoder:
         ``extracted_at_ms``: epoch milliseconds, one per body. ``changes``: the source's own change
         lists, raw JSON arrays of {field, change, reason}, by index; they precede the decoder's
         entries. No content of a body makes it raise; raises ``Defect`` above 2 GiB."""
-        batch = _Batch(self._plan, bodies)
-        columns = batch.columns()
-        batch.reject_null_keys(columns)
+        if self._record is None:
+            batch, columns = _decoded(self._plan, bodies)
+        else:
+            wrapped = [b'{"%b":%b}' % (WHOLE_RECORD.encode(), bytes(body)) for body in bodies]
+            batch, columns = _decoded(self._record, wrapped)
+            if self._plan.schema.fields:
+                beside, others = _decoded(self._plan, bodies)
+                batch.take_faults(beside)
+                columns = [*others[: self._at], *columns, *others[self._at :]]
         return batch.finish(columns, first_seq, extracted_at_ms, changes or {})
 
 
@@ -176,6 +191,19 @@ class _Batch:
         for column, known in zip(texts, of.schema.fields, strict=False):
             typed.append(self._typed(column, known.type, known.source, _same))
         return typed
+
+    def take_faults(self, other: "_Batch") -> None:
+        """Adds what ``other``, which decodes other columns of the same rows, has found. Its extra
+        fields are none here: the whole record has them."""
+        for index, reject in other._rejects.items():
+            self._rejects.setdefault(index, reject)
+        for mine, others in (
+            (self._cast_failures, other._cast_failures),
+            (self._rounded, other._rounded),
+        ):
+            for index, paths in others.items():
+                mine.setdefault(index, []).extend(paths)
+        self._cut |= other._cut
 
     def reject_null_keys(self, columns: list[Array]) -> None:
         found = {path: self._at(path, columns) for path in self._of.key}
@@ -352,6 +380,13 @@ class _Batch:
             if i + 1 < len(path):
                 level = level[place].type.fields
         return found
+
+
+def _decoded(plan: _Plan, bodies: Sequence[Any]) -> tuple[_Batch, list[Array]]:
+    batch = _Batch(plan, bodies)
+    columns = batch.columns()
+    batch.reject_null_keys(columns)
+    return batch, columns
 
 
 def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:

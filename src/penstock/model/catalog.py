@@ -74,7 +74,9 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     ``record_name``: the stream's name in its records, where that differs from its own.
     ``assumed``: the source listed no streams and the pipeline file named this one: its schema is a
     guess until rows arrive. ``compared``: its rows can be compared with those that were sent
-    before, so that new, changed and removed ones are told apart."""
+    before, so that new, changed and removed ones are told apart. ``partial``: a schema without any
+    properties came first, and this one declares some: records may have others, which must be
+    kept."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -88,6 +90,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     record_name: str | None = None
     assumed: bool = False
     compared: bool = False
+    partial: bool = False
 
 
 class Catalog(msgspec.Struct, frozen=True):

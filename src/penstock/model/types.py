@@ -74,6 +74,10 @@ class RowSchema(msgspec.Struct, frozen=True):
         return replace(self, fields=fields)
 
 
+WHOLE_RECORD = "record"
+"""Original name of the column that holds a whole record as JSON text, of a stream whose schema does
+not declare every property (``model.catalog.Stream.partial``)."""
+
 # The internal columns of every part. Tables rename or drop them.
 SEQ = "_penstock_seq"  # int64: epoch << 40 | arrival number; grows with arrival over all epochs
 RAW_ID = "_penstock_id"  # string: UUID, given once when the record is decoded

@@ -77,7 +77,7 @@ def target_of(
     paths_of_key = tuple(key or ())
     if not paths_of_key:
         return Target(DestinationSyncMode.append, "no primary key is known")
-    missing = [path for path in paths_of_key if not exists(stream.json_schema, path)]
+    missing = [path for path in paths_of_key if not has(stream, path)]
     if missing:
         lost = f"the primary key {path_text(missing[0])} is not a property of its schema"
         return Target(DestinationSyncMode.append, lost)
@@ -105,11 +105,11 @@ def configured(
     ``deleted_at``, the property that marks deletes, unless a full refresh brings every row, so that
     none is a delete. Raises ``ConfigError``."""
     dedup = target.mode is DestinationSyncMode.append_dedup
-    if not dedup and not all(exists(stream.json_schema, path) for path in key):
+    if not dedup and not all(has(stream, path) for path in key):
         key = ()
     kept = [*key, cursor]
     deletes = dedup or sync_mode is not SyncMode.full_refresh
-    if deletes and deleted_at is not None and exists(stream.json_schema, (deleted_at,)):
+    if deletes and deleted_at is not None and has(stream, (deleted_at,)):
         kept.append((deleted_at,))
     chosen = selection(stream, columns, kept, deleted_at)
     needed = {path[0] for path in kept if path}
@@ -201,7 +201,7 @@ def _column(stream: Stream, said: str | FieldPath) -> FieldPath:
         return said
     path = tuple(said.split("."))
     whole = exists(stream.json_schema, (said,)) or "" in path
-    return (said,) if whole or not exists(stream.json_schema, path[:1]) else path
+    return (said,) if whole or not has(stream, path[:1]) else path
 
 
 def word(stream: Stream, field: str, given: str | None, kind: type[_Mode]) -> _Mode | None:
@@ -218,10 +218,16 @@ def word(stream: Stream, field: str, given: str | None, kind: type[_Mode]) -> _M
         ) from None
 
 
+def has(stream: Stream, path: FieldPath) -> bool:
+    """Whether the stream's records may have a property at this path."""
+    schema = stream.json_schema
+    return exists(schema, path) or (stream.partial and not exists(schema, path[:1]))
+
+
 def must_exist(stream: Stream, field: str, path: FieldPath) -> None:
     schema = stream.json_schema
     for depth in range(1, len(path) + 1):
-        if exists(schema, path[:depth]):
+        if has(stream, path[:depth]):
             continue
         known = sorted(set(names_of(schema, path[: depth - 1])))
         raise ConfigError(

@@ -363,6 +363,19 @@ def test_L8_a_key_is_whole_or_none_specification_SCHEMA():
     assert event.primary_key == (("n",), ("during",))
 
 
+@pytest.mark.parametrize("host", [False, True])
+def test_L8_a_stream_of_unknown_shape_has_a_key_that_no_schema_declares(host: bool):
+    """tap-mongodb: ``{"type": "object"}``, then what it has met; always with ``_id``."""
+    some = {"type": "object", "properties": {"at": {"type": "string"}}}
+    output = schema("x", {"type": "object"}, keys=["_id"]) + schema("x", some, keys=["_id"])
+    events = read(output + record("x", 1), streams=(), open=True, refuses=host)
+    assert [e.primary_key for e in only(events, Schema)] == [(("_id",),)] * 2
+    assert short(events)[-2:] == ["x:1", "exit:0"] and not warnings(events)
+    strict = schema("x", {**some, "additionalProperties": False}, keys=["_id"])
+    told = read(output + strict, streams=(), open=True, refuses=host)
+    assert bool(only(told, Error)) is host and bool(warnings(told)) is not host
+
+
 def test_missing_key_properties_say_nothing_of_the_key():
     events = read(schema("a", keys=None) + record("a", 1))
     assert short(events) == ["a:1", "exit:0"]

@@ -23,6 +23,7 @@ from penstock.model.events import Batch, ConnectorExited, Control, Error, Event,
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
 from penstock.protocols.contract import ProtocolPackage
+from penstock.protocols.json_schema.paths import closed
 from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.runtimes.contract import RunTimeouts
 
@@ -77,12 +78,13 @@ def preview(
 
 class _Rows:
     """Collects the rows of the wanted stream (None: the first that is read), decoded by its newest
-    schema; a stream whose schema has no properties gives its records as text, ``{"record":
-    ...}``."""
+    schema; a stream whose schema has no properties, or had none at first, gives its records as
+    text, ``{"record": ...}``."""
 
     def __init__(self, package: ProtocolPackage, wanted: str | None, limit: int) -> None:
         self._package, self._wanted, self._limit = package, wanted, limit
         self._schema: RowSchema | None = None
+        self._whole = False
         self._decoders: dict[bool, RowDecoder | ColumnDecoder] = {}
         self.stream: StreamId | None = None
         self.met: list[StreamId] = []
@@ -97,7 +99,8 @@ class _Rows:
         if stream == self.stream:
             record = self._package.schema.data_type(json_schema)
             schema = row_schema(record, clean_columns(f.source for f in record.fields), None)
-            self._schema = schema if schema.fields else None
+            self._whole = not schema.fields or (self._whole and not closed(json_schema))
+            self._schema = None if self._whole else schema
             self._decoders.clear()
 
     def take(self, event: Event) -> None:

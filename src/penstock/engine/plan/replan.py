@@ -14,6 +14,7 @@ import msgspec
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
+from penstock.engine.plan.stream_columns import lacks_properties
 from penstock.engine.plan.stream_plan import StreamRules, plan_stream, with_required
 from penstock.engine.plan.streams import (
     key_text,
@@ -28,6 +29,8 @@ from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.type_words import type_text
 from penstock.model.types import RowSchema
+from penstock.protocols.contract import SchemaRole
+from penstock.protocols.json_schema.paths import closed
 from penstock.store.contract import Lease, Store
 from penstock.store.remembered import Remembered, TableNames
 
@@ -59,7 +62,8 @@ class Planner:
         if ask.required is not None and before is not None:
             return self._proved(ask, before, lane)
         known = self._store.remembered(self._lease.pipeline, [stream_id])
-        section, stream = prepared.pipeline.destination, _stream(ask, before)
+        section = prepared.pipeline.destination
+        stream = _stream(ask, before, prepared.rules.package.schema)
         records = record_names([stream], known.tables)
         problems = misnamed(section, [stream_id], known.tables, records)
         if problems:
@@ -143,9 +147,10 @@ class Planner:
         return planned
 
 
-def _stream(ask: LaneQuestion, before: PlannedStream | None) -> Stream:
+def _stream(ask: LaneQuestion, before: PlannedStream | None, rules: SchemaRole) -> Stream:
     """Returns the stream as the source describes it now. One that was never discovered is taken to
-    be incremental with the source's own cursor."""
+    be incremental with the source's own cursor. A source that knew no property at first does not
+    know all of them when it declares some, unless it says so."""
     if ask.showed is not None and before is not None:
         return before.configured.stream
     shown: dict[str, Any] = {"json_schema": ask.json_schema or {}}
@@ -154,7 +159,9 @@ def _stream(ask: LaneQuestion, before: PlannedStream | None) -> Stream:
     if ask.cursor_field is not None:
         shown["default_cursor_field"] = ask.cursor_field
     if before is not None:
-        return msgspec.structs.replace(before.configured.stream, assumed=False, **shown)
+        known = before.configured.stream
+        partial = not (known.assumed or closed(ask.json_schema)) and lacks_properties(known, rules)
+        return msgspec.structs.replace(known, assumed=False, partial=partial, **shown)
     return Stream(
         id=ask.stream,
         sync_modes=(SyncMode.incremental,),

@@ -16,19 +16,26 @@ from penstock.config import did_you_mean
 from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.reader import join
 from penstock.errors import ConfigError
-from penstock.model.catalog import ConfiguredStream, FieldPath, Stream
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    SyncMode,
+    default_cursor,
+)
 from penstock.model.names import clean_columns
 from penstock.model.type_words import type_text
-from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.model.types import WHOLE_RECORD, DataType, Field, Kind, RowSchema
 from penstock.protocols.contract import ProtocolPackage, SchemaRole
 
-WHOLE_RECORD = DataType(Kind.struct, fields=(Field("record", "record", DataType(Kind.json)),))
+_JSON = DataType(Kind.json)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
     """The columns of a stream as they are read. ``names``: original property -> cleaned column.
-    ``whole``: no property is known, so a record is one JSON text (:data:`WHOLE_RECORD`)."""
+    ``whole``: the column ``WHOLE_RECORD`` is among them, since not every property is known."""
 
     schema: RowSchema
     names: dict[str, str]
@@ -42,21 +49,51 @@ def source_columns(
     *,
     named: Mapping[str, str],
     reserved: Iterable[str],
+    deleted_at: str | None = None,
 ) -> SourceColumns:
     """Returns the columns of a configured stream: those that it selects, and those that its key and
-    its cursor need. ``named``: cleaned names that earlier runs gave; ``reserved``: names that no
-    column may have. Raises ``ConfigError``, ``SchemaError``."""
+    its cursor need. Where its schema does not declare every property, each record is kept whole, as
+    JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave;
+    ``reserved``: names that no column may have; ``deleted_at``: the property that marks deletes.
+    Raises ``ConfigError``, ``SchemaError``."""
     record = rules.data_type(configured.stream.json_schema)
-    whole = not record.fields
+    whole = lacks_properties(configured.stream, rules)
     if whole:
-        record = WHOLE_RECORD
+        record = _with_whole_record(record, configured, deleted_at)
     names = clean_columns((f.source for f in record.fields), named, reserved)
     selected = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
     selected |= configured.selected(f.source for f in record.fields)
     schema = row_schema(record, names, selected)
-    if settings.types and not whole:
-        schema = _retyped(schema, settings.types)
+    if settings.types:
+        typed = {n: t for n, t in settings.types.items() if not (whole and n == WHOLE_RECORD)}
+        schema = _retyped(schema, typed)
+    whole = whole and WHOLE_RECORD in selected
     return SourceColumns(_pruned(schema, configured), names, whole)
+
+
+def lacks_properties(stream: Stream, rules: SchemaRole) -> bool:
+    """Whether records may have properties that the stream's schema does not declare and that must
+    be kept: it declares none, or it came after one that declared none."""
+    return stream.partial or not rules.data_type(stream.json_schema).fields
+
+
+def _with_whole_record(
+    record: DataType, configured: ConfiguredStream, deleted_at: str | None
+) -> DataType:
+    """Returns the type of a record with the whole of it as a column before its declared properties;
+    and after them, as JSON, those that the user lists and those by which rows are merged. Appended
+    rows need none of the latter: the whole record has them."""
+    needed = [*(configured.columns or ())]
+    if configured.destination_sync_mode is not DestinationSyncMode.append:
+        needed += [path[0] for path in configured.primary_key]
+    if configured.destination_sync_mode is DestinationSyncMode.append_dedup:
+        cdc = configured.sync_mode is SyncMode.cdc
+        needed += ([deleted_at] if deleted_at else []) if cdc else default_cursor(configured)[:1]
+    declared = {f.source: f.type for f in record.fields}
+    types = {WHOLE_RECORD: _JSON, **{n: t for n, t in declared.items() if n != WHOLE_RECORD}}
+    for name in needed:
+        types.setdefault(name, _JSON)
+    return DataType(Kind.struct, fields=tuple(Field(n, n, t) for n, t in types.items()))
 
 
 def unknown_columns(

@@ -161,7 +161,14 @@ def _planned(
     gave."""
     package, transforms, queried = rules.package, rules.transforms, rules.queried
     reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
-    read = source_columns(configured, settings, package.schema, named=columns, reserved=reserved)
+    read = source_columns(
+        configured,
+        settings,
+        package.schema,
+        named=columns,
+        reserved=reserved,
+        deleted_at=package.deleted_at_field,
+    )
     schema = read.schema
     given, chain = None, None
     if transforms:

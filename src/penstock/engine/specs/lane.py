@@ -106,7 +106,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     """A stream of a lane's job. ``schema``: of the rows in the log. ``given``: of the source's
     records, where transforms change it. ``key``: paths of original property names; a row in which
     any of them is null is a reject. ``ignored``: properties that the user did not select.
-    ``whole``: the schema has one column, which takes the whole record as JSON text."""
+    ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text."""
 
     configured: ConfiguredStream
     lane: LaneStream

@@ -32,9 +32,9 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     transforms, where there are any; ``schema`` is the one after them. ``queried``: a load's rows go
     through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to. ``chain``:
     the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many shards its
-    read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: no
-    property is known, so a record is one JSON text. ``retry_rejected``: in how many later
-    runs a row that was rejected is sent again."""
+    read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: not
+    every property is known, so that one column takes the record as JSON. ``retry_rejected``: in how
+    many later runs a row that was rejected is sent again."""
 
     configured: ConfiguredStream
     schema: RowSchema

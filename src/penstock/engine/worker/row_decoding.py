@@ -7,7 +7,7 @@ Neighbours: ``engine.worker.lane_events`` adds streams, ``engine.worker.sealer``
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import DecodedBatch, RowDecoder
@@ -83,10 +83,11 @@ class StreamDecoders:
         """Adds a stream, or replaces how it goes on."""
         before = self.jobs.get(stream.id)
         self.jobs[stream.id] = stream
-        same = before is not None and (before.schema, before.given, before.key) == (
+        same = before is not None and (before.schema, before.given, before.key, before.whole) == (
             stream.schema,
             stream.given,
             stream.key,
+            stream.whole,
         )
         if not same:
             for columnar in (True, False):
@@ -105,8 +106,6 @@ class StreamDecoders:
         """Decodes records into the rows of a part (``engine.worker.stream_buffers.Decode``)."""
         began = time.monotonic()
         columnar = isinstance(bodies, Columns)
-        if self.jobs[stream].whole and not columnar:
-            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
         decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
         self._odd.count(stream, decoded)
@@ -120,10 +119,7 @@ class StreamDecoders:
         in."""
         began = time.monotonic()
         columnar = isinstance(batch.bodies, Columns)
-        job = self.jobs[batch.stream]
-        bodies: Any = batch.bodies
-        if job.whole and not columnar:
-            bodies = [b'{"record":%b}' % bytes(body) for body in bodies]
+        job, bodies = self.jobs[batch.stream], cast(Any, batch.bodies)
         key = (batch.stream, columnar, place)
         known = self._given.get(key)
         if known is None or known[0] != schema:
@@ -144,13 +140,10 @@ class StreamDecoders:
     def _made(
         self, columnar: bool, job: StreamJob, schema: RowSchema, key: tuple[FieldPath, ...]
     ) -> Any:
-        return (ColumnDecoder if columnar else RowDecoder)(
-            schema,
-            strict=self._job.strict,
-            key=key,
-            words=self._job.change_words,
-            ignored=job.ignored,
-        )
+        job_wide: dict[str, Any] = {"strict": self._job.strict, "words": self._job.change_words}
+        if columnar:
+            return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
+        return RowDecoder(schema, key=key, ignored=job.ignored, whole=job.whole, **job_wide)
 
     @property
     def drifted(self) -> bool:

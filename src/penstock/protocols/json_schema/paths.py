@@ -17,6 +17,11 @@ def exists(schema: Any, path: FieldPath) -> bool:
     return bool(_at(schema, path))
 
 
+def closed(schema: Any) -> bool:
+    """Whether records have no other properties than those that the schema declares."""
+    return isinstance(schema, dict) and schema.get("additionalProperties") is False
+
+
 def names_of(schema: Any, path: FieldPath = ()) -> list[str]:
     """The properties that are declared there; of a schema its top-level ones."""
     shapes = (shape for node in _at(schema, path) for shape in _shapes(schema, node))

@@ -41,7 +41,6 @@ from penstock.protocols.singer.stream_names import (
     Ambiguous,
     KnownSchema,
     StreamNames,
-    missing_properties,
 )
 from penstock.protocols.singer.time_extracted import millis
 from penstock.protocols.stdio.json_lines import (
@@ -314,13 +313,14 @@ class SingerReader:
         keys, cursors = message.key_properties, message.bookmark_properties
         if keys is None:
             yield from self._once(f"stream {stream}: its SCHEMA has no key_properties")
+        known = self._schema_of(stream)
         for what, names in (("key", keys), ("bookmark", cursors)):
-            for name in missing_properties(schema, names):
+            for name in known.missing(schema, names):
                 text = f"stream {stream}: the {what} {name!r} is not a property of its schema"
                 if self._request.refuses and what == "key":
                     raise ReadFailed("source.bad_schema", text, stream)
                 yield from self._once(text)
-        event = self._schema_of(stream).update(stream, schema, keys, cursors)
+        event = known.update(stream, schema, keys, cursors)
         self._activated.discard(stream)
         if event is not None:
             yield from self._flush(stream)

@@ -15,7 +15,7 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
-from penstock.protocols.json_schema.paths import exists, names_of
+from penstock.protocols.json_schema.paths import names_of
 from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.singer.catalog import (
     deselected,
@@ -28,6 +28,7 @@ from penstock.protocols.singer.catalog import (
 from penstock.protocols.stream_config import (
     configured,
     cursor_missing,
+    has,
     key_missing,
     listed,
     must_exist,
@@ -120,7 +121,7 @@ def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> Field
                 hint=f"the tap takes {allowed}",
                 stream=str(stream.id),
             )
-    return path if exists(stream.json_schema, path) else ()
+    return path if has(stream, path) else ()
 
 
 def _primary_key(

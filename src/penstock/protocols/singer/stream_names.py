@@ -12,7 +12,7 @@ from typing import Any, cast
 from penstock.model.catalog import ConfiguredStream, FieldPath, Stream, StreamId
 from penstock.model.events import Schema
 from penstock.model.types import DataType, Kind
-from penstock.protocols.json_schema.paths import exists
+from penstock.protocols.json_schema.paths import closed, exists
 from penstock.protocols.singer.catalog import offered
 from penstock.protocols.singer.catalog_metadata import ROOT, Metadata, text, texts
 from penstock.protocols.singer.schema import DELETED_AT, SingerSchema
@@ -99,9 +99,11 @@ class KnownSchema:
         self._row: DataType | None = None
         self._key: tuple[str, ...] | None = None
         self._cursor: FieldPath | None = None
+        self._partial = False  # a schema without properties came first (``Stream.partial``)
         self._metadata = Metadata({} if configured is None else configured.stream.raw)
         if configured is not None:
             self._row = _DIALECT.data_type(configured.stream.json_schema)
+            self._partial = configured.stream.partial or self._row.kind is not Kind.struct
             own = configured.stream.source_defined_primary_key or ()
             self._key = tuple(p[0] for p in own)
             chosen = configured.cursor_field or configured.stream.default_cursor_field
@@ -112,8 +114,14 @@ class KnownSchema:
         known."""
         if self._row is not None:
             return None
-        self._row = _DIALECT.data_type({})
+        self._row, self._partial = _DIALECT.data_type({}), True
         return Schema(stream, {})
+
+    def missing(self, schema: Any, names: Any) -> list[str]:
+        """The ``names`` that are no properties of records under the schema."""
+        if self._partial and not closed(schema):
+            return []
+        return [n for n in texts(names) if not exists(schema, (n,))]
 
     def update(self, stream: StreamId, schema: Any, keys: Any, bookmarks: Any) -> Schema | None:
         """Takes a SCHEMA message. Returns the event of a change; None: it changes nothing. The key
@@ -121,9 +129,12 @@ class KnownSchema:
         given = cast(dict[str, Any], schema) if isinstance(schema, dict) else {}
         given = offered(given, self._metadata)
         row = _DIALECT.data_type(given)
+        first = self._row is None and row.kind is not Kind.struct
+        self._partial = (self._partial or first) and not closed(given)
         key = None if keys is None else texts(keys)
         same_key = key is None or set(key) == set(self._key or ())
-        named = next(((b,) for b in texts(bookmarks) if exists(given, (b,))), None)
+        lacking = self.missing(given, bookmarks)
+        named = next(((b,) for b in texts(bookmarks) if b not in lacking), None)
         cursor = self._cursor or named  # the catalog's cursor wins
         if self._row is not None and same_key and cursor == self._cursor and self._fits(row):
             return None
@@ -157,8 +168,3 @@ def _says_no_more(new: DataType, known: DataType) -> bool:
     if new.kind is Kind.array and known.kind is Kind.array and new.item and known.item:
         return _says_no_more(new.item, known.item)
     return new == known
-
-
-def missing_properties(schema: Any, names: Any) -> list[str]:
-    """The ``names`` that are not properties of the schema."""
-    return [n for n in texts(names) if not exists(schema, (n,))]

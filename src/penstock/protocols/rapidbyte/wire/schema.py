@@ -68,12 +68,12 @@ def change_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def changed_schema(current: Mapping[str, Any], frames: ArrowSchema) -> dict[str, Any] | None:
     """Compares frames with a stream's JSON Schema. Returns the schema after the change that they
-    make, or None where they fit ``current``."""
+    make, which allows no other columns; or None where they fit ``current``."""
     properties = current.get("properties", {})
     types = {name: exact_type(p) for name, p in properties.items() if _UNKNOWN not in p}
     frame_types = {f.name: columns.data_type(f.type) for f in frames}
     new = {name: t for name, t in frame_types.items() if not _carries(types.get(name), t)}
-    return object_schema({**types, **new}) if new else None
+    return {**object_schema({**types, **new}), "additionalProperties": False} if new else None
 
 
 def _carries(declared: DataType | None, actual: DataType) -> bool:
