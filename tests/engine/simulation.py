@@ -172,6 +172,10 @@ class SimLoader:
         made = {part.schema for part in parts if part}
         assert max(made, default=0) <= load.schema_version, (load, made)
         assert load.replaces or made <= {load.schema_version}, (load, made)
+        known_as = world.store.schemas("sim", load.stream)
+        if load.schema_version in known_as and made <= known_as.keys():  # L9
+            sure = known_as[load.schema_version].required
+            assert all(sure <= known_as[version].required for version in made), (load, made)
         assert load.read == load.rows + load.rejected + load.filtered, load  # L8
         assert world.loads.setdefault((load.key, load.number), load) == load  # L3
         world.step("table.commit.before")

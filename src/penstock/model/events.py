@@ -54,12 +54,10 @@ class Batch:
 class TransformColumns:
     """The columns that a transform connector's rows have, where they differ from the plan.
     ``number``: the transform's index among the connectors of the chain, from 0. ``columns``: under
-    the names that it gives them. ``fresh``: these are the stream's first rows from it in this
-    epoch."""
+    the names that it gives them."""
 
     number: int
     columns: RowSchema
-    fresh: bool = False
 
 
 @dataclass(slots=True)

@@ -84,9 +84,7 @@ class Planner:
         shards = 1 if before is None else before.shards
         configured = msgspec.structs.replace(planned.configured, shards=shards)
         planned = msgspec.structs.replace(planned, configured=configured, lane=lane, shards=shards)
-        fresh = ask.showed is not None and ask.showed.fresh
-        fresh = fresh or (ask.fresh and before is not None and before.configured.stream.assumed)
-        if filling and before is not None and not fresh:
+        if filling and before is not None and not (ask.fresh and _is_guess(ask, before)):
             # another lane may have rows of a stream that is read in shards
             first = ask.fresh and before.shards == 1
             planned = _widened(planned, before.schema, first=first)
@@ -168,6 +166,12 @@ def _stream(ask: LaneQuestion, before: PlannedStream | None, rules: SchemaRole) 
         source_defined_cursor=True,
         **shown,
     )
+
+
+def _is_guess(ask: LaneQuestion, before: PlannedStream) -> bool:
+    """Whether the columns before the first row were nobody's word: those of a stream that was never
+    discovered, or of a transform's output."""
+    return ask.showed is not None or before.configured.stream.assumed
 
 
 def _rekeyed(planned: PlannedStream, before: PlannedStream) -> bool:

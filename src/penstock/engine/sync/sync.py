@@ -198,8 +198,8 @@ class SyncRun:
         selected."""
         known, generation, fills = self._streams.get(ask.stream), None, False
         begun = dict(start.generations).get(ask.stream)
-        if ask.fresh and self._backlog.has_rows(ask.stream, begun):
-            ask = msgspec.structs.replace(ask, fresh=False)
+        if known is not None and self._backlog.has_rows(ask.stream, begun):
+            ask = _joining(ask, known)
         try:
             if ask.passed:
                 self._planner.pass_over(ask.stream)
@@ -299,6 +299,15 @@ class SyncRun:
         for error in result.passing:
             self._observer.note(_tried_again(start, result, error))
         return True
+
+
+def _joining(ask: LaneQuestion, known: PlannedStream) -> LaneQuestion:
+    """Returns the question of rows that join earlier ones of the stream: they are not its first,
+    and a column that may be null in those stays so, whatever these show (L9)."""
+    required = ask.required
+    if required is not None:
+        required = tuple(sorted(known.schema.required & {*required}))
+    return msgspec.structs.replace(ask, fresh=False, required=required)
 
 
 def _tried_again(start: LaneStart, result: LaneResult, error: dict[str, Any]) -> str:

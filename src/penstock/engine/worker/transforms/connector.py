@@ -374,6 +374,6 @@ class ComponentStage:
         first = stream not in self._emitted
         found = refitted_schema(given, made, columns.row_schema(came), first=first)
         if found is not None:
-            showed = TransformColumns(number=self._number, columns=found, fresh=first)
+            showed = TransformColumns(number=self._number, columns=found)
             yield Schema(stream, {}, showed=showed)
         self._showed[stream] = (came, self._streams.jobs[stream].made[self._number])
