@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -15,6 +16,9 @@ import rapidbyte_guests
 
 from penstock.codec.arrow import part_schema
 from penstock.config.sections import Limits, Resources
+from penstock.engine.log.memory import MemoryLog
+from penstock.engine.specs.lane import LaneStream
+from penstock.engine.worker.sealer import Sealer
 from penstock.errors import PenstockError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -24,21 +28,25 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.events import (
+    Batch,
     ConnectorExited,
     Error,
     Event,
     LogEvent,
+    Reject,
     SkippedItems,
     State,
     Status,
     StreamStatus,
 )
+from penstock.model.segments import WriteDisposition
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
 from penstock.protocols.rapidbyte.guest.component import open_component
 from penstock.protocols.rapidbyte.source import RapidbyteSource
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.reading import ReadRequest
 from penstock.protocols.transforming import TransformRequest
 from penstock.protocols.writing import Rows, WriteRequest, WriteStream
@@ -160,6 +168,58 @@ def test_a_saved_place_in_another_column_fails_its_stream_only(made: Make):
     ]  # fmt: skip
     assert [s["cursor_value"]["value"] for s in states(events)] == ["8"]
     assert isinstance(events[-1], ConnectorExited) and events[-1].code == 1
+
+
+# -- what a source counts (L8)
+
+
+@pytest.mark.parametrize(
+    ("script", "counts", "covered"),
+    [
+        ("raw 0 mark ; skipped 3", 3, True),
+        ("skipped 3", 3, False),
+        ("raw 0 mark ; frame rows ; skipped 3", 3, False),
+        ("dead letter 3 ; raw 0 mark ; skipped 3", 0, True),
+        ("dead letter 1 ; raw 0 mark ; skipped 3", 2, True),
+    ],
+)
+def test_l8_what_a_source_skips_by_itself_was_read_and_filtered(
+    made: Make, script: str, counts: int, covered: bool
+):
+    """A dead letter is counted by itself. The checkpoint that came last covers what was skipped, so
+    that a run that only skipped is still exact."""
+    rows = pa.record_batch({"id": [1]})
+    config = {
+        "a": script,
+        "mark": checkpoint("a", "id", {"type": "utf8", "value": "7"}),
+        "rows": bytes(frame_of(rows)).hex(),
+        "letter": b'{"id":9}'.hex(),
+    }
+    events = told(made(), ReadRequest(config=config, streams=(stream(A),)))
+    none = [e for e in events if isinstance(e, Batch) and not len(e.bodies)]
+    assert [(b.read, b.filtered) for b in none] == [(counts, counts)] * bool(counts)
+    noted = [(e.what, e.count) for e in events if isinstance(e, SkippedItems)]
+    assert noted == [("skipped_by_source:a", counts)] * bool(counts)
+
+    log, lane = MemoryLog(), LaneStream(
+        stream=A, disposition=WriteDisposition(mode=DestinationSyncMode.append),
+        schema_version=1, generation=0, fills_generation=False,
+    )  # fmt: skip
+    sealer = Sealer(
+        log, epoch=1, lane=0, streams=[lane], clock=lambda: 0.0,
+        decode=lambda _, bodies, *rest: SimpleNamespace(
+            rows=pa.table({}), count=len(bodies), rejects=[]
+        ),
+    )  # fmt: skip
+    handle = {Batch: sealer.batch, State: sealer.state, Reject: sealer.reject}
+    for event in events:
+        if type(event) in handle:
+            handle[type(event)](event)
+    sealer.finish(clean=True)
+    slices = [s for segment in log.segments() for s in segment.slices]
+    kept = sum(s.read - s.rejected - s.filtered for s in slices)
+    assert kept == ("rows" in script) and sum(s.filtered for s in slices) == counts
+    assert all(segment.exact for segment in log.segments()) is covered
 
 
 # -- a peer that never answers (L11)

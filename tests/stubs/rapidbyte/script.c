@@ -6,12 +6,12 @@
    log LEVEL KEY | tell KEY (logs a value of the config) | metric KEY | context (logs it) |
    fail CATEGORY CODE RETRYABLE SAFE AFTER COMMIT (-1: none; KEY message) | put SCOPE KEY VALUE |
    get SCOPE KEY (logs it) | tries N (asks host:port how often it was asked; beyond N the next
-   command is left out) | wait (until host:port hangs up) | spin | hog | trap | dial KEY (a host) */
+   command is left out) | skipped N (in its summary) | wait (until host:port hangs up) | spin | hog | trap | dial KEY (a host) */
 #include "rapidbyte.h"
 
 static rb_result r;
 static rb_text script;
-static u64 frames, bytes, checkpoints;
+static u64 frames, bytes, checkpoints, skipped;
 
 static rb_text word(void) {
   rb_text found = {script.ptr, 0};
@@ -154,6 +154,8 @@ static void *step(rb_text stream, rb_text context) {
     e->commit = commit >= 0 ? (u8)commit : 0;
     e->backoff = 0;
     return &rb_answer;
+  } else if (rb_is(op, "skipped")) {
+    skipped = (u64)number();
   } else if (rb_is(op, "spin")) {
     for (volatile u32 i = 0;; i++) {}
   } else if (rb_is(op, "hog")) {
@@ -173,5 +175,5 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
     void *answer = step(stream, context);
     if (answer) return answer;
   }
-  return rb_done(frames, bytes, frames, checkpoints, 0);
+  return rb_done(frames, bytes, frames, checkpoints, skipped);
 }
