@@ -5,7 +5,7 @@
    f fail as the config says (category, retryable, safe, after_ms, commit; code OBEYED) | t trap |
    s spin | w end well at once. Each frame counts in its stream's key "frames" and, by swapping, in the
    pipeline's key "total". */
-#include "rapidbyte.h"
+#include "arrow.h"
 
 static rb_result r;
 static u64 rows, bytes, frames, checkpoints, peer;
@@ -128,9 +128,11 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
     rb_text data = r.v.s;
     frames++;
     bytes += data.len;
+    rb_stream batches = {(const u8 *)data.ptr, (const u8 *)data.ptr + data.len, 0, 0, 0};
+    while (rb_next_columns(&batches) == 1) rows += batches.rows;
     if ((answer = counted())) return answer;
     answer = done(stream, said('F', data));
   }
   host_socket_close(peer);
-  return answer ? answer : rb_done(frames, bytes, frames, checkpoints, 0);
+  return answer ? answer : rb_done(rows, bytes, frames, checkpoints, 0);
 }

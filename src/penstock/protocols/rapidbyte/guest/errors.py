@@ -251,6 +251,26 @@ def ended_early(stream: StreamId) -> DestinationError:
     )
 
 
+def records_failed(stream: StreamId, failed: int, given: int, letters: int) -> DestinationError:
+    return DestinationError(
+        f"{stream}: {failed} of {given} rows failed at the destination, and it put {letters} aside",
+        code="destination.rows_failed",
+        hint="its log may say why; `on_data_error: skip` leaves such rows out and counts them",
+        stream=str(stream),
+    )
+
+
+def rows_missing(stream: StreamId, written: int, given: int) -> DestinationError:
+    return DestinationError(
+        f"{stream}: the destination ended well and says that it wrote {written} of the {given} rows"
+        " that it was given",
+        code="destination.miscounted",
+        hint="what it had acknowledged before is kept, its log may say why; run again to send the"
+        " rest",
+        stream=str(stream),
+    )
+
+
 def record_rejected(stream: StreamId, reason: str) -> DestinationError:
     return DestinationError(
         f"the destination refused a record of {stream}: {reason}",

@@ -38,15 +38,17 @@ def _cut(frame: Bytes, limit: int) -> Iterator[Bytes]:
             scope="batch",
         ) from e
     for batch in batches:
-        yield from _pieces(batch, limit)
+        for piece, _ in frames_of(batch, limit):
+            yield piece
 
 
-def _pieces(batch: Any, limit: int) -> Iterator[Bytes]:
-    """Halves a batch by rows until each half fits. Rows differ in size, so the number of pieces
-    cannot be computed from the size of the whole."""
+def frames_of(batch: Any, limit: int) -> Iterator[tuple[Bytes, int]]:
+    """Encodes one batch as frames of at most ``limit`` bytes, each with its number of rows. Raises
+    ``Refusal`` (``RECORD_TOO_LARGE``). The batch is halved by rows until each half fits: rows
+    differ in size, so the number of frames cannot be computed from the size of the whole."""
     whole = frame_of(batch)
     if len(whole) <= limit:
-        yield whole
+        yield whole, batch.num_rows
         return
     if batch.num_rows < 2:
         raise refusal(
@@ -56,8 +58,8 @@ def _pieces(batch: Any, limit: int) -> Iterator[Bytes]:
             scope="record",
         )
     middle = batch.num_rows // 2
-    yield from _pieces(batch.slice(0, middle), limit)
-    yield from _pieces(batch.slice(middle), limit)
+    yield from frames_of(batch.slice(0, middle), limit)
+    yield from frames_of(batch.slice(middle), limit)
 
 
 def frame_of(batch: Any) -> memoryview:

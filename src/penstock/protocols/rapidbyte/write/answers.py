@@ -2,10 +2,11 @@
 rejects, metrics, errors.
 
 Called from the threads of the runs; one queue holds the answers until they are taken. A checkpoint
-acknowledges the frames that its run took before it, a successful end all frames of the run. A run
-that replaces rows acknowledges by its successful end only, since its rows are not visible before.
-Neighbours: ``ack_tracker`` (positions), ``writer`` (runs). Source: the protocol, sections 4.2, 5
-and 7.
+acknowledges the frames that its run took before it, a successful end all frames of the run; neither
+does where the destination itself counts fewer records than that (L8). A run that replaces rows
+acknowledges by its successful end only, since its rows are not visible before. Neighbours:
+``ack_tracker`` (positions), ``run_counts`` (counters), ``writer`` (runs). Source: the protocol,
+sections 4.2, 5 and 7.
 """
 
 import threading
@@ -15,7 +16,7 @@ from contextlib import suppress
 from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.events import Error, SkippedItems, Tick
+from penstock.model.events import Error, LogEvent, SkippedItems, Tick
 from penstock.protocols.failures import failure
 from penstock.protocols.rapidbyte.guest.engine_events import (
     checkpoint_problems,
@@ -23,7 +24,13 @@ from penstock.protocols.rapidbyte.guest.engine_events import (
     metric_events,
     reject_event,
 )
-from penstock.protocols.rapidbyte.guest.errors import ended_early, error_of, record_rejected
+from penstock.protocols.rapidbyte.guest.errors import (
+    ended_early,
+    error_of,
+    record_rejected,
+    records_failed,
+    rows_missing,
+)
 from penstock.protocols.rapidbyte.guest.events import (
     CheckpointCall,
     ComponentLog,
@@ -33,9 +40,16 @@ from penstock.protocols.rapidbyte.guest.events import (
     RunEnded,
     StageEvent,
 )
+from penstock.protocols.rapidbyte.wire.messages import RunSummary
 from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
+from penstock.protocols.rapidbyte.write.run_counts import RunCounts
 from penstock.protocols.rapidbyte.write.run_pool import StreamRun
-from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces, table_name
+from penstock.protocols.rapidbyte.write.write_context import (
+    WriteSettings,
+    replaces,
+    table_name,
+    write_mode,
+)
 from penstock.protocols.writing import Ack, Acks, Answer, WriteRequest
 
 _WAITING = 16 << 20  # bytes of answers that are not taken yet
@@ -51,6 +65,8 @@ class Answers:
         self._lock = threading.Lock()
         self._failed: set[StreamId] = set()
         self._keys: dict[str, int] = {}  # key scope -> its last checkpoint that covers rows
+        self._counted = False  # a run has used its counters
+        self._said: set[str] = set()  # streams for which a line of the log was written once
         self.acks = AckTracker()
 
     @property
@@ -92,14 +108,13 @@ class Answers:
 
     def on_event(self, run: StreamRun, event: StageEvent) -> None:
         """Converts one event of a run."""
-        stream = run.stream.id
         match event:
             case CheckpointCall():
                 self._checkpoint(run, event)
             case ComponentLog():
                 self._tell(log_event(event), len(event.message))
             case DeadLettered():
-                self._dead_letter(stream, event)
+                self._dead_letter(run, event)
             case RunEnded():
                 self._ended(run, event)
             case Frame() | Quiet():
@@ -119,10 +134,28 @@ class Answers:
         )
         for problem in problems:
             self._tell(problem)
-        if not problems and acks is not Acks.at_end and not replaces(stream):
+        if problems or acks is Acks.at_end or replaces(stream):
+            return
+        if self._counts_all(run, event):
             self._cover(stream.id, event.keys, run.base + event.frames)
 
-    def _dead_letter(self, stream: StreamId, event: DeadLettered) -> None:
+    def _counts_all(self, run: StreamRun, event: CheckpointCall) -> bool:
+        """Whether a checkpoint counts all rows that its run had taken. Where it counts fewer,
+        nothing is acknowledged before the run has ended, whose counters decide."""
+        counted = 0 if event.payload is None else event.payload.records_processed
+        taken = run.rows(event.frames)
+        if counted + run.letters >= taken:
+            return True
+        self._say_once(
+            f"a checkpoint of {run.stream.id} counts {counted} of the {taken} records that were"
+            " taken before it: such a checkpoint acknowledges nothing, the end of the run does",
+            of=run.stream.id.key,
+        )
+        return False
+
+    def _dead_letter(self, run: StreamRun, event: DeadLettered) -> None:
+        stream = run.stream.id
+        run.letters += 1
         reject = reject_event(event, stream)
         if self._terms.settings.on_data_error == "skip":
             self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=stream))
@@ -143,8 +176,38 @@ class Answers:
             self._fail(error_of(ended, stream, "destination", attempt, allowed))
         elif not run.ended or ended.frames_in < run.given:
             self.fail(stream, ended_early(stream))
-        else:
+        elif ended.summary is None or self._wrote_all(run, ended.summary):
             self._cover(stream, ended.keys, run.base + run.given)
+
+    def _wrote_all(self, run: StreamRun, summary: RunSummary) -> bool:
+        """Whether the counters of a run agree that all of its rows were written, rejected or left
+        out; fails the stream where they do not."""
+        stream, mode = run.stream.id, write_mode(run.stream)
+        given = run.rows(run.given)
+        counts = RunCounts.of(summary, given, run.letters, counted=self._counted)
+        self._counted |= counts.written > 0
+        if counts.unlisted and self._terms.settings.on_data_error != "skip":
+            self.fail(stream, records_failed(stream, counts.failed, given, run.letters))
+            return False
+        if counts.unlisted:
+            self._tell(SkippedItems("skipped:records_failed", counts.unlisted, stream))
+        if counts.missing and (mode != "upsert" or not counts.written):
+            self.fail(stream, rows_missing(stream, counts.written, given))
+            return False
+        if counts.missing:
+            self._tell(SkippedItems(f"records_merged_or_not_written:{stream}", counts.missing))
+        elif given and not counts.counts:
+            text = "the destination does not count records: what it wrote is not compared with"
+            self._say_once(f"{text} what it was given")
+        return True
+
+    def _say_once(self, text: str, *, of: str = "") -> None:
+        """Writes a line of the log once for each stream ``of``; empty: once for all."""
+        with self._lock:
+            if of in self._said:
+                return
+            self._said.add(of)
+        self._tell(LogEvent("INFO", text))
 
     def _cover(self, stream: StreamId, keys: int, frames: int) -> None:
         """Acks the states that are covered once the stream's first ``frames`` frames are written

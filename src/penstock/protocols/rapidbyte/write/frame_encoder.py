@@ -16,7 +16,7 @@ from penstock.codec.arrow import arrow_type
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind, RowSchema
-from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, frames_of
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 
 _LONGEST_TEXT = 64 << 20  # bytes converted to JSON at once, since their text exists twice
@@ -29,30 +29,30 @@ class FrameEncoder:
     def __init__(self, schema: RowSchema, limit: int, *, narrow: bool) -> None:
         self._fields, self._limit, self._narrow = schema.fields, limit, narrow
 
-    def of(self, batch: Any) -> Iterator[Bytes]:
-        """Encodes a ``pyarrow.RecordBatch`` of a part as frames of at most ``limit`` bytes. Raises
-        ``Refusal`` (``RECORD_TOO_LARGE``)."""
+    def of(self, batch: Any) -> Iterator[tuple[Bytes, int]]:
+        """Encodes a ``pyarrow.RecordBatch`` of a part as frames of at most ``limit`` bytes, each
+        with its number of rows. Raises ``Refusal`` (``RECORD_TOO_LARGE``)."""
         if batch.num_rows > 1 and batch.nbytes > _LONGEST_TEXT:
             middle = batch.num_rows // 2
             yield from self.of(batch.slice(0, middle))
             yield from self.of(batch.slice(middle))
             return
         columns = [self._column(batch.column(f.name), f.type) for f in self._fields]
-        yield from split_frames([self._frame(columns)], self._limit)
+        yield from frames_of(self._batch(columns), self._limit)
 
     def empty(self) -> Bytes:
         """A frame without rows, which gives the destination the columns of an empty stream."""
         columns = [self._column(pa.nulls(0, arrow_type(f.type)), f.type) for f in self._fields]
-        return self._frame(columns)
+        return frame_of(self._batch(columns))
 
-    def _frame(self, columns: list[Array]) -> Bytes:
-        """A column is non-null where its schema says so, in every frame; but a column that contains
-        a null all the same is declared nullable."""
+    def _batch(self, columns: list[Array]) -> Any:
+        """A ``pyarrow.RecordBatch``. A column is non-null where its schema says so, in every frame;
+        but a column that contains a null all the same is declared nullable."""
         fields = [
             pa.field(f.name, c.type, nullable=f.nullable or c.null_count > 0)
             for f, c in zip(self._fields, columns, strict=True)
         ]
-        return frame_of(pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields)))
+        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _column(self, column: Array, data_type: DataType) -> Array:
         stored = arrow_type(data_type)

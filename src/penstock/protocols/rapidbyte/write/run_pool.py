@@ -1,7 +1,10 @@
 """Starts and ends the runs of a destination: few at a time, whatever the number of streams.
 
-Where there is no room the run that was fed least recently ends, which commits it. Every wait ends
-once the write is stopped. Not here: which frames a run gets (``writer``), its events
+Before the first run of a stream that does not replace, an empty run of it is made, as v4's host
+makes one (its preflight): a destination may keep how far an earlier run came, skip as many records
+of the next one, and forget it only when a run ends well (v4's own Postgres destination does). Where
+there is no room the run that was fed least recently ends, which commits it. Every wait ends once
+the write is stopped. Not here: which frames a run gets (``writer``), its events
 (``answers``).
 """
 
@@ -15,7 +18,7 @@ from penstock.byte_queue import QueueAbandoned
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import RunEnded, StageEvent
+from penstock.protocols.rapidbyte.guest.events import ComponentLog, RunEnded, StageEvent
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.compression import Bytes
@@ -36,15 +39,17 @@ class WriteStopped(Exception):
 class StreamRun:
     """One run of a destination component, for frames of one stream: they are put into the guest's
     inbox, and its events are read on a thread of its own. ``version``: of the schema of its frames.
-    ``base``: frames of the stream that were fed before its first. ``ended``: its input has ended,
-    all ``given`` frames were put; ``broken``: its feed failed, so that its end acknowledges
-    nothing; ``finished``: its thread has ended. ``fed_at``: when it was fed last."""
+    ``base``: frames of the stream that were fed before its first. ``letters``: its dead letters so
+    far. ``ended``: its input has ended, all ``given`` frames were put; ``broken``: its feed failed,
+    so that its end acknowledges nothing; ``finished``: its thread has ended. ``fed_at``: when it
+    was fed last."""
 
     def __init__(
         self, stream: WriteStream, version: int, *, base: int, inbox: Inbox, now: float
     ) -> None:
         self.stream, self.version, self.base = stream, version, base
-        self.given = 0
+        self.letters = 0
+        self._rows = [0]  # of the first frames, by their number
         self.began = self.fed_at = now
         self.ended = self.broken = self.finished = False
         self._inbox = inbox
@@ -56,20 +61,27 @@ class StreamRun:
         context: StreamContext,
         on_event: Callable[["StreamRun", StageEvent], None],
         on_over: Callable[["StreamRun", PenstockError | None], None],
+        *,
+        preflight: bool,
     ) -> None:
         """Starts the thread. ``stage``: with its own port to keys, which is closed at the end.
         ``on_event`` gets every event, ``RunEnded`` among them; ``on_over`` is called last, with the
-        error that was raised in place of a ``RunEnded``. Both are called from the thread."""
+        error that was raised in place of a ``RunEnded``. Both are called from the thread.
+        ``preflight``: an empty run comes first, and the run only where that ends well."""
 
         def work() -> None:
             failure: PenstockError | None = None
             try:
-                events = cast(Any, stream_run.write(stage, context, self._inbox))
-                with closing(stage.keys), closing(events):
-                    for event in events:
-                        if isinstance(event, RunEnded):
-                            self._inbox.pipe.abandon()
-                        on_event(self, event)
+                with closing(stage.keys):
+                    if preflight and not self._preflight(stage, context, on_event):
+                        return
+                    with closing(
+                        cast(Any, stream_run.write(stage, context, self._inbox))
+                    ) as events:
+                        for event in events:
+                            if isinstance(event, RunEnded):
+                                self._inbox.pipe.abandon()
+                            on_event(self, event)
             except QueueAbandoned:
                 pass  # no answer is taken any more
             except PenstockError as e:
@@ -81,10 +93,39 @@ class StreamRun:
         self._thread = threading.Thread(target=work, name="penstock-run", daemon=True)
         self._thread.start()
 
-    def put(self, frame: Bytes, timeout: float) -> None:
-        """Gives the guest a frame. Raises ``QueueAbandoned`` where it takes no more, ``TooLong``
-        after ``timeout`` seconds."""
+    def _preflight(
+        self,
+        stage: Stage,
+        context: StreamContext,
+        on_event: Callable[["StreamRun", StageEvent], None],
+    ) -> bool:
+        """Makes the empty run; returns whether the run may follow. Like v4's host it passes on log
+        lines and a failure only: checkpoints and metrics of no rows say nothing."""
+        inbox = Inbox(stage.pressure)
+        inbox.pipe.end()
+        with closing(cast(Any, stream_run.write(stage, context, inbox))) as events:
+            for event in events:
+                failed = isinstance(event, RunEnded) and event.error is not None
+                if failed or isinstance(event, ComponentLog):
+                    on_event(self, event)
+                if failed:
+                    return False
+        return not self.broken
+
+    def put(self, frame: Bytes, rows: int, timeout: float) -> None:
+        """Gives the guest a frame of so many rows. Raises ``QueueAbandoned`` where it takes no
+        more, ``TooLong`` after ``timeout`` seconds."""
+        self._rows.append(self._rows[-1] + rows)
         self._inbox.put(frame, timeout)
+
+    @property
+    def given(self) -> int:
+        """The number of frames that were put."""
+        return len(self._rows) - 1
+
+    def rows(self, frames: int) -> int:
+        """The rows of its first ``frames`` frames."""
+        return self._rows[frames]
 
     @property
     def put_waited(self) -> float:
@@ -125,6 +166,7 @@ class LiveRuns:
     ) -> None:
         self._terms, self._on_event, self._on_over = terms, on_event, on_over
         self._runs: dict[StreamId, StreamRun] = {}  # the one fed last is the last
+        self._begun: set[StreamId] = set()
         self._changed = threading.Condition()
         self._stopped = False
         self.waited = 0.0
@@ -137,7 +179,8 @@ class LiveRuns:
 
     def begin(self, stream: WriteStream, version: int, base: int) -> StreamRun:
         """Starts a run, after ending another one where there is no room. A run that replaces rows
-        is ended only where all runs do, since a generation must be written in one run."""
+        is ended only where all runs do, since a generation must be written in one run; as in v4 it
+        has no preflight, since it begins with nothing."""
         bound = self._terms.at_once
         while len(self._runs) >= bound:
             runs = self.all()
@@ -150,7 +193,10 @@ class LiveRuns:
         with self._changed:
             self._runs[stream.id] = run
         context = self._terms.context(stream, version)
-        run.start(self._terms.stage_of(stream), context, self._on_event, self._ended)
+        preflight = not replaces(stream) and stream.id not in self._begun
+        self._begun.add(stream.id)
+        stage = self._terms.stage_of(stream)
+        run.start(stage, context, self._on_event, self._ended, preflight=preflight)
         return run
 
     def used(self, run: StreamRun) -> None:

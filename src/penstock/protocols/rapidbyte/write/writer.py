@@ -154,7 +154,7 @@ class Writer:
         if run is None:
             return False
         encoder = self._encoder_of(stream, rows.version)
-        return all(self._give(run, frame) for frame in encoder.of(rows.batch))
+        return all(self._give(run, frame, count) for frame, count in encoder.of(rows.batch))
 
     def _state(self, mark: StateMark) -> None:
         """Adds a state to the tracker. Where a stream that replaces has no rows yet, its state also
@@ -173,7 +173,7 @@ class Writer:
             if done not in self._filled:
                 run = self._run_of(stream, stream.latest)
                 if run is not None:
-                    self._give(run, self._encoder_of(stream, stream.latest).empty())
+                    self._give(run, self._encoder_of(stream, stream.latest).empty(), 0)
             self._filled.discard(done)
             self._replaced.add(done)
         run = self._live.get(done)
@@ -211,14 +211,13 @@ class Writer:
             self._filled.add(stream.id)
         return run
 
-    def _give(self, run: StreamRun, frame: Bytes) -> bool:
-        """Puts a frame into a run. False: its stream has failed."""
+    def _give(self, run: StreamRun, frame: Bytes, rows: int) -> bool:
+        """Puts a frame of so many rows into a run. False: its stream has failed."""
         stats, heartbeat = self._terms.runtime.stats, self._request.timeouts.heartbeat
         waited = run.put_waited
-        run.given += 1
         self._answers.acks.fed(run.stream.id)
         try:
-            run.put(frame, heartbeat)
+            run.put(frame, rows, heartbeat)
         except QueueAbandoned:
             self._live.check()
             return False  # its Ended event has the error
