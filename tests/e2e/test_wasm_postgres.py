@@ -339,7 +339,10 @@ def lanes(ran: Ran) -> list[str]:
     return sorted(d.partition(":")[0] for d in begun)
 
 
-def test_a_users_pin_divides_a_stream_into_lanes(move: Move, fresh: Server) -> None:
+def test_a_users_pin_divides_a_stream_whose_source_says_that_it_can(
+    move: Move, fresh: Server
+) -> None:
+    """``partitioned_read`` in its manifest."""
     make_rows(fresh, "public.rows", 1, 20_000)
     ran = move(APPEND, resources={"autotune": {"pin_parallelism": 2}})
     assert ran.counts("rows") == ("complete", 20_000, 20_000, 0), ran.error
@@ -356,18 +359,24 @@ def test_v4s_own_rule_divides_its_postgres_source_and_no_other(
         site, fresh, "append",
         stream="{ name: rows, sync_mode: full_refresh }", resources="  parallelism: 2\n",
     )  # fmt: skip
-    ours = run_file(site, path, fresh, dist)
+    silent = {b'"partitioned_read": true': b'"partitioned_xxxx": true'}
+    named = {b"penstock/example-source-postgres": b"rapidbyte-tester/source-postgres"}
+
+    def changed(folder: Path, words: dict[bytes, bytes]) -> Path:
+        folder.mkdir()
+        for file in dist.iterdir():
+            content = file.read_bytes()
+            for old, new in words.items():
+                assert len(old) == len(new)
+                content = content.replace(old, new)
+            (folder / file.name).write_bytes(content)
+        return folder
+
+    ours = run_file(site, path, fresh, changed(tmp_path / "ours", silent))
     assert ours.counts("rows") == ("complete", 5_000, 5_000, 0), ours.error
     assert lanes(ours) == ["lane 0"], "it is not known to divide a stream"
     fresh.ask("DROP TABLE landed.rows")
-    theirs = tmp_path / "theirs"
-    theirs.mkdir()
-    for file in dist.iterdir():
-        content = file.read_bytes()
-        old, new = b"penstock/example-source-postgres", b"rapidbyte-tester/source-postgres"
-        assert len(old) == len(new)
-        (theirs / file.name).write_bytes(content.replace(old, new))
-    divided = run_file(site, path, fresh, theirs)
+    divided = run_file(site, path, fresh, changed(tmp_path / "theirs", {**silent, **named}))
     assert divided.counts("rows") == ("complete", 5_000, 5_000, 0), divided.error
     assert checksum(fresh, "public.rows") == checksum(fresh, "landed.rows")
     assert lanes(divided) == ["lane 0", "lane 1"]

@@ -345,9 +345,16 @@ class Autotune(Section, frozen=True, kw_only=True):
     """Rapidbyte's tuning hints."""
 
     enabled: Annotated[bool, key("Let the host tune.")] = True
-    pin_parallelism: Annotated[int | None, key("Lanes.", literal="positive_int")] = None
+    pin_parallelism: Annotated[
+        int | None,
+        key(
+            "Instead of `resources.parallelism`: streams at a time, and parts of a stream that its "
+            "source is known to divide.",
+            literal="positive_int",
+        ),
+    ] = None
     pin_source_partition_mode: Annotated[
-        Literal["mod", "range"] | None, key("How a source splits a stream.")
+        Literal["mod", "range"] | None, key("How a source divides a stream.")
     ] = None
     pin_copy_flush_bytes: Annotated[
         int | None, key("Flush size of a destination.", literal="flush_bytes")

@@ -21,9 +21,9 @@ from penstock.model.types import RowSchema
 from penstock.protocols.rapidbyte.declared.hints import (
     ChosenValue,
     Pins,
+    divided_as_in_v4,
     flush_bytes,
     parallelism,
-    shardable,
     shards,
     strategy,
 )
@@ -32,7 +32,7 @@ from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.declared.sharding import RapidbyteShards, divided
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.lookup import component_file, parts
-from penstock.protocols.rapidbyte.wire.messages import StreamContext, WriteMode
+from penstock.protocols.rapidbyte.wire.messages import ColumnSchema, StreamContext, WriteMode
 from penstock.protocols.rapidbyte.write.write_context import WriteSettings
 from penstock.protocols.writing import WriteStream
 
@@ -43,19 +43,17 @@ POSTGRES = ComponentManifest(
 
 
 @pytest.mark.parametrize(
-    "pin, autotune, slots, able, expected",
+    "pin, autotune, slots, expected",
     [
-        (3, True, 8, True, ChosenValue(3, "pin")),
-        (3, False, 8, False, ChosenValue(3, "pin")),
-        (None, True, 8, True, ChosenValue(8, "autotune")),
-        (None, True, 8, False, ChosenValue(1, "default")),
-        (None, True, 1, True, ChosenValue(1, "default")),
-        (None, False, 8, True, ChosenValue(1, "default")),
+        (3, True, 8, ChosenValue(3, "pin")),
+        (3, False, 8, ChosenValue(3, "pin")),
+        (None, True, 8, ChosenValue(8, "autotune")),
+        (None, True, 1, ChosenValue(1, "default")),
+        (None, False, 8, ChosenValue(1, "default")),
     ],
 )
-def test_parallelism(pin: int | None, autotune: bool, slots: int, able: bool, expected: Any):
-    pins = Pins(parallelism=pin)
-    assert parallelism(pins, autotune=autotune, slots=slots, shardable=able) == expected
+def test_parallelism(pin: int | None, autotune: bool, slots: int, expected: Any):
+    assert parallelism(Pins(parallelism=pin), autotune=autotune, slots=slots) == expected
 
 
 def test_strategy():
@@ -77,20 +75,29 @@ def test_flush_bytes_within_v4s_bounds(pin: int | None, expected: int | None):
     assert chosen == ChosenValue(expected, "default" if pin is None else "pin")
 
 
+ID = ColumnSchema(name="id", data_type="Int64", nullable=False)
+LOOSE_ID = ColumnSchema(name="id", data_type="Int64")
+
+
 @pytest.mark.parametrize(
-    "manifest, changes, columns, able",
+    "manifest, changes, columns, key, able",
     [
-        (POSTGRES, {}, [("id", "Int64")], True),
-        (POSTGRES, {}, [("id", "Utf8")], False),
-        (POSTGRES, {}, [("key", "Int64")], False),
-        (POSTGRES, {"sync_mode": "incremental"}, [("id", "Int64")], False),
-        (POSTGRES, {"write_mode": WriteMode(mode="replace")}, [("id", "Int64")], False),
-        (None, {}, [("id", "Int64")], False),
+        (POSTGRES, {}, [ID], (), True),
+        (POSTGRES, {}, [LOOSE_ID], (), False),  # a null id is in no shard
+        (POSTGRES, {}, [LOOSE_ID], ("id",), True),
+        (POSTGRES, {}, [LOOSE_ID], ("key",), False),
+        (POSTGRES, {}, [ColumnSchema(name="id", data_type="Utf8", nullable=False)], (), False),
+        (POSTGRES, {}, [ColumnSchema(name="key", data_type="Int64", nullable=False)], (), False),
+        (POSTGRES, {"sync_mode": "incremental"}, [ID], (), False),
+        (POSTGRES, {"write_mode": WriteMode(mode="replace")}, [ID], (), False),
+        (None, {}, [ID], (), False),
     ],
 )
-def test_what_v4s_own_source_divides(manifest: Any, changes: Any, columns: Any, able: bool):
+def test_what_v4s_own_source_divides(
+    manifest: Any, changes: Any, columns: Any, key: Any, able: bool
+):
     fields = {"stream_name": "users", "sync_mode": "full_refresh", **changes}
-    assert shardable(manifest, StreamContext(**fields), columns) is able
+    assert divided_as_in_v4(manifest, StreamContext(**fields), columns, key) is able
 
 
 def test_shards_are_the_stream_with_its_parts_numbered():
@@ -125,30 +132,62 @@ def test_every_stage_is_told_the_same_parallelism():
     assert [c.effective_parallelism for c in told] == [4, 4, 4]
 
 
+REST, DIVIDES = "them/source-rest", "us/source-numbers"
+FULL = SyncMode.full_refresh
+PIN = Resources(autotune=Autotune(pin_parallelism=4))
+
+
+def manifest_of(name: str, *, divides: bool) -> dict[str, Any]:
+    return {
+        "id": name, "name": name, "version": "1", "protocol_version": "4",
+        "roles": {"source": {
+            "supported_sync_modes": ["full_refresh", "incremental"], "partitioned_read": divides,
+        }},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("mode", "resources", "count"),
+    ("source", "mode", "target", "resources", "count", "rule"),
     [
-        (SyncMode.full_refresh, Resources(parallelism=4), 1),
-        (SyncMode.full_refresh, Resources(autotune=Autotune(pin_parallelism=4)), 4),
-        (SyncMode.incremental, Resources(autotune=Autotune(pin_parallelism=4)), 1),
-        (SyncMode.full_refresh, Resources(autotune=Autotune(pin_source_partition_mode="mod")), 1),
+        (None, FULL, "append", PIN, 1, "default: its source is not known"),
+        (REST, FULL, "append", PIN, 1, "default: its source is not known"),
+        (REST, FULL, "append", Resources(parallelism=4), 1, "default: its source is not known"),
+        (REST, FULL, "append", Resources(), 1, "default: its source is not known"),
+        (REST, SyncMode.incremental, "append", PIN, 1, "default: only a full refresh"),
+        (DIVIDES, FULL, "append", PIN, 4, "pin"),
+        (DIVIDES, FULL, "overwrite", PIN, 4, "pin"),
+        (DIVIDES, FULL, "append", Resources(parallelism=3), 3, "pin"),
+        (DIVIDES, FULL, "append", Resources(), 1, "default: `resources.parallelism`"),
+        (DIVIDES, SyncMode.incremental, "append", PIN, 1, "default: only a full refresh"),
+        (POSTGRES.id, FULL, "append", PIN, 4, "pin: divided by `id`, which may be negative in no"),
+        (POSTGRES.id, FULL, "append", Resources(), 8, "autotune: divided by `id`"),
+        (POSTGRES.id, FULL, "append", Resources(parallelism=1), 1, "pin"),
+        (POSTGRES.id, FULL, "overwrite", PIN, 1, "default: its source is not known"),
     ],
 )
-def test_a_source_that_is_not_known_to_divide_a_stream_reads_it_once(
-    mode: SyncMode, resources: Resources, count: int
+def test_a_pin_divides_no_stream_whose_source_is_not_known_to_divide_it(
+    source: str | None, mode: SyncMode, target: str, resources: Resources, count: int, rule: str
 ):
-    """Issue 5, part 11: it would read everything in each shard; and a cursor has one place."""
+    """The protocol, section 6.1: hints change no semantics. Such a source would read everything in
+    each shard, and append would keep every copy; and a cursor has one place."""
     stream = ConfiguredStream(
-        stream=Stream(id=StreamId(None, "users"), json_schema={}),
+        stream=Stream(
+            id=StreamId(None, "users"), json_schema={},
+            raw={"schema": [{"name": "id", "data_type": "Int32", "nullable": False}]},
+        ),
         sync_mode=mode,
-        destination_sync_mode=DestinationSyncMode.append,
+        destination_sync_mode=DestinationSyncMode(target),
         cursor_field=("id",) if mode is SyncMode.incremental else (),
-    )
-    spec = ConnectorSpec(protocol="rapidbyte", config_schema={})
+    )  # fmt: skip
+    spec = ConnectorSpec(
+        protocol="rapidbyte", config_schema={},
+        abilities={} if source is None
+        else {"manifest": manifest_of(source, divides=source == DIVIDES)},
+    )  # fmt: skip
     found = RapidbyteShards().shards(spec, stream, resources, 8)
     hint = next(h for h in found.hints if h.name == "effective_parallelism")
     assert (found.count, hint.value) == (count, count)
-    assert hint.rule == "pin" if count > 1 else hint.rule.startswith("default: ")
+    assert hint.rule.startswith(rule)
 
 
 # -- part 16

@@ -116,7 +116,7 @@ async fn plan(client: &Client, server: &Server, context: &StreamContext) -> Outc
     if let (Some(count), Some(index)) = (context.partition_count, context.partition_index)
         && count > 0
     {
-        conditions.push(shard(&all, count, index)?);
+        conditions.push(shard(&all, count, index));
     }
     let columns = selected(all, context, cursor_field.map(|c| c.cursor_field.as_str()))?;
     let mut cursor = None;
@@ -166,13 +166,14 @@ fn selected(
     Ok(all.into_iter().filter(kept).collect())
 }
 
-/// Each row is in one shard only, also where `id` is negative or null.
-fn shard(columns: &[Column], count: u32, index: u32) -> Outcome<String> {
-    if !columns.iter().any(|c| c.name == "id" && c.kind.is_integer()) {
-        let said = "a shard was asked for, and the table has no integer column id";
-        return Err(faults::config("NOT_SHARDABLE", said));
+/// Each row is in one shard only, also where `id` is negative or null. A table without an integer
+/// column `id` is whole in the first shard.
+fn shard(columns: &[Column], count: u32, index: u32) -> String {
+    if columns.iter().any(|c| c.name == "id" && c.kind.is_integer()) {
+        format!("abs(coalesce(t.\"id\", 0)::int8 % {count}) = {index}")
+    } else {
+        (index == 0).to_string()
     }
-    Ok(format!("abs(coalesce(t.\"id\", 0)::int8 % {count}) = {index}"))
 }
 
 /// The cursor's largest value as Postgres itself would write it, from the bytes that it sent.

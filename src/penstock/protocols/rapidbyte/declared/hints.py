@@ -2,17 +2,18 @@
 flush size of a COPY.
 
 Precedence: the user's pin, autotune, the default. Pure functions; each value comes with the rule
-that decided it, which ``plan`` shows. Whether a source can be read in shards is decided here too:
-one that cannot would read everything once per shard. Source: the protocol, section 6.1.
+that decided it, which ``plan`` shows. Whether a source divides a stream among shards is decided
+here too, and never by a pin: one that does not would read everything once per shard. Source: the
+protocol, section 6.1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic, Literal, TypeVar
 
 import msgspec
 
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
-from penstock.protocols.rapidbyte.wire.messages import StreamContext
+from penstock.protocols.rapidbyte.wire.messages import ColumnSchema, StreamContext
 
 T = TypeVar("T")
 Strategy = Literal["mod", "range"]
@@ -37,11 +38,12 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
     copy_flush_bytes: int | None = None
 
 
-def parallelism(pins: Pins, *, autotune: bool, slots: int, shardable: bool) -> ChosenValue[int]:
-    """How many shards a stream is read in. ``slots``: how many tasks may run at once."""
+def parallelism(pins: Pins, *, autotune: bool, slots: int) -> ChosenValue[int]:
+    """How many shards a stream is read in that its source divides. ``slots``: how many tasks may
+    run at once. ``autotune``: the host may choose."""
     if pins.parallelism is not None:
         return ChosenValue(max(1, pins.parallelism), "pin")
-    if autotune and shardable and slots > 1:
+    if autotune and slots > 1:
         return ChosenValue(slots, "autotune")
     return ChosenValue(1, "default")
 
@@ -64,15 +66,22 @@ def flush_bytes(pins: Pins) -> ChosenValue[int | None]:
     return ChosenValue(min(max(pins.copy_flush_bytes, LEAST_FLUSH), MOST_FLUSH), "pin")
 
 
-def shardable(
-    manifest: ComponentManifest | None, context: StreamContext, columns: Sequence[tuple[str, str]]
+def divided_as_in_v4(
+    manifest: ComponentManifest | None,
+    context: StreamContext,
+    columns: Sequence[ColumnSchema],
+    key: Collection[str],
 ) -> bool:
-    """Whether a source divides a stream among shards, by v4's rule: its Postgres source divides a
-    full refresh of a table with an integer ``id``, and reads a table without one whole in every
-    shard. ``columns``: (name, Arrow type) as discovered."""
+    """Whether v4's own rule divides a stream: its Postgres source divides a full refresh of a table
+    with an integer ``id``, and reads a table without one whole in every shard. Rows whose ``id`` is
+    null are in no shard, so that it must be non-null by the catalog or in the primary ``key``; nor
+    are rows whose ``id`` is negative, which no catalog tells. ``columns``: as discovered."""
     postgres = manifest is not None and manifest.is_v4_postgres
     replaces = context.write_mode is not None and context.write_mode.mode == "replace"
-    divisible = any(name == "id" and kind in _WHOLE_NUMBERS for name, kind in columns)
+    divisible = any(
+        c.name == "id" and c.data_type in _WHOLE_NUMBERS and (not c.nullable or c.name in key)
+        for c in columns
+    )
     return postgres and context.sync_mode == "full_refresh" and not replaces and divisible
 
 

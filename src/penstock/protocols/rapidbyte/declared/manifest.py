@@ -61,7 +61,12 @@ class ManifestLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceAbilities(msgspec.Struct, frozen=True, kw_only=True):
+    """``partitioned_read``: the source divides any full refresh into the parts that it is asked
+    for, each row in one of them. Not a key of v4, whose host ignores it; an unknown feature would
+    make the manifest unreadable there."""
+
     supported_sync_modes: tuple[str, ...]
+    partitioned_read: bool = False
     features: tuple[str, ...] = ()
 
 

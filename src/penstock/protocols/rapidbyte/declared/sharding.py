@@ -1,10 +1,10 @@
 """Decides before a run in how many shards a stream is read, and builds the stream context of each.
 
-Input: a source's spec, a configured stream, the pipeline's resources. Not here: the rules
-(``hints``). Source: the protocol, section 6.1.
+Input: a source's spec, a configured stream, the pipeline's resources. A stream is divided by v4's
+own rule, also by autotune; and where its source's manifest says that it divides any full refresh
+(``partitioned_read``), as the user's pin says. Not here: the rules (``hints``). Source: the
+protocol, section 6.1.
 """
-
-from typing import Any
 
 import msgspec
 
@@ -16,10 +16,15 @@ from penstock.protocols.rapidbyte.declared.hints import Pins
 from penstock.protocols.rapidbyte.declared.manifest import ComponentManifest
 from penstock.protocols.rapidbyte.declared.settings import ComponentSettings
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
-from penstock.protocols.rapidbyte.wire.messages import StreamContext
+from penstock.protocols.rapidbyte.wire.messages import ColumnSchema, StreamContext
 
 _WHY_NOT = "its source is not known to divide it, and would read all of it in each shard"
+_UNPINNED = "`resources.parallelism` or its pin says in how many parts its source is to divide it"
 _CURSOR = "only a full refresh is divided"
+_BY_ID = (
+    "divided by `id`, which may be negative in no row, for such rows are in no part"
+    " (`resources.parallelism: 1` reads the stream whole)"
+)
 
 
 def pins_of(resources: Resources) -> Pins:
@@ -42,18 +47,23 @@ class RapidbyteShards:
         raw = spec.abilities.get("manifest")
         manifest = None if raw is None else msgspec.convert(raw, ComponentManifest)
         context = context_of(ComponentSettings(resources=resources), stream, None)
-        columns: list[Any] = stream.stream.raw.get("schema") or []
-        named = [(str(c.get("name")), str(c.get("data_type"))) for c in columns]
+        columns = msgspec.convert(stream.stream.raw.get("schema") or [], list[ColumnSchema])
+        key = {path[0] for path in stream.stream.source_defined_primary_key or ()}
         pins, tuned = pins_of(resources), resources.autotune.enabled
-        # Only a full refresh: a cursor of each shard could not be saved.
-        full_refresh = stream.sync_mode is SyncMode.full_refresh
-        shardable = full_refresh and resources.autotune.pin_parallelism is not None
-        shardable |= overrides.shardable(manifest, context, named)
-        chosen = overrides.parallelism(pins, autotune=tuned, slots=slots, shardable=shardable)
-        count = chosen.value if shardable else 1
+        full_refresh = stream.sync_mode is SyncMode.full_refresh  # a shard has no cursor to save
+        as_in_v4 = overrides.divided_as_in_v4(manifest, context, columns, key)
+        source = None if manifest is None else manifest.roles.source
+        declared = full_refresh and source is not None and source.partitioned_read
+        if as_in_v4 or (declared and pins.parallelism is not None):
+            chosen = overrides.parallelism(pins, autotune=tuned, slots=slots)
+            count, rule = chosen.value, chosen.rule
+            if as_in_v4 and not declared and count > 1:
+                rule = f"{rule}: {_BY_ID}"
+        else:
+            why_not = _UNPINNED if declared else _WHY_NOT if full_refresh else _CURSOR
+            count, rule = 1, f"default: {why_not}"
         divided = overrides.strategy(pins, autotune=tuned, shards=count)
         flush = overrides.flush_bytes(pins)
-        rule = chosen.rule if shardable else f"default: {_WHY_NOT if full_refresh else _CURSOR}"
         hints = (
             EffectiveLimit("effective_parallelism", count, rule),
             EffectiveLimit("partition_strategy", divided.value, divided.rule),
