@@ -196,12 +196,6 @@ def test_l10_words_are_masked_and_data_is_not_in_every_role(role: str) -> None:
     assert data == [CONTROL, *DATA]
 
 
-def test_l10_what_a_transform_tells_of_its_progress_is_masked() -> None:
-    said = saying(TransformProgress(1, checkpoint={"at": SECRET}))
-    (through,) = run(played("transform", apply=said), "transform")
-    assert through.checkpoint == {"at": "****"}
-
-
 @pytest.mark.parametrize("fails", [False, True])
 def test_l10_questions_are_answered_in_masked_words(fails: bool) -> None:
     def told(*asked: Any) -> Any:

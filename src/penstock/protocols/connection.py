@@ -10,7 +10,6 @@ runs nothing. Not here: the rules of a protocol (``contract``), the data that go
 
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
@@ -20,7 +19,7 @@ from penstock.model.catalog import Catalog, CheckResult, ConnectorSpec
 from penstock.model.events import Event
 from penstock.protocols.masked_events import EventMasker
 from penstock.protocols.reading import ReadRequest
-from penstock.protocols.transforming import Given, TransformProgress, TransformRequest
+from penstock.protocols.transforming import Given, TransformRequest
 from penstock.protocols.writing import Answer, Feed, WriteRequest
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
@@ -152,13 +151,7 @@ class Connection:
             return self._talk.outline(self._runtime, request, columns)
 
     def apply(self, request: TransformRequest, feed: Iterator[Any]) -> Generator[Given]:
-        given = self._masked(request.config, self._talk.apply(self._runtime, request, feed))
-        with closing(given):
-            for answer in given:
-                if isinstance(answer, TransformProgress) and answer.checkpoint is not None:
-                    yield replace(answer, checkpoint=self._secrets.mask_data(answer.checkpoint))
-                else:
-                    yield answer
+        return self._masked(request.config, self._talk.apply(self._runtime, request, feed))
 
     def _sink(self, config: dict[str, Any], log: EventSink) -> EventSink:
         hearing = EventMasker(self._secrets, config)

@@ -79,13 +79,11 @@ class TransformedRows:
 
 @dataclass(slots=True)
 class TransformProgress:
-    """All that came of the first ``upto`` tables that it was fed (``END``: of all, and it ended
-    well) was given before. ``whole``: and of no later one. ``checkpoint``: the transform's own
-    document; ``keys``: the checkpoint of its own keys (``store.keys``)."""
+    """All that came of the first ``upto`` tables that it was fed, and of no later one (``END``: of
+    all, and it ended well), was given before. ``keys``: the checkpoint of its own keys
+    (``store.keys``)."""
 
     upto: int
-    whole: bool = True
-    checkpoint: dict[str, Any] | None = None
     keys: int = 0
 
 

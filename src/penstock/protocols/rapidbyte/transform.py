@@ -1,12 +1,12 @@
 """Implements the transform role with a WebAssembly component: tables in, tables out.
 
-A table goes in as one or more frames of at most a batch's bytes; the number of frames up to the end
-of each table is kept, so that a checkpoint, which counts frames, can be converted to a number of
-tables. Not here: the run itself (``rapidbyte.guest.stream_run``), which rows a state covers
+A table goes in as one or more frames of at most a batch's bytes. Only the good end of a run says
+that everything has come out: a transform may keep rows back for as long as it likes, and its
+checkpoints do not say how many, so that they are reported and move nothing, as in v4. Not here: the
+run itself (``rapidbyte.guest.stream_run``), which rows a state covers
 (``engine.worker.transforms``). Source: the protocol, sections 3.3, 5, 6 and 7.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.codec.untyped import Table
 from penstock.model.catalog import StreamId
-from penstock.model.events import Error
+from penstock.model.events import ConnectorMetrics, Error
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.guest import stream_run
 from penstock.protocols.rapidbyte.guest.component import (
@@ -43,7 +43,7 @@ from penstock.protocols.rapidbyte.guest.events import (
 )
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
-from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, split_frames
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, frames_of
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
@@ -107,8 +107,10 @@ class _TransformRun:
         self._stream = request.stream.id
         self._context: StreamContext = context_of(component.settings, request.stream, request.state)
         self._limit = component.settings.limits().max_batch_bytes
-        self._ends: list[int] = []  # frames up to the end of each table
+        self._fed = 0  # frames
         self._all_fed = False
+        self._checkpoints = 0
+        self._last_checkpoint = "{}"
 
     def answers(self) -> Iterator[Given]:
         stage = self._stage()
@@ -136,18 +138,13 @@ class _TransformRun:
         )
 
     def _frames(self) -> Iterator[Bytes]:
-        """Encodes the feed; runs on the thread that feeds. The end of a table is recorded before
-        its last frame is yielded, so that a checkpoint behind it finds it."""
-        frames = 0
+        """Encodes the feed; runs on the thread that feeds. A frame is counted before it is yielded,
+        so that an end behind it finds it counted."""
         for table in self._feed:
-            pieces = [
-                frame
-                for batch in table.combine_chunks().to_batches()
-                for frame in split_frames([frame_of(batch)], self._limit)
-            ]
-            frames += len(pieces)
-            self._ends.append(frames)
-            yield from pieces
+            for batch in table.combine_chunks().to_batches():
+                for frame, _ in frames_of(batch, self._limit):
+                    self._fed += 1
+                    yield frame
         self._all_fed = True
 
     def _answer(self, event: StageEvent) -> Iterator[Given]:
@@ -169,17 +166,21 @@ class _TransformRun:
         problems = checkpoint_problems(checkpoint, "transform", self._context.stream_name)
         yield from problems
         if not problems:
-            upto = bisect_right(self._ends, checkpoint.frames)
-            whole = checkpoint.frames == (self._ends[upto - 1] if upto else 0)
-            document = msgspec.json.decode(messages.unwrap_envelope(checkpoint.text))
-            yield TransformProgress(upto, whole, document, checkpoint.keys)
+            self._checkpoints += 1
+            self._last_checkpoint = checkpoint.text
 
     def _ended(self, ended: RunEnded) -> Iterator[Given]:
         yield from metric_events(ended, self._stream, self._component.runtime.stats)
+        if self._checkpoints:
+            series: dict[str, Any] = {
+                "name": "transform_checkpoint", "transform": self._component.settings.place,
+                "count": self._checkpoints, "last": msgspec.json.decode(self._last_checkpoint),
+            }  # fmt: skip
+            yield ConnectorMetrics(self._stream, [series])
         if ended.error is not None:
             allowed = self._component.settings.resources.max_retries
             yield error_of(ended, self._stream, "transform", self._request.attempt, allowed)
-        elif not self._all_fed or ended.frames_in < (self._ends[-1] if self._ends else 0):
+        elif not self._all_fed or ended.frames_in < self._fed:
             yield _ended_early(self._stream)
         else:
             yield TransformProgress(END, keys=ended.keys)

@@ -32,7 +32,6 @@ from penstock.model.catalog import (
 from penstock.model.events import (
     Batch,
     ConnectorExited,
-    ConnectorMetrics,
     Error,
     Event,
     Reject,
@@ -91,13 +90,13 @@ def told(waiting: EventBarrier) -> list[str]:
 # -- the queue
 
 
-def test_l1_state_waits_for_a_checkpoint_that_covers_exactly_what_came_before_it() -> None:
+def test_l1_state_waits_until_exactly_what_came_before_it_has_come_out() -> None:
     waiting = EventBarrier()
     waiting.fed(A, count(A, 10))
     waiting.state(state("s1"))
     waiting.came(A)
     assert told(waiting) == []
-    waiting.through(A, 1, whole=True)
+    waiting.through(A, 1)
     assert told(waiting) == ["a+10", "s1"]
 
 
@@ -108,19 +107,10 @@ def test_l2_state_that_later_rows_have_overtaken_gives_way_to_the_next_one() -> 
     waiting.state(state("s1"))
     waiting.fed(A, count(A, 5))
     waiting.came(A)
-    waiting.through(A, 2, whole=True)
+    waiting.through(A, 2)
     assert told(waiting) == ["a+10"]
     waiting.state(state("s2"))
     assert told(waiting) == ["a+5", "s2"]
-
-
-def test_l2_checkpoint_in_the_middle_of_a_table_covers_no_state() -> None:
-    waiting = EventBarrier()
-    waiting.fed(A, count(A, 1))
-    waiting.state(state("s1"))
-    waiting.fed(A, count(A, 1))
-    waiting.through(A, 1, whole=False)
-    assert told(waiting) == ["a+1"]
 
 
 def test_l2_last_state_passes_at_the_end_and_leaves_what_came_after_it_uncovered() -> None:
@@ -221,7 +211,7 @@ def test_l1_what_a_transform_kept_goes_before_the_state_that_covers_its_rows() -
         own.keys = 3
         waiting.state(own)
         waiting.fed(A, count(A, 1))
-        waiting.through(A, 1, whole=True)
+        waiting.through(A, 1)
         waiting.kept(kept(A, 7))
         first, passed = waiting.ready()
         assert isinstance(first, Batch) and (first.read, first.keys) == (1, (("t", 7),))
@@ -249,12 +239,12 @@ def test_l1_what_a_transform_kept_goes_behind_a_state_that_covers_less() -> None
 def test_l8_counts_that_are_joined_lose_no_place_and_keep_the_newest_keys() -> None:
     waiting = EventBarrier()
     waiting.fed(A, count(A, 5))
-    waiting.through(A, 1, whole=True)
+    waiting.through(A, 1)
     waiting.fed(A, count(A, 6))
     for place, number in (("t", 2), ("u", 9), ("t", 4)):
         waiting.kept(kept(A, number, place))
     assert waiting.ready() == [], "counted once all of its tables are through"
-    waiting.through(A, 2, whole=True)
+    waiting.through(A, 2)
     (one,) = waiting.ready()
     assert isinstance(one, Batch) and (one.read, one.keys) == (11, (("t", 4), ("u", 9)))
 
@@ -786,22 +776,3 @@ def test_closing_the_events_ends_the_runs() -> None:
     events.close()
     assert met == ["FeedFailed"]
     assert time.monotonic() - began < 5
-
-
-def test_checkpoints_are_counted_and_the_last_is_reported() -> None:
-    def marking(feed: Iterator[Any]) -> Iterator[Any]:
-        for n, table in enumerate(feed):
-            yield TransformedRows(table, table.nbytes)
-            yield TransformProgress(n + 1, checkpoint={"id": n + 1})
-        yield TransformProgress(END)
-
-    job = job_of((component(0),))
-    transforming = Transforming(job, StreamDecoders(job), playing(Scripted(marking).apply))
-    list(transforming.events(iter([records(1, 1), records(2, 2), ConnectorExited(0)])))
-    assert transforming.measured() == [
-        ConnectorMetrics(
-            A,
-            [{"name": "transform_checkpoint", "transform": "transform:0", "count": 2,
-              "last": {"id": 2}}],
-        )
-    ]  # fmt: skip

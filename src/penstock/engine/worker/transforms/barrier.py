@@ -2,8 +2,8 @@
 cover.
 
 Pure bookkeeping. A transform emits rows without saying which input they were made from. Only where
-it ends, or makes a checkpoint, is it known that the rows so far come from so many input tables and
-no others. A state passes there and nowhere else. One that would also cover rows made from later
+it ends, or answers for a number of input tables, is it known that the rows so far come from those
+and no others. A state passes there and nowhere else. One that would also cover rows made from later
 records is dropped in favour of the next one of its scope, or, where its stream has ended, passes as
 the last and leaves the rows after it uncovered (L1, L2). Checkpoints of the transform's own keys
 pass after the rows they belong to, and before what covers those rows. Neighbours:
@@ -98,11 +98,11 @@ class EventBarrier:
         if flow.clean is not None and flow.clean < flow.fed:
             flow.clean = None
 
-    def through(self, stream: StreamId, upto: int, *, whole: bool) -> None:
-        """Notes that all rows made from the stream's first ``upto`` tables are emitted; ``whole``:
-        and none made from later ones."""
+    def through(self, stream: StreamId, upto: int) -> None:
+        """Notes that all rows made from the stream's first ``upto`` tables are emitted, and none
+        made from later ones."""
         flow = self._flows[stream]
-        flow.through, flow.clean = upto, upto if whole else None
+        flow.through = flow.clean = upto
 
     def kept(self, batch: Batch) -> None:
         """Adds a checkpoint of the transform's keys for the tables whose rows are emitted."""
@@ -119,7 +119,7 @@ class EventBarrier:
 
     def ended(self, stream: StreamId) -> None:
         """Notes that the transform's run over this stream ended well."""
-        self.through(stream, self._flows[stream].fed, whole=True)
+        self.through(stream, self._flows[stream].fed)
         self._flows[stream].ended = True
 
     def failed(self, stream: StreamId) -> None:

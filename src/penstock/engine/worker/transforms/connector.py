@@ -35,7 +35,6 @@ from penstock.model.events import (
     Activate,
     Batch,
     ConnectorExited,
-    ConnectorMetrics,
     Error,
     Event,
     Reject,
@@ -92,7 +91,6 @@ class ComponentStage:
         self._showed: dict[StreamId, tuple[Any, RowSchema]] = {}
         self._emitted: set[StreamId] = set()
         self._kept: dict[StreamId, int] = {}  # the last checkpoint of its own keys
-        self._checkpoints: dict[StreamId, tuple[int, dict[str, Any]]] = {}
 
     def schema(self, job: StreamJob) -> RowSchema:
         """Returns the schema of the stage's output, as planned so far."""
@@ -107,17 +105,6 @@ class ComponentStage:
                     yield from self._taken(event)
         finally:
             self._close()
-
-    def measured(self) -> list[ConnectorMetrics]:
-        """Returns the last checkpoint that the transform reported for each stream."""
-        return [
-            ConnectorMetrics(
-                stream,
-                [{"name": "transform_checkpoint", "transform": self._settings.place,
-                  "count": count, "last": last}],
-            )
-            for stream, (count, last) in self._checkpoints.items()
-        ]  # fmt: skip
 
     # -- the source's side
 
@@ -315,15 +302,12 @@ class ComponentStage:
 
     def _through(self, run: TransformRun, through: TransformProgress) -> Iterator[Event]:
         stream = run.stream
-        if through.checkpoint is not None:
-            count = self._checkpoints.get(stream, (0, {}))[0]
-            self._checkpoints[stream] = (count + 1, through.checkpoint)
         if through.upto == END:
             run.well = True
             self._waiting.ended(stream)
         else:
-            self._waiting.through(stream, run.base + through.upto, whole=through.whole)
-        if through.whole and through.keys > self._kept.get(stream, 0):
+            self._waiting.through(stream, run.base + through.upto)
+        if through.keys > self._kept.get(stream, 0):
             self._kept[stream] = through.keys
             kept = Batch(
                 stream, Columns(pa.table({})), [],

@@ -58,8 +58,9 @@ class Transforming:
         return through
 
     def measured(self) -> list[ConnectorMetrics]:
-        """Returns the transforms' counts and checkpoints, stream by stream."""
-        return [one for stage in self._stages for one in stage.measured()]
+        """Returns the counts of the built-in transforms, stream by stream."""
+        built_in = (stage for stage in self._stages if isinstance(stage, BuiltInStage))
+        return [one for stage in built_in for one in stage.measured()]
 
 
 def _of_records(job: StreamJob) -> RowSchema:
