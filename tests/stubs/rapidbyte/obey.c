@@ -1,5 +1,6 @@
 /* A v4 destination that tells a TCP peer (config: host, port) everything and does what it answers.
-   One connection a run. A message is a letter, a length (4 bytes, little endian) and that many
+   One connection a run, made when its first frame is there; of a run without one the peer hears
+   nothing. A message is a letter, a length (4 bytes, little endian) and that many
    bytes: B the context, F a frame, E the end, X the error that came in place of it. The peer answers
    each with a letter: k go on | c a checkpoint of everything so far | d, D a dead letter, then k or c |
    f fail as the config says (category, retryable, safe, after_ms, commit; code OBEYED) | t trap |
@@ -103,15 +104,21 @@ static void *done(rb_text stream, char letter) {
 
 RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry, u32 some, u64 most) {
   rb_text context = {text, n}, stream = rb_string(context, "stream_name");
-  rb_text host = rb_string(rb_config, "host");
-  host_connect_tcp(host.ptr, host.len, (u32)rb_number(rb_config, "port", 0), &r);
-  if (r.is_err) return rb_passed_on(&r);
-  peer = r.v.u;
-  void *answer = done(stream, said('B', context));
+  void *answer = 0;
   u32 mark = rb_mark();
-  while (!answer) {
+  for (;;) {
     rb_release(mark);
     host_next_batch(&r);
+    if (!peer) {
+      if (!r.is_err && !r.v.ou.some) return rb_done(0, 0, 0, 0, 0);
+      rb_result first = r;
+      rb_text host = rb_string(rb_config, "host");
+      host_connect_tcp(host.ptr, host.len, (u32)rb_number(rb_config, "port", 0), &r);
+      if (r.is_err) return rb_passed_on(&r);
+      peer = r.v.u;
+      if ((answer = done(stream, said('B', context)))) break;
+      r = first;
+    }
     if (r.is_err) {
       rb_result why = r;
       said('X', why.v.e.message);
@@ -131,7 +138,7 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
     rb_stream batches = {(const u8 *)data.ptr, (const u8 *)data.ptr + data.len, 0, 0, 0};
     while (rb_next_columns(&batches) == 1) rows += batches.rows;
     if ((answer = counted())) return answer;
-    answer = done(stream, said('F', data));
+    if ((answer = done(stream, said('F', data)))) break;
   }
   host_socket_close(peer);
   return answer ? answer : rb_done(rows, bytes, frames, checkpoints, 0);
