@@ -15,6 +15,7 @@ from penstock.codec import json_lines_encoder
 from penstock.codec.arrow import arrow_type, part_schema
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_lines_encoder import LineEncoder, Slot
+from penstock.codec.json_text import WrittenAs
 from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, RowSchema
 
 AT = datetime(2024, 2, 29, 12, 0, 0, 500, tzinfo=UTC)
@@ -160,6 +161,39 @@ def test_decimals_are_strings_where_the_protocol_wants_them_so() -> None:
     nested = [[Decimal("0.0000000001"), None]]
     expected = ['["0.0000000001",null]']
     assert texts(array(DECIMAL), nested, decimals_as_text=True) == expected
+
+
+@pytest.mark.parametrize(
+    ("data_type", "form", "values", "expected"),
+    [
+        (
+            DataType(Kind.integer),
+            "exact",
+            [2**53, 2**53 + 1, -(2**53), -(2**63), 2**63 - 1, 7, None],
+            ["9007199254740992", '"9007199254740993"', "-9007199254740992",
+             '"-9223372036854775808"', '"9223372036854775807"', "7", "null"],
+        ),
+        (DataType(Kind.integer), "exact", [1, None], ["1", "null"]),
+        (DataType(Kind.integer), "exact", [None], ["null"]),
+        (DataType(Kind.date), "date-time", [date(2024, 2, 29), None],
+         ['"2024-02-29T00:00:00Z"', "null"]),
+        (STRING, "exact", ["9007199254740993"], ['"9007199254740993"']),
+    ],
+)  # fmt: skip
+def test_a_form_keeps_the_value_and_does_not_depend_on_its_neighbours(
+    data_type: DataType, form: WrittenAs, values: list[Any], expected: list[str]
+) -> None:
+    """L9: a reader with doubles would round an integer beyond 2^53."""
+    casts = {"c": form}
+    assert texts(data_type, values, casts=casts) == expected
+    assert [texts(data_type, [v], casts=casts)[0] for v in values] == expected
+
+
+def test_times_without_a_zone_have_one_where_the_protocol_wants_it() -> None:
+    naive, at = DataType(Kind.timestamp_ntz), datetime(2024, 1, 1, 1)
+    assert texts(naive, [at, None], zoned=True) == ['"2024-01-01T01:00:00Z"', "null"]
+    assert texts(struct(a=naive), [{"a": at}], zoned=True) == ['{"a":"2024-01-01T01:00:00Z"}']
+    assert texts(array(naive), [[at]], zoned=True) == ['["2024-01-01T01:00:00Z"]']
 
 
 def test_a_template_is_filled_with_its_slots() -> None:

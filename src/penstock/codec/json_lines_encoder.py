@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.codec import json_text
 from penstock.codec.arrow import arrow_type
-from penstock.codec.json_text import Buffer, JsonType, Text
+from penstock.codec.json_text import Buffer, Text, WrittenAs
 from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.errors import DestinationError
@@ -49,8 +49,8 @@ class LineEncoder:
     ``template``: the parts of a line in order, literal JSON text and slots; the newline is added.
     ``decimals_as_text``: decimals in quotes, for protocols that require them; or of which columns,
     by their original names. ``omit_nulls``: columns, by their original names, whose NULLs are left
-    out. ``casts``: columns, by their original names, whose values are written as another JSON type
-    where nothing of them is lost.
+    out. ``casts``: columns, by their original names, whose values are written in another form where
+    nothing of them is lost. ``zoned``: times without a zone are written as times in UTC.
 
     A record has every property of the schema, under its original name and in the schema's order,
     those that may be left out last; NULL is null (a part does not tell missing from null). Values
@@ -65,10 +65,13 @@ class LineEncoder:
         *,
         decimals_as_text: bool | Collection[str] = False,
         omit_nulls: Collection[str] = (),
-        casts: Mapping[str, JsonType] = MappingProxyType({}),
+        casts: Mapping[str, WrittenAs] = MappingProxyType({}),
+        zoned: bool = False,
     ) -> None:
         self._template = [*template, "\n"]
-        self._columns = [_Column(f, decimals_as_text, casts.get(f.source)) for f in schema.fields]
+        self._columns = [
+            _Column(f, decimals_as_text, casts.get(f.source), zoned) for f in schema.fields
+        ]
         self._kept = [c for c in self._columns if c.source not in omit_nulls]
         self._omitted = [c for c in self._columns if c.source in omit_nulls]
 
@@ -142,9 +145,14 @@ class _Column:
     """One property of the records. ``key``: its name as JSON, with the colon."""
 
     def __init__(
-        self, field: Field, decimals_as_text: bool | Collection[str], cast: JsonType | None
+        self,
+        field: Field,
+        decimals_as_text: bool | Collection[str],
+        cast: WrittenAs | None,
+        zoned: bool,
     ) -> None:
-        self._cast: JsonType | None = cast
+        self._cast: WrittenAs | None = cast
+        self._zoned = zoned
         self.source, self.name = field.source, field.name
         self.key = json_text.name(field.source) + ":"
         self._type, self._arrow = field.type, arrow_type(field.type)
@@ -156,5 +164,5 @@ class _Column:
         if column.type != self._arrow:
             column = pc.cast(column, self._arrow)
         if self._cast is not None:
-            return json_text.pieces_as(column, self._type, self._cast)
-        return json_text.pieces(column, self._type, quoted=self._quoted)
+            return json_text.pieces_as(column, self._type, self._cast, zoned=self._zoned)
+        return json_text.pieces(column, self._type, quoted=self._quoted, zoned=self._zoned)

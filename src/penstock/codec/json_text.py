@@ -30,6 +30,14 @@ Buffer = Any  # pyarrow.Buffer
 
 JsonType = Literal["string", "number", "integer", "boolean"]
 
+WrittenAs = JsonType | Literal["exact", "date-time"]
+"""How a column is written in place of its own form: as a JSON type; ``exact``: an integer beyond
+2^53, which a reader whose numbers are doubles would round, as text, any other as a number;
+``date-time``: a date as its midnight in UTC."""
+
+EXACT = 2**53
+"""The largest integer up to which doubles hold all."""
+
 _JSON = DataType(Kind.json)
 _BARE = (Kind.boolean, Kind.integer, Kind.number, Kind.decimal)  # written without quotes
 _FORMS: dict[str, str] = {
@@ -46,14 +54,17 @@ _ESCAPES = [("\\", "\\\\"), ('"', '\\"')] + [
 _INSTANT_WIDTH = len("2024-02-29 12:00:00")
 
 
-def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[Text]:
+def pieces(
+    column: Array, data_type: DataType, *, quoted: bool = False, zoned: bool = False
+) -> list[Text]:
     """The column's JSON texts as parts for :func:`join_texts`; not joined here, so that a column
-    without NULL is not copied. ``quoted``: decimals are strings."""
+    without NULL is not copied. ``quoted``: decimals are strings. ``zoned``: a time without a zone
+    is written as one in UTC, also inside objects and lists."""
     match data_type.kind:
         case Kind.struct:
-            return _struct(column, data_type, quoted)
+            return _struct(column, data_type, quoted, zoned)
         case Kind.array:
-            return _array(column, data_type, quoted)
+            return _array(column, data_type, quoted, zoned)
         case Kind.boolean | Kind.integer:
             return [pc.cast(column, pa.string())]
         case Kind.number:
@@ -69,7 +80,7 @@ def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[
         case Kind.timestamp:
             return _around('"', _time(column), 'Z"')
         case Kind.timestamp_ntz:
-            return _around('"', _time(column), '"')
+            return _around('"', _time(column), 'Z"' if zoned else '"')
         case Kind.binary:
             return _around('"', _by_duckdb("to_base64(b)", column), '"')
         case Kind.json:
@@ -78,17 +89,32 @@ def pieces(column: Array, data_type: DataType, *, quoted: bool = False) -> list[
             return _around('"', _escaped(column), '"')
 
 
-def pieces_as(column: Array, data_type: DataType, target: JsonType) -> list[Text]:
-    """As :func:`pieces`, where a value can be written as the JSON type ``target`` without losing
-    anything: the text of a number or truth value as that, any scalar as text. A value that cannot
-    is written as its own type has it."""
-    own = pieces(column, data_type)
-    if target == "string":
-        return _around('"', own[0], '"') if data_type.kind in _BARE else own
-    if data_type.kind is not Kind.string:
-        return own
-    fits = pc.fill_null(texts_fit(column, target), False)
-    return [pc.if_else(fits, column, join_texts(own, len(column)))]
+def pieces_as(
+    column: Array, data_type: DataType, target: WrittenAs, *, zoned: bool = False
+) -> list[Text]:
+    """As :func:`pieces`, where a value can be written as ``target`` without losing anything: the
+    text of a number or truth value as that, any scalar as text. A value that cannot is written as
+    its own type has it. Each value by itself: equal values have equal texts."""
+    own, kind = pieces(column, data_type, zoned=zoned), data_type.kind
+    match target:
+        case "string":
+            return _around('"', own[0], '"') if kind in _BARE else own
+        case "exact":
+            return _exact(column, own) if kind is Kind.integer else own
+        case "date-time":
+            if kind is not Kind.date:
+                return own
+            return _around('"', pc.cast(column, pa.string()), 'T00:00:00Z"')
+        case "number" | "integer" | "boolean":
+            if kind is not Kind.string:
+                return own
+            fits = pc.fill_null(texts_fit(column, target), False)
+            return [pc.if_else(fits, column, join_texts(own, len(column)))]
+
+
+def inexact(column: Array) -> int:
+    """How many integers of a column a double does not hold, as far as their size tells."""
+    return 0 if _all_exact(column) else pc.sum(_beyond(column)).as_py()
 
 
 def texts_fit(column: Array, target: JsonType) -> Array:
@@ -131,29 +157,46 @@ def name(source: str) -> str:
     return json.dumps(source, ensure_ascii=False)
 
 
+def _exact(column: Array, own: list[Text]) -> list[Text]:
+    if _all_exact(column):
+        return own
+    quoted = pc.binary_join_element_wise('"', own[0], '"', "")
+    return [pc.if_else(_beyond(column), quoted, own[0])]
+
+
+def _all_exact(column: Array) -> bool:
+    ends = pc.min_max(column).as_py()
+    return ends["min"] is None or (ends["min"] >= -EXACT and ends["max"] <= EXACT)
+
+
+def _beyond(column: Array) -> Array:
+    return pc.or_(pc.less(column, -EXACT), pc.greater(column, EXACT))
+
+
 def _around(before: str, column: Array, after: str) -> list[Text]:
     if column.null_count == 0:
         return [before, column, after]
     return [pc.binary_join_element_wise(before, column, after, "")]
 
 
-def _struct(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
+def _struct(column: Array, data_type: DataType, quoted: bool, zoned: bool) -> list[Text]:
     parts: list[Text] = []
     children = column.flatten()
     for child, field in zip(children, data_type.fields, strict=True):
         parts.append(("," if parts else "{") + name(field.source) + ":")
-        parts += pieces(child, field.type, quoted=quoted)
+        parts += pieces(child, field.type, quoted=quoted, zoned=zoned)
     parts.append("}" if parts else "{}")
     if column.null_count == 0:
         return parts
     return [_where_valid(column, join_texts(parts, len(column)))]
 
 
-def _array(column: Array, data_type: DataType, quoted: bool) -> list[Text]:
+def _array(column: Array, data_type: DataType, quoted: bool, zoned: bool) -> list[Text]:
     values = column.flatten()
     if len(values) == 0 and column.null_count == 0:
         return ["[]"]
-    items = join_texts(pieces(values, data_type.item or _JSON, quoted=quoted), len(values))
+    inner = pieces(values, data_type.item or _JSON, quoted=quoted, zoned=zoned)
+    items = join_texts(inner, len(values))
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     zero = pa.array([0], pa.int32())
     ends = pa.concat_arrays([zero, pc.cumulative_sum(lengths).cast(pa.int32())])

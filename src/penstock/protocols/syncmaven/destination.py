@@ -112,8 +112,15 @@ def _stream_notes(stream: WriteStream) -> Iterator[str]:
             f"{stream.id}: decimals are sent as text with all their digits, or as JSON numbers"
             " where the row type takes no text"
         )
+    if Kind.integer in kinds:
+        yield (
+            f"{stream.id}: integers beyond 2^53 are sent as text, or as JSON numbers where the row"
+            " type takes no text: a destination whose numbers are doubles rounds those"
+        )
     if Kind.timestamp in kinds:
         yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
+    if Kind.timestamp_ntz in kinds:
+        yield f"{stream.id}: times without a zone are sent as times in UTC"
     if Kind.binary in kinds:
         yield f"{stream.id}: binary values are sent as base64 text"
     match stream.configured.destination_sync_mode:

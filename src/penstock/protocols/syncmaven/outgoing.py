@@ -32,13 +32,15 @@ ROW_EDGES = len(ROW_START), len(ROW_END)
 @dataclass(slots=True)
 class Encoded:
     """Lines of rows, by process, made of ``fed`` ones. ``left_out``: misfits that are dropped.
-    ``ends``: a checkpoint comes after them. ``fault``: the stream cannot go on."""
+    ``inexact``: integers that are sent as numbers, though doubles do not hold them. ``ends``: a
+    checkpoint comes after them. ``fault``: the stream cannot go on."""
 
     stream: StreamId
     shares: list[SessionLines]
     fed: int
     rejects: list[Reject]
     left_out: int = 0
+    inexact: int = 0
     ends: bool = False
     fault: DestinationError | None = None
 
@@ -130,15 +132,16 @@ class StreamEncoder:
             item.shares += made.shares
             item.rejects += made.rejects
             item.left_out += made.left_out
+            item.inexact += made.inexact
             item.fault = item.fault or made.fault
         return item
 
     def _encoded(self, version: int, batch: Any, part: int = 0) -> Encoded:
         check, whole, bare, original = self._encoder(version)
-        count = batch.num_rows
+        count, inexact = batch.num_rows, check.inexact(batch)
         if check.proves(batch):
             share = SessionLines(part, whole.encode(batch), count)
-            return Encoded(self._stream.id, [share], count, [])
+            return Encoded(self._stream.id, [share], count, [], inexact=inexact)
         bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
         decode = msgspec.json.Decoder().decode
         fitting: list[bytes] = []
@@ -149,12 +152,12 @@ class StreamEncoder:
                 fitting.append(body)
             else:
                 cast_failures[index] = row
-        if cast_failures and original is not bare:
+        if cast_failures:
             bodies = bytes(original.encode(batch)).split(b"\n")
         rejects = [self._reject(check, row, bodies[i]) for i, row in cast_failures.items()]
         lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER
         shares = [SessionLines(part, lines, len(fitting))] if fitting else []
-        item = Encoded(self._stream.id, shares, count, rejects)
+        item = Encoded(self._stream.id, shares, count, rejects, inexact=inexact)
         if rejects and self._on_data_error == "fail":
             item.fault = DestinationError(
                 f"a row does not fit: {rejects[0].reason}",
@@ -197,12 +200,16 @@ class StreamEncoder:
             texts = {f.source for f in sent.fields} - check.as_numbers
             whole, bare = [
                 LineEncoder(
-                    sent, t, decimals_as_text=texts, omit_nulls=check.omitted, casts=check.casts
+                    sent,
+                    t,
+                    decimals_as_text=texts,
+                    omit_nulls=check.omitted,
+                    casts=check.casts,
+                    zoned=True,
                 )
                 for t in ([ROW_START, Slot.data, ROW_END], [Slot.data])
             ]
-            plain = not self._stream.mapping and not check.casts
-            original = bare if plain else LineEncoder(schema, [Slot.data], decimals_as_text=True)
+            original = LineEncoder(schema, [Slot.data], decimals_as_text=True)
             found = self._encoders[version] = (check, whole, bare, original)
         return found
 

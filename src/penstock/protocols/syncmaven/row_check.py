@@ -3,9 +3,9 @@ for it.
 
 Where the columns' types prove that every row fits, no row is looked at; else each is validated. A
 column whose JSON type a property does not take is written as one that it takes (``casts``), where
-nothing is lost by that. As
-the real host does, properties that the row type does not name are allowed at the top. Not here:
-encoding (``outgoing``). Source: reference §1.3.
+nothing is lost by that; so is an integer that a reader with doubles would round, where text is
+taken too. As the real host does, properties that the row type does not name are allowed at the
+top. Not here: encoding (``outgoing``). Source: reference §1.3, §3.4.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 
 import jsonschema_rs
 
-from penstock.codec.json_text import JsonType, texts_fit
+from penstock.codec.json_text import EXACT, JsonType, WrittenAs, inexact, texts_fit
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
@@ -35,6 +35,8 @@ _CASTS: dict[Kind, tuple[JsonType, ...]] = {
     Kind.integer: ("string",),
     Kind.number: ("string",),
 }
+_BEYOND = EXACT + 1
+_DAY, _MIDNIGHT = "2024-02-29", "2024-02-29T00:00:00Z"
 _SHOWN = 300  # characters of a reason
 
 
@@ -49,8 +51,8 @@ def row_type_fault(row_type: dict[str, Any]) -> str | None:
 
 class RowCheck:
     """``omitted``: columns (original names) whose NULLs are left out. ``as_numbers``: decimals that
-    are written as JSON numbers; the others are texts. ``casts``: columns that are written as
-    another JSON type. ``nulls``: auto, send or omit.
+    are written as JSON numbers; the others are texts. ``casts``: columns that are written in
+    another form than their own. ``nulls``: auto, send or omit.
 
     Raises ``ValueError`` for a row type that is no JSON Schema (:func:`row_type_fault`)."""
 
@@ -68,13 +70,23 @@ class RowCheck:
             for f in schema.fields
             if f.type.kind is Kind.decimal and not self._takes({f.source: "1"})
         )
-        self.casts: dict[str, JsonType] = {
+        others: dict[str, JsonType] = {
             f.source: target for f in schema.fields if (target := self._cast(f)) is not None
+        }
+        self.casts: dict[str, WrittenAs] = {
+            f.source: form
+            for f in schema.fields
+            if (form := others.get(f.source) or self._safer(f)) is not None
         }
         self._from_text: list[tuple[str, JsonType]] = [
             (f.name, target)
             for f in schema.fields
-            if f.type.kind is Kind.string and (target := self.casts.get(f.source)) is not None
+            if f.type.kind is Kind.string and (target := others.get(f.source)) is not None
+        ]
+        self._as_doubles = [
+            f.name
+            for f in schema.fields
+            if f.type.kind is Kind.integer and f.source not in self.casts
         ]
         self._never_null = [
             f.name
@@ -96,6 +108,11 @@ class RowCheck:
             )
             and all(_finite(batch.column(name)) for name in self._numbers)
         )
+
+    def inexact(self, batch: Any) -> int:
+        """How many integers of a record batch are written as JSON numbers that a double does not
+        hold."""
+        return sum(inexact(batch.column(name)) for name in self._as_doubles)
 
     def fits(self, row: dict[str, Any]) -> bool:
         return self._valid.is_valid(row)
@@ -143,9 +160,24 @@ class RowCheck:
             return None
         return next((target for target in _CASTS[field.type.kind] if target in takes), None)
 
+    def _safer(self, field: Field) -> WrittenAs | None:
+        """The form of a field's values that says the same where their own is misread (an integer
+        that a double does not hold) or not taken (a date where a time is asked for)."""
+        name = field.source
+        if field.type.kind is Kind.integer and self._takes({name: str(_BEYOND)}):
+            return "exact"
+        if field.type.kind is Kind.date and not self._takes({name: _DAY}):
+            return "date-time" if self._takes({name: _MIDNIGHT}) else None
+        return None
+
     def _types(self, field: Field) -> set[str]:
-        target = self.casts.get(field.source)
-        return {target} if target is not None else self._own(field)
+        """The JSON types that its values are written as, any of which is taken if one is: text as
+        the second one of an integer was tried (``_safer``)."""
+        match self.casts.get(field.source):
+            case None | "exact" | "date-time":
+                return self._own(field)
+            case target:
+                return {target}
 
     def _own(self, field: Field) -> set[str]:
         if field.type.kind is Kind.decimal:

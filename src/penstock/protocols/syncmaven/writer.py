@@ -233,6 +233,8 @@ class Writer:
         yield from item.rejects
         if item.left_out:
             yield SkippedItems("row_type", item.left_out, one.stream.id)
+        if item.inexact:
+            yield SkippedItems("integers_beyond_2^53_sent_as_numbers", item.inexact)
         if item.shares:
             if one.sessions is None:
                 if one.started == 0 and (why := one.encoder.undivided) is not None:
