@@ -50,7 +50,7 @@ def test_spec_check_problems_and_fidelity_of_a_command(tmp_path: Path) -> None:
     assert destination.problems([stream(DestinationSyncMode.append)]) == []
     refused = destination.problems([stream(DestinationSyncMode.overwrite)])
     assert "overwrite" in refused[0] and "append" in refused[0]
-    assert any("at least once" in n for n in destination.fidelity("airbyte", []))
+    assert any("at least once" in n for n in destination.fidelity("airbyte", [], {}))
     assert destination.describe()["path"] == sys.executable
 
 

@@ -250,6 +250,12 @@ def test_rows_that_a_destination_did_not_acknowledge_are_sent_again(users: MakeU
     assert sent(into()) == 0
 
 
+KNOWS_REMOVALS = {
+    "type": "object",
+    "properties": {"_ab_cdc_deleted_at": {"type": ["string", "null"], "format": "date-time"}},
+}
+
+
 class Crm:
     """A Syncmaven destination for :class:`Users`: the stub, which fails the ids that it is told."""
 
@@ -259,7 +265,7 @@ class Crm:
 
     def send(self, mode: str = "upsert", **parts: Any) -> Ran:
         self.sink.unlink(missing_ok=True)
-        told = {"sink": str(self.sink), **parts.pop("told", {})}
+        told = {"sink": str(self.sink), "row_type": KNOWS_REMOVALS, **parts.pop("told", {})}
         use = f"syncmaven:{stub('stub_syncmaven.py', json.dumps(told))}"
         section = {"use": use, "config": {}, **parts.pop("destination", {})}
         return self.here.send(mode, destination=section, **parts)
@@ -326,6 +332,16 @@ def test_a_mapping_that_leaves_out_who_is_gone_is_refused(users: MakeUsers) -> N
     (row,) = (one["row"] for one in crm.heard("row"))
     assert (row["key"], bool(row["gone"])) == (2, True)
     assert sent(crm.send("upsert", destination={"mapping": fields})) == 0
+
+
+def test_removals_are_refused_by_a_destination_that_does_not_know_them(users: MakeUsers) -> None:
+    """It would write the row that is gone, and create it anew where others had deleted it."""
+    crm = Crm(users())
+    crm.here.have(u1="Ann")
+    with pytest.raises(ConfigError) as refused:
+        crm.send("mirror", told={"row_type": {"type": "object"}})
+    assert "gone are sent with the time in '_ab_cdc_deleted_at'" in refused.value.problems[0]
+    assert not crm.heard("row")
 
 
 def test_a_transform_that_leaves_out_who_is_gone_is_refused(users: MakeUsers) -> None:

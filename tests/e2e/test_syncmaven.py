@@ -161,7 +161,9 @@ def test_credentials_options_and_streams_are_refused_before_anything_is_read(
     needs = {"type": "object", "required": ["key"], "properties": {"key": {"type": "string"}}}
     _refused(there, "key", told={"credentials": needs})
     _refused(there, "no stream 'contact'", destination={"stream": "contact"})
-    _refused(there, "takes no options", destination={"options": {"a": 1}})
+    closed = {"type": "object", "additionalProperties": False}
+    _refused(there, "destination.options", told={"options": closed},
+             destination={"options": {"a": 1}})  # fmt: skip
     _refused(there, "not a destination", told={"roles": ["enrichment"]})
 
 

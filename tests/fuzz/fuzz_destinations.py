@@ -62,7 +62,7 @@ class FuzzDestination(DestinationEndpoint):
             effective_limits=lambda config: ([], []),
             built=list,
             problems=lambda described: [],
-            fidelity=lambda protocol, described: [],
+            fidelity=lambda protocol, described, options: [],
             validate=lambda config: [],
         )
         self.name, self.role_name = "airbyte:./destination", "destination"

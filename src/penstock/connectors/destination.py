@@ -5,7 +5,8 @@ Not here: writing (``engine.worker.feeder`` does that over ``launch.connect``), 
 (``DestinationError``), also where its environment cannot be built.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import ConnectorRef
@@ -34,9 +35,12 @@ class DestinationConnector(RunnableConnector):
         """Returns the reasons why it cannot take these streams, a sentence each."""
         return self.role.problems(self.spec(), streams)
 
-    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
-        """Returns the types and values that it narrows or loses, a sentence each."""
-        return self.role.fidelity(source_protocol, streams)
+    def fidelity(
+        self, source_protocol: str, streams: Sequence[WriteStream], options: Mapping[str, Any]
+    ) -> list[str]:
+        """Returns the types and values that it narrows or loses, a sentence each. ``options``: the
+        protocol's own keys that the user set (``WriteRequest.options``)."""
+        return self.role.fidelity(self.spec(), source_protocol, streams, options)
 
 
 def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> DestinationRole:

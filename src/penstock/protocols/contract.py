@@ -57,8 +57,15 @@ class DestinationRole(Protocol):
         """Why it cannot take these streams (a sync mode it does not support, ...), for plan."""
         ...
 
-    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
-        """What narrows or is lost on the way, for plan, each a sentence."""
+    def fidelity(
+        self,
+        spec: ConnectorSpec,
+        source_protocol: str,
+        streams: Sequence[WriteStream],
+        options: Mapping[str, Any],
+    ) -> list[str]:
+        """What narrows or is lost on the way, for plan, each a sentence. ``options``: as in
+        ``WriteRequest``."""
         ...
 
 

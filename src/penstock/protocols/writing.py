@@ -47,6 +47,9 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     mapping: dict[str, str] = {}
     """The destination's fields, each with the column (its original name) that it is given; where
     there are some, no other column is sent. Empty: every column under its own name."""
+    deleted_at: str | None = None
+    """The column (its original name) whose value says that the row is gone at the source; None:
+    there is none."""
     full_refresh: bool = False
     """All rows of the stream follow, and none of them was sent in this read before."""
 

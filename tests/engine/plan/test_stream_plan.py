@@ -57,7 +57,7 @@ def plan(
     text = head + "destination: { use: 'parquet:./lake' }\n"
     return plan_streams(
         parse_pipeline(text, {}),
-        Catalog((Stream(id=USERS, json_schema=SCHEMA, **{**STREAM, **more}),)),
+        Catalog((Stream(id=USERS, **{"json_schema": SCHEMA, **STREAM, **more}),)),
         StreamRules(
             package=load(protocol),
             destination=place,
@@ -271,3 +271,11 @@ def test_a_transform_that_leaves_out_who_is_gone_is_told(tmp_path: Path) -> None
     assert not any(told in n for n in plan(lake(tmp_path)).notes)
     appended = plan(lake(tmp_path), "mode: append", transforms=(job,))
     assert not any(told in n for n in appended.notes)
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_the_mark_of_deletes_is_planned_whatever_the_mode(tmp_path: Path, mode: str) -> None:
+    """A destination that only appends is told of it too: it may not know the mark."""
+    assert one(lake(tmp_path), f"mode: {mode}").deleted_at == "_sdc_deleted_at"
+    bare = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    assert one(lake(tmp_path), f"mode: {mode}", json_schema=bare).deleted_at is None

@@ -13,7 +13,14 @@ import pytest
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import row_schema
 from penstock.errors import DestinationError
-from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
+from penstock.model.catalog import (
+    ConfiguredStream,
+    ConnectorSpec,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
 from penstock.model.events import (
     ConnectorExited,
     Control,
@@ -235,14 +242,19 @@ def test_a_refused_sync_mode_and_other_problems_are_told_before_a_row_moves() ->
     assert any(isinstance(e, LogEvent) and e.level == "WARN" for e in said)
 
 
+def fidelity(source_protocol: str, *streams: WriteStream) -> list[str]:
+    spec = ConnectorSpec(protocol="airbyte", config_schema={})
+    return DESTINATION.fidelity(spec, source_protocol, streams, {})
+
+
 def test_fidelity_says_what_narrows() -> None:
-    notes = DESTINATION.fidelity("singer", (stream(A, mode=DestinationSyncMode.overwrite),))
+    notes = fidelity("singer", stream(A, mode=DestinationSyncMode.overwrite))
     text = "\n".join(notes)
     for words in ("at least once", "inside a GLOBAL state", "decimals", "UTC", "empties its table"):
         assert words in text
-    assert "GLOBAL" not in "\n".join(DESTINATION.fidelity("airbyte", STREAMS))
+    assert "GLOBAL" not in "\n".join(fidelity("airbyte", *STREAMS))
     timed = {"type": "object", "properties": {"t": {"type": "string", "format": "time"}}}
-    (note,) = (n for n in DESTINATION.fidelity("singer", (stream(A, schema=timed),)) if "zone" in n)
+    (note,) = (n for n in fidelity("singer", stream(A, schema=timed)) if "zone" in n)
     assert note.startswith("a: t: ")
     assert "zone" not in text
 

@@ -13,7 +13,7 @@ import pytest
 from singer_feed import SHARED, USERS, mark, rows, schema, stream, users, write
 
 from penstock.errors import DestinationError
-from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
+from penstock.model.catalog import ConnectorSpec, DestinationSyncMode, StreamId, SyncMode
 from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, Tick
 from penstock.model.state import StateScope, StateType
 from penstock.model.types import DataType, Field, Kind, RowSchema
@@ -451,10 +451,13 @@ def test_what_a_target_cannot_take_is_a_problem() -> None:
         assert word in problem
 
 
+SPEC = ConnectorSpec(protocol="singer", config_schema={})
+
+
 def test_fidelity_notes_say_what_narrows_and_what_is_lost() -> None:
     of = schema(price=DataType(Kind.decimal, precision=38, scale=9), blob=Kind.binary)
     one: Write = stream("users", of, mode=DestinationSyncMode.overwrite)
-    notes = "\n".join(SingerTarget().fidelity("airbyte", [one]))
+    notes = "\n".join(SingerTarget().fidelity(SPEC, "airbyte", [one], {}))
     for word in ("at least once", "null", "singer.decimal", "base64", "ACTIVATE_VERSION", "states"):
         assert word in notes
     assert SHARED.stream is None
@@ -462,7 +465,8 @@ def test_fidelity_notes_say_what_narrows_and_what_is_lost() -> None:
 
 def test_fidelity_notes_come_where_they_hold_only() -> None:
     def notes(source: str, of: RowSchema, **more: Any) -> str:
-        return "\n".join(SingerTarget().fidelity(source, [stream("users", of, **more)]))
+        written = [stream("users", of, **more)]
+        return "\n".join(SingerTarget().fidelity(SPEC, source, written, {}))
 
     texts, typed = schema(id=Kind.string), schema(id=Kind.integer, at=Kind.timestamp)
     for source, of, told in (("singer", texts, False), ("singer", typed, True), ("x", texts, True)):

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.errors import DestinationError
 from penstock.model.catalog import (
+    Change,
     ConfiguredStream,
     DestinationSyncMode,
     Stream,
@@ -732,6 +733,34 @@ def spec_of(**told: Any) -> Any:
     return SyncmavenDestination().spec(host(**told), RunTimeouts(start=20), lambda e: None)
 
 
+def notes(*streams: WriteStream, **told: Any) -> list[str]:
+    return SyncmavenDestination().fidelity(spec_of(**told), "airbyte", streams, {})
+
+
+GONE = "_ab_cdc_deleted_at"
+MARKED = RowSchema((SCHEMA.fields[0], Field(GONE, GONE, DataType(Kind.string))))
+NAMES_OTHERS = {**DRAFT, "properties": {"id": {"type": "integer"}}}
+
+
+def marked(**more: Any) -> WriteStream:
+    """A stream of a source that tells of deletes."""
+    return msgspec.structs.replace(stream(**more), schemas={0: MARKED}, latest=0, deleted_at=GONE)
+
+
+def mirrored(**more: Any) -> WriteStream:
+    """A model's stream of which removed rows are sent."""
+    found = marked(mode=DestinationSyncMode.append_dedup, **more)
+    sends = (Change.added, Change.changed, Change.removed)
+    return msgspec.structs.replace(
+        found, configured=msgspec.structs.replace(found.configured, sends=sends)
+    )
+
+
+def with_marks(*marks: str | None) -> Rows:
+    columns = [pa.array([*range(1, len(marks) + 1)]), pa.array(marks, pa.string())]
+    return Rows(USERS, 0, pa.record_batch(columns, ["id", GONE]))
+
+
 OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalProperties": False}
 
 
@@ -741,7 +770,12 @@ OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalPro
         ({"roles": ["enrichment"]}, [stream()], "not a destination"),
         ({"streams": ["x"]}, [stream(into="contact")], "no stream 'contact'"),
         ({}, [stream(), stream(ORDERS)], "both be written to 'contacts'"),
-        ({}, [stream(options={"mode": "a"})], "takes no options"),
+        ({}, [mirrored()], "gone are sent with the time in '_ab_cdc_deleted_at'"),
+        (
+            {"row_type": NAMES_OTHERS},
+            [mirrored()],
+            "gone are sent with the time in '_ab_cdc_deleted_at'",
+        ),
         ({"options": OPTIONS}, [stream(options={"mode": "z"})], "destination.options.mode"),
         ({"row_type": {"type": "nonsense"}}, [stream()], "not a valid JSON Schema"),
         ({"row_type": {**DRAFT, "required": ["vat"]}}, [stream()], "requires vat"),
@@ -755,6 +789,95 @@ def test_what_cannot_work_is_said_before_the_run(
     problems = SyncmavenDestination().problems(spec_of(**told), streams)
     assert len(problems) == 1
     assert words in problems[0]
+
+
+def test_options_of_which_no_schema_is_published_are_given_as_they_stand(sink: Path) -> None:
+    """Most connectors read options and publish no schema of them (the node CDK sends
+    ``streamOptions: undefined``); the real host validates none (reference §3)."""
+    options = {"audienceName": "customers", "doNotClearAudience": True}
+    asked = stream(options=options)
+    assert SyncmavenDestination().problems(spec_of(), [asked]) == []
+    (note,) = [n for n in notes(asked) if "destination.options" in n]
+    assert "publishes no schema of its options" in note
+    assert not [n for n in notes(stream()) if "options" in n]
+    schema = {**DRAFT, "properties": {"audienceName": {"type": "string"}}}
+    assert not [n for n in notes(asked, options=schema) if "destination.options" in n]
+    wrote = write(host(sink=str(sink)), rows(1), mark(1), streams=(asked,))
+    assert wrote.acks == [1, END]
+    (start,) = [m["payload"] for m in heard(sink) if m["type"] == "start-stream"]
+    assert start["streamOptions"] == options
+
+
+# -- rows that are gone at the source
+
+
+@pytest.mark.parametrize(
+    ("told", "more"),
+    [
+        ({"row_type": {**DRAFT, "properties": {GONE: {"type": ["string", "null"]}}}}, {}),
+        ({"row_type": {"allOf": [{"properties": {GONE: {"type": "string"}}}]}}, {}),
+        ({}, {"mapping": {"id": "id", "leftAt": GONE}}),  # the user says which field it is
+    ],
+)
+def test_removals_are_sent_where_something_says_what_they_are(
+    told: dict[str, Any], more: dict[str, Any]
+) -> None:
+    asked = mirrored(**more)
+    assert SyncmavenDestination().problems(spec_of(**told), [asked]) == []
+    assert not [n for n in notes(asked, **told) if "gone" in n]
+
+
+def test_removals_are_refused_by_a_destination_that_tells_its_streams_late(sink: Path) -> None:
+    """Its spec tells none without credentials, so that ``plan`` cannot know."""
+    with pytest.raises(DestinationError) as refused:
+        write(host(sink=str(sink)), with_marks(None), streams=(mirrored(),))
+    assert refused.value.code == "destination.removals"
+    assert [m["type"] for m in heard(sink)] == ["describe-streams"]
+
+
+@pytest.mark.parametrize("nulls", ["auto", "send"])
+def test_a_source_that_tells_deletes_does_so_with_a_note_and_a_count(
+    sink: Path, nulls: str
+) -> None:
+    """Rows that are there do not bear the mark: a destination that makes a property of every
+    unknown field would make one of it."""
+    asked = marked()
+    (note,) = [n for n in notes(asked) if "gone at the source" in n]
+    assert "'_ab_cdc_deleted_at'" in note and "as rows that are there" in note
+    wrote = write(
+        host(sink=str(sink)), with_marks(None, "2026-01-02"), streams=(asked,),
+        options={"nulls": nulls},
+    )  # fmt: skip
+    assert wrote.counted == {"removals_sent_as_rows": 1}
+    there, gone = [m["payload"]["row"] for m in heard(sink) if m["type"] == "row"]
+    assert there == ({"id": 1} if nulls == "auto" else {"id": 1, GONE: None})
+    assert gone == {"id": 2, GONE: "2026-01-02"}
+
+
+def test_a_field_that_the_row_type_names_is_cleared_when_a_row_is_there_again(sink: Path) -> None:
+    row_type = {**DRAFT, "properties": {GONE: {"type": ["string", "null"]}}}
+    wrote = write(host(sink=str(sink), row_type=row_type), with_marks(None), streams=(mirrored(),))
+    assert (wrote.exit, wrote.counted) == (0, {})
+    (row,) = [m["payload"]["row"] for m in heard(sink) if m["type"] == "row"]
+    assert row == {"id": 1, GONE: None}
+
+
+def test_streams_that_send_only_a_part_are_noted(sink: Path) -> None:
+    """Files, sheets and audiences are cleared when a stream starts."""
+    whole = msgspec.structs.replace(
+        stream(),
+        configured=msgspec.structs.replace(stream().configured, sync_mode=SyncMode.full_refresh),
+    )
+    for asked, noted in ((mirrored(), True), (stream(), True), (whole, False)):
+        found = [n for n in notes(asked) if "only rows that are new or changed" in n]
+        assert bool(found) is noted
+    for given, noted in (
+        ({"on_failed_rows": "isolate"}, True),
+        ({"on_failed_rows": "isolate", "checkpoint_every": 10_000_000}, False),
+        ({}, False),
+    ):
+        found = SyncmavenDestination().fidelity(spec_of(), "airbyte", [whole], given)
+        assert any("after every 1000 rows" in n for n in found) is noted
 
 
 def test_streams_and_options_that_fit_are_no_problem() -> None:

@@ -437,7 +437,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
         """Returns the types and values that the destination narrows or loses, a sentence each."""
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
-        return self.connector.fidelity(source_protocol, described)
+        options = self._pipeline.destination.protocol_keys
+        return self.connector.fidelity(source_protocol, described, options)
 
     def planned(
         self,
@@ -458,6 +459,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
             target=self.target(stream.id),
             schemas=schemas,
             latest=latest,
+            deleted_at=stream.deleted_at,
             full_refresh=filled is not None and filled.anew,
             **self._own(),
         )
@@ -485,6 +487,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
             target=self.target(stream),
             schemas=schemas,
             latest=latest,
+            deleted_at=_original_name(disposition.deleted_column, schemas[latest]),
             full_refresh=disposition.anew,
             **self._own(),
         )
@@ -509,6 +512,11 @@ def _original(
         if None not in found:
             return tuple(path for path in found if path is not None), version
     raise Defect(f"no schema has the primary key {paths}")
+
+
+def _original_name(column: str | None, schema: RowSchema) -> str | None:
+    found = None if column is None else _original_in((column,), schema)
+    return None if found is None else found[0]
 
 
 def _original_in(path: FieldPath, schema: RowSchema) -> FieldPath | None:

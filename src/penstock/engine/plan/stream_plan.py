@@ -192,6 +192,7 @@ def _planned(
         queried=queried,
         max_rejected=settings.max_rejected,
         retry_rejected=_retry_rejected(configured, settings),
+        deleted_at=_deleted_at(configured, package, schema, read.names),
     )
     if Change.removed in configured.sends and deletions_lost(planned_stream, package):
         raise ConfigError(
@@ -233,6 +234,20 @@ def _disposition(
         replaces=configured.replaces,
         arrival=arrival,
     )
+
+
+def _deleted_at(
+    configured: ConfiguredStream,
+    package: ProtocolPackage,
+    schema: RowSchema,
+    columns: Mapping[str, str],
+) -> str | None:
+    """The property that says of a row that it is gone, where the rows have it; those of a model may
+    be unknown before it is read."""
+    name = package.deleted_at_field
+    column = columns.get(name or "")
+    has = Change.removed in configured.sends or any(f.name == column for f in schema.fields)
+    return name if has else None
 
 
 def deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:

@@ -34,7 +34,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many shards its
     read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: not
     every property is known, so that one column takes the record as JSON. ``retry_rejected``: in how
-    many later runs a row that was rejected is sent again."""
+    many later runs a row that was rejected is sent again. ``deleted_at``: the property of its rows
+    that says that one is gone at the source; None: they have none."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -51,6 +52,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     hints: tuple[EffectiveLimit, ...] = ()
     max_rejected: MaxRejected | None = None
     retry_rejected: int = 0
+    deleted_at: str | None = None
 
     @property
     def id(self) -> StreamId:

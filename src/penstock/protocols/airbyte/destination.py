@@ -7,7 +7,7 @@ Not here: the messages that are sent (``outgoing``, ``record_encoder``), the des
 reference, airbyte §2.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -87,7 +87,13 @@ class AirbyteDestination:
                 )
         return found
 
-    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+    def fidelity(
+        self,
+        spec: ConnectorSpec,
+        source_protocol: str,
+        streams: Sequence[WriteStream],
+        options: Mapping[str, Any],
+    ) -> list[str]:
         notes = [
             "delivery is at least once: rows after the last state that the destination gave back"
             " are sent again by the next run",

@@ -6,7 +6,8 @@ Not here: runs (``rapidbyte.write.writer``), frames (``rapidbyte.write.frame_enc
 5, 6, 7 and 9.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -64,7 +65,13 @@ class RapidbyteDestination(ComponentRole):
             problems += [f"stream {stream.id}: {text}" for text in of_stream]
         return problems
 
-    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+    def fidelity(
+        self,
+        spec: ConnectorSpec,
+        source_protocol: str,
+        streams: Sequence[WriteStream],
+        options: Mapping[str, Any],
+    ) -> list[str]:
         modes = {write_mode(s) for s in streams}
         notes = [
             *(text for mode, text in _REPEATED.items() if mode in modes),

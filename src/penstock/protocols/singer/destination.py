@@ -5,7 +5,7 @@ Not here: the lines that are sent (``outgoing``), the target's output (``target_
 (``probe``). Source: specification, Targets; reference §0, §1.1, §1.8.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -96,7 +96,13 @@ class SingerTarget:
             found += _key_problems(stream)
         return found
 
-    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+    def fidelity(
+        self,
+        spec: ConnectorSpec,
+        source_protocol: str,
+        streams: Sequence[WriteStream],
+        options: Mapping[str, Any],
+    ) -> list[str]:
         notes = [
             "delivery is at least once: rows after the last state that the target gave back are"
             " sent again by the next run",

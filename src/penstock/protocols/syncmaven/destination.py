@@ -5,13 +5,13 @@ Not here: questions (``probe``), which of its streams is written to (``stream_sp
 itself (``writer``). Source: the protocol page, Destination flow; reference §1.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.errors import DestinationError
-from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode
+from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMode, SyncMode
 from penstock.model.events import LogEvent
 from penstock.model.types import Kind
 from penstock.protocols.connection import EventSink
@@ -19,7 +19,7 @@ from penstock.protocols.syncmaven import stream_specs
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, StreamSpecs
 from penstock.protocols.syncmaven.probe import DESTINATION, ask_spec, ask_streams
-from penstock.protocols.syncmaven.writer import Writer
+from penstock.protocols.syncmaven.writer import ISOLATE_EVERY, Writer
 from penstock.protocols.writing import Answer, Feed, WriteRequest, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
@@ -79,12 +79,27 @@ class SyncmavenDestination:
             return []
         return stream_specs.problems(msgspec.convert(known, StreamSpecs), streams)
 
-    def fidelity(self, source_protocol: str, streams: Sequence[WriteStream]) -> list[str]:
+    def fidelity(
+        self,
+        spec: ConnectorSpec,
+        source_protocol: str,
+        streams: Sequence[WriteStream],
+        options: Mapping[str, Any],
+    ) -> list[str]:
         notes = [
             "delivery is at least once: rows of which the destination has not said how many it"
             " took are sent again by the next run",
             "states of the source stay here; what a destination keeps is its own",
         ]
+        known = spec.abilities.get("streams")
+        if known is not None:
+            notes += stream_specs.notes(msgspec.convert(known, StreamSpecs), streams)
+        if options.get("on_failed_rows") == "isolate" and options.get("checkpoint_every") is None:
+            notes.append(
+                f"`on_failed_rows: isolate` ends a stream after every {ISOLATE_EVERY} rows, unless"
+                " checkpoint_every says otherwise: a destination that treats a stream as a whole (a"
+                " file, a sheet, an audience) keeps only the last of these parts"
+            )
         return [*notes, *(n for s in streams for n in _stream_notes(s))]
 
     def write(self, runtime: Host, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
@@ -123,6 +138,11 @@ def _stream_notes(stream: WriteStream) -> Iterator[str]:
         yield f"{stream.id}: times without a zone are sent as times in UTC"
     if Kind.binary in kinds:
         yield f"{stream.id}: binary values are sent as base64 text"
+    if stream.configured.sync_mode is not SyncMode.full_refresh:
+        yield (
+            f"{stream.id}: a run sends only rows that are new or changed: a destination that clears"
+            " what it has when a stream starts (a file, a sheet, an audience) keeps only these"
+        )
     match stream.configured.destination_sync_mode:
         case DestinationSyncMode.append_dedup:
             yield f"{stream.id}: rows of the same key are merged only by a destination that upserts"

@@ -5,8 +5,9 @@ Runs in the thread that draws the feed. Not here: the other lines (``messages``)
 (``session``).
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from penstock.protocols.syncmaven.key_split import KeySplit
 from penstock.protocols.syncmaven.messages import ROW_END, ROW_START, StreamSpec
 from penstock.protocols.syncmaven.row_check import RowCheck, key_of
 from penstock.protocols.syncmaven.sessions import SessionLines
-from penstock.protocols.syncmaven.stream_specs import mapped
+from penstock.protocols.syncmaven.stream_specs import mapped, unknown_mark
 from penstock.protocols.writing import Rows, WriteStream
 
 CHUNK_BYTES = 2 << 20  # of columns; their text is about as large
@@ -32,15 +33,15 @@ ROW_EDGES = len(ROW_START), len(ROW_END)
 @dataclass(slots=True)
 class Encoded:
     """Lines of rows, by process, made of ``fed`` ones. ``left_out``: misfits that are dropped.
-    ``inexact``: integers that are sent as numbers, though doubles do not hold them. ``ends``: a
-    checkpoint comes after them. ``fault``: the stream cannot go on."""
+    ``doubtful``: what the destination may take for something else (:meth:`RowCheck.doubtful`).
+    ``ends``: a checkpoint comes after them. ``fault``: the stream cannot go on."""
 
     stream: StreamId
     shares: list[SessionLines]
     fed: int
     rejects: list[Reject]
     left_out: int = 0
-    inexact: int = 0
+    doubtful: Counter[str] = field(default_factory=Counter[str])
     ends: bool = False
     fault: DestinationError | None = None
 
@@ -132,16 +133,16 @@ class StreamEncoder:
             item.shares += made.shares
             item.rejects += made.rejects
             item.left_out += made.left_out
-            item.inexact += made.inexact
+            item.doubtful += made.doubtful
             item.fault = item.fault or made.fault
         return item
 
     def _encoded(self, version: int, batch: Any, part: int = 0) -> Encoded:
         check, whole, bare, original = self._encoder(version)
-        count, inexact = batch.num_rows, check.inexact(batch)
+        count, doubtful = batch.num_rows, check.doubtful(batch)
         if check.proves(batch):
             share = SessionLines(part, whole.encode(batch), count)
-            return Encoded(self._stream.id, [share], count, [], inexact=inexact)
+            return Encoded(self._stream.id, [share], count, [], doubtful=doubtful)
         bodies = bytes(bare.encode(batch)).split(b"\n")[:-1]
         decode = msgspec.json.Decoder().decode
         fitting: list[bytes] = []
@@ -157,7 +158,7 @@ class StreamEncoder:
         rejects = [self._reject(check, row, bodies[i]) for i, row in cast_failures.items()]
         lines = _BEFORE + _BETWEEN.join(fitting) + _AFTER
         shares = [SessionLines(part, lines, len(fitting))] if fitting else []
-        item = Encoded(self._stream.id, shares, count, rejects, inexact=inexact)
+        item = Encoded(self._stream.id, shares, count, rejects, doubtful=doubtful)
         if rejects and self._on_data_error == "fail":
             item.fault = DestinationError(
                 f"a row does not fit: {rejects[0].reason}",
@@ -196,7 +197,8 @@ class StreamEncoder:
         if found is None:
             schema = self._schema(version)
             sent = mapped(schema, self._stream.mapping)
-            check = RowCheck(self._spec.row_type, sent, self._nulls)
+            unknown = unknown_mark(self._spec, self._stream)
+            check = RowCheck(self._spec.row_type, sent, self._nulls, unknown)
             texts = {f.source for f in sent.fields} - check.as_numbers
             whole, bare = [
                 LineEncoder(

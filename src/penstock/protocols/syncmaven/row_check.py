@@ -8,12 +8,14 @@ taken too. As the real host does, properties that the row type does not name are
 top. Not here: encoding (``outgoing``). Source: reference §1.3, §3.4.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
 import jsonschema_rs
 
 from penstock.codec.json_text import EXACT, JsonType, WrittenAs, inexact, texts_fit
+from penstock.codec.schema_walk import parts
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
@@ -37,6 +39,7 @@ _CASTS: dict[Kind, tuple[JsonType, ...]] = {
 }
 _BEYOND = EXACT + 1
 _DAY, _MIDNIGHT = "2024-02-29", "2024-02-29T00:00:00Z"
+INEXACT, REMOVALS = "integers_beyond_2^53_sent_as_numbers", "removals_sent_as_rows"
 _SHOWN = 300  # characters of a reason
 
 
@@ -49,21 +52,36 @@ def row_type_fault(row_type: dict[str, Any]) -> str | None:
     return None
 
 
+def names(row_type: dict[str, Any] | None, field: str) -> bool:
+    """Whether a row type names a property, in any of its branches."""
+    found = (part.get("properties") for part in parts(row_type, [row_type]))
+    return any(field in cast(dict[str, Any], p) for p in found if isinstance(p, dict))
+
+
 class RowCheck:
     """``omitted``: columns (original names) whose NULLs are left out. ``as_numbers``: decimals that
     are written as JSON numbers; the others are texts. ``casts``: columns that are written in
-    another form than their own. ``nulls``: auto, send or omit.
+    another form than their own. ``nulls``: auto, send or omit. ``unknown``: a column of which the
+    destination knows nothing, so that its NULLs are left out too, unless they are to be sent.
 
     Raises ``ValueError`` for a row type that is no JSON Schema (:func:`row_type_fault`)."""
 
-    def __init__(self, row_type: dict[str, Any] | None, schema: RowSchema, nulls: str) -> None:
+    def __init__(
+        self,
+        row_type: dict[str, Any] | None,
+        schema: RowSchema,
+        nulls: str,
+        unknown: str | None = None,
+    ) -> None:
         self._type = row_type or {}
         self._schema = schema
         self._valid = _validator(self._type)
         self._required = _strings(self._type.get("required"))
         takes_null = {f.source: self._takes({f.source: None}) for f in schema.fields}
         self.omitted = frozenset(
-            name for name, takes in takes_null.items() if nulls == "omit" or not takes
+            name
+            for name, takes in takes_null.items()
+            if nulls == "omit" or not takes or name == unknown
         ) if nulls != "send" else frozenset[str]()  # fmt: skip
         self.as_numbers = frozenset(
             f.source
@@ -94,6 +112,7 @@ class RowCheck:
             if (f.source in self.omitted and f.source in self._required)
             or (f.source not in self.omitted and not takes_null[f.source])
         ]
+        self._mark = next((f.name for f in schema.fields if f.source == unknown), None)
         self._numbers = [f.name for f in schema.fields if f.type.kind is Kind.number]
         self._typed = self._types_fit()
 
@@ -109,10 +128,15 @@ class RowCheck:
             and all(_finite(batch.column(name)) for name in self._numbers)
         )
 
-    def inexact(self, batch: Any) -> int:
-        """How many integers of a record batch are written as JSON numbers that a double does not
-        hold."""
-        return sum(inexact(batch.column(name)) for name in self._as_doubles)
+    def doubtful(self, batch: Any) -> Counter[str]:
+        """What a destination may take for something else in a record batch, and how often: integers
+        that are written as JSON numbers though a double does not hold them, and rows that are gone
+        though nothing that it knows says so."""
+        found = Counter[str]()
+        found[INEXACT] = sum(inexact(batch.column(name)) for name in self._as_doubles)
+        if self._mark is not None:
+            found[REMOVALS] = batch.num_rows - batch.column(self._mark).null_count
+        return found
 
     def fits(self, row: dict[str, Any]) -> bool:
         return self._valid.is_valid(row)

@@ -3,18 +3,18 @@
 Pure. Not here: asking for them (``probe``), rows (``row_check``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError, DestinationError
-from penstock.model.catalog import ConnectorSpec
+from penstock.model.catalog import Change, ConnectorSpec
 from penstock.model.types import RowSchema
 from penstock.protocols.json_schema.config_check import validate_config
 from penstock.protocols.syncmaven.messages import StreamSpec, StreamSpecs
-from penstock.protocols.syncmaven.row_check import row_type_fault
+from penstock.protocols.syncmaven.row_check import names, row_type_fault
 from penstock.protocols.writing import WriteStream
 
 SECRET_WORD = "x-secret"
@@ -51,6 +51,10 @@ def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
         except DestinationError as e:
             found.append(f"stream {stream.id}: {e.message}; {e.hint}")
             continue
+        try:
+            check_removals(spec, stream)
+        except DestinationError as e:
+            found.append(f"{e.message}; {e.hint}")
         first = taken.setdefault(spec.name, stream)
         if first is not stream:
             found.append(
@@ -59,6 +63,50 @@ def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
             )
         found += [f"stream {stream.id}: {text}" for text in _cast_failures(spec, stream)]
     return found
+
+
+def notes(specs: StreamSpecs, streams: Sequence[WriteStream]) -> Iterator[str]:
+    """What a user should know of these streams before they are written, each a sentence."""
+    for stream in streams:
+        try:
+            spec = chosen(stream, specs)
+        except DestinationError:
+            continue  # a problem
+        if stream.options and spec.options is None:
+            yield (
+                f"{stream.id}: destination.options is given to {spec.name!r} as it stands, since"
+                " the destination publishes no schema of its options"
+            )
+        field = unknown_mark(spec, stream)
+        if field is not None:
+            yield (
+                f"{stream.id}: rows that are gone at the source are sent with the time in"
+                f" {field!r}, which the row type of {spec.name!r} does not name: a destination that"
+                " does not know it writes them as rows that are there"
+            )
+
+
+def unknown_mark(spec: StreamSpec, stream: WriteStream) -> str | None:
+    """The column that says that a row is gone, where neither the destination's row type names it
+    nor the user gives it a field; None: there is none such."""
+    name = stream.deleted_at
+    return None if name is None or stream.mapping or names(spec.row_type, name) else name
+
+
+def check_removals(spec: StreamSpec, stream: WriteStream) -> None:
+    """Raises ``DestinationError`` where the stream sends rows that are gone (mode mirror) and the
+    destination would take them for others."""
+    field = unknown_mark(spec, stream)
+    if field is not None and Change.removed in stream.configured.sends:
+        raise DestinationError(
+            f"stream {stream.id}: its rows that are gone are sent with the time in {field!r}, which"
+            f" the row type of {spec.name!r} does not name: the destination would write them as"
+            " rows that are there",
+            code="destination.removals",
+            hint="choose mode upsert, or name the field by which the destination knows removals"
+            " (destination.mapping)",
+            stream=str(stream.id),
+        )
 
 
 def mapped(schema: RowSchema, mapping: Mapping[str, str]) -> RowSchema:
@@ -77,8 +125,8 @@ def mapped(schema: RowSchema, mapping: Mapping[str, str]) -> RowSchema:
 
 def option_problems(spec: StreamSpec, options: dict[str, Any]) -> list[str]:
     """What its schema (draft-07) says against the options."""
-    if spec.options is None:
-        return [f"{spec.name!r} takes no options"] if options else []
+    if spec.options is None:  # many connectors read options of which they publish no schema
+        return []
     schema = ConnectorSpec(protocol="", config_schema=spec.options)
     try:
         validate_config(schema, options, SECRET_WORD)

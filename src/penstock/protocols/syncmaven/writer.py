@@ -33,7 +33,7 @@ from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder, tells_
 from penstock.protocols.syncmaven.session import Session
 from penstock.protocols.syncmaven.sessions import RowRate, Sessions
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
-from penstock.protocols.syncmaven.stream_specs import chosen, option_problems
+from penstock.protocols.syncmaven.stream_specs import check_removals, chosen, option_problems
 from penstock.protocols.writing import (
     END,
     Ack,
@@ -159,6 +159,7 @@ class Writer:
                     hint=f"see the streamOptions of {spec.name!r} in `penstock spec`",
                     stream=str(stream),
                 )
+            check_removals(spec, asked)
             encoder = StreamEncoder(
                 asked,
                 spec,
@@ -233,8 +234,8 @@ class Writer:
         yield from item.rejects
         if item.left_out:
             yield SkippedItems("row_type", item.left_out, one.stream.id)
-        if item.inexact:
-            yield SkippedItems("integers_beyond_2^53_sent_as_numbers", item.inexact)
+        for what, count in (+item.doubtful).items():
+            yield SkippedItems(what, count)
         if item.shares:
             if one.sessions is None:
                 if one.started == 0 and (why := one.encoder.undivided) is not None:

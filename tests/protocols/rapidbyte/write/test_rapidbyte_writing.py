@@ -967,10 +967,9 @@ def test_spec_check_and_problems(made: Make):
         ("write_mode replace", "both 'n.t'", "nested", "key"), found, strict=True
     ):
         assert word in text
-    assert not DESTINATION.problems(
-        ConnectorSpec(protocol="rapidbyte", config_schema={}), [nested][:0]
-    )
-    notes = DESTINATION.fidelity("airbyte", [stream(A, REPLACE)])
+    spec = ConnectorSpec(protocol="rapidbyte", config_schema={})
+    assert not DESTINATION.problems(spec, [nested][:0])
+    notes = DESTINATION.fidelity(spec, "airbyte", [stream(A, REPLACE)], {})
     assert any("at least once" in n for n in notes) and any(n.startswith("a: ") for n in notes)
 
 
