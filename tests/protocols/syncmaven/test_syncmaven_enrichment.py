@@ -175,6 +175,46 @@ def test_integers_beyond_what_doubles_hold_come_back_whole() -> None:
     assert made.column("id") == [big] and made.column("price") == [None]
 
 
+SENT = 2**53 + 1
+CAME = 2**53  # of it, in JavaScript
+
+
+@pytest.mark.parametrize(
+    ("more", "came", "kept"),
+    [
+        ({"p": {"id": SENT}, "l": [SENT, 1.5]}, {"p": {"id": CAME}, "l": [CAME, 1.5]}, None),
+        ([{"id": SENT}], [{"id": CAME}], None),
+        ([10**400], [10**400], None),
+        # something else changed: what did not keeps its digits
+        ({"id": SENT, "n": 1}, {"id": CAME, "n": 2}, {"id": SENT, "n": 2}),
+        ([SENT, 1], [CAME, 2, 3], [SENT, 2, 3]),
+        ([SENT, SENT], [CAME], [SENT]),
+        ({"a": {"id": SENT}}, {"a": {"id": CAME}, "b": 1}, {"a": {"id": SENT}, "b": 1}),
+        # changes
+        ({"n": 1}, {"n": True}, {"n": True}),
+        ({"id": SENT}, {"id": SENT + 100}, {"id": SENT + 100}),
+        ({"id": SENT}, {"id": str(SENT)}, {"id": str(SENT)}),
+        ([10**400], [1.5], [1.5]),
+        ({"n": None, "id": SENT}, {"id": CAME}, {"id": SENT}),
+    ],
+)
+def test_integers_inside_objects_and_lists_come_back_whole(more: Any, came: Any, kept: Any) -> None:
+    """L9: as an enrichment in JavaScript gives ``{...row}`` back. None: nothing changed, and the
+    column keeps its text, whatever its spaces are."""
+    text = json.dumps(more, indent=1)
+    answers = {"1": {"id": 1, "fullName": "n1", "price": "1.50", "tags": ["a"], "more": came}}
+    made = enriched(host(answers=answers), table(1, more=[text]))
+    (found,) = made.column("more")
+    assert found == text if kept is None else json.loads(found) == kept
+
+
+def test_values_that_are_nested_deeper_than_anyone_compares_them_are_compared() -> None:
+    deep, last = "[" * 300 + str(SENT), "]" * 300
+    answers = {"1": {"id": 1, "more": json.loads(f"{deep}{last}")}}
+    made = enriched(host(answers=answers), table(1, more=[f"{deep} {last}"]))
+    assert made.column("more") == [f"{deep} {last}"]
+
+
 def test_new_properties_have_the_type_of_their_first_value_and_json_stays_json() -> None:
     answers: dict[str, Any] = {
         "1": {"id": 1, "score": 1, "flag": True, "geo": {"lat": 1.5}, "full_name": "own"},

@@ -6,9 +6,10 @@ and a value that does not fit its column makes the answer faulty. Not here: proc
 (``enrichment_session``), the order of answers (``enrichment_run``).
 """
 
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -16,15 +17,15 @@ from penstock.codec.arrow import SOURCE_KEY, arrow_type
 from penstock.codec.columns import data_type, json_field
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_lines_encoder import LineEncoder, Slot
+from penstock.codec.json_text import EXACT
 from penstock.codec.untyped import Array, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.syncmaven.enrichment_cache import Patch
 from penstock.protocols.syncmaven.messages import REQUEST_END, REQUEST_START
 
-_EXACT = 2**53  # integers beyond it change in a connector that has doubles only
 _EDGES = len(REQUEST_START), len(REQUEST_END) + 1
-_ABSENT = object()
+_DEPTH = 100  # of objects and lists whose parts are compared one by one
 
 
 @dataclass(slots=True)
@@ -215,18 +216,42 @@ def outlined(columns: Any, declared: dict[str, DataType]) -> Any:
 def patch_of(sent: dict[str, Any], row: dict[str, Any], kept: Collection[str] = ()) -> Patch:
     """How an answer's row differs from the row that was sent. ``kept``: properties that it does not
     lose by leaving them out."""
-    changed = {n: v for n, v in row.items() if not _same(sent.get(n, _ABSENT), v)}
+    merged = {n: _merged(sent[n], v) if n in sent else v for n, v in row.items()}
+    changed = {n: v for n, v in merged.items() if n not in sent or v is not sent[n]}
     gone = {n: None for n, v in sent.items() if n not in row and n not in kept and v is not None}
     return changed | gone
 
 
+def _merged(sent: Any, came: Any, depth: int = 0) -> Any:
+    """A value that came back, in which each part that is as it was sent has the digits with which
+    it was sent: ``sent`` itself, where all of it is. Items of lists are compared by position."""
+    if isinstance(sent, dict) and isinstance(came, dict) and depth < _DEPTH:
+        before, after = cast(dict[str, Any], sent), cast(dict[str, Any], came)
+        inner = {
+            n: _merged(before[n], v, depth + 1) if n in before else v for n, v in after.items()
+        }
+        kept = before.keys() == inner.keys() and all(before[n] is v for n, v in inner.items())
+        return sent if kept else inner
+    if isinstance(sent, list) and isinstance(came, list) and depth < _DEPTH:
+        first, then = cast(list[Any], sent), cast(list[Any], came)
+        items = [_merged(a, b, depth + 1) for a, b in zip(first, then, strict=False)]
+        kept = len(first) == len(then) and all(map(operator.is_, first, items))
+        return sent if kept else [*items, *then[len(first) :]]
+    return sent if _same(sent, came) else came
+
+
 def _same(sent: Any, came: Any) -> bool:
-    if sent is _ABSENT:
-        return False
+    """Whether two values are equal, or one number in a connector that has doubles only."""
+    if isinstance(sent, bool) or isinstance(came, bool):
+        return sent is came
     if sent == came:
         return True
-    beyond = type(sent) is int and abs(sent) > _EXACT and type(came) in (int, float)
-    return beyond and float(sent) == float(came)
+    if type(sent) is not int or abs(sent) <= EXACT or type(came) not in (int, float):
+        return False
+    try:
+        return float(sent) == float(came)
+    except OverflowError:
+        return False
 
 
 def _type_of(value: Any) -> DataType:
