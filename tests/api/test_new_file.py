@@ -181,3 +181,21 @@ def test_any_name_is_a_text(name: str) -> None:
 def test_a_connector_that_publishes_nothing_is_told_as_that() -> None:
     text, variables = pipeline_text("x", FileEnd("singer:tap-old", {}, "secret"), LAKE)
     assert "does not say what its configuration is" in text and variables == []
+
+
+def test_l10_texts_of_credentials_are_variables_and_not_asked_for() -> None:
+    """Of a protocol that marks no secrets: a key that was typed would stand in the file."""
+    schema = {
+        "type": "object",
+        "required": ["apiKey", "method", "port"],
+        "properties": {
+            "apiKey": {"type": "string"},
+            "method": {"enum": ["POST", "PUT"]},
+            "port": {"type": "integer"},
+        },
+    }
+    end = FileEnd("syncmaven:./crm", schema, None)
+    assert [q.name for q in questions(end)] == ["method", "port"]
+    text, variables = pipeline_text("x", end, LAKE)
+    assert 'apiKey: "${CRM_APIKEY}"' in text
+    assert [v.property for v in variables if v.secret] == ["config.apiKey"]

@@ -21,6 +21,7 @@ from penstock.model.types import RowSchema
 from penstock.protocols.writing import WriteStream
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_destination.py"
+SYNCMAVEN = STUB.with_name("stub_syncmaven.py")
 SECRET = "s3cr3t-k3y"
 
 
@@ -63,6 +64,22 @@ def test_config_is_validated_and_a_failed_check_hides_the_secret(tmp_path: Path)
     with pytest.raises(ConfigError):
         destination.check({"api_key": 5})
     assert destination.secrets({"api_key": SECRET}) == [SECRET]
+
+
+def test_l10_everything_in_a_syncmaven_destinations_config_is_masked(tmp_path: Path) -> None:
+    """No schema of the protocol marks secrets, and published connectors log what they are sent."""
+    heard: list[Event] = []
+    command = f"syncmaven:{sys.executable} {SYNCMAVEN} '{json.dumps({'echo': True})}'"
+    destination = resolve(
+        DestinationConnector, command, tmp_path / "connectors", log=heard.append, base=tmp_path
+    )
+    key = {"private_key": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\n", "project": "acme-1"}
+    config = {"apiKey": "re_0123456789", "nested": [{"user": "ann@x.io"}], "key": json.dumps(key)}
+    assert destination.check(config).succeeded
+    said = "\n".join(e.message for e in heard if isinstance(e, LogEvent))
+    assert "Received message describe-streams" in said and "****" in said
+    for secret in ("re_0123456789", "ann@x.io", "MIIEvQIBADANBg", "acme-1"):
+        assert secret not in said
 
 
 def test_failures_are_a_destinations_with_its_exit_code(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ code (default) or page. ``row_type``, ``options``, ``credentials``: schemas; ``s
 first is the default. ``fail``, ``skip``: ids of rows that it counts so. ``halt``: {"at": message
 type, "after": rows, "status"}. ``die``: {"at", "after", "code"}. ``silent``: a message type that it
 never answers; ``deaf``: after so many rows it reads nothing more. ``noise``: everything is hard to
-read. ``result``: sent in place of its counters. ``stderr``: bytes written there first.
+read. ``echo``: it logs what it hears, as published ones do. ``result``: sent in place of its
+counters. ``stderr``: bytes written there first.
 """
 
 import json
@@ -56,6 +57,8 @@ def main() -> None:
             sink.flush()
         message = json.loads(line)
         type_ = message["type"]
+        if told.get("echo"):
+            say("log", level="debug", message=f"Received message {type_}", params=[message])
         if type_ == "row":
             counts["received"] += 1
         if matches("die", type_, counts["received"]):

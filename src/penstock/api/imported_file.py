@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from penstock.config.reader import names_a_secret
+from penstock.config.secret_texts import names_a_secret
 
 _NO_SECRET = re.compile(
     r"(?:^|[_-])(?:type|method|mode|title|ur[il]|path|file|name|id|fields?)$"

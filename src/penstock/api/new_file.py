@@ -24,12 +24,13 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 class FileEnd(NamedTuple):
     """One end of the pipeline. ``schema``: of its configuration, JSON Schema; None for a table.
-    ``secret_word``: the annotation that marks secrets in it. ``given``: values that are known, by
-    property. ``hidden``: those of ``given`` that are secrets, which become variables."""
+    ``secret_word``: the annotation that marks secrets in it; None: every text is one. ``given``:
+    values that are known, by property. ``hidden``: those of ``given`` that are secrets, which
+    become variables."""
 
     use: str
     schema: dict[str, Any] | None = None
-    secret_word: str = ""
+    secret_word: str | None = ""
     documentation_url: str | None = None
     given: Mapping[str, Any] = MappingProxyType({})
     hidden: frozenset[str] = frozenset()
@@ -110,17 +111,20 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
 class _About:
     """What the schema says of one property."""
 
-    def __init__(self, root: Any, property_: "_Property", secret_word: str) -> None:
+    def __init__(self, root: Any, property_: "_Property", secret_word: str | None) -> None:
         nodes = parts(root, [property_.schema], ("allOf",))
         self.node: dict[str, Any] = {}
         for node in reversed(nodes):
             self.node.update(node)
         self.required = property_.required
-        self.secret = any(
-            node.get(secret_word) is True or node.get("writeOnly") is True for node in nodes
-        )
         self.choices: tuple[Any, ...] = tuple(self.node.get("enum") or ())
         self.kind = _kind(self.node)
+        if secret_word is None:
+            shown = self.choices or not self.node.keys().isdisjoint(("const", "default"))
+            marked = self.kind == "string" and not shown
+        else:
+            marked = any(node.get(secret_word) is True for node in nodes)
+        self.secret = marked or any(node.get("writeOnly") is True for node in nodes)
 
     @property
     def fixed(self) -> Any:

@@ -159,7 +159,7 @@ def _end(
     )
 
 
-def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str) -> frozenset[str]:
+def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None) -> frozenset[str]:
     """Returns the names of those values that are secrets. Raises ``ConfigError`` where an object
     holds one: it would stand in the file."""
     from penstock.protocols.json_schema.config_check import secret_values

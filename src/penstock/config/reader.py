@@ -20,7 +20,8 @@ import msgspec.inspect as mi
 from penstock.config import yaml_nodes
 from penstock.config.did_you_mean import closest, hint
 from penstock.config.protocol_spec import keys_of
-from penstock.config.variables import Substituted, VariableResolver, is_harmless
+from penstock.config.secret_texts import is_harmless, names_a_secret
+from penstock.config.variables import Substituted, VariableResolver
 from penstock.config.yaml_nodes import Node, Scalar
 
 BAD: EllipsisType = ...
@@ -32,17 +33,7 @@ Fault = tuple[str, str]
 Rule = Callable[[Any], tuple[Any, list[Fault]]]
 """Completes a struct whose keys are valid one by one, and returns the faults between them."""
 
-# Names of properties whose value is masked even where it looks like a number or a plain word.
-_SECRET_KEY = re.compile(
-    r"pass|pwd|secret|token|credential|bearer|cookie|signature|auth|pin$|key(?:\W|$)",
-    re.IGNORECASE,
-)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
-
-
-def names_a_secret(key: str) -> bool:
-    """Whether a property of this name holds a secret, as far as a name tells."""
-    return _SECRET_KEY.search(key) is not None
 
 
 class Dialect(NamedTuple):

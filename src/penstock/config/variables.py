@@ -2,7 +2,8 @@
 
 A variable gives a value to one scalar; it never adds structure, since it is substituted after the
 YAML is parsed. Values of variables are recorded, and masked wherever text is written (L10), apart
-from those that :func:`is_harmless` accepts under a key whose name does not suggest a secret.
+from those that ``secret_texts.is_harmless`` accepts under a key whose name does not suggest a
+secret.
 
     port: ${PGPORT}              the whole of a plain scalar: the type YAML gives the value
     url: "${HOST}", a${HOST}b    inside a longer or quoted scalar: text
@@ -32,9 +33,6 @@ _V4_REFERENCE = re.compile(rf"\$\{{({_NAME})()\}}")
 _ASSIGNMENT = re.compile(rf"[ \t]*(?:export[ \t]+)?({_NAME})[ \t]*=[ \t]*")
 _DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _SINGLE_QUOTED = re.compile(r"'([^']*)'")
-_SHORT = 4
-_DIGITS = re.compile(r"[-+]?[0-9][0-9.,_]*")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2}(?:[T ][0-9:.,]+)?)?(?:Z|[+-][0-9:]{2,6})?")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
@@ -103,17 +101,6 @@ class VariableResolver:
         alone = scalar.plain and whole is not None and whole[1] is not None
         value = plain(text) if alone else text
         return Substituted(value, text, tuple(used), tuple(secrets), tuple(problems))
-
-
-def is_harmless(value: str) -> bool:
-    """True of what everybody writes everywhere: a number, a truth value, a date, a time, a word of
-    a few letters. Masked, it would make counts and cursors unreadable and hide nothing."""
-    return len(value) <= _SHORT or is_plain(value) or _TIME.fullmatch(value) is not None
-
-
-def is_plain(value: str) -> bool:
-    """A number or a truth value, as YAML has them or as digits."""
-    return not isinstance(plain(value), str) or _DIGITS.fullmatch(value) is not None
 
 
 def read_env_file(path: str | Path) -> dict[str, str]:

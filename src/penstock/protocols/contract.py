@@ -209,8 +209,9 @@ class ProtocolPackage(Protocol):
     schema: SchemaRole
     metadata_names: MetadataNames
     change_words: ChangeWords
-    secret_word: str
-    """The annotation that marks a property of a config's schema as secret."""
+    secret_word: str | None
+    """The annotation that marks a property of a config's schema as secret. None: there is none, and
+    the whole config is credentials."""
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
 

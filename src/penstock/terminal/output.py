@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from penstock.config.variables import is_plain
+from penstock.config.secret_texts import is_plain
 from penstock.errors import ConfigError
 from penstock.runtimes.masking import Masker
 

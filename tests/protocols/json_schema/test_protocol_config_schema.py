@@ -217,6 +217,57 @@ def test_keys_are_known_from_any_branch_and_any_depth() -> None:
     ]
 
 
+# -- configurations that are credentials
+
+ZOD = {
+    "type": "object",
+    "properties": {
+        "apiKey": {"type": "string"},
+        "method": {"enum": ["POST", "PUT", "PATCH"]},
+        "base": {"anyOf": [{"type": "string", "default": "https://api.x.io"}]},
+        "pin": {"type": "string", "default": "1234"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("config", "secrets"),
+    [
+        ({"apiKey": "re_0123456789"}, {"re_0123456789"}),
+        ({"url": "https://hooks.x.io/T0/B1"}, {"https://hooks.x.io/T0/B1"}),
+        ({"region": "us-east-1", "mail": "a@x.io"}, {"us-east-1", "a@x.io"}),
+        ({"deep": [{"lists": [["hush-hush"]]}]}, {"hush-hush"}),
+        # what everybody writes, or the schema shows
+        ({"method": "PATCH", "base": "https://api.x.io"}, set()),
+        ({"on": True, "off": "false", "n": 86400, "t": "86400", "day": "2026-01-02"}, set()),
+        ({"mode": "fast", "none": None, "empty": ""}, set()),
+        # unless its name tells
+        ({"password": "1234", "apiKey": 123456, "pin": "1234"}, {"1234", "123456"}),
+        # the parts of a text that connectors take apart
+        (
+            {"headers": ["Authorization: Bearer abc-def", "X-Key:ghijkl"]},
+            {"Authorization: Bearer abc-def", "Bearer abc-def", "abc-def", "X-Key:ghijkl",
+             "ghijkl"},
+        ),
+        ({"account": '{"id": "acme-1", "n": 1}'}, {'{"id": "acme-1", "n": 1}', "acme-1"}),
+        ({"text": "{no json"}, {"{no json"}),
+    ],
+)  # fmt: skip
+def test_l10_every_text_of_credentials_is_a_secret(
+    config: dict[str, Any], secrets: set[str]
+) -> None:
+    assert set(secret_values(ZOD, config, None)) == secrets
+
+
+def test_l10_no_value_of_credentials_is_in_a_message() -> None:
+    spec = ConnectorSpec(protocol="x", config_schema=ZOD)
+    with pytest.raises(ConfigError) as told:
+        validate_config(spec, {"apiKey": 12345678, "method": "hush-hush"}, None)
+    text = "; ".join(told.value.problems)
+    assert "config.apiKey" in text and "config.method" in text and "PUT" in text
+    assert "12345678" not in text and "hush" not in text
+
+
 # -- secrets in addresses
 
 

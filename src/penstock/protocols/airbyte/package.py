@@ -36,7 +36,7 @@ class AirbytePackage(RegistryNames):
     )
     change_words = ChangeWords(ChangeKind.nulled.value, ChangeReason.destination_typecast.value)
     deleted_at_field: str | None = DELETED_AT
-    secret_word = SECRET_WORD
+    secret_word: str | None = SECRET_WORD
 
     undiscovered = None
 

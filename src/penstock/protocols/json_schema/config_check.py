@@ -1,32 +1,39 @@
 """Validates a connector's configuration against the JSON Schema it publishes, before the connector
 is started, and collects the secrets in it.
 
-The keyword that marks secrets is a parameter, which ``protocols/*`` set. No value of a secret
-property gets into a message (L10). Neighbours: ``connectors`` and ``cli`` call it. Sources: Airbyte
-protocol, Actor Specification (draft-07); connectors write alternatives as ``oneOf`` with a
-``const`` discriminator.
+The keyword that marks secrets is a parameter, which ``protocols/*`` set; None says that there is no
+such keyword, and that the whole configuration is credentials. No value of a secret property gets
+into a message (L10). Neighbours: ``connectors`` and ``cli`` call it. Sources: Airbyte protocol,
+Actor Specification (draft-07); connectors write alternatives as ``oneOf`` with a ``const``
+discriminator.
 """
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NoReturn, cast
 
 import jsonschema_rs
+import msgspec
 
 from penstock.codec.schema_walk import BRANCHES, CONDITIONS, parts
 from penstock.config import did_you_mean
+from penstock.config.secret_texts import is_harmless, names_a_secret
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.address_secrets import address_secrets
 
 _PARTS = (*BRANCHES, *CONDITIONS)
+_HEADER = re.compile(r"[A-Za-z][\w-]*:(?!//)\s*(?P<value>\S.*)")
 _SHOWN = 60  # characters of a value in a message
 _DEPTH = 24
 
 Path = tuple[str | int, ...]
 
 
-def validate_config(spec: ConnectorSpec, config: dict[str, Any], secret_word: str) -> list[str]:
+def validate_config(
+    spec: ConnectorSpec, config: dict[str, Any], secret_word: str | None
+) -> list[str]:
     """Validates a configuration. Raises ``ConfigError`` with every fault in ``problems``, each with
     its path (``config.credentials.0.port``). Returns notes: keys that the schema does not name,
     which is not a fault, as most schemas are open; or that nothing was validated, where the
@@ -53,11 +60,13 @@ def validate_config(spec: ConnectorSpec, config: dict[str, Any], secret_word: st
     )
 
 
-def secret_values(schema: Any, config: Any, secret_word: str) -> list[str]:
+def secret_values(schema: Any, config: Any, secret_word: str | None) -> list[str]:
     """Collects every text that must be masked: values of properties that the schema marks, in any
     branch of oneOf, anyOf and allOf, behind any ``$ref``, in arrays; numbers as text; every value
     inside a marked object or array; and the secrets in addresses (``address_secrets``), marked or
-    not. Longest first, none empty."""
+    not. Where the configuration is credentials, every text but those that hide nothing: what the
+    schema itself publishes, numbers, truth values, dates and short words, unless their property's
+    name says that it is a secret. Longest first, none empty."""
     texts = _Secrets(schema, config, secret_word).texts
     return sorted(texts, key=lambda text: (-len(text), text))
 
@@ -78,9 +87,9 @@ def _no_remote(uri: str) -> NoReturn:
 class _Secrets:
     """The paths and the texts of the secrets in a configuration."""
 
-    def __init__(self, schema: Any, config: Any, word: str) -> None:
+    def __init__(self, schema: Any, config: Any, word: str | None) -> None:
         self._root, self._word = schema, word
-        self._paths: set[Path] = set()
+        self._paths: set[Path] = {()} if word is None else set()
         self.texts: set[str] = set()
         self._walk([schema], config, ())
         self.texts.update(s for text in _texts(config) for s in address_secrets(text))
@@ -95,9 +104,14 @@ class _Secrets:
 
     def _walk(self, nodes: list[Any], value: Any, path: Path) -> None:
         if len(path) > _DEPTH:
+            if self._word is None:
+                self.texts.update(_texts(value))
             return
         schemas = parts(self._root, nodes, _PARTS)
-        if any(part.get(self._word) is True for part in schemas):
+        if self._word is None:
+            if not isinstance(value, dict | list):
+                self._credential(schemas, value, path)
+        elif any(part.get(self._word) is True for part in schemas):
             self._paths.add(path)
             self.texts.update(_texts(value))
         if isinstance(value, dict):
@@ -108,6 +122,36 @@ class _Secrets:
             inner = _items(schemas)
             for i, item in enumerate(cast(list[Any], value)):
                 self._walk(inner, item, (*path, i))
+
+    def _credential(self, schemas: list[dict[str, Any]], value: Any, path: Path) -> None:
+        """Takes a scalar of credentials for a secret, unless it hides nothing."""
+        named = names_a_secret(next((str(s) for s in reversed(path) if isinstance(s, str)), ""))
+        if not named and any(value in _published(part) for part in schemas):
+            return
+        for text in _texts(value):
+            for form in (text, *_in_header(text)):
+                if named or not is_harmless(form):
+                    self.texts.add(form)
+            if text[:1] in ("{", "["):  # the key file of an account, as one text
+                with suppress(msgspec.DecodeError):
+                    self._walk([], msgspec.json.decode(text), (*path, 0))
+
+
+def _in_header(text: str) -> Iterator[str]:
+    """Yields the value of a text that is an HTTP header, and the token in it."""
+    found = _HEADER.fullmatch(text)
+    if found is not None:
+        yield found["value"]
+        yield found["value"].rpartition(" ")[2]
+
+
+def _published(part: dict[str, Any]) -> list[Any]:
+    """The values that a schema shows to everybody."""
+    shown = [part[word] for word in ("const", "default") if word in part]
+    for word in ("enum", "examples"):
+        given = part.get(word)
+        shown += cast(list[Any], given) if isinstance(given, list) else []
+    return shown
 
 
 def _of_property(part: dict[str, Any], name: str) -> list[Any]:

@@ -33,7 +33,7 @@ class RapidbytePackage(RegistryNames):
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
-    secret_word = "x-secret"
+    secret_word: str | None = "x-secret"
     undiscovered = staticmethod(undiscovered)
 
     def connect(

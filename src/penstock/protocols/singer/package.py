@@ -40,7 +40,7 @@ class SingerPackage(RegistryNames):
     )
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
-    secret_word = SECRET_WORD
+    secret_word: str | None = SECRET_WORD
     undiscovered = None
 
     def connect(

@@ -28,7 +28,7 @@ class SparkPackage(RegistryNames):
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
-    secret_word = "secret"
+    secret_word: str | None = "secret"
     undiscovered = None
 
     def connect(

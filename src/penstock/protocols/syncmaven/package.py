@@ -31,7 +31,7 @@ class SyncmavenPackage(RegistryNames):
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
     deleted_at_field: str | None = None
-    secret_word = "x-secret"
+    secret_word: str | None = None
     undiscovered = None
 
     def connect(

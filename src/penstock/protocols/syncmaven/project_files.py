@@ -13,7 +13,8 @@ from typing import Any, cast
 
 from penstock.config import yaml_nodes
 from penstock.config.scalars import plain
-from penstock.config.variables import is_harmless, merged
+from penstock.config.secret_texts import is_harmless
+from penstock.config.variables import merged
 from penstock.config.yaml_nodes import Node, Scalar
 from penstock.errors import ConfigError
 

@@ -1,0 +1,36 @@
+"""Decides whether a text may be secret, by its form and by the name of the key under which it
+stands.
+
+Pure, and light to import: it runs beside connectors too. Not here: which values are looked at
+(``reader`` for variables of the pipeline file, ``protocols.json_schema.config_check`` for a
+connector's configuration), masking (``runtimes.masking``).
+"""
+
+import re
+
+from penstock.config.scalars import plain
+
+_SHORT = 4
+_DIGITS = re.compile(r"[-+]?[0-9][0-9.,_]*")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}(?:-[0-9]{2}(?:[T ][0-9:.,]+)?)?(?:Z|[+-][0-9:]{2,6})?")
+# Names of properties whose value is masked even where it looks like a number or a plain word.
+_SECRET_KEY = re.compile(
+    r"pass|pwd|secret|token|credential|bearer|cookie|signature|auth|pin$|key(?:\W|$)",
+    re.IGNORECASE,
+)
+
+
+def names_a_secret(key: str) -> bool:
+    """Whether a property of this name holds a secret, as far as a name tells."""
+    return _SECRET_KEY.search(key) is not None
+
+
+def is_harmless(value: str) -> bool:
+    """True of what everybody writes everywhere: a number, a truth value, a date, a time, a word of
+    a few letters. Masked, it would make counts and cursors unreadable and hide nothing."""
+    return len(value) <= _SHORT or is_plain(value) or _TIME.fullmatch(value) is not None
+
+
+def is_plain(value: str) -> bool:
+    """A number or a truth value, as YAML has them or as digits."""
+    return not isinstance(plain(value), str) or _DIGITS.fullmatch(value) is not None
