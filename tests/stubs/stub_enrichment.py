@@ -1,7 +1,8 @@
 """A Syncmaven enrichment that keeps what it hears, and misbehaves as its one argument (JSON) says.
 
 It adds ``company`` and ``visits`` to a row. ``sink``: file for every line that it reads, each with
-its process id. ``dialect``: code (default) or page. ``roles``, ``credentials``: of its spec.
+its process id. ``dialect``: code (default), page, or heading (the page's, whose spec has the name
+in its heading). ``roles``, ``credentials``: of its spec.
 ``answers``: by the row's id, what it answers in place of that: a row, a list of rows, null; or
 {"payload": {...}} for a whole payload. ``halt``: {"at": message type, "after": requests, "status"}.
 ``die``: {"at", "after", "code"}. ``silent``: requests after which it answers none. ``twice``:
@@ -16,7 +17,7 @@ import time
 from typing import Any
 
 told: dict[str, Any] = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
-page = told.get("dialect") == "page"
+page = told.get("dialect") in ("page", "heading")
 DRAFT = {"$schema": "http://json-schema.org/draft-07/schema#"}
 ANY = {"type": "object", "properties": {}, "additionalProperties": True, **DRAFT}
 
@@ -66,7 +67,8 @@ def main() -> None:
         if type_ == "describe":
             credentials = told.get("credentials", ANY)
             if page:
-                say("connection-spec", {"credentialsSchema": credentials})
+                name = "spec" if told["dialect"] == "heading" else "connection-spec"
+                say(name, {"credentialsSchema": credentials})
             else:
                 roles = told.get("roles", ["enrichment"])
                 say("spec", {"roles": roles, "connectionCredentials": credentials})

@@ -18,6 +18,7 @@ from penstock.model.events import LogEvent, Reject, SkippedItems
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.syncmaven.enrichment import SyncmavenEnrichment
 from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.syncmaven.messages import Reply, Spec, parse
 from penstock.protocols.transforming import (
     EnrichmentUse,
     TransformedRows,
@@ -126,7 +127,13 @@ def heard(sink: Path, type_: str = "") -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("dialect", "start"), [("code", "enrichment-connect"), ("page", "start-enrichment")]
+    ("dialect", "start"),
+    [
+        ("code", "enrichment-connect"),
+        ("page", "start-enrichment"),
+        # its heading and its diagram call the reply `spec`, its example `connection-spec`
+        ("heading", "start-enrichment"),
+    ],
 )
 def test_each_dialect_is_started_in_its_own_words(sink: Path, dialect: str, start: str) -> None:
     made = enriched(host(sink=sink, dialect=dialect), table(1, 2), options={"level": 3})
@@ -257,6 +264,24 @@ def test_an_answer_that_leaves_out_the_mark_of_a_row_that_is_gone_does_not_bring
     named = {"2": {"id": 2, "_ab_cdc_deleted_at": None}}
     made = enriched(host(answers=named), marked, kept=("_ab_cdc_deleted_at",))
     assert made.column("_ab_cdc_deleted_at") == [None, None], "it may say so itself"
+
+
+@pytest.mark.parametrize(
+    ("raw", "by_page"),
+    [
+        ({"type": "connection-spec", "credentialsSchema": {}}, True),
+        ({"type": "connection-spec", "payload": {"roles": ["enrichment"]}}, True),
+        ({"type": "spec", "credentialsSchema": {}}, True),
+        ({"type": "spec", "payload": {"credentialsSchema": {}}}, True),
+        ({"type": "spec"}, True),
+        ({"type": "spec", "payload": {"roles": ["enrichment"]}}, False),
+        ({"type": "spec", "payload": {"roles": [], "connectionCredentials": {}}}, False),
+        ({"type": "spec", "payload": {"connectionCredentials": {}}}, False),
+    ],
+)
+def test_the_words_of_a_spec_tell_its_dialect(raw: dict[str, Any], by_page: bool) -> None:
+    spec = parse(Reply.spec, raw)
+    assert isinstance(spec, Spec) and spec.by_page is by_page
 
 
 # -- several processes, and order

@@ -176,6 +176,17 @@ def test_the_whole_conversation_is_the_one_that_real_connectors_know(sink: Path)
     ]
 
 
+def test_the_sync_id_is_of_the_source_whatever_the_destination_calls_the_stream(
+    sink: Path,
+) -> None:
+    """It "is a unique identifier of the sync configuration", by which connectors name their keys:
+    those of an enrichment of the same stream, and those of before a new prefix."""
+    renamed = msgspec.structs.replace(stream(), target=StreamId("crm", "my_users"))
+    write(host(sink=str(sink)), rows(1), mark(1), streams=(renamed,))
+    (start,) = [m["payload"] for m in heard(sink) if m["type"] == "start-stream"]
+    assert start["syncId"] == "shop/users"
+
+
 def test_zero_rows_start_no_stream(sink: Path) -> None:
     wrote = write(host(sink=str(sink)), mark(1), StreamDone(USERS))
     assert (wrote.acks, wrote.exit) == ([1, END], 0)

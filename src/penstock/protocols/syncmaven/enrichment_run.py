@@ -26,6 +26,7 @@ from penstock.protocols.syncmaven.enrichment_rows import (
 from penstock.protocols.syncmaven.enrichment_session import AnswerAbandoned, EnrichmentSession
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import start_enrichment
+from penstock.protocols.syncmaven.state_store import sync_id
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.transforming import (
     EnrichmentUse,
@@ -124,7 +125,7 @@ class EnrichmentRun:
             by_page=self._by_page,
             credentials=self._request.config,
             options=self._how.options,
-            sync_id=f"{self._how.pipeline}/{self._stream}",
+            sync_id=sync_id(self._how.pipeline, self._stream),
         )
         timeouts = self._request.timeouts
         return EnrichmentSession(runtime, timeouts, start, self._done.put, self._over.is_set)

@@ -137,7 +137,8 @@ class EnrichmentSession:
             f"the enrichment {what} within {self._timeouts.heartbeat:g} s",
             code="transform.heartbeat",
             hint="see in the log what it said last, and whether the service that it asks answers;"
-            " if it is only slow, raise timeouts.heartbeat",
+            " if it is only slow, raise timeouts.heartbeat; one that never answers may not know the"
+            " message that starts it (docs/enrichments.md, Dialects)",
         )
 
 

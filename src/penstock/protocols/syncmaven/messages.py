@@ -40,7 +40,7 @@ class Roles(StrEnum):
 
 class Spec(msgspec.Struct, frozen=True):
     """``credentials_schema`` None: it gave none. ``roles`` None: it named none, as the page's
-    dialect has no roles. ``by_page``: it answered under the page's name."""
+    dialect has no roles. ``by_page``: it answered in the page's words."""
 
     credentials_schema: dict[str, Any] | None
     roles: tuple[str, ...] | None
@@ -123,7 +123,7 @@ def parse(type_: str, raw: dict[str, Any]) -> Message:
     fields = _fields(raw)
     match type_:
         case Reply.spec:
-            return _spec(fields, raw.get("type") == PAGE_SPEC)
+            return _spec(fields, raw.get("type"))
         case Reply.stream_spec:
             return _stream_specs(fields)
         case Reply.stream_result:
@@ -144,7 +144,11 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
     return {**outer, **inner}
 
 
-def _spec(fields: dict[str, Any], by_page: bool) -> Spec:
+def _spec(fields: dict[str, Any], type_: Any) -> Spec:
+    """The page names the message both ways; then its fields tell the dialect: ``credentialsSchema``
+    is the page's, ``connectionCredentials`` and ``roles`` (which it must have) are the code's."""
+    by_code = "connectionCredentials" in fields or "roles" in fields
+    by_page = type_ == PAGE_SPEC or "credentialsSchema" in fields or not by_code
     schema = fields.get("connectionCredentials", fields.get("credentialsSchema"))
     return Spec(_object(schema), _roles(fields), _text(fields.get("description")), by_page)
 

@@ -18,6 +18,13 @@ from penstock.store.keys import LONGEST_PATH, PATH, KeyAddress, KeyPort
 Key = str | list[str]
 
 
+def sync_id(pipeline: str, stream: StreamId) -> str:
+    """The ``syncId`` that connectors are told and put into their keys: of the source's stream,
+    whatever the destination calls it, so that a destination and the enrichments before it find each
+    other's keys."""
+    return f"{pipeline}/{stream}"
+
+
 class BadKey(ValueError):
     """A key that cannot be stored; its text is for the connector."""
 

@@ -32,6 +32,7 @@ from penstock.protocols.syncmaven.messages import (
 from penstock.protocols.syncmaven.outgoing import Encoded, StreamEncoder, tells_full_refresh
 from penstock.protocols.syncmaven.session import Session
 from penstock.protocols.syncmaven.sessions import RowRate, Sessions
+from penstock.protocols.syncmaven.state_store import sync_id
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import check_removals, chosen, option_problems
 from penstock.protocols.writing import (
@@ -265,7 +266,7 @@ class Writer:
             one.spec.name,
             self._request.config,
             stream.options,
-            f"{self._request.pipeline}/{stream.target}",
+            sync_id(self._request.pipeline, stream.id),
             full_refresh=tells_full_refresh(stream) and one.started == 0,
         )
         one.started += 1
