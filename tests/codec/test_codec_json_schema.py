@@ -1,10 +1,11 @@
 """JSON Schema to types: the supported-data-types table and the dialects met in the wild."""
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from penstock.codec.json_schema import MAX_DEPTH, data_type, row_schema
+from penstock.codec.json_schema import MAX_DEPTH, Dialect, data_type, row_schema
 from penstock.model.types import DataType, Field, Kind
 
 
@@ -19,6 +20,22 @@ def struct(**fields: DataType) -> DataType:
 STRING, INTEGER, NUMBER = DataType(Kind.string), DataType(Kind.integer), DataType(Kind.number)
 BOOLEAN, JSON = DataType(Kind.boolean), DataType(Kind.json)
 BIG = DataType(Kind.decimal, precision=38, scale=0)
+
+
+def decimal(precision: int, scale: int) -> DataType:
+    return DataType(Kind.decimal, precision=precision, scale=scale)
+
+
+def numeric(precision: int, scale: int) -> dict[str, Any]:
+    """As taps for Postgres describe a column numeric(precision, scale)."""
+    return {
+        "type": ["null", "number"],
+        "multipleOf": Decimal(f"1e-{scale}") if scale > 30 else 10**-scale,
+        "minimum": -(10 ** (precision - scale)),
+        "exclusiveMinimum": True,
+        "maximum": 10 ** (precision - scale),
+        "exclusiveMaximum": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -40,6 +57,27 @@ BIG = DataType(Kind.decimal, precision=38, scale=0)
         ({"type": "object", "properties": {}}, JSON),
         ({"type": "object", "properties": {"a": {"type": "integer"}}}, struct(a=INTEGER)),
         ({"type": "object", "additionalProperties": {"type": "string"}}, JSON),
+        *(
+            ({"properties": {"o": {"type": "object", "properties": {"a": {"type": "integer"}},
+                                   **rest}}}, struct(o=inner))
+            for rest, inner in [
+                # its keys are data
+                ({"additionalProperties": {"type": "string"}}, JSON),
+                ({"additionalProperties": {"$ref": "#/definitions/x"}}, JSON),
+                ({"patternProperties": {"^x-": {}}}, JSON),
+                ({"patternProperties": {"^x-": {}}, "additionalProperties": False}, JSON),
+                # nothing is said of other keys
+                ({"additionalProperties": True}, struct(a=INTEGER)),
+                ({"additionalProperties": False}, struct(a=INTEGER)),
+                ({"additionalProperties": {}}, struct(a=INTEGER)),
+                ({"patternProperties": {}}, struct(a=INTEGER)),
+            ]
+        ),
+        # a record has columns all the same
+        (
+            {"properties": {"a": {"type": "integer"}}, "additionalProperties": {"type": "string"}},
+            struct(a=INTEGER),
+        ),
         ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, JSON),
         ({"type": ["string", "object"]}, JSON),
         # null and unions
@@ -86,6 +124,20 @@ BIG = DataType(Kind.decimal, precision=38, scale=0)
             DataType(Kind.decimal, precision=3, scale=1),
         ),
         ({"type": "number", "multipleOf": 1}, INTEGER),
+        # more digits than a decimal has: pipelinewise-tap-postgres and singer-io's tap-postgres of
+        # a numeric without precision, numeric(38,10) and numeric(40,30); DECIMAL(65,30)
+        (numeric(100, 38), decimal(38, 18)),
+        (numeric(38, 10), decimal(38, 10)),
+        (numeric(38, 38), decimal(38, 38)),
+        (numeric(40, 30), decimal(38, 28)),
+        (numeric(40, 2), decimal(38, 2)),
+        (numeric(65, 30), decimal(38, 18)),
+        (numeric(1000, 0), BIG),
+        (numeric(1000, 500), decimal(38, 18)),
+        ({"type": "number", "multipleOf": 1e-18}, decimal(38, 18)),
+        ({"type": "number", "multipleOf": 1e-30}, decimal(38, 18)),
+        ({"type": "number", "multipleOf": 1e-45}, decimal(38, 18)),
+        ({"type": "number", "multipleOf": 1e-30, "minimum": 0}, decimal(38, 18)),
         ({"type": "number", "multipleOf": 0}, NUMBER),
         ({"type": "number", "multipleOf": "x"}, NUMBER),
         ({"type": "integer", "maximum": 9223372036854775807}, INTEGER),
@@ -98,6 +150,19 @@ BIG = DataType(Kind.decimal, precision=38, scale=0)
 )  # fmt: skip
 def test_types(schema: Any, expected: DataType) -> None:
     assert data_type(schema) == expected
+
+
+def test_columns_whose_numbers_may_have_more_digits_than_a_decimal_are_told() -> None:
+    """So that a user can choose; a number inside an object is its column's."""
+    properties = {
+        "free": numeric(100, 38),
+        "price": numeric(10, 2),
+        "full": numeric(38, 10),
+        "line": {"type": "array", "items": {"properties": {"rate": numeric(65, 30)}}},
+        "any": {"anyOf": [numeric(100, 38), {"type": "string"}]},
+    }
+    assert Dialect().narrowed({"properties": properties}) == ("free", "line")
+    assert Dialect().narrowed(numeric(100, 38)) == ()
 
 
 def test_local_references() -> None:

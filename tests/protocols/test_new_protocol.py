@@ -39,7 +39,7 @@ SPEC = ProtocolSpec(
 PACKAGE = """
 import json
 
-from penstock.codec import json_schema
+from penstock.codec.json_schema import Dialect
 from penstock.model.catalog import (
     Catalog, CheckResult, ConfiguredStream, ConnectorSpec, DestinationSyncMode, Stream, StreamId,
     SyncMode,
@@ -101,14 +101,9 @@ class State:
         return frozenset()
 
 
-class Schema:
-    def data_type(self, schema):
-        return json_schema.data_type(schema)
-
-
 class Package:
     name = "echo"
-    source, state, schema = Source(), State(), Schema()
+    source, state, schema = Source(), State(), Dialect()
     destination = transform = manifest = sharding = undiscovered = deleted_at_field = None
     metadata_names, change_words = NEUTRAL_METADATA, ChangeWords()
     secret_word = "secret"

@@ -1,9 +1,9 @@
 """Reads a stream's JSON Schema (draft-07 and the dialects in use) as the types of ``model.types``.
 
 Handles the keywords of JSON Schema; annotations of a protocol are handled by the hook that its
-package passes. A schema without a single column type (unions, objects without known properties,
+package passes. A schema without a single column type (unions, objects whose keys are data,
 recursion) becomes JSON text, so that no schema is ever refused. Not here: values. Neighbours:
-``protocols/*/schema.py`` call :func:`data_type`; ``model.names`` cleans names; ``codec.decode``
+``protocols/*/schema.py`` are :class:`Dialect`; ``model.names`` cleans names; ``codec.decode``
 decodes values by the result.
 """
 
@@ -22,6 +22,7 @@ generic rules, at every level, and for each branch of a union."""
 MAX_DEPTH = 32  # levels of nesting and of $ref; deeper is JSON text
 MAX_NODES = 20_000  # schemas read for one record: references can fan out exponentially
 _MAX_DIGITS = 38
+_LEFT_SCALE = 18  # of a decimal that would need more digits: Spark's own choice for such columns
 _INT64 = 1 << 63
 
 _JSON = DataType(Kind.json)
@@ -40,9 +41,34 @@ def data_type(schema: Any, hook: Hook | None = None) -> DataType:
     text.
 
     Nullability is dropped: ``["null", X]`` and ``oneOf: [X, null]`` are X. An object with known
-    properties is a struct of all of them in their order, whatever ``additionalProperties`` says.
+    properties is a struct of all of them in their order, also where its schema allows others
+    (``additionalProperties: true``); one whose other properties have a type of their own
+    (``additionalProperties: {...}``, ``patternProperties``) is JSON text, unless it is the record.
+    A decimal has at most 38 digits: see :meth:`Dialect.narrowed`.
     """
     return _Reader(schema, hook).read(schema, 0) or _JSON
+
+
+class Dialect:
+    """A dialect of JSON Schema: plain JSON Schema with a hook for its annotations (``SchemaRole``
+    of ``protocols.contract``). ``hook``: may give decimals of any precision."""
+
+    def __init__(self, hook: Hook | None = None) -> None:
+        self._hook = hook
+
+    def data_type(self, schema: Any) -> DataType:
+        """As the function :func:`data_type`."""
+        return data_type(schema, self._hook)
+
+    def narrowed(self, schema: Any) -> tuple[str, ...]:
+        """The properties of a record whose schema allows numbers with more digits than a decimal
+        has. Whole digits are kept as the bounds ask, as long as 18 digits after the point, or those
+        that the schema has, are left."""
+        reader = _Reader(schema, self._hook)
+        row = reader.read(schema, 0) or _JSON
+        return tuple(
+            f.source for f in row.fields if f.source in reader.narrowed and holds_decimal(f.type)
+        )
 
 
 def row_schema(
@@ -56,6 +82,13 @@ def row_schema(
     return RowSchema(tuple(Field(names[f.source], f.source, f.type) for f in fields))
 
 
+def holds_decimal(of: DataType) -> bool:
+    """Whether a type is a decimal, or has one inside."""
+    if of.item is not None:
+        return holds_decimal(of.item)
+    return of.kind is Kind.decimal or any(holds_decimal(f.type) for f in of.fields)
+
+
 class _Reader:
     def __init__(self, root: Any, hook: Hook | None) -> None:
         self._root = root
@@ -63,9 +96,21 @@ class _Reader:
         self._open = {"#"}  # the $refs that are being read: one met again is recursive
         self._budget = MAX_NODES
         self._inside = 0  # objects and arrays around what is read
+        self._column = ""  # the record's property that is read
+        self.narrowed: set[str] = set()  # such properties with a decimal that needs more digits
 
     def read(self, schema: Any, depth: int) -> DataType | None:
         """The type of ``schema``; None where only null is valid."""
+        found = self._asked(schema, depth)
+        if found is None or found.kind is not Kind.decimal or (found.precision or 0) <= _MAX_DIGITS:
+            return found
+        self.narrowed.add(self._column)
+        scale = found.scale or 0
+        whole = (found.precision or 0) - scale
+        kept = max(_MAX_DIGITS - whole, min(scale, _LEFT_SCALE))
+        return DataType(Kind.decimal, precision=_MAX_DIGITS, scale=kept)
+
+    def _asked(self, schema: Any, depth: int) -> DataType | None:
         self._budget -= 1
         if depth > MAX_DEPTH or self._budget < 0 or not isinstance(schema, dict):
             return _JSON
@@ -158,16 +203,16 @@ class _Reader:
         if not isinstance(properties, dict) or not properties:
             return _JSON
         known = cast(dict[str, Any], properties)
-        if self._inside and not _addressable(known):
+        if self._inside and (_has_typed_rest(given) or not _addressable(known)):
             return _JSON
-        names = clean_columns(known)
-        self._inside += 1
-        fields = tuple(
-            Field(names[source], source, self.read(schema, depth + 1) or _JSON)
-            for source, schema in known.items()
-        )
-        self._inside -= 1
-        return DataType(Kind.struct, fields=fields)
+        names, fields = clean_columns(known), list[Field]()
+        for source, schema in known.items():
+            if not self._inside:
+                self._column = source
+            self._inside += 1
+            fields.append(Field(names[source], source, self.read(schema, depth + 1) or _JSON))
+            self._inside -= 1
+        return DataType(Kind.struct, fields=tuple(fields))
 
 
 def _one(found: list[DataType]) -> DataType | None:
@@ -180,6 +225,13 @@ def _one(found: list[DataType]) -> DataType | None:
     if kinds <= _TEXT:
         return DataType(Kind.string)
     return DataType(Kind.number) if kinds == {Kind.integer, Kind.number} else _JSON
+
+
+def _has_typed_rest(given: dict[str, Any]) -> bool:
+    """Whether an object's schema describes properties whose names it does not say: they are data,
+    as in a map."""
+    words = ("additionalProperties", "patternProperties")
+    return any(isinstance(given.get(word), dict) and given[word] for word in words)
 
 
 def _addressable(names: Iterable[str]) -> bool:
@@ -239,22 +291,22 @@ def _integer(given: dict[str, Any]) -> DataType:
         _bound(given, "maximum", "exclusiveMaximum"),
     )
     beyond = (low is not None and low < -_INT64) or (high is not None and high >= _INT64)
-    return (
-        DataType(Kind.decimal, precision=_MAX_DIGITS, scale=0) if beyond else DataType(Kind.integer)
-    )
+    if not beyond:
+        return DataType(Kind.integer)
+    whole = max(_whole_digits(b) for b in (low, high) if b is not None)
+    return DataType(Kind.decimal, precision=max(_MAX_DIGITS, whole), scale=0)
 
 
 def _number(given: dict[str, Any]) -> DataType:
-    """The type of a number. With ``multipleOf`` it is a decimal of as many places (an integer for
-    none); its precision follows from the bounds where both are given, else it is 38. Without
+    """The type of a number, which may need more than 38 digits. With ``multipleOf`` it is a decimal
+    of as many places (an integer for none); its precision follows from the bounds where both are
+    given, else it has 38 digits, or 38 before the point where more than 18 follow it. Without
     ``multipleOf`` it is a double."""
     step = _decimal(given.get("multipleOf"))
     if step is None or step <= 0:
         return DataType(Kind.number)
     exponent = step.normalize().as_tuple().exponent
     scale = max(0, -exponent) if isinstance(exponent, int) else 0
-    if scale > _MAX_DIGITS:
-        return DataType(Kind.number)
     low, high = (
         _bound(given, "minimum", "exclusiveMinimum"),
         _bound(given, "maximum", "exclusiveMaximum"),
@@ -262,13 +314,22 @@ def _number(given: dict[str, Any]) -> DataType:
     if low is None or high is None:
         if scale == 0:
             return DataType(Kind.integer)
-        return DataType(Kind.decimal, precision=_MAX_DIGITS, scale=scale)
+        most = _MAX_DIGITS if scale <= _LEFT_SCALE else _MAX_DIGITS + scale
+        return DataType(Kind.decimal, precision=most, scale=scale)
     largest = max(abs(low), abs(high))
-    whole = max(0, largest.adjusted() + 1) if largest else 0
     if scale == 0 and largest < _INT64:
         return DataType(Kind.integer)
-    precision = min(_MAX_DIGITS, max(1, whole + scale))
-    return DataType(Kind.decimal, precision=precision, scale=scale)
+    whole = max(0, largest.adjusted() + 1) if largest else 0
+    if whole + scale > _MAX_DIGITS:
+        whole = _whole_digits(largest)
+    return DataType(Kind.decimal, precision=max(1, whole + scale), scale=scale)
+
+
+def _whole_digits(bound: Decimal) -> int:
+    """Digits before the point of the numbers up to ``bound``: 28 for 10^28, which taps give as the
+    bound of numbers with 28, and which needs one more itself."""
+    power = abs(bound).normalize().as_tuple().digits == (1,)
+    return max(0, bound.adjusted() + (0 if power else 1))
 
 
 def _bound(given: dict[str, Any], inclusive: str, exclusive: str) -> Decimal | None:

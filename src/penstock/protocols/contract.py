@@ -194,6 +194,10 @@ class SchemaRole(Protocol):
         """Of one property or of a whole record (then a struct, or json where it cannot be)."""
         ...
 
+    def narrowed(self, schema: Any) -> tuple[str, ...]:
+        """The properties of a record with numbers that may have more digits than their type."""
+        ...
+
 
 class ProtocolPackage(Protocol):
     """What a protocol's folder gives. ``source``, ``destination``: None where it knows no such

@@ -178,6 +178,10 @@ def test_times_of_every_kind():
         ({"type": ["null", "string"], "format": "singer.decimal"}, (38, 18)),
         ({"format": "x-singer.decimal", "precision": 10, "scale": 2}, (10, 2)),
         ({"type": "number", "multipleOf": 1e-06, "maximum": 1e14, "minimum": -1e14}, (21, 6)),
+        # more digits than a decimal has: whole ones are kept as long as they leave 18 others
+        ({"format": "singer.decimal", "type": "string", "precision": 50, "scale": 45}, (38, 33)),
+        ({"format": "singer.decimal", "type": "string", "precision": 65, "scale": 30}, (38, 18)),
+        ({"format": "singer.decimal", "type": "string", "precision": 76}, (38, 18)),
     ],
 )
 def test_decimals(schema: Any, expected: tuple[int, int]):

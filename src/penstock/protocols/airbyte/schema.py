@@ -7,7 +7,7 @@ Types (the supported-data-types table). A date-time without annotation is with t
 from collections.abc import Mapping
 from typing import Any, cast
 
-from penstock.codec import json_schema
+from penstock.codec.json_schema import Dialect
 from penstock.model.types import DataType, Kind
 
 _TEXT = frozenset({"string"})
@@ -38,8 +38,8 @@ def annotated(schema: Mapping[str, Any]) -> DataType | None:
     return rule[1] if names and names <= rule[0] else None
 
 
-class AirbyteSchema:
+class AirbyteSchema(Dialect):
     """Reads column types (``SchemaRole`` of ``protocols.contract``)."""
 
-    def data_type(self, schema: Any) -> DataType:
-        return json_schema.data_type(schema, annotated)
+    def __init__(self) -> None:
+        super().__init__(annotated)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.codec import json_schema
+from penstock.codec.json_schema import Dialect, data_type
 from penstock.model.types import DataType, Kind
 
 _EXACT = "data_type"
@@ -52,7 +52,14 @@ def exact_type(schema: Mapping[str, Any]) -> DataType:
 
 def read_type(schema: Any) -> DataType:
     """The type of a record or property whose JSON Schema may hold exact types."""
-    return json_schema.data_type(schema, _declared_type)
+    return data_type(schema, _declared_type)
+
+
+class ExactDialect(Dialect):
+    """Plain JSON Schema that may hold exact types."""
+
+    def __init__(self) -> None:
+        super().__init__(_declared_type)
 
 
 def _declared_type(node: Mapping[str, Any]) -> DataType | None:

@@ -9,7 +9,7 @@ Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decim
 from collections.abc import Mapping
 from typing import Any, cast
 
-from penstock.codec import json_schema
+from penstock.codec.json_schema import Dialect
 from penstock.model.types import DataType, Kind
 
 DELETED_AT = "_sdc_deleted_at"
@@ -17,13 +17,12 @@ DELETED_AT = "_sdc_deleted_at"
 
 _FORMATS = ("singer.decimal", "x-singer.decimal")
 _STANDS_ON = frozenset({"string", "number", "integer", "null"})
-_MAX = 38
-_SCALE = 18  # where nothing is said: half of the digits
+_PRECISION, _SCALE = 38, 18  # where nothing is said: half of the digits
 
 
 def annotated(schema: Mapping[str, Any]) -> DataType | None:
-    """The decimal type of an annotated schema; None: it is not annotated. The hook of
-    ``codec.json_schema``."""
+    """The decimal type of an annotated schema, as it says; None: it is not annotated. The hook of
+    ``codec.json_schema``, which narrows it to the digits that a decimal has."""
     if schema.get("format") not in _FORMATS:
         return None
     given = schema.get("type", "string")
@@ -31,8 +30,8 @@ def annotated(schema: Mapping[str, Any]) -> DataType | None:
     if not names <= _STANDS_ON:
         return None
     precision, scale = _digits(schema, "precision"), _digits(schema, "scale")
-    precision = _MAX if precision is None else max(1, min(precision, _MAX))
-    scale = min(_SCALE, precision) if scale is None else min(scale, precision)
+    precision = _PRECISION if precision is None else max(1, precision)
+    scale = min(_SCALE if scale is None else scale, precision)
     return DataType(Kind.decimal, precision=precision, scale=scale)
 
 
@@ -41,8 +40,8 @@ def _digits(schema: Mapping[str, Any], word: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-class SingerSchema:
+class SingerSchema(Dialect):
     """Reads column types (``SchemaRole`` of ``protocols.contract``)."""
 
-    def data_type(self, schema: Any) -> DataType:
-        return json_schema.data_type(schema, annotated)
+    def __init__(self) -> None:
+        super().__init__(annotated)

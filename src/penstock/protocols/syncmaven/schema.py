@@ -1,13 +1,7 @@
 """Reads column types from plain JSON Schema: the protocol has no dialect of its own."""
 
-from typing import Any
-
-from penstock.codec import json_schema
-from penstock.model.types import DataType
+from penstock.codec.json_schema import Dialect
 
 
-class SyncmavenSchema:
+class SyncmavenSchema(Dialect):
     """``SchemaRole`` of ``protocols.contract``."""
-
-    def data_type(self, schema: Any) -> DataType:
-        return json_schema.data_type(schema)

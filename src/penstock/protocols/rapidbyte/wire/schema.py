@@ -17,6 +17,7 @@ from penstock.codec import columns
 from penstock.codec.untyped import ArrowSchema
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.json_schema.exact_types import (
+    ExactDialect,
     exact_type,
     object_schema,
     property_schema,
@@ -84,12 +85,9 @@ def _carries(declared: DataType | None, actual: DataType) -> bool:
     )
 
 
-class RapidbyteSchema:
+class RapidbyteSchema(ExactDialect):
     """Reads column types out of a catalog's JSON Schema (``SchemaRole`` of
     ``protocols.contract``)."""
-
-    def data_type(self, schema: Any) -> DataType:
-        return read_type(schema)
 
 
 def schema_fields(schema: Mapping[str, Any]) -> list[Field]:
