@@ -162,8 +162,19 @@ VALUES: list[tuple[DataType, str, Any]] = [
     (WALL, '"2022-11-22T01:23:45.123456"', datetime(2022, 11, 22, 1, 23, 45, 123456)),
     (WALL, '"2022-11-22 01:23:45"', datetime(2022, 11, 22, 1, 23, 45)),
     (WALL, '"2022-11-22"', datetime(2022, 11, 22)),
-    (WALL, '"2022-11-22T01:23:45Z"', MISFIT),
+    (WALL, '"2022-11-22T01:23:45Z"', datetime(2022, 11, 22, 1, 23, 45)),
+    (WALL, '"2022-11-22t01:23:45z"', datetime(2022, 11, 22, 1, 23, 45)),
+    (WALL, '"2022-11-22T01:23:45.123456789Z"', datetime(2022, 11, 22, 1, 23, 45, 123456)),
+    (WALL, '"2022-11-22 01:23:45.5 UTC"', datetime(2022, 11, 22, 1, 23, 45, 500000)),
+    (WALL, '"2022-11-22 01:23:45 +0000 UTC"', datetime(2022, 11, 22, 1, 23, 45)),
+    (WALL, '"2022-11-22T01:23:45+00:00"', datetime(2022, 11, 22, 1, 23, 45)),
+    (WALL, '"2022-11-22T01:23:45-0000"', datetime(2022, 11, 22, 1, 23, 45)),
+    (WALL, '"2022-11-22 01:23+00"', datetime(2022, 11, 22, 1, 23)),
+    (WALL, '"9999-12-31T23:59:59Z"', datetime(9999, 12, 31, 23, 59, 59)),
+    (WALL, '"2022-11-00Z"', MISFIT),
     (WALL, '"2022-11-22T01:23:45+05:00"', MISFIT),
+    (WALL, '"2022-11-22T01:23:45+00:30"', MISFIT),
+    (WALL, '"2022-11-22T01:23:45 CET"', MISFIT),
     (WALL, '"2022-11-22T01:23:45.123456 BC"', MISFIT),
     (TIME, '"01:23:45.123456"', "01:23:45.123456"),
     (TIME, '"23:59:60"', "23:59:60"),
@@ -439,6 +450,44 @@ def test_l9_a_number_that_a_double_cannot_hold_is_rounded_and_listed(text: str) 
     entry = {"field": "n", "change": "TRUNCATED", "reason": "TYPE_MISFIT"}
     assert done.table.column(CHANGES).to_pylist() == [[entry], [], [entry]]
     assert [r.index for r in decode(schema(n=NUMBER), f'{{"n":{text}}}', strict=True).rejects]
+
+
+WIDE = DataType(Kind.decimal, precision=38, scale=18)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("12.5", "12.5"),
+        ("-0.000000000000000001", "-1e-18"),
+        ("12345678901234567890.123456789012345678", "12345678901234567890.123456789012345678"),
+        ("0.33333333333333333333", "0.333333333333333333"),  # a quotient in Postgres
+        ('"66.66666666666666666666666666666666666667"', "66.666666666666666667"),  # and in Oracle
+        ("99999999999999999999.9999999999999999999", None),
+        ("123456789012345678901", None),
+        ("0.0000000000333333333333", None),
+    ],
+)
+def test_l9_digits_after_a_decimal_of_38_are_rounded_and_listed(
+    text: str, kept: str | None
+) -> None:
+    """As for a double, which keeps 15; where fewer would be left, the value does not fit."""
+    done = decode(schema(n=WIDE), f'{{"n":{text}}}', '{"n":1}', f'{{"n":{text}}}')
+    value = None if kept is None else Decimal(kept)
+    assert done.table.column("n").to_pylist() == [value, 1, value]
+    lost = value is None or value != Decimal(text.strip('"'))
+    words = "NULLED" if value is None else "TRUNCATED"
+    entries = [{"field": "n", "change": words, "reason": "TYPE_MISFIT"}] if lost else []
+    assert done.table.column(CHANGES).to_pylist() == [entries, [], entries]
+    found = ({"n": 2} if lost and value else {}, {} if value else {"n": 2})
+    assert (done.rounded, done.nulled) == found
+    assert bool(decode(schema(n=WIDE), f'{{"n":{text}}}', strict=True).rejects) == lost
+
+
+def test_l9_a_narrower_decimal_and_an_integer_are_never_rounded() -> None:
+    of = schema(n=DataType(Kind.decimal, precision=30, scale=18), i=BIG)
+    done = decode(of, '{"n":0.33333333333333333333,"i":1234567890123456789012.5}')
+    assert done.nulled == {"n": 1, "i": 1} and done.rounded == {}
 
 
 def test_l9_where_the_schema_asks_for_decimals_all_digits_are_kept() -> None:

@@ -13,13 +13,15 @@ What fits (everything else is a misfit):
 * integer, number, decimal: a JSON number, also inside a string. An integer may be written 1.0 or
   1e3; a decimal may not have more digits than its type, trailing zeros apart; a number is the
   nearest double and must be finite. One that a double cannot hold digit by digit
-  (9007199254740993) is rounded, and entered in the change list.
+  (9007199254740993) is rounded, and entered in the change list. So are digits after the point
+  beyond a decimal of all 38 digits, where 15 of the value are left, as many as a double keeps.
 * date: YYYY-MM-DD, or midnight of it without an offset other than Z.
 * timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds, without an
   offset (then UTC), or a date alone (its midnight), a comma for the point, and after the offset the
   name of a zone (`+0000 UTC`, `+01:00[Europe/Paris]`). Digits after the microsecond are cut off,
   and counted.
-* timestamp_ntz: the same without an offset; one with an offset is an instant and does not fit.
+* timestamp_ntz: the same without an offset, or with that of UTC (Z, UTC, +00:00), which is left
+  out. With any other offset it is an instant and does not fit.
 * Years 0001 to 9999, after the offset; so a " BC" value never fits: Spark cannot hold it.
 * time, time_tz: HH:MM[:SS[.f]], second 60 included; an offset fits time_tz only. Kept as text.
 * binary: base64 text in either alphabet, padded or not, white space ignored.
@@ -32,7 +34,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Context, Decimal, Inexact
+from decimal import ROUND_HALF_EVEN, Context, Decimal, Inexact
 from decimal import InvalidOperation as InvalidDecimal
 from typing import Any, NamedTuple
 
@@ -74,11 +76,15 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
         (r"(\.[0-9]{6})[0-9]+", r"\1"),
         (r"^([0-9-]{10}[T ][0-9:]{5,8}(?:\.[0-9]{1,6})?)$", r"\1Z"),
     ),
-    Kind.timestamp_ntz: ((r"(\.[0-9]{6})[0-9]+", r"\1"),),
+    Kind.timestamp_ntz: (
+        (r"(\.[0-9]{6})[0-9]+", r"\1"),
+        (r"^([0-9-]{10}[T ][0-9:.]{5,15}) ?(?:Z|UTC|GMT|[+-]00(?::?00)?)$", r"\1"),
+    ),
 }
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
 _SAFE_DIGITS = 15  # a double keeps every number of so many digits
+_MOST_DIGITS = 38  # of a decimal
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?")
 _LOOSE_TIMESTAMP = re.compile(
@@ -99,8 +105,9 @@ _WIDE = Context(prec=100_000)
 class FittedColumn(NamedTuple):
     """The result of :func:`fit`. ``values``: the typed column. ``cast_failures``: positions (int64)
     of the values that did not fit; they are NULL in it (a JSON text has null only in place of what
-    JSON does not have). ``rounded``: positions of numbers whose double lacks some of their digits.
-    None: there are none. ``cut``: how many timestamps lost digits after the microsecond."""
+    JSON does not have). ``rounded``: positions of numbers whose double or decimal lacks some of
+    their digits. None: there are none. ``cut``: how many timestamps lost digits after the
+    microsecond."""
 
     values: Array
     cast_failures: Array | None = None
@@ -160,16 +167,20 @@ def _fit_some(texts: Array, data_type: DataType) -> FittedColumn:
         raise ValueError(f"a safe pattern let an unsafe {kind} through")
     odd = pc.and_(pc.is_valid(texts), pc.invert(safe))
     rest = texts.filter(odd).dictionary_encode()
-    parse = _parser(data_type)
-    parsed = pa.array([parse(t) for t in rest.dictionary.to_pylist()], arrow_type(data_type))
-    parsed = parsed.take(rest.indices)
+    parse, distinct = _parser(data_type), rest.dictionary.to_pylist()
+    values = [parse(t) for t in distinct]
+    parsed = pa.array(values, arrow_type(data_type)).take(rest.indices)
     where = pc.indices_nonzero(odd).cast(pa.int64())
     lost = parsed.is_null()
     if kind is Kind.json:
         lost = pc.or_kleene(lost, pc.not_equal(parsed, pc.cast(rest, parsed.type)))
-    cast_failures = where.filter(lost)
+    cast_failures = where.filter(lost) if _some(lost) else None
     typed = pc.replace_with_mask(typed, odd, parsed)
-    return _with_losses(texts, tidy, typed, cast_failures if len(cast_failures) else None, kind)
+    if kind is Kind.decimal:
+        lossy = [v is not None and v != _exact(t) for t, v in zip(distinct, values, strict=True)]
+        rounded = where.filter(pa.array(lossy, pa.bool_()).take(rest.indices))
+        return FittedColumn(typed, cast_failures, rounded if len(rounded) else None)
+    return _with_losses(texts, tidy, typed, cast_failures, kind)
 
 
 def _with_losses(
@@ -235,7 +246,7 @@ def _safe_pattern(data_type: DataType) -> str:
         return "NaN|Infinity"
     if data_type.kind is not Kind.decimal:
         return _SAFE[data_type.kind]
-    precision, scale = data_type.precision or 38, data_type.scale or 0
+    precision, scale = data_type.precision or _MOST_DIGITS, data_type.scale or 0
     digits = precision - scale
     whole = f"(?:0|[1-9][0-9]{{0,{digits - 1}}})" if digits else "0"
     return rf"^-?{whole}(?:\.[0-9]{{1,{scale}}})?$" if scale else rf"^-?{whole}$"
@@ -251,7 +262,7 @@ def _parser(data_type: DataType) -> Callable[[str], Any]:
             return _double
         case Kind.decimal:
             scale = data_type.scale or 0
-            whole = (data_type.precision or 38) - scale
+            whole = (data_type.precision or _MOST_DIGITS) - scale
             return lambda text: _decimal(text, whole, scale)
         case Kind.date:
             return _date
@@ -295,7 +306,13 @@ def _decimal(text: str, whole: int, scale: int) -> Decimal | None:
     try:
         return number.quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     except (Inexact, InvalidDecimal):
-        return None
+        return _rounded_decimal(number, scale) if scale and whole + scale == _MOST_DIGITS else None
+
+
+def _rounded_decimal(number: Decimal, scale: int) -> Decimal | None:
+    """The number without its digits after ``scale``; None where too few are left."""
+    rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_EVEN, _WIDE)
+    return rounded if _SAFE_DIGITS <= len(rounded.as_tuple().digits) <= _MOST_DIGITS else None
 
 
 def _date(text: str) -> date | None:
@@ -311,12 +328,13 @@ def _timestamp(text: str, *, zoned: bool) -> int | None:
     if match is None:
         return None
     day, hour, minute, second, fraction, offset = match.groups()
-    if offset and not zoned:
-        return None
     try:
+        shift = _shift(offset)
+        if shift and not zoned:
+            return None
         at = datetime.combine(date.fromisoformat(day), datetime.min.time(), UTC)
         clock = at.replace(hour=int(hour or 0), minute=int(minute or 0), second=int(second or 0))
-        value = clock.replace(microsecond=int((fraction or "")[:6].ljust(6, "0"))) - _shift(offset)
+        value = clock.replace(microsecond=int((fraction or "")[:6].ljust(6, "0"))) - shift
     except (ValueError, OverflowError):
         return None
     return (value - _EPOCH) // _MICRO

@@ -2,10 +2,12 @@
 values (L9)."""
 
 import json
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -187,6 +189,7 @@ def test_L9_a_json_value_is_read_by_the_type_that_was_said(tmp_path: Path) -> No
     assert fields == [[], ["price", "created"], ["created"]]
 
 
+EPOCH = datetime(1970, 1, 1, 0, 0, 0, 1)
 FRAMES = [
     (pa.array(["12.50", "x", None]), "decimal(18,4)", [Decimal("12.5000"), None, None], 1),
     (pa.array([0.1, 12.34567, 1e30]), "decimal(18,4)", [Decimal("0.1000"), None, None], 2),
@@ -199,7 +202,8 @@ FRAMES = [
     (pa.array(["YWJj", "a!"]), "binary", [b"abc", None], 1),
     (pa.array([{"a": 1}, None]), "string", ['{"a":1}', None], 0),
     (pa.array([86_400_000_000, 1], pa.timestamp("us", "UTC")), "date", ["1970-01-02", None], 1),
-    (pa.array([1], pa.timestamp("us", "UTC")), "timestamp_ntz", [None], 1),
+    (pa.array([1], pa.timestamp("us", "UTC")), "timestamp_ntz", [EPOCH], 0),
+    (pa.array([1], pa.timestamp("us", "Europe/Paris")), "timestamp_ntz", [None], 1),
 ]
 
 
