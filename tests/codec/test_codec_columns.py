@@ -144,7 +144,7 @@ def test_l9_misfits_in_lists_that_share_their_values_are_listed_by_row() -> None
 
 def test_l9_a_missing_column_is_null_and_one_too_many_is_counted() -> None:
     schema = RowSchema((Field("a", "a", DataType(Kind.integer)),))
-    done = decode(pa.table({"b": [1, None], "c": [1, 2]}), schema, ignored=("c",))
+    done = decode(pa.table({"b": [1, None], "c": [1, 2]}), schema, ignored=[("c",)])
     assert done.table.column("a").to_pylist() == [None, None]
     assert done.extra_fields == {"b": 1}
 

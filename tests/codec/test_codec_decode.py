@@ -311,11 +311,13 @@ def test_no_rows_and_no_columns() -> None:
 
 
 def test_a_body_that_is_no_object_is_rejected_and_the_rest_survives() -> None:
-    bad = ["[1]", "5", "null", '"x"', '{"a":', "", '{"a":1} x', b'{"a":"\xff"}']
+    deep = '{"a":1,"a":1,"x":' + "[" * 500 + "]" * 500 + "}"
+    reasons = {'{"a":"\xff"}'.encode("latin-1"): "not UTF-8", deep: "nested deeper than 400 levels"}
+    bad = ["[1]", "5", "null", '"x"', '{"a":', "", '{"a":1} x', *reasons]
     bodies = [b for pair in zip(bad, ['{"a":1}'] * len(bad), strict=True) for b in pair]
     done = decode(schema(a=INTEGER), *bodies)
     assert [r.index for r in done.rejects] == list(range(0, len(bodies), 2))
-    assert {r.reason for r in done.rejects} == {"not a JSON object"}
+    assert [r.reason for r in done.rejects] == [reasons.get(b, "not a JSON object") for b in bad]
     assert done.table["a"].to_pylist() == [1] * len(bad)
     assert done.table[SEQ].to_pylist() == [2 * (i + 1) for i in range(len(bad))]
     assert decode(schema(a=INTEGER), ' {"a" : 1} ').table["a"].to_pylist() == [1]
@@ -530,7 +532,7 @@ def test_extra_fields_are_dropped_and_counted(space: str) -> None:
         return json.dumps(fields, separators=("," + space, ":" + space))
 
     rows = [body(a=1, x=1), body(a=None, y={"p": 1}), body(a=3), body(a=4, x=None), body(z=[1])]
-    done = decode(schema(a=INTEGER), *rows, ignored=("z",))
+    done = decode(schema(a=INTEGER), *rows, ignored=[("z",)])
     assert done.extra_fields == {"x": 1, "y": 1} and done.cast_failures == 0
     assert decode(schema(a=INTEGER, s=STRING), body(a=1, s='{"k":null,"l":1}')).extra_fields == {}
 
@@ -545,12 +547,107 @@ def test_extra_fields_are_counted_in_later_batches_too() -> None:
     assert done.table["a"].to_pylist() == [3, None] and done.cast_failures == 1
 
 
-def test_very_many_extra_fields_are_counted() -> None:
-    decoder = RowDecoder(schema(a=INTEGER))
-    bodies = [json.dumps({"a": i, f"k{i % 500}": 1}).encode() for i in range(1000)]
+def struct(**types: DataType) -> DataType:
+    return DataType(Kind.struct, fields=tuple(Field(n, n, t) for n, t in types.items()))
+
+
+def array(item: DataType) -> DataType:
+    return DataType(Kind.array, item=item)
+
+
+NESTED = schema(
+    user=struct(login=STRING, home=struct(city=STRING)),
+    items=array(struct(sku=STRING, tags=array(array(struct(t=STRING))))),
+)
+
+
+@pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.parametrize("strict", [False, True])
+def test_extra_fields_inside_objects_are_counted_by_record(space: str, strict: bool) -> None:
+    """Nothing is dropped without a trace, also where an object's schema allows other properties."""
+    rows = [
+        {"top": 9, "user": {"login": "a", "email": "a@x", "plan": {"id": 1, "login": None}},
+         "items": [{"sku": "s", "qty": 3}, {"sku": "t", "qty": 4}]},
+        {"user": {"login": "b", "email": None, "home": {"city": "Ulm", "zip": 1}}, "items": []},
+        {"user": {"email": "c@x"}, "items": [{"tags": [[{"t": "x", "u": [1]}], None]}, {"qty": 0}]},
+        {"user": {"login": '{"email":1,"b":null}'}, "items": None},
+        {"user": None},
+    ]  # fmt: skip
+    bodies = [json.dumps(r, separators=("," + space, ":" + space)).encode() for r in rows]
+    decoder = RowDecoder(NESTED, strict=strict)
+    for _ in range(2):
+        done = decoder.decode(bodies, 1, [1] * len(bodies))
+        assert done.extra_fields == {
+            "top": 1, "user.email": 2, "user.plan": 1, "user.home.zip": 1, "items[].qty": 2,
+            "items[].tags[][].u": 1,
+        }  # fmt: skip
+        assert done.incomplete == {"user", "items"}
+        assert (done.rejects, done.cast_failures) == ([], 0)
+        assert done.table["user"].to_pylist() == [
+            {"login": "a", "home": None},
+            {"login": "b", "home": {"city": "Ulm"}},
+            {"login": None, "home": None},
+            {"login": '{"email":1,"b":null}', "home": None},
+            None,
+        ]
+        assert done.table["items"].to_pylist()[2:4] == [
+            [{"sku": None, "tags": [[{"t": "x"}], None]}, {"sku": None, "tags": None}],
+            None,
+        ]
+    done = decoder.decode([b'{"user":{"login":"x"}}', b'{"user":{"new":1}}'], 1, [1, 1])
+    assert (done.extra_fields, done.incomplete) == ({"user.new": 1}, {"user"})
+
+
+def test_extra_fields_inside_objects_beside_double_keys_and_misfits() -> None:
+    done = decode(
+        NESTED,
+        '{"user":{"login":"a","email":1,"email":2,"home":{"city":"x","city":"y"}}}',
+        '{"user":{"login":"b","home":7,"email":3},"items":{"sku":1}}',
+        '{"user":5,"items":[{"sku":"s","qty":1,"sku":"t"}]}',
+    )
+    assert done.table["user"].to_pylist() == [
+        {"login": "a", "home": {"city": "y"}}, {"login": "b", "home": None}, None,
+    ]  # fmt: skip
+    assert done.table["items"].to_pylist() == [None, None, [{"sku": "t", "tags": None}]]
+    assert done.nulled == {"user.home": 1, "items": 1, "user": 1}
+    assert done.extra_fields == {"user.email": 2, "items[].qty": 1}
+
+
+def test_fields_that_were_deselected_inside_objects_are_no_extra_fields() -> None:
+    body = '{"user":{"login":"a","email":1,"home":{"city":"x","zip":2}},"items":[{"qty":1}]}'
+    ignored = [("user", "email"), ("user", "home", "zip"), ("items", "qty")]
+    done = decode(NESTED, body, body, ignored=ignored)
+    assert (done.extra_fields, done.incomplete) == ({}, set())
+    done = decode(NESTED, body, ignored=ignored[1:])
+    assert done.extra_fields == {"user.email": 1}
+
+
+@pytest.mark.parametrize(
+    "name", ["LOGIN", "", "a\0b", 'q"x', "c'd", "$.e", "f.g", "h\\i", "*", "ü"]
+)
+def test_extra_fields_of_awkward_names_are_counted(name: str) -> None:
+    """A name that cannot be looked for inside an object is counted with its like, as ``*``."""
+    label = "*" if name in ("LOGIN", "", "a\0b") else name
+    bodies = [json.dumps({"user": {"login": "a", name: 1}}).encode()] * 2
+    decoder = RowDecoder(NESTED)
+    for _ in range(2):
+        assert decoder.decode(bodies, 1, [1, 1]).extra_fields == {f"user.{label}": 2}
+    top = decode(schema(a=INTEGER, LOGIN=INTEGER), json.dumps({"a": 1, "login": 2, name: 3}))
+    beside = {"*": 1} if name in ("", "a\0b") else {} if name == "LOGIN" else {name: 1}
+    assert top.extra_fields == {"login": 1, **beside}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_very_many_extra_fields_are_counted_together(inside: bool) -> None:
+    """Names that are data, such as ids, do not fill memory and reports."""
+    decoder = RowDecoder(schema(a=INTEGER, o=struct(b=STRING)))
+    objects = [{f"k{i % 500}": 1} for i in range(1000)]
+    records = [{"a": i, **({"o": o} if inside else o)} for i, o in enumerate(objects)]
+    bodies = [json.dumps(r).encode() for r in records]
     for _ in range(2):
         done = decoder.decode(bodies, 1, [1] * 1000)
-        assert done.extra_fields == {f"k{i}": 2 for i in range(500)}
+        assert done.extra_fields == {"o.*" if inside else "*": 1000}
+        assert decoder.decode([b'{"o":{"b":"x","c":1}}'], 1, [1]).extra_fields == {"o.c": 1}
     assert done.table["a"].to_pylist() == list(range(1000))
 
 

@@ -149,7 +149,7 @@ class FuzzStreams:
     """``engine.worker.row_decoding.StreamDecoders`` without types: a row is its record. A key of
     nothing but nulls is a reject, as in the codec."""
 
-    drifted = False
+    undeclared = ()
 
     def __init__(self, job: LaneJob) -> None:
         self._job, self.jobs, self.seconds = job, {s.id: s for s in job.streams}, 0.0

@@ -15,7 +15,7 @@ from penstock.codec.duckdb_call import RAW_NUMBERS, input_error_class, run_query
 from penstock.codec.packed_bodies import Packed, too_large
 from penstock.codec.untyped import Array, ChunkedArray, pa
 from penstock.codec.untyped import compute as pc
-from penstock.model.types import DataType, Kind, RowSchema
+from penstock.model.types import Field
 
 Rows = Callable[[Array], Array]
 """Maps positions in a (nested) column to row numbers, both int64."""
@@ -45,28 +45,24 @@ def pack(bodies: Sequence[Any]) -> Array:
 
 
 class TextExtractor:
-    """Extracts the texts of a schema's columns from bodies, by a query made once per schema.
+    """Extracts the texts of columns from bodies, by a query made once.
 
-    ``sources``: the property names to look for, one per column of ``schema``, in its order.
-    ``beside``: further top-level properties, whose JSON text is extracted too. DuckDB compares the
-    names of one structure without case, so that clashing names go to several structures.
+    ``fields``: the properties to look for, by their original names. DuckDB compares the names of
+    one structure without case, so that clashing names go to several structures.
     """
 
-    def __init__(
-        self, schema: RowSchema, sources: Sequence[str], beside: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, fields: Sequence[Field]) -> None:
         groups: list[dict[str, Any]] = []
         folded: list[set[str]] = []
         self._places: list[tuple[int, int]] = []
-        kinds = [f.type for f in schema.fields] + [DataType(Kind.json)] * len(beside)
-        for data_type, source in zip(kinds, (*sources, *beside), strict=True):
-            key = source.casefold()
+        for field in fields:
+            key = field.source.casefold()
             group = next((i for i, used in enumerate(folded) if key not in used), len(groups))
             if group == len(groups):
                 groups.append({})
                 folded.append(set())
             self._places.append((group, len(groups[group])))
-            groups[group][source] = json_structure(data_type)
+            groups[group][field.source] = json_structure(field.type)
             folded[group].add(key)
         texts: list[str] = []
         for i, (group, used) in enumerate(zip(groups, folded, strict=True)):
@@ -76,10 +72,10 @@ class TextExtractor:
         self._sql = f"SELECT {', '.join(texts)} FROM bodies" if texts else None
 
     def of(self, bodies: Array) -> list[Array]:
-        """Returns the texts of each column, then of each property in ``beside``; nested ones as
-        lists and structs of text. A text is NULL where the value is null or missing, or is no list
-        where one is expected; a value that is no object where one is expected gives a struct of
-        NULLs. Where a key comes twice, its first value is taken. Raises :class:`Malformed`."""
+        """Returns the texts of each column; nested ones as lists and structs of text. A text is
+        NULL where the value is null or missing, or is no list where one is expected; a value that
+        is no object where one is expected gives a struct of NULLs. Where a key comes twice, its
+        first value is taken. Raises :class:`Malformed`."""
         if self._sql is None:
             return []
         try:

@@ -13,8 +13,10 @@ from typing import Any, cast
 
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
-NOT_AN_OBJECT = "not a JSON object"
 MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not far beyond
+_NO_OBJECT = "not a JSON object"
+_NO_TEXT = "not UTF-8"
+_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
 class _Number(str):
@@ -30,12 +32,13 @@ _NO_JSON = _NoJson()
 
 @dataclass(slots=True)
 class RepairedBody:
-    """The result of :func:`mend`. ``body``: the repaired body; None where it is not a JSON object,
-    so not a row. ``cast_failures``: dotted original paths of the values that did not fit: they are
-    null in ``body``, or, in a JSON column, have null in place of a part."""
+    """The result of :func:`mend`. ``body``: the repaired body; None where it cannot be a row, and
+    ``refused`` says why. ``cast_failures``: dotted original paths of the values that did not fit:
+    they are null in ``body``, or, in a JSON column, have null in place of a part."""
 
     body: bytes | None
     cast_failures: list[str] = field(default_factory=list[str])
+    refused: str | None = None
 
 
 def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> RepairedBody:
@@ -49,7 +52,7 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
             parse_constant=lambda word: _NO_JSON,
         )
         if not isinstance(found, dict):
-            return RepairedBody(None)
+            return RepairedBody(None, refused=_NO_OBJECT)
         record = cast(dict[str, Any], found)
         cast_failures: list[str] = []
         for field in schema.fields:
@@ -58,8 +61,12 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
             if name in record:
                 record[alias] = record.pop(name)
         return RepairedBody(_encode(record, 0).encode("utf-8"), cast_failures)
-    except (ValueError, RecursionError):
-        return RepairedBody(None)
+    except RecursionError:
+        return RepairedBody(None, refused=_TOO_DEEP)
+    except UnicodeDecodeError:
+        return RepairedBody(None, refused=_NO_TEXT)
+    except ValueError:
+        return RepairedBody(None, refused=_NO_OBJECT)
 
 
 def _check(record: dict[str, Any], field: Field, above: str, cast_failures: list[str]) -> None:

@@ -167,11 +167,11 @@ class ColumnDecoder:
         strict: bool = False,
         key: tuple[FieldPath, ...] = (),
         words: ChangeWords | None = None,
-        ignored: Collection[str] = (),
+        ignored: Collection[FieldPath] = (),
     ) -> None:
         self._schema, self._strict, self._key = schema, strict, key
         self._words = words or ChangeWords()
-        self._known = {*(f.source for f in schema.fields), *ignored}
+        self._known = {f.source for f in schema.fields} | {p[0] for p in ignored if len(p) == 1}
         self._part = part_schema(schema)
 
     def decode(

@@ -2,9 +2,10 @@
 
 Works by column (L9): DuckDB extracts every leaf as exact text, Arrow casts the texts strictly, and
 a count of keys (``codec.key_accounting``) proves that no property was missed. Only exceptions cost
-more: a value that does not cast (``codec.values``), and a body with extra or double keys or another
-structure (``codec.bodies`` finds them, ``codec.body_repair`` repairs them one by one). A value that
-does not fit its type is called a misfit. Not here: messages of a protocol; the words of a change
+more: a value that does not cast (``codec.values``), a property that the schema lacks and that was
+not met before (``codec.undeclared``), and a body with double keys or another structure
+(``codec.bodies`` finds them, ``codec.body_repair`` repairs them one by one). A value that does not
+fit its type is called a misfit. Not here: messages of a protocol; the words of a change
 list are parameters. Neighbours: ``engine.worker.row_decoding`` calls it, ``codec.parquet_parts``
 writes its table, ``codec.columns`` decodes Arrow columns in the same way."""
 
@@ -13,11 +14,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
-from penstock.codec.body_repair import NOT_AN_OBJECT, mend
+from penstock.codec.body_repair import mend
 from penstock.codec.system_columns import ascending, change_lists, row_ids
+from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
 from penstock.codec.untyped import Array, ArrowSchema, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit
@@ -25,7 +29,6 @@ from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
 from penstock.model.types import WHOLE_RECORD, ChangeWords, DataType, Field, Kind, RowSchema
 
-MAX_BESIDE = 256  # properties outside the schema that are decoded; with more, batches cost more
 NULL_KEY = "primary key is null"
 
 
@@ -44,16 +47,18 @@ class DecodedBatch:
     """A decoded batch. ``table``: in exactly the part schema, a row per body that was not rejected,
     in order. By field, how many values (of rows not rejected) are NULL since they did not fit
     (``nulled``) and how many numbers lost digits (``rounded``); ``cut``: how many timestamps lost
-    digits after the microsecond. ``extra_fields``: for each top-level property that the schema
-    lacks, how many records had it with another value than null (nulls are counted too in a batch
-    with more than ``MAX_BESIDE`` such names)."""
+    digits after the microsecond. ``extra_fields``: for each property that the schema lacks, by
+    dotted path (``user.email``, ``items[].qty``), how many records had it with another value than
+    null; ``user.*`` stands for all those of one object that are too many to be named.
+    ``incomplete``: the columns (original names) that lack such properties of their objects."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
     nulled: Mapping[str, int] = field(default_factory=dict[str, int])
     rounded: Mapping[str, int] = field(default_factory=dict[str, int])
     cut: Mapping[str, int] = field(default_factory=dict[str, int])
-    extra_fields: dict[str, int] = field(default_factory=dict[str, int])
+    extra_fields: Mapping[str, int] = field(default_factory=dict[str, int])
+    incomplete: frozenset[str] = frozenset()
 
     @property
     def cast_failures(self) -> int:
@@ -70,9 +75,9 @@ class RowDecoder:
 
     ``strict``: a row with a misfit is rejected, instead of getting NULL and a change entry.
     ``key``: paths of original names; a row in which any of them is null or missing is rejected.
-    ``words``: the texts of a misfit's entry in the change list. ``ignored``: top-level properties
-    that were deselected, which do not count as extra fields. ``whole``: the column ``WHOLE_RECORD``
-    takes the record as JSON text, so that no field is extra.
+    ``words``: the texts of a misfit's entry in the change list. ``ignored``: paths of properties
+    that were deselected (lists on the way are passed over), which do not count as extra fields.
+    ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no field is extra.
     """
 
     def __init__(
@@ -82,13 +87,15 @@ class RowDecoder:
         strict: bool = False,
         key: tuple[FieldPath, ...] = (),
         words: ChangeWords | None = None,
-        ignored: Collection[str] = (),
+        ignored: Collection[FieldPath] = (),
         whole: bool = False,
     ) -> None:
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
             aliases = _aliases(own)
-            sources = [aliases.get(f.source, f.source) for f in fields]
+            replace = msgspec.structs.replace
+            columns = [replace(f, source=aliases.get(f.source, f.source)) for f in fields]
+            read = UndeclaredProperties(columns, ignored)
             return _Plan(
                 schema=own,
                 part_schema=part_schema(schema),
@@ -96,17 +103,14 @@ class RowDecoder:
                 key=key,
                 words=words or ChangeWords(),
                 aliases=aliases,
-                sources=sources,
-                ignored=frozenset(ignored),
-                beside=[],
-                texts=shape.TextExtractor(own, sources),
+                read=read,
+                texts=shape.TextExtractor(read.fields),
             )
 
         names = [f.source for f in schema.fields]
         self._at = names.index(WHOLE_RECORD) if whole else 0
         self._record = plan(schema.fields[self._at]) if whole else None
         self._plan = plan(*(f for f in schema.fields if not whole or f.source != WHOLE_RECORD))
-        self._plan.learn(sorted(ignored))
 
     def decode(
         self,
@@ -134,9 +138,8 @@ class RowDecoder:
 
 @dataclass(slots=True, kw_only=True)
 class _Plan:
-    """The settings that all batches share. ``sources``: the property name of each column.
-    ``beside``: properties outside the schema that were seen or announced; they are decoded too, so
-    that their keys are accounted for and their values counted."""
+    """The settings that all batches share. ``read``: what is read of each record, the schema's
+    columns first."""
 
     schema: RowSchema
     part_schema: ArrowSchema
@@ -144,19 +147,14 @@ class _Plan:
     key: tuple[FieldPath, ...]
     words: ChangeWords
     aliases: dict[str, str]
-    sources: list[str]
-    ignored: frozenset[str]
-    beside: list[str]
+    read: UndeclaredProperties
     texts: shape.TextExtractor
 
-    def learn(self, names: Collection[str]) -> bool:
-        """Decodes the properties ``names`` beside the schema from now on. Returns False, and does
-        nothing, where none is new or :data:`MAX_BESIDE` would be passed."""
-        new = [n for n in names if n and "\0" not in n and n not in {*self.sources, *self.beside}]
-        if not new or len(self.beside) + len(new) > MAX_BESIDE:
+    def learn(self, names: Mapping[FieldPath, Sequence[str]]) -> bool:
+        """Reads the undeclared properties ``names`` too from now on; returns whether any is new."""
+        if not self.read.learn(names):
             return False
-        self.beside += new
-        self.texts = shape.TextExtractor(self.schema, self.sources, self.beside)
+        self.texts = shape.TextExtractor(self.read.fields)
         return True
 
 
@@ -172,21 +170,24 @@ class _Batch:
         self._cast_failures: dict[int, list[str]] = {}
         self._rounded: dict[int, list[str]] = {}
         self._cut: dict[str, int] = {}
-        self._extra: dict[str, int] = {}
+        self._extra: list[Undeclared] = []
+        self._keys: dict[str, Array] = {}  # by path, of the bodies that are looked into
 
     def columns(self) -> list[Array]:
         of = self._of
         self._mend(range(len(self._raw)) if of.aliases else _list(shape.no_objects(self._bodies)))
         texts = self._texts()
         unexplained: Array | None = self._unexplained(texts)
-        if unexplained is not None and of.learn(self._strangers(unexplained)):
-            texts = self._texts()
-            unexplained = self._unexplained(texts)
+        if unexplained is not None:
+            if of.learn(of.read.strangers(self._keys_of(unexplained))):
+                texts = self._texts()
+                unexplained = self._unexplained(texts)
+            if unexplained is not None:
+                self._extra = of.read.rest(self._keys_of(unexplained))
         suspects = self._suspects(texts, unexplained)
         if suspects and self._mend(suspects):
             texts = self._texts()
-        if not self._extra:
-            self._extra = self._counted(texts)
+        self._extra += of.read.counted(texts)
         typed: list[Array] = []
         for column, known in zip(texts, of.schema.fields, strict=False):
             typed.append(self._typed(column, known.type, known.source, _same))
@@ -243,7 +244,8 @@ class _Batch:
             by_field(self._cast_failures, self._rejects),
             by_field(self._rounded, self._rejects),
             self._cut,
-            self._extra,
+            {e.label: e.records for e in self._extra},
+            frozenset(e.at[0] for e in self._extra if e.at),
         )
 
     def _mend(self, rows: Sequence[int]) -> bool:
@@ -251,8 +253,8 @@ class _Batch:
         before = len(self._mended)
         for index in rows:
             mended = mend(bytes(self._raw[index]), self._of.schema, self._of.aliases)
-            if mended.body is None:
-                self._rejects[index] = RowReject(index, NOT_AN_OBJECT)
+            if mended.refused is not None:
+                self._rejects[index] = RowReject(index, mended.refused)
             if mended.cast_failures:
                 self._cast_failures[index] = mended.cast_failures
             self._mended[index] = mended.body if mended.body is not None else b"{}"
@@ -274,39 +276,28 @@ class _Batch:
     def _unexplained(self, texts: list[Array]) -> Array | None:
         """Row numbers of the bodies that have a key whose value is neither decoded nor null; None
         where there is no such body."""
-        kinds = [f.type for f in self._of.schema.fields]
-        kinds += [DataType(Kind.json)] * len(self._of.beside)
-        columns = list(zip(texts, kinds, strict=True))
+        self._keys = {}
+        columns = [(t, f.type) for t, f in zip(texts, self._of.read.fields, strict=True)]
         if key_accounting.explained(self._bodies, columns):
             return None
         rows = key_accounting.unexplained_rows(self._bodies, columns)
         return rows if len(rows) else None
 
-    def _strangers(self, rows: Array) -> list[str]:
-        """Top-level properties of the bodies ``rows`` that are not decoded yet. Where there are too
-        many to decode, their keys are counted as extra fields at once."""
-        names = pc.unique(shape.keys(self._bodies.take(rows), "$").flatten()).to_pylist()
-        known = {*self._of.sources, *self._of.beside}
-        strangers = [n for n in names if n not in known]
-        if len(strangers) + len(self._of.beside) > MAX_BESIDE:
-            counted = pc.value_counts(shape.keys(self._bodies, "$").flatten())
-            pairs = zip(*(counted.field(f).to_pylist() for f in ("values", "counts")), strict=True)
-            unknown = (p for p in pairs if p[0] not in {*self._of.sources, *self._of.ignored})
-            self._extra = dict(unknown)
-        return strangers
+    def _keys_of(self, rows: Array) -> KeysAt:
+        """The keys that the bodies ``rows``, those that are unexplained, have at a path."""
 
-    def _counted(self, texts: list[Array]) -> dict[str, int]:
-        beside = zip(self._of.beside, texts[len(self._of.sources) :], strict=True)
-        counts = {n: len(c) - c.null_count for n, c in beside if n not in self._of.ignored}
-        return {n: count for n, count in counts.items() if count}
+        def keys_at(path: str) -> Array:
+            if path not in self._keys:
+                self._keys[path] = shape.keys(self._bodies.take(rows), path)
+            return self._keys[path]
+
+        return keys_at
 
     def _suspects(self, texts: list[Array], unexplained: Array | None) -> list[int]:
         """Row numbers of the bodies to repair."""
         found = self._doubles("$", unexplained)
-        for column, known, source in zip(
-            texts, self._of.schema.fields, self._of.sources, strict=False
-        ):
-            path = shape.step("$", source)
+        for column, known in zip(texts, self._of.read.fields, strict=True):
+            path = shape.step("$", known.source)
             found |= self._wrong_types(column, known.type, path, _same, unexplained)
         return sorted(found - self._mended.keys())
 
@@ -339,7 +330,7 @@ class _Batch:
     def _doubles(self, path: str, rows: Array | None) -> set[int]:
         if rows is None:
             return set()
-        doubles = shape.rows_with_doubles(shape.keys(self._bodies.take(rows), path))
+        doubles = shape.rows_with_doubles(self._keys_of(rows)(path))
         return set(_list(rows.take(doubles)))
 
     def _of_another_type(self, rows: Array | None, path: str, wanted: str) -> set[int]:
@@ -360,7 +351,7 @@ class _Batch:
         if data_type.kind is Kind.struct:
             children = [
                 self._typed(child, known.type, f"{path}.{known.source}", rows)
-                for child, known in zip(column.flatten(), data_type.fields, strict=True)
+                for child, known in zip(column.flatten(), data_type.fields, strict=False)
             ]
             return pa.Array.from_buffers(
                 arrow, len(column), column.buffers()[:1], column.null_count, children=children

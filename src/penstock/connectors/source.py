@@ -5,7 +5,7 @@ secrets in every answer, error and line (L10). Not here: a run's reading (``engi
 ``launch.connect``), building (``install``).
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Set
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,13 @@ class SourceConnector(RunnableConnector):
         """Caches the catalog of an installed source."""
         if self._entry is not None:
             discovery_cache.store(Path(self._entry.path), key, catalog)
+
+    def catalog_drift(self, key: str, undeclared: Set[str], *, asked: bool) -> bool:
+        """Takes the properties that records had and the cached catalog lacks; returns whether the
+        source is asked again (``discovery_cache.drift``)."""
+        if self._entry is None:
+            return False
+        return discovery_cache.drift(Path(self._entry.path), key, undeclared, asked=asked)
 
     def forget_catalog(self, key: str) -> None:
         """Deletes the cached catalog."""

@@ -123,7 +123,26 @@ def test_a_stream_that_the_kept_catalog_lacks_is_asked_for(site: Site) -> None:
     assert "unknown stream 's9'" in caught.value.problems[0]
 
 
-def test_drift_forgets_it(site: Site) -> None:
+def test_fields_that_it_lacks_end_it_unless_the_source_never_declares_them(site: Site) -> None:
+    """A source that sends `user.email` in each run and never declares it is asked once a day."""
+    assert not site.prepare()[0].drifted({"s0.x"})  # it has just been asked
+    assert not site.prepare()[0].drifted({"s0.x"})
+    cached = site.prepare()[0]
+    assert cached.cached_at is not None and cached.drifted({"s0.x", "s0.y"})
+    assert site.prepare()[0].cached_at is None
+    cached = site.prepare()[0]
+    assert cached.cached_at is not None and not cached.drifted({"s0.x", "s0.y"})
+    assert site.asked() == 2
+
+
+def test_names_that_are_data_do_not_fill_it(site: Site) -> None:
+    for run in range(4):
+        site.prepare()[0].drifted({f"s0.{run}.{n}" for n in range(discovery_cache.MAX_LACKS - 5)})
+    (file,) = (site.folder / "environment" / "discovered").iterdir()
+    assert len(json.loads(file.read_bytes())["lacks"]) < discovery_cache.MAX_LACKS
+
+
+def test_it_can_be_forgotten(site: Site) -> None:
     source, _ = site.prepare()
     source.forget_catalog()
     assert site.prepare()[0].cached_at is None

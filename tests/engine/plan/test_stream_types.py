@@ -220,6 +220,54 @@ def test_L9_a_column_of_a_frame_is_read_by_the_type_as_json_is(
     assert found.cast_failures == nulled
 
 
+POSTGRES = {"type": ["null", "number"], "multipleOf": 1e-38, "minimum": -1e62, "maximum": 1e62}
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_L9_a_number_without_bounds_keeps_both_sides_of_its_point_and_the_plan_says_so(
+    protocol: str, tmp_path: Path
+) -> None:
+    """As taps for Postgres describe a numeric without precision."""
+    properties = {"id": {"type": "integer"}, "price": POSTGRES, "rate": POSTGRES}
+    stream = msgspec.structs.replace(ORDERS, json_schema={"properties": properties})
+    place = lake(tmp_path)
+    found = plan(place, "  defaults: { types: { rate: number } }\n", stream, protocol=protocol)
+    assert types(found.streams[0], place) == {
+        "id": "integer", "price": "decimal(38,18)", "rate": "number",
+    }  # fmt: skip
+    (note,) = found.notes
+    assert note.startswith("stream orders: the source's schema allows numbers with more than 38")
+    assert "in price (decimal(38,18)): " in note and "`types` of the stream" in note
+    decoder = RowDecoder(found.streams[0].schema)
+    done = decoder.decode([b'{"price":12.5}', b'{"price":-98765432109876543210.01}'], 0, [0, 0])
+    assert done.table.column("price").to_pylist() == [
+        Decimal("12.5"), Decimal("-98765432109876543210.01"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", ["airbyte", "singer"])
+def test_L8_an_object_that_the_pipeline_takes_as_json_keeps_what_its_schema_lacks(
+    protocol: str, tmp_path: Path
+) -> None:
+    inner = {"type": "object", "additionalProperties": True, "properties": {"a": {}}}
+    properties = {"id": {"type": "integer"}, "o": inner, "l": {"type": "array", "items": inner}}
+    stream = msgspec.structs.replace(ORDERS, json_schema={"properties": properties})
+    body = b'{"o":{"a":1,"b":2.50},"l":[{"b":3}]}'
+    place = lake(tmp_path)
+    for source, extra in (
+        ("", {"o.b": 1, "l[].b": 1}),
+        ("  defaults: { types: { o: json, l: json } }\n", {}),
+        ("  defaults: { types: { o: 'struct<b: number>', l: 'array<struct<b: json>>' } }\n", {}),
+        ("  defaults: { types: { o: 'struct<c: json>' } }\n", {"o.b": 1, "l[].b": 1}),
+    ):
+        planned = plan(place, source, stream, protocol=protocol).streams[0]
+        done = RowDecoder(planned.schema, ignored=planned.ignored).decode([body], 0, [0])
+        assert done.extra_fields == extra, source
+        if "json, l" in source:
+            row = done.table.to_pylist()[0]
+            assert (row["o"], row["l"]) == ('{"a":1,"b":2.50}', '[{"b":3}]')
+
+
 def test_L3_another_type_is_another_version_of_the_schema(tmp_path: Path) -> None:
     store = MemoryStore()
     lease = store.acquire("p", this_holder("r"), 60)

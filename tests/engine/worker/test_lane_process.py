@@ -182,10 +182,24 @@ def test_line_that_a_full_disk_cut_off_ends_before_the_next(
 
 def test_a_field_that_the_schema_lacks_is_told_as_drift(tmp_path: Path) -> None:
     told = "ROW['record']['data'] = {'id': 1, 'new_column': 2}\nsay(ROW)"
-    assert lane(tmp_path, told).drifted
+    assert lane(tmp_path, told).undeclared == ("s.new_column",)
     other = tmp_path / "other"
     other.mkdir()
-    assert not lane(other, "say(ROW)").drifted
+    assert lane(other, "say(ROW)").undeclared == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b'{"id":"\xff"}', "not UTF-8"),
+        (b'{"id":1,"id":2,"x":' + b"[" * 500 + b"]" * 500 + b"}", "nested deeper than 400 levels"),
+    ],
+)
+def test_l8_a_record_is_refused_for_what_it_is(tmp_path: Path, data: bytes, reason: str) -> None:
+    """In the words that a host of ``penstock serve`` gets, where such a record ends the run."""
+    line = json.dumps(ROW).encode().replace(b'{"id": 1}', data) + b"\n"
+    result = lane(tmp_path, f"sys.stdout.buffer.write({line!r})", on_data_error="fail")
+    assert result.errors[0]["message"] == f"a record of s is refused: {reason}"
 
 
 def test_L11_a_log_is_bounded_and_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ Moves no record. Neighbours: ``engine.plan.prepare`` and the verbs that move no 
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
@@ -194,6 +194,12 @@ class SourceEndpoint(Endpoint[SourceConnector]):
                     hint="give what the tap's `--discover` prints",
                 ) from e
         return self.connector.role.catalog_of(raw)
+
+    def drifted(self, undeclared: Set[str]) -> bool:
+        """Takes the properties that records had and the catalog lacks; returns whether the next run
+        asks the source for its catalog because of them."""
+        asked = self.cached_at is None
+        return self.connector.catalog_drift(self.base_hash, undeclared, asked=asked)
 
     def forget_catalog(self) -> None:
         """Drops the cached catalog, so that the next run asks the source."""

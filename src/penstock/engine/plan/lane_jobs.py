@@ -118,7 +118,6 @@ class LaneJobs:
         record without its key is refused in every mode, so that the host learns of it."""
         prepared, configured = self._prepared, stream.configured
         asked = prepared.served and prepared.pipeline.destination.on_data_error == "fail"
-        taken = {f.source for f in (stream.given or stream.schema).fields}
         return StreamJob(
             configured=stream.configured_for(generation),
             lane=LaneStream(
@@ -137,7 +136,7 @@ class LaneJobs:
             made=() if stream.chain is None else stream.chain.made,
             key=configured.primary_key if asked else stream.key,
             whole=stream.whole,
-            ignored=tuple(stream.columns.keys() - taken),
+            ignored=stream.ignored,
         )
 
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:

@@ -19,6 +19,7 @@ from penstock.engine.plan.stream_plan import StreamRules, plan_stream, with_requ
 from penstock.engine.plan.streams import (
     key_text,
     lost_deletions,
+    narrowed_decimals,
     to_remember,
     written_otherwise,
 )
@@ -94,7 +95,8 @@ class Planner:
         if newest is not None:
             planned = with_required(planned, newest.required)
         notes = written_otherwise(planned, rules.earlier.modes.get(stream_id))
-        for text in (*notes, *lost_deletions(planned, rules.package)):
+        notes += lost_deletions(planned, rules.package)
+        for text in (*notes, *narrowed_decimals(planned)):
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
 

@@ -6,12 +6,12 @@ columns of it, and ``model.names`` cleans their names. Not here: what transforms
 (``transforms.chain``). Neighbours: ``engine.plan.stream_plan`` and ``engine.plan.streams`` call.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from penstock.codec.json_schema import row_schema
+from penstock.codec.json_schema import holds_decimal, row_schema
 from penstock.config import did_you_mean
 from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.reader import join
@@ -35,11 +35,15 @@ _JSON = DataType(Kind.json)
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
     """The columns of a stream as they are read. ``names``: original property -> cleaned column.
-    ``whole``: the column ``WHOLE_RECORD`` is among them, since not every property is known."""
+    ``whole``: the column ``WHOLE_RECORD`` is among them, since not every property is known.
+    ``ignored``: paths of properties that the source has and the schema has not, as the pipeline
+    says. ``narrowed``: columns whose numbers may have more digits than their type."""
 
     schema: RowSchema
     names: dict[str, str]
     whole: bool
+    ignored: tuple[FieldPath, ...] = ()
+    narrowed: tuple[str, ...] = ()
 
 
 def source_columns(
@@ -64,11 +68,21 @@ def source_columns(
     selected = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
     selected |= configured.selected(f.source for f in record.fields)
     schema = row_schema(record, names, selected)
-    if settings.types:
-        typed = {n: t for n, t in settings.types.items() if not (whole and n == WHOLE_RECORD)}
-        schema = _retyped(schema, typed)
-    whole = whole and WHOLE_RECORD in selected
-    return SourceColumns(_pruned(schema, configured), names, whole)
+    typed = settings.types or {}
+    if whole:
+        typed = {name: type_ for name, type_ in typed.items() if name != WHOLE_RECORD}
+    schema = _pruned(_retyped(schema, typed) if typed else schema, configured)
+    narrowed = ()
+    if any(f.source not in typed and holds_decimal(f.type) for f in schema.fields):
+        known = {f.source for f in schema.fields} - typed.keys()
+        narrowed = tuple(n for n in rules.narrowed(configured.stream.json_schema) if n in known)
+    return SourceColumns(
+        schema,
+        names,
+        whole and WHOLE_RECORD in selected,
+        tuple(_left_out(record.fields, schema.fields)),
+        narrowed,
+    )
 
 
 def lacks_properties(stream: Stream, rules: SchemaRole) -> bool:
@@ -125,6 +139,25 @@ def unknown_columns(
                 )
             )
     return sorted(problems)
+
+
+def _left_out(
+    given: Sequence[Field], read: Sequence[Field], at: FieldPath = ()
+) -> Iterator[FieldPath]:
+    """Yields the paths of properties that are not read; lists on the way are passed over."""
+    types = {f.source: f.type for f in read}
+    for field in given:
+        path = (*at, field.source)
+        if field.source not in types:
+            yield path
+        elif inside := _item(types[field.source]).fields:
+            yield from _left_out(_item(field.type).fields, inside, path)
+
+
+def _item(type_: DataType) -> DataType:
+    while type_.kind is Kind.array and type_.item is not None:
+        type_ = type_.item
+    return type_
 
 
 def _retyped(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:

@@ -189,6 +189,8 @@ def _planned(
         table=TableName(space, name),
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=read.whole,
+        ignored=read.ignored,
+        narrowed=read.narrowed,
         queried=queried,
         max_rejected=settings.max_rejected,
         retry_rejected=_retry_rejected(configured, settings),

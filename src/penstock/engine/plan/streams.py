@@ -32,6 +32,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.names import folded
 from penstock.model.state import StoredState
+from penstock.model.type_words import type_text
 from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole
 from penstock.store.remembered import Remembered, TableNames, UsedModes
 
@@ -156,7 +157,7 @@ def _table_notes(stream: PlannedStream, rules: StreamRules) -> list[str]:
     that are gone at the source."""
     notes = written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, rules.earlier.columns.get(stream.id, {}))
-    return notes + lost_deletions(stream, rules.package)
+    return notes + narrowed_decimals(stream) + lost_deletions(stream, rules.package)
 
 
 def to_remember(
@@ -222,6 +223,21 @@ def written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]
     return [
         f"stream {stream.id}: its table kept one row for each {key_text(had.primary_key)} "
         f"until now and keeps one for each {key_text(key)} from now on"
+    ]
+
+
+def narrowed_decimals(stream: PlannedStream) -> list[str]:
+    """Returns a note where the source's schema allows numbers with more digits than their columns
+    have."""
+    fields = (stream.given or stream.schema).fields
+    columns = [f"{f.source} ({type_text(f.type)})" for f in fields if f.source in stream.narrowed]
+    if not columns:
+        return []
+    return [
+        f"stream {stream.id}: the source's schema allows numbers with more than 38 digits in "
+        f"{', '.join(columns)}: a number with more digits before the point becomes NULL, one with "
+        "more after it is rounded, both with an entry in the row; `types` of the stream gives such "
+        "a column another type, as decimal(38,9), number or string"
     ]
 
 

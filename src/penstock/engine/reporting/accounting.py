@@ -43,7 +43,7 @@ class Accounting:
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
         self.at_least_once = False  # True for a destination connector
-        self.drifted = False  # the source sent fields that its catalog does not have
+        self.undeclared: set[str] = set()  # fields that the source sent and its catalog lacks
         self._ended: set[int] = set()
         self._loads: list[Load] = []
         self._expected: set[StreamId] = set()
@@ -146,7 +146,7 @@ class Accounting:
         self._lane_peaks[start.lane] = max(self._lane_peaks.get(start.lane, 0), peak)
         self.notes += result.notes
         self.metrics += result.metrics
-        self.drifted |= result.drifted
+        self.undeclared.update(result.undeclared)
         for stream, expected in result.expected:
             self._expect_rows(stream, expected)
         if result.again:

@@ -344,19 +344,21 @@ class Run:
         ]
 
     def _look_at_drift(self, prepared: Prepared, outcome: SyncOutcome) -> None:
-        """Drops the cached catalog where the source sent fields that it lacks, a schema that ended
-        a full refresh, or another primary key than it has; adds a note."""
-        source = prepared.source
+        """Drops the cached catalog where the source sent fields that it is not known to lack, a
+        schema that ended a full refresh, or another primary key than it has; adds a note."""
+        source, undeclared = prepared.source, self._accounting.undeclared
         at = None if source.cached_at is None else iso_time(source.cached_at)
-        changed = any(e.code == "schema.changed" for e in outcome.errors)
-        if self._accounting.drifted or changed:
+        what = None
+        if any(e.code == "schema.changed" for e in outcome.errors):
             source.forget_catalog()
-            what = "schemas" if changed else "fields"
-            if at is not None:
-                self._accounting.note(
-                    f"the source sent {what} that its catalog did not have at {at}: the next run "
-                    "asks it for its streams again"
-                )
+            what = "schemas"
+        elif undeclared and source.drifted(undeclared):
+            what = "fields"
+        if what is not None and at is not None:
+            self._accounting.note(
+                f"the source sent {what} that its catalog did not have at {at}: the next run asks "
+                "it for its streams again"
+            )
         for stream, before, now in other_keys(prepared) if at is not None else ():
             source.forget_catalog()
             self._accounting.note(

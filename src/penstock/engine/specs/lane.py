@@ -105,14 +105,14 @@ class LaneBounds(msgspec.Struct, frozen=True, kw_only=True):
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     """A stream of a lane's job. ``schema``: of the rows in the log. ``given``: of the source's
     records, where transforms change it. ``key``: paths of original property names; a row in which
-    any of them is null is a reject. ``ignored``: properties that the user did not select.
-    ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text."""
+    any of them is null is a reject. ``ignored``: paths of properties that the user did not
+    select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text."""
 
     configured: ConfiguredStream
     lane: LaneStream
     schema: RowSchema
     key: tuple[FieldPath, ...] = ()
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[FieldPath, ...] = ()
     whole: bool = False
     given: RowSchema | None = None
     made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
@@ -192,8 +192,8 @@ class LaneResult(msgspec.Struct, kw_only=True):
     ``PenstockError.as_dict`` gives them. ``metrics``: the connector's own measurements.
     ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
     streams that may be read again, each after so many seconds; ``passing``: the errors that this
-    may mend, which are not in ``errors``. ``drifted``: records had fields that are not in their
-    schema. ``stats``: seconds, bytes, counts for the report."""
+    may mend, which are not in ``errors``. ``undeclared``: fields that records had and their
+    schema has not, as STREAM.FIELD. ``stats``: seconds, bytes, counts for the report."""
 
     end: LaneEnd
     complete: list[StreamId] = []
@@ -204,7 +204,7 @@ class LaneResult(msgspec.Struct, kw_only=True):
     metrics: list[dict[str, Any]] = []
     expected: list[tuple[StreamId | None, Expected]] = []
     retries: list[tuple[StreamId, float]] = []
-    drifted: bool = False
+    undeclared: tuple[str, ...] = ()
     stats: dict[str, float] = {}
 
     @property

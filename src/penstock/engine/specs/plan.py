@@ -35,7 +35,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: not
     every property is known, so that one column takes the record as JSON. ``retry_rejected``: in how
     many later runs a row that was rejected is sent again. ``deleted_at``: the property of its rows
-    that says that one is gone at the source; None: they have none."""
+    that says that one is gone at the source; None: they have none. ``ignored``, ``narrowed``: as in
+    ``engine.plan.stream_columns.SourceColumns``."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -53,6 +54,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     max_rejected: MaxRejected | None = None
     retry_rejected: int = 0
     deleted_at: str | None = None
+    ignored: tuple[FieldPath, ...] = ()
+    narrowed: tuple[str, ...] = ()
 
     @property
     def id(self) -> StreamId:

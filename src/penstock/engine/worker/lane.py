@@ -122,7 +122,7 @@ class Lane:
             metrics=self._heard.metrics,
             expected=list(self._heard.expected.items()),
             retries=settled.retries,
-            drifted=self._streams.drifted,
+            undeclared=self._streams.undeclared,
             stats=self._process.stats("extract")
             | {
                 "start": self._process.talk.first_byte_seconds,

@@ -31,6 +31,7 @@ class ChangedValueCounts:
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, int]] = {words: {} for words in _WORDS}
+        self._incomplete: dict[StreamId, set[str]] = {}
 
     def count(self, stream: StreamId, decoded: DecodedBatch) -> None:
         """Adds the counts of one decoded batch."""
@@ -40,14 +41,17 @@ class ChangedValueCounts:
             for name, count in counts.items():
                 label = f"{stream}.{name}"
                 known[label] = known.get(label, 0) + count
+        if decoded.incomplete:
+            self._incomplete.setdefault(stream, set()).update(decoded.incomplete)
 
     @property
-    def dropped(self) -> bool:
-        """Whether records had fields that are not in their schema."""
-        return bool(self._found[_DROPPED])
+    def undeclared(self) -> tuple[str, ...]:
+        """The fields that records had and their schema has not, as STREAM.FIELD."""
+        return tuple(self._found[_DROPPED])
 
     def notes(self) -> list[str]:
-        """Returns a note for each field, the fields with the highest counts first."""
+        """Returns a note for each field, the fields with the highest counts first, and how to keep
+        those inside objects."""
         notes: list[str] = []
         for words, counts in self._found.items():
             ordered = sorted(counts.items(), key=lambda kv: -kv[1])
@@ -55,6 +59,12 @@ class ChangedValueCounts:
             left = sum(n for _, n in ordered[_SHOWN:])
             if left:
                 notes.append(f"{words}: {len(ordered) - _SHOWN} more fields ({left})")
+        for stream, columns in sorted(self._incomplete.items()):
+            types = ", ".join(f"{column}: json" for column in sorted(columns)[:_SHOWN])
+            notes.append(
+                f"{stream}: `types: {{ {types} }}` for the stream keeps such fields of its objects "
+                "(a table that exists gets the new types by `penstock run --recreate`)"
+            )
         return notes
 
 
@@ -146,9 +156,9 @@ class StreamDecoders:
         return RowDecoder(schema, key=key, ignored=job.ignored, whole=job.whole, **job_wide)
 
     @property
-    def drifted(self) -> bool:
-        """Whether records had fields that are not in their schema."""
-        return self._odd.dropped
+    def undeclared(self) -> tuple[str, ...]:
+        """As :attr:`ChangedValueCounts.undeclared`."""
+        return self._odd.undeclared
 
     def notes(self) -> list[str]:
         """Returns the notes of :class:`ChangedValueCounts`."""
