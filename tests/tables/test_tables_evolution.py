@@ -1,5 +1,6 @@
 """The schema evolution matrix: as pure rules, and on real tables of both formats."""
 
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,42 @@ def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, lo
     assert first.notes == ()
     (note,) = second.notes
     assert " v have another type" in note and "NULL" in note
+
+
+@pytest.mark.spark
+@pytest.mark.turns(2)
+def test_json_goes_into_a_column_of_objects_as_far_as_it_has_fields_L9(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    """A column that was an object of known fields and is JSON now, as the pipeline or a newer
+    version says; its table keeps its type until it is written anew."""
+    columns = {
+        "id": "integer",
+        "o": {"n-1": "integer", "at": "timestamp_ntz", "in": {"b": "boolean"}},
+        "l": [{"q": (10, 2)}],
+    }
+    before = {"n-1": 1, "at": None, "in": {"b": True}}
+    first = [{"id": 1, "o": before, "l": [{"q": Decimal("1.50")}]}]
+    only(tables.commit(spark, [loads.load(1, first, columns)]))
+    given = [
+        {"id": 2, "o": '{"n-1":2,"in":{"b":false,"c":1},"x":[1]}', "l": '[{"q":2.5},null,{}]'},
+        {"id": 3, "o": '{"at":"2024-01-02T03:04:05Z","in":null}', "l": "[]"},
+        {"id": 4, "o": '{"n-1":"x","in":7}', "l": '{"q":1}'},
+        {"id": 5, "o": "[1]", "l": None},
+        {"id": 6, "o": None, "l": '[{"q":3.333}]'},
+    ]
+    json = {"id": "integer", "o": "json", "l": "json"}
+    notes = only(tables.commit(spark, [loads.load(2, given, json)])).notes
+    assert rows(tables, spark, "id", "o.`n-1`", "o.at", "o.in.b", "l.q", LOST) == [
+        (1, 1, None, True, [Decimal("1.50")], []),
+        (2, 2, None, False, [Decimal("2.50"), None, None], []),
+        (3, None, datetime(2024, 1, 2, 3, 4, 5), None, [], []),
+        (4, None, None, None, None, ["o NULLED", "l NULLED"]),
+        (5, None, None, None, None, ["o NULLED"]),
+        (6, None, None, None, [None], ["l NULLED"]),
+    ]
+    assert "o, l have another type" in notes[0] and "--recreate" in notes[0]
+    assert notes[1].startswith("of the source's JSON in o, l ")
 
 
 KEYED = {"id": "integer", "v": "integer"}

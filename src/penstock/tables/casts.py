@@ -63,7 +63,48 @@ def _cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast
             return F.transform(c, inner.value)
 
         return Cast(each, ((path, any_lost),) if inner.failures else ())
+    if have.kind is Kind.string and keeps_parts(have, want) and change is not TypeChange.null:
+        return _parsed_cast(want, path, change)
     return _scalar_cast(have, want, path, change)
+
+
+def keeps_parts(have: DataType, want: DataType) -> bool:
+    """Whether a cast reads JSON text as an object or a list of known parts, and leaves out the
+    others: of a column that was such an object before, and is JSON now."""
+    return have.kind is Kind.string and want.kind in (Kind.struct, Kind.array)
+
+
+def _parsed_cast(want: DataType, path: str, change: TypeChange) -> Cast:
+    """JSON text as an object or a list: its parts are texts, which are cast in their turn, so that
+    objects inside are read in the same way."""
+    from pyspark.sql import functions as F
+
+    text = DataType(Kind.string)
+    have = DataType(Kind.array, item=text)
+    if want.kind is Kind.struct:
+        have = DataType(want.kind, fields=tuple(Field(f.name, f.source, text) for f in want.fields))
+    inner = _cast(have, want, path, change)
+    by_source = tuple(Field(f.source, f.source, f.type) for f in have.fields)
+    read = ddl(DataType(have.kind, item=have.item, fields=by_source))
+
+    def parsed(c: "Column") -> "Column":
+        shape = F.json_object_keys(c) if want.kind is Kind.struct else F.json_array_length(c)
+        return F.when(shape.isNotNull(), F.from_json(c, read).cast(ddl(have)))
+
+    def once(c: "Column", use: Apply) -> "Column":
+        """``use`` of what was parsed, which Spark would parse again for each part."""
+        return F.transform(F.array(parsed(c)), use).getItem(0)
+
+    def value(c: "Column") -> "Column":
+        return once(c, inner.value)
+
+    def lost(c: "Column") -> "Column":
+        def any_lost(p: "Column") -> "Column":
+            return functools.reduce(operator.or_, (m(p) for _, m in inner.failures), p.isNull())
+
+        return c.isNotNull() & F.coalesce(once(c, any_lost), F.lit(False))
+
+    return Cast(value, ((path, lost),))
 
 
 def _same(c: "Column") -> "Column":
@@ -146,7 +187,7 @@ def _from_text(c: "Column", want: DataType) -> "Column":
     if want.kind is Kind.decimal:
         return F.when(cast == c.try_cast("decimal(38,18)"), cast)
     if want.kind is Kind.timestamp_ntz:
-        return F.when(~c.rlike(r"(Z|[+-]\d\d:?\d\d)$"), cast)
+        return F.when(~c.rlike(r"[+-](?!00:?00)\d\d:?\d\d$"), cast)
     if want.kind in (Kind.number, Kind.timestamp):
         return cast
     return null_of(want)

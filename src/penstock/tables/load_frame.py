@@ -37,7 +37,7 @@ from penstock.spark.types import (
     stored,
     struct_type,
 )
-from penstock.tables.casts import Cast, casts_between, null_of
+from penstock.tables.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
 from penstock.tables.schema_evolution import EvolvedColumns, evolve
 
@@ -403,18 +403,27 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
 
 
 def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
-    """Gives a line for the report where the ``target`` has columns of another type than the load,
-    so that values may become NULL; they are not scanned for it."""
+    """Gives lines for the report where the ``target`` has columns of another type than the load, so
+    that values may become NULL, or lose parts; they are not scanned for it."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     columns = [path for cast in casts.values() for path, _ in cast.failures]
     if not columns:
         return ()
-    return (
+    types = {f.name: f.type for f in target}
+    parts = [f.name for f in data if f.name in casts and keeps_parts(f.type, types[f.name])]
+    notes = [
         f"the source's values of {', '.join(columns)} have another type than the table's column:"
         " those that do not fit it become NULL, with an entry in the row's change list"
-        " (`schema_evolution: {type_change: fail}` refuses them)",
-    )
+        " (`penstock run --recreate` gives the table the new type; `schema_evolution:"
+        " {type_change: fail}` refuses them)"
+    ]
+    if parts:
+        notes.append(
+            f"of the source's JSON in {', '.join(parts)} the table's columns keep the fields that "
+            "they have"
+        )
+    return tuple(notes)
 
 
 def path_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
