@@ -2,8 +2,9 @@
 transform that is a connector, and when (L1, L2, L8); over scripts that answer as a protocol
 would."""
 
+import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -373,7 +374,7 @@ def run() -> Callable[..., list[Event]]:
 
     def made(
         script: Script,
-        events: list[Event],
+        events: Iterable[Event],
         *,
         after: list[TransformJob] | None = None,
         heard: Callable[[Event, StreamDecoders], None] | None = None,
@@ -502,18 +503,24 @@ def test_stream_that_fails_is_told_with_its_place_and_others_go_on(run: Stage) -
 def test_source_that_fails_is_never_an_end_to_the_transform(run: Stage, end: Event) -> None:
     """Section 3.3: ``next-batch`` gives an error; what waited is dropped (L1)."""
     met: list[str] = []
+    emitted = threading.Event()
 
     def waiting(feed: Iterator[Any]) -> Iterator[Any]:
         try:
             for table in feed:
                 yield TransformedRows(table, table.nbytes)
+                emitted.set()
             met.append("end")
         except Exception as e:
             met.append(type(e).__name__)
         yield TransformProgress(END)
 
-    ends = [end] if isinstance(end, ConnectorExited) else [end, ConnectorExited(1)]
-    events = run(waiting, [records(1, 2), state("s1"), *ends])
+    def source() -> Iterator[Event]:
+        yield from [records(1, 2), state("s1")]
+        assert emitted.wait(60)
+        yield from [end] if isinstance(end, ConnectorExited) else [end, ConnectorExited(1)]
+
+    events = run(waiting, source())
     assert met == ["FeedFailed"]
     assert "s1" not in named(events) and "a COMPLETE" not in named(events)
 
