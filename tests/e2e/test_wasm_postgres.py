@@ -287,10 +287,11 @@ def run_file(site: Ends, path: Path, server: Server, dist: Path) -> Ran:
     return Ran(report, heard)
 
 
-def columns(server: Server, table: str) -> list[str]:
+def columns(server: Server, table: str, schema: str = "landed") -> dict[str, str]:
+    """The columns of a table, with their types."""
     (found,) = server.ask(
-        "SELECT array_agg(column_name::text) FROM information_schema.columns "
-        f"WHERE table_schema = 'landed' AND table_name = '{table}'"
+        "SELECT json_object_agg(column_name, data_type) FROM information_schema.columns "
+        f"WHERE table_schema = '{schema}' AND table_name = '{table}'"
     )
     return found
 
@@ -308,7 +309,9 @@ def test_a_v4_file_runs_as_it_is(site: Ends, fresh: Server, dist: Path) -> None:
     (done,) = answer.json["streams"]
     assert (done["status"], done["read"], done["committed"]) == ("complete", 2_500, 2_500)
     assert checksum(fresh, "public.rows") == checksum(fresh, "landed.rows")
-    ours = [c for c in columns(fresh, "rows") if c.startswith("_")]
+    made = columns(fresh, "rows")
+    assert made == columns(fresh, "rows", "public"), "as v4 would make it: integer, not bigint"
+    ours = [c for c in made if c.startswith("_")]
     assert not ours, "a v4 file adds no columns of ours"
     assert rust.PASSWORD not in answer.out + answer.err + planned.out
     assert site.files_with(rust.PASSWORD) == []

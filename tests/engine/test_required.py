@@ -1,7 +1,7 @@
-"""Which columns are never null: what rows show of it in a lane, and what the driver makes of that
-(L9)."""
+"""Which columns are never null, and which types they have in their source's frames: what rows show
+of it in a lane, and what the driver makes of that (L9)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from penstock.codec.arrow import with_frame_types
 from penstock.codec.columns import Columns
 from penstock.codec.decode import NULL_KEY
 from penstock.config.load import parse_pipeline
@@ -37,6 +38,7 @@ from penstock.tables.open import open_table
 A = StreamId(None, "a")
 INTEGER, TEXT = DataType(Kind.integer), DataType(Kind.string)
 SCHEMA = RowSchema((Field("id", "ID", INTEGER), Field("x", "x", INTEGER), Field("y", "y", TEXT)), 1)
+I32 = {"ID": "int32"}
 FILE = """
 version: "1.0"
 pipeline: p
@@ -45,7 +47,14 @@ destination: {use: parquet, config: {path: /nowhere}%s}
 """
 
 
-def rows(*ids: int | None, required: Sequence[str] = (), x: Sequence[int | None] = ()) -> Batch:
+def rows(
+    *ids: int | None,
+    required: Sequence[str] = (),
+    x: Sequence[int | None] = (),
+    types: Mapping[str, str] | None = None,
+    without: str | None = None,
+) -> Batch:
+    """``types``: of columns in their frames."""
     fields = [
         pa.field("ID", pa.int64(), nullable="ID" not in required),
         pa.field("x", pa.int64(), nullable="x" not in required),
@@ -53,7 +62,9 @@ def rows(*ids: int | None, required: Sequence[str] = (), x: Sequence[int | None]
         pa.field("z", pa.string(), nullable=False),
     ]
     columns = [[*ids], [*(x or ids)], ["t"] * len(ids), ["t"] * len(ids)]
-    table = pa.table(columns, schema=pa.schema(fields))
+    table = with_frame_types(pa.table(columns, schema=pa.schema(fields)), types or {})
+    if without is not None:
+        table = table.drop_columns([without])
     return Batch(A, Columns(table), [0] * len(ids), size=len(ids))
 
 
@@ -90,7 +101,8 @@ class Lane(LaneEvents):
         self.asked.append(ask)
         version = len(self.asked) + 1
         keys = {path[0] for path in self.job.key}
-        fields = self.job.schema.with_required({*ask.required, *keys}).fields
+        schema = self.job.schema.with_required({*ask.required, *keys})
+        fields = schema.with_frame_types(ask.frame_types).fields
         self.job = msgspec.structs.replace(
             self.job,
             schema=RowSchema(fields, version),
@@ -157,6 +169,34 @@ def test_a_null_key_is_a_reject_with_its_bytes() -> None:
     assert (segment.slices[0].read, segment.slices[0].rejected) == (3, 1)
 
 
+@pytest.mark.parametrize("key", [True, False], ids=["the key", "no key"])
+def test_the_first_rows_say_which_types_their_frames_have(key: bool) -> None:
+    lane = Lane(key=key).took(rows(1, types={"ID": "int32", "z": "int8"}), rows(2, types=I32))
+    assert [a.frame_types for a in lane.asked] == [I32], "of columns that are planned"
+    assert lane.job.schema.fields[0].frame_type == "int32"
+    before = SCHEMA.with_frame_types(I32)
+    assert Lane(before).took(rows(1, types=I32), rows(2, types=I32)).asked == []
+
+
+def test_frames_of_another_type_end_it_for_the_rows_that_come_and_not_for_those_before() -> None:
+    both = {**I32, "x": "int16"}
+    lane = Lane().took(rows(1, types=both), rows(2, types=I32), rows(3, types=both))
+    assert [a.frame_types for a in lane.asked] == [both, I32]
+    assert [(v, ids) for v, ids, _ in lane.parts()] == [(2, [1]), (3, [2, 3])]
+
+
+def test_a_column_that_frames_lack_keeps_its_type() -> None:
+    """Its rows are null, which fits every type."""
+    before = SCHEMA.with_frame_types({"x": "int16"})
+    assert Lane(before).took(rows(1, without="x"), rows(2, x=[5])).asked[0].frame_types == {}
+    assert Lane(before).took(rows(1, without="x")).asked == []
+
+
+def test_json_has_the_types_of_kinds() -> None:
+    lane = Lane(SCHEMA.with_frame_types({"x": "int16"})).took(Batch(A, [b'{"x":1}'], [0]))
+    assert [a.frame_types for a in lane.asked] == [{}]
+
+
 # -- the driver
 
 RULES = StreamRules(
@@ -206,9 +246,9 @@ class Driver:
         (stream,) = self.prepared.plan.streams
         return stream
 
-    def told(self, *required: str, lost: tuple[str, ...] = ()) -> int:
-        """The schema version under which the stream goes on."""
-        ask = LaneQuestion(number=1, stream=A, required=required, lost=lost)
+    def told(self, *required: str, lost: tuple[str, ...] = (), **types: str) -> int:
+        """The schema version under which the stream goes on. ``types``: of its frames."""
+        ask = LaneQuestion(number=1, stream=A, required=required, lost=lost, frame_types=types)
         found = self.planner.plan(ask, 0, filling=False)
         assert found is not None
         return found.schema.version
@@ -221,22 +261,25 @@ def test_a_run_begins_with_what_the_last_rows_had() -> None:
     """No version comes and goes with every run."""
     store = MemoryStore()
     first = Driver(store, dedup=True)
-    assert first.planned.schema.required == {"ID"} and first.told("x") == 2
+    assert first.planned.schema.required == {"ID"} and first.told("x", ID="int32") == 2
     first.over()
     second = Driver(store, dedup=True)
     assert second.planned.schema.required == {"ID", "x"}
+    assert second.planned.schema.frame_types == {"ID": "int32"}
     assert second.planned.schema.version == 2
-    assert second.told("x") == 2 and second.told(lost=("x",)) == 3
+    assert second.told("x", ID="int32") == 2 and second.told(lost=("x",), ID="int32") == 3
     assert second.planned.schema.required == {"ID"}, "its key is never null"
+    assert second.told() == 4 and second.planned.schema.frame_types == {}
 
 
 def test_a_stream_whose_schema_is_told_anew_keeps_it_for_the_columns_that_stay() -> None:
     driver = Driver(MemoryStore())
-    assert driver.told("x", "y") == 2
+    assert driver.told("x", "y", ID="int32", y="large_string") == 2
     properties = {"ID": {"type": "integer"}, "x": {"type": "string"}, "new": {"type": "string"}}
     schema = {"type": "object", "properties": properties}
     driver.planner.plan(LaneQuestion(number=2, stream=A, json_schema=schema), 0, filling=False)
     assert driver.planned.schema.required == {"x"}
+    assert driver.planned.schema.frame_types == {"ID": "int32"}
 
 
 def test_a_column_that_becomes_nullable_is_refused_where_the_file_says_so() -> None:

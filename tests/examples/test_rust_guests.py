@@ -202,12 +202,13 @@ def test_an_existing_table_keeps_its_own_types(server: Server, method: str):
         "id": pa.array([1, 2], pa.int32()), "n": pa.array([7, None], pa.int16()),
         "ratio": pa.array([0.5, None], pa.float32()), "label": ["abc", None],
         "doc": ['{"a": 1}', None], "at": pa.array([0, None], pa.timestamp("us")),
+        "zoned": pa.array([0, None], pa.timestamp("us", tz="Europe/Vienna")),
     }  # fmt: skip
     assert ended(write(server, context("own"), [table(rows)], load_method=method)).error is None
     assert server.ask(
-        "SELECT id, n, ratio, label, doc, extract(epoch FROM at)::int, more FROM landed.own "
-        "WHERE id = 1"
-    ) == (1, 7, 0.5, "abc", {"a": 1}, 0, None)
+        "SELECT id, n, ratio, label, doc, extract(epoch FROM at)::int, more, "
+        "extract(epoch FROM zoned)::int, pg_typeof(zoned)::text FROM landed.own WHERE id = 1"
+    ) == (1, 7, 0.5, "abc", {"a": 1}, 0, None, 0, "timestamp with time zone")
     long = write(server, context("own"), [table({"label": ["too long"]})], load_method=method)
     fault = ended(long).fault
     assert fault is not None and (fault.category, fault.retryable) == ("data", False)

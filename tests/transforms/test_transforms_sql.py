@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext
 
-from penstock.codec.arrow import arrow_type
+from penstock.codec.arrow import arrow_type, frame_types_of, with_frame_types
 from penstock.config.sections import Limits
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind, RowSchema
@@ -458,6 +458,20 @@ def test_l9_what_a_batch_declares_decides_not_whether_a_query_runs() -> None:
     query = "SELECT id FROM input UNION ALL SELECT CAST(NULL AS BIGINT) AS id FROM input"
     done = applied(query, declared("id"))
     assert flags(done) == {"id": True} and done.table.column("id").null_count == 4
+
+
+def test_what_a_query_leaves_as_it_is_keeps_its_frame_type_and_a_cast_has_its_own() -> None:
+    """Numbers are computed with 64 bits: no sum of two int32 wraps at 32."""
+    sent = with_frame_types(table(), {"id": "int32", "Big": "int16", "name": "large_string"})
+    query = (
+        'SELECT id AS key, name, upper(name) AS up, "Big" + id AS more, CAST(id AS INT) AS small,'
+        " CAST(id AS REAL) AS real FROM input WHERE id > 0 ORDER BY id"
+    )
+    done = applied(query, sent)
+    assert frame_types_of(done.table.schema) == {
+        "key": "int32", "name": "large_string", "small": "int32", "real": "float"
+    }  # fmt: skip
+    assert done.table.schema.field("small").type == pa.int64(), "as the plan has it"
 
 
 # -- bounds (issue 9; L10, L11)

@@ -4,7 +4,7 @@ Kinds that are kept as text (string, time, time_tz, json) are strings in both. N
 (``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from penstock.model.types import (
 )
 
 SOURCE_KEY = b"penstock.source"  # field metadata: the property's original name
+FRAME_KEY = b"penstock.frame_type"  # field metadata: the column's type in its source's frames
 
 _ARROW: dict[Kind, Callable[[], ArrowType]] = {
     Kind.string: lambda: pa.string(),
@@ -146,6 +147,26 @@ def required(table: Table) -> frozenset[str]:
     """The names of the columns that are declared non-nullable and hold no null."""
     pairs = zip(table.schema, table.columns, strict=True)
     return frozenset(f.name for f, column in pairs if not f.nullable and not column.null_count)
+
+
+def frame_types_of(schema: ArrowSchema) -> dict[str, str]:
+    """The frame types (``codec.frame_types``) that fields of ``schema`` carry, by column."""
+    marks = ((f.name, (f.metadata or {}).get(FRAME_KEY)) for f in schema)
+    return {name: mark.decode() for name, mark in marks if mark is not None}
+
+
+def with_frame_types(table: Table, types: Mapping[str, str]) -> Table:
+    """``table`` with exactly these frame types on its fields."""
+    if types == frame_types_of(table.schema):
+        return table
+    fields: list[ArrowField] = []
+    for field in table.schema:
+        metadata = {k: v for k, v in (field.metadata or {}).items() if k != FRAME_KEY}
+        if field.name in types:
+            metadata[FRAME_KEY] = types[field.name].encode()
+        fields.append(field.with_metadata(metadata or None))
+    schema = pa.schema(fields, metadata=table.schema.metadata)
+    return pa.Table.from_arrays(table.columns, schema=schema)
 
 
 def _item(data_type: DataType) -> DataType:

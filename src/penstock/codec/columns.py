@@ -12,7 +12,14 @@ from typing import Any, overload
 import msgspec
 
 from penstock.codec import duckdb_call
-from penstock.codec.arrow import arrow_type, part_schema, proved, required
+from penstock.codec.arrow import (
+    arrow_type,
+    frame_types_of,
+    part_schema,
+    proved,
+    required,
+    with_frame_types,
+)
 from penstock.codec.decode import (
     DecodedBatch,
     by_field,
@@ -158,7 +165,7 @@ class _Losses:
 class ColumnDecoder:
     """Decodes batches of Arrow columns of one stream. Parameters as in ``codec.decode.RowDecoder``.
     Columns are found by their original names. A column that is declared non-null and holds no NULL
-    is non-null in the part."""
+    is non-null in the part, and a column keeps its frame type."""
 
     def __init__(
         self,
@@ -210,6 +217,9 @@ class ColumnDecoder:
             part = part.filter(pa.array([i not in rejects for i in range(count)]))
         declared = required(table)
         part = proved(part, [f.name for f in self._schema.fields if f.source in declared])
+        sent = frame_types_of(table.schema)
+        sent = {f.name: sent[f.source] for f in self._schema.fields if f.source in sent}
+        part = with_frame_types(part, sent)
         return DecodedBatch(
             part,
             [rejects[i] for i in sorted(rejects)],

@@ -4,7 +4,7 @@ Not here: the mappings and conversions (``codec.json_schema`` reads JSON Schema,
 ``codec.arrow`` maps to Arrow and DuckDB, ``spark.types`` to Spark's DDL).
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -44,13 +44,16 @@ class DataType(msgspec.Struct, frozen=True):
 
 class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column or a nested field. ``name``: its cleaned name; ``source``: the property's original
-    name. ``nullable`` False: every row under this schema was proved to have a value (L9); set for
-    columns only, nested fields are always nullable."""
+    name. ``nullable`` False: every row under this schema was proved to have a value (L9).
+    ``frame_type``: the Arrow type that the column has in the frames of its source
+    (``codec.frame_types``); None: that of its kind. Both are set for columns only, nested fields
+    are always nullable."""
 
     name: str
     source: str
     type: DataType
     nullable: bool = True
+    frame_type: str | None = None
 
 
 class RowSchema(msgspec.Struct, frozen=True):
@@ -72,6 +75,17 @@ class RowSchema(msgspec.Struct, frozen=True):
         replace = msgspec.structs.replace
         fields = tuple(replace(f, nullable=f.source not in wanted) for f in self.fields)
         return replace(self, fields=fields)
+
+    @property
+    def frame_types(self) -> dict[str, str]:
+        """The frame types of the columns that have one, by original name."""
+        return {f.source: f.frame_type for f in self.fields if f.frame_type is not None}
+
+    def with_frame_types(self, types: Mapping[str, str]) -> "RowSchema":
+        """This schema with exactly these frame types (by original name)."""
+        replace = msgspec.structs.replace
+        fields = tuple(replace(f, frame_type=types.get(f.source)) for f in self.fields)
+        return self if fields == self.fields else replace(self, fields=fields)
 
 
 WHOLE_RECORD = "record"

@@ -13,7 +13,14 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, SQLOptions
 from datafusion.plan import LogicalPlan
 
-from penstock.codec.arrow import arrow_type, proved, required
+from penstock.codec import frame_types
+from penstock.codec.arrow import (
+    arrow_type,
+    frame_types_of,
+    proved,
+    required,
+    with_frame_types,
+)
 from penstock.codec.columns import row_schema
 from penstock.codec.system_columns import ascending
 from penstock.codec.untyped import ArrowSchema, ArrowType, ChunkedArray, Table
@@ -97,7 +104,8 @@ class SqlTransform:
 
     def apply(self, batch: Table) -> TransformResult:
         """Runs the query on ``batch``. Columns copied from non-null ones, and those that DataFusion
-        declares non-null, are non-null in the result. Raises ``SourceError``
+        declares non-null, are non-null in the result. Copied columns keep their frame types, and
+        numbers have that of DataFusion's column. Raises ``SourceError``
         (``transform.failed``)."""
         try:
             return sql_bounds.run_bounded(
@@ -120,7 +128,7 @@ class SqlTransform:
     def _applied(self, batch: Table) -> TransformResult:
         if self._planned is None:
             raise Defect("transform-sql was given a batch before its schema")
-        non_null = required(batch)
+        non_null, sent = required(batch), frame_types_of(batch.schema)
         batch = _as_planned(batch)
         context = self._context(batch)
         frame = context.sql_with_options(self._query, _OPTIONS)
@@ -128,9 +136,11 @@ class SqlTransform:
             frame = _numbered(frame, context, batch)
         rows = sql_bounds.collect(frame, self._bounds)
         applied = _applied(rows, self._planned, self._keeps_rows)
-        copies = zip(applied.table.column_names, self._unchanged, strict=False)
+        copies = list(zip(applied.table.column_names, self._unchanged, strict=False))
         columns = [name for name, source in copies if source in non_null]
-        applied.table = proved(applied.table, columns)
+        types = {name: sent[source] for name, source in copies if source in sent}
+        types = frame_types_of(applied.table.schema) | types
+        applied.table = with_frame_types(proved(applied.table, columns), types)
         return applied
 
     def _context(self, batch: Table) -> SessionContext:
@@ -256,7 +266,14 @@ def _applied(rows: Table, planned: ArrowSchema, numbered: bool) -> TransformResu
     columns = [_cast(c, f.type) for c, f in zip(rows.columns, planned, strict=True)]
     fields = [f.with_nullable(own.nullable) for f, own in zip(planned, rows.schema, strict=True)]
     table = proved(pa.Table.from_arrays(columns, schema=pa.schema(fields)))
+    pairs = zip(planned, rows.schema, strict=True)
+    types = {f.name: own.type for f, own in pairs if _is_number(own.type)}
+    table = with_frame_types(table, frame_types.names_of(types))
     return TransformResult(table, origin=origin)
+
+
+def _is_number(arrow: ArrowType) -> bool:
+    return pa.types.is_integer(arrow) or pa.types.is_floating(arrow)
 
 
 def _as_planned(batch: Table) -> Table:

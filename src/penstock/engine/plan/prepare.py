@@ -20,7 +20,7 @@ from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.endpoints import DestinationEndpoint, Save, SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
-from penstock.engine.plan.stream_plan import StreamRules, with_required
+from penstock.engine.plan.stream_plan import StreamRules, as_shown
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
@@ -318,7 +318,7 @@ def _fits(destination: TableFormat | DestinationEndpoint, plan: StreamsPlan) -> 
 
 def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     """Saves the names and schemas of the plan in the store, before anything uses them. A column
-    stays non-null as the last rows had it, until rows show otherwise
+    stays non-null, and keeps its frame type, as the last rows had it, until rows show otherwise
     (``engine.worker.lane_events``)."""
     connector = prepared.source.connector
     ref = connector.ref
@@ -327,7 +327,8 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     planned = prepared.plan.streams
     store.remember(lease, prepared.plan.found)
     before = store.newest_schemas(lease.pipeline, [s.id for s in planned])
-    planned = [with_required(s, before[s.id].required) if s.id in before else s for s in planned]
+    shown = {stream: (schema.required, schema.frame_types) for stream, schema in before.items()}
+    planned = [as_shown(s, *shown[s.id]) if s.id in shown else s for s in planned]
     schemas = store.schema_versions(lease, {s.id: s.schema for s in planned})
     streams = tuple(msgspec.structs.replace(s, schema=schemas[s.id]) for s in planned)
     prepared.plan = msgspec.structs.replace(prepared.plan, streams=streams)

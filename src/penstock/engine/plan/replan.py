@@ -15,7 +15,7 @@ from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.stream_columns import lacks_properties
-from penstock.engine.plan.stream_plan import StreamRules, plan_stream, with_required
+from penstock.engine.plan.stream_plan import StreamRules, as_shown, plan_stream
 from penstock.engine.plan.streams import (
     key_text,
     lost_deletions,
@@ -61,7 +61,7 @@ class Planner:
             return None
         before = prepared.by_id().get(stream_id)
         if ask.required is not None and before is not None:
-            return self._proved(ask, before, lane)
+            return self._shown(ask, before, lane)
         known = self._store.remembered(self._lease.pipeline, [stream_id])
         section = prepared.pipeline.destination
         stream = _stream(ask, before, prepared.rules.package.schema)
@@ -93,7 +93,7 @@ class Planner:
                 raise _other_key(planned, before)
         newest = self._schema_before(stream_id, before)
         if newest is not None:
-            planned = with_required(planned, newest.required)
+            planned = as_shown(planned, newest.required, newest.frame_types)
         notes = written_otherwise(planned, rules.earlier.modes.get(stream_id))
         notes += lost_deletions(planned, rules.package)
         for text in (*notes, *narrowed_decimals(planned)):
@@ -122,13 +122,15 @@ class Planner:
         self._store.remember(self._lease, more)
         return generation, bool(visible)
 
-    def _proved(self, ask: LaneQuestion, before: PlannedStream, lane: int) -> PlannedStream:
-        """Plans a stream of which other columns than planned are never null."""
+    def _shown(self, ask: LaneQuestion, before: PlannedStream, lane: int) -> PlannedStream:
+        """Plans a stream of which other columns than planned are never null, or have other frame
+        types."""
         section = self._prepared.pipeline.destination
         table = not isinstance(self._prepared.destination, DestinationEndpoint)
         if ask.lost and table and section.schema_evolution.nullability_change == "fail":
             raise _nullable_now(ask, before)
-        planned = msgspec.structs.replace(with_required(before, ask.required or ()), lane=lane)
+        planned = as_shown(before, ask.required or (), ask.frame_types)
+        planned = msgspec.structs.replace(planned, lane=lane)
         return self._remember(planned, TableNames())
 
     def _schema_before(self, stream: StreamId, before: PlannedStream | None) -> RowSchema | None:

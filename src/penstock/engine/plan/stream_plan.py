@@ -203,7 +203,7 @@ def _planned(
             code="config.deletions_lost",
             hint="select it too, or choose a mode that sends no removals",
         )
-    return with_required(planned_stream, ())
+    return as_shown(planned_stream, (), {})
 
 
 def _disposition(
@@ -278,8 +278,11 @@ def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> i
     return settings.retry_rejected or 0
 
 
-def with_required(stream: PlannedStream, required: Collection[str]) -> PlannedStream:
-    """Returns the stream with ``required`` (original names) and its key as its non-null columns."""
+def as_shown(
+    stream: PlannedStream, required: Collection[str], frame_types: Mapping[str, str]
+) -> PlannedStream:
+    """Returns the stream with what its rows have shown: ``required`` (original names) and its key
+    are its non-null columns, ``frame_types`` those whose frames have a type of their own."""
     keys = {path[0] for path in stream.key}
-    schema = stream.schema.with_required({*required, *keys})
+    schema = stream.schema.with_required({*required, *keys}).with_frame_types(frame_types)
     return msgspec.structs.replace(stream, schema=schema)

@@ -40,9 +40,10 @@ class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A lane's question in the middle of a read: how does the stream go on? ``number`` counts an
     epoch's questions from 1. ``json_schema``: the source sent this schema
     (``model.events.Schema``); None: it sent a ``version`` of the stream, or one of the following.
-    ``showed``: a transform emitted rows that do not fit the plan. ``required``: columns (original
-    names) that are never null, where these differ from the plan's; ``lost``: planned ones among
-    which the source now declares nullable. ``fresh``: no row of the stream was read in this epoch.
+    ``showed``: a transform emitted rows that do not fit the plan. ``required``, ``frame_types``:
+    columns (original names) that are never null, and those whose frames have a type of their own,
+    where either differ from the plan's; ``lost``: columns that were planned to be never null and
+    that the source now declares nullable. ``fresh``: no row of the stream was read in this epoch.
     ``passed``: records of a stream that was not selected were read, which the driver remembers
     before a state covers them; the answer is empty."""
 
@@ -54,6 +55,7 @@ class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
     cursor_field: FieldPath | None = None
     showed: TransformColumns | None = None
     required: tuple[str, ...] | None = None
+    frame_types: dict[str, str] = {}
     lost: tuple[str, ...] = ()
     fresh: bool = False
     passed: bool = False

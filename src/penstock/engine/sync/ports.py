@@ -61,10 +61,10 @@ class StreamPlanner(Protocol):
         ...
 
     def plan(self, ask: LaneQuestion, lane: int, *, filling: bool) -> PlannedStream | None:
-        """Plans a stream with the schema that its source has just sent, or with the columns that
-        its rows have shown to be never null (``LaneQuestion.required``); None: it is not selected.
-        Names and schema version are in the store on return. ``filling``: its generation has rows
-        under the schema before, which must fit the new one. Raises ``ConfigError``,
+        """Plans a stream with the schema that its source has just sent, or with what its rows have
+        shown of their columns (``LaneQuestion.required``, ``frame_types``); None: it is not
+        selected. Names and schema version are in the store on return. ``filling``: its generation
+        has rows under the schema before, which must fit the new one. Raises ``ConfigError``,
         ``SchemaError``."""
         ...
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.codec.arrow import required
+from penstock.codec.arrow import frame_types_of, required
 from penstock.codec.columns import Columns
 from penstock.engine.channel.connector_log import EventLog
 from penstock.engine.channel.mailbox import Mailbox
@@ -163,7 +163,7 @@ class LaneEvents:
         self._turn(event.stream, event.version, sealer)
         batch = self._within_limit(event)
         if len(batch.bodies):
-            self._proved(batch, sealer)
+            self._shows(batch, sealer)
         self.read[batch.stream] += batch.read
         self._bytes[batch.stream] += batch.size
         if batch.read or len(batch.bodies) or batch.keys:
@@ -221,10 +221,10 @@ class LaneEvents:
             self.read.setdefault(schema.stream, 0)
             self._bytes.setdefault(schema.stream, 0)
 
-    def _proved(self, batch: Batch, sealer: Sealer) -> None:
-        """Asks the driver to change the planned non-null columns where rows contradict them, and
-        once where the first rows declare more. For JSON records only the key columns are known to
-        be non-null, which decoding checks."""
+    def _shows(self, batch: Batch, sealer: Sealer) -> None:
+        """Asks the driver to change the planned non-null columns and frame types where rows
+        contradict them, and once where the first rows declare more. For JSON records only the key
+        columns are known to be non-null, which decoding checks."""
         stream, bodies = batch.stream, batch.bodies
         job = self._streams.jobs[stream]
         keys = {path[0] for path in job.key}
@@ -233,16 +233,32 @@ class LaneEvents:
         columnar = isinstance(bodies, Columns)
         non_null = required(bodies.table) & known if columnar else frozenset[str]()
         wanted = planned & non_null if stream in self._shown else non_null
-        if wanted != planned:
+        types = self._frame_types(batch)
+        if wanted != planned or types != job.schema.frame_types:
             ask = LaneQuestion(
                 number=self._asked + 1,
                 stream=stream,
                 version=self._versions.get(stream),
                 required=tuple(sorted(wanted)),
+                frame_types=types,
                 lost=tuple(sorted(planned - non_null)) if columnar else (),
             )
             self._goes_on(ask, sealer)
         self._shown.add(stream)
+
+    def _frame_types(self, batch: Batch) -> dict[str, str]:
+        """Returns the frame types under which the stream goes on: those of its first rows, as long
+        as all later ones have them. A column that is absent from ``batch`` keeps its own."""
+        schema = self._streams.jobs[batch.stream].schema
+        if not isinstance(batch.bodies, Columns):
+            return {}
+        came, planned = batch.bodies.table.schema, schema.frame_types
+        known = {f.source for f in schema.fields}
+        now = {s: t for s, t in planned.items() if s not in came.names}
+        now |= {s: t for s, t in frame_types_of(came).items() if s in known}
+        if batch.stream not in self._shown:
+            return now
+        return {s: t for s, t in planned.items() if now.get(s) == t}
 
     def _goes_on(self, ask: LaneQuestion, sealer: Sealer) -> bool:
         """Asks the driver and applies its answer to the sealer and the decoder; earlier rows keep

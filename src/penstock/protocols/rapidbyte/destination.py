@@ -19,6 +19,7 @@ from penstock.protocols.rapidbyte.declared.manifest import (
     role_problems,
 )
 from penstock.protocols.rapidbyte.guest.component import ComponentRole, open_component
+from penstock.protocols.rapidbyte.spec import SPEC
 from penstock.protocols.rapidbyte.write.write_context import (
     WriteSettings,
     replaces,
@@ -78,7 +79,8 @@ class RapidbyteDestination(ComponentRole):
             "columns have the names that tables show; a namespace is the beginning of a stream's"
             " name (`namespace.name`), as the protocol has none",
         ]
-        return [*notes, *(n for s in streams for n in _stream_notes(s))]
+        foreign = source_protocol != SPEC.name
+        return [*notes, *(n for s in streams for n in _stream_notes(s, foreign=foreign))]
 
     def write(
         self, runtime: ComponentRuntime, request: WriteRequest, feed: Iterator[Feed]
@@ -106,7 +108,8 @@ def _mode_problems(manifest: ComponentManifest | None, stream: WriteStream) -> l
     return problems
 
 
-def _stream_notes(stream: WriteStream) -> Iterator[str]:
+def _stream_notes(stream: WriteStream, *, foreign: bool) -> Iterator[str]:
+    """``foreign``: the source is no component, whose frames have types of their own."""
     kinds = {f.type.kind for f in sent_schema(stream, stream.latest).fields}
     if kinds & set(_NESTED):
         yield f"{stream.id}: lists and objects are given as JSON text"
@@ -115,7 +118,7 @@ def _stream_notes(stream: WriteStream) -> Iterator[str]:
             f"{stream.id}: decimals are given as Decimal128, and to dest-postgres, which refuses"
             " them, as text with all their digits"
         )
-    if Kind.timestamp in kinds:
+    if Kind.timestamp in kinds and foreign:
         yield f"{stream.id}: timestamps are given in UTC, to the microsecond, without a time zone"
     if kinds & {Kind.time, Kind.time_tz}:
         yield f"{stream.id}: times of day are given as text"

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.codec import frame_types
 from penstock.codec.columns import Columns
 from penstock.codec.untyped import Table
 from penstock.codec.untyped import compute as pc
@@ -136,7 +137,7 @@ class StreamRead:
             table, size = decode_frame(frame.data)
             schema = table.schema
             with frame_errors(frame.data):
-                table = _with_deletes(table)
+                table = _with_deletes(frame_types.marked(table))
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
         if self._frames is None or not schema.equals(self._frames):

@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgspec
 import pyarrow as pa
 
+from penstock.codec import frame_types
 from penstock.codec.untyped import Table
 from penstock.model.catalog import StreamId
 from penstock.model.events import ConnectorMetrics, Error
@@ -45,7 +46,7 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, frames_of
 from penstock.protocols.rapidbyte.wire.compression import Bytes
-from penstock.protocols.rapidbyte.wire.frame_check import decode_frame
+from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.protocols.transforming import (
     Given,
@@ -138,10 +139,11 @@ class _TransformRun:
         )
 
     def _frames(self) -> Iterator[Bytes]:
-        """Encodes the feed; runs on the thread that feeds. A frame is counted before it is yielded,
-        so that an end behind it finds it counted."""
+        """Encodes the feed; runs on the thread that feeds. Columns have the types of the frames
+        that they came in. A frame is counted before it is yielded, so that an end behind it finds
+        it counted."""
         for table in self._feed:
-            for batch in table.combine_chunks().to_batches():
+            for batch in frame_types.restored_rows(table).combine_chunks().to_batches():
                 for frame, _ in frames_of(batch, self._limit):
                     self._fed += 1
                     yield frame
@@ -188,7 +190,9 @@ class _TransformRun:
 
 def _decoded_frame(frame: Frame, stream: StreamId) -> tuple[Table, int]:
     try:
-        return decode_frame(frame.data)
+        table, size = decode_frame(frame.data)
+        with frame_errors(frame.data):
+            return frame_types.marked(table), size
     except messages.Refusal as e:
         raise broken_frame("transform", e, stream) from None
 

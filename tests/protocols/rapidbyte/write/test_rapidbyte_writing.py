@@ -971,6 +971,11 @@ def test_spec_check_and_problems(made: Make):
     assert not DESTINATION.problems(spec, [nested][:0])
     notes = DESTINATION.fidelity(spec, "airbyte", [stream(A, REPLACE)], {})
     assert any("at least once" in n for n in notes) and any(n.startswith("a: ") for n in notes)
+    timed = stream(A, schema=RowSchema((Field("at", "at", DataType(Kind.timestamp)),), 1))
+    zones = [
+        "time zone" in "".join(DESTINATION.fidelity(p, [timed])) for p in ("airbyte", "rapidbyte")
+    ]
+    assert zones == [True, False], "a component's frames have zones of their own"
 
 
 def test_shared_marks_wait_for_every_stream_and_a_failed_one_holds_them_for_ever():

@@ -25,6 +25,7 @@ pub fn column_type(arrow: &DataType) -> Option<&'static str> {
         DataType::Float64 => "double precision",
         DataType::Utf8 | DataType::Null => "text",
         DataType::Timestamp(TimeUnit::Microsecond, None) => "timestamp",
+        DataType::Timestamp(TimeUnit::Microsecond, Some(_)) => "timestamptz",
         DataType::Date32 => "date",
         DataType::Binary => "bytea",
         _ => return None,
@@ -66,7 +67,7 @@ pub fn form(arrow: &DataType, udt: &str) -> Option<Form> {
         (DataType::Float32 | DataType::Float64, "float8") => Form::Float64,
         (DataType::Utf8, "text" | "varchar" | "bpchar" | "json" | "name") => Form::Text,
         (DataType::Utf8, "jsonb") => Form::Jsonb,
-        (DataType::Timestamp(TimeUnit::Microsecond, None), "timestamp" | "timestamptz") => {
+        (DataType::Timestamp(TimeUnit::Microsecond, _), "timestamp" | "timestamptz") => {
             Form::Timestamp
         }
         (DataType::Date32, "date") => Form::Date,

@@ -1,30 +1,36 @@
 """Encodes the rows of parts as frames that any v4 destination can take.
 
-Columns have the names that tables show. Their types are those that v4 can name: instants are UTC
+Columns have the names that tables show. A column of a component's frames has the type that it had
+there, if the destination takes it. All other types are those that v4 can name: instants are UTC
 without a zone, lists and structs are JSON text by original names; decimals are Arrow's own, or text
 for a destination that refuses them. Nothing is rounded. Not here: the JSON text of a value
-(``codec.json_text``).
+(``codec.json_text``), which types come back (``codec.frame_types``).
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from penstock.codec import json_text
+from penstock.codec import frame_types, json_text
 from penstock.codec.arrow import arrow_type
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
-from penstock.model.types import DataType, Kind, RowSchema
+from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of, frames_of
 from penstock.protocols.rapidbyte.wire.compression import Bytes
 
 _LONGEST_TEXT = 64 << 20  # bytes converted to JSON at once, since their text exists twice
 
 
+_TAKEN_BY_ALL = re.compile(r"int16|int32|float|timestamp\[us, .*", re.DOTALL)
+"""Frame types that v4's own Postgres destination takes too (reference, rapidbyte §9)."""
+
+
 class FrameEncoder:
     """Encodes one stream under one schema. ``limit``: bytes of a frame. ``narrow``: the destination
-    refuses decimals."""
+    refuses decimals, and all frame types but a few."""
 
     def __init__(self, schema: RowSchema, limit: int, *, narrow: bool) -> None:
         self._fields, self._limit, self._narrow = schema.fields, limit, narrow
@@ -37,12 +43,12 @@ class FrameEncoder:
             yield from self.of(batch.slice(0, middle))
             yield from self.of(batch.slice(middle))
             return
-        columns = [self._column(batch.column(f.name), f.type) for f in self._fields]
+        columns = [self._column(batch.column(f.name), f) for f in self._fields]
         yield from frames_of(self._batch(columns), self._limit)
 
     def empty(self) -> Bytes:
         """A frame without rows, which gives the destination the columns of an empty stream."""
-        columns = [self._column(pa.nulls(0, arrow_type(f.type)), f.type) for f in self._fields]
+        columns = [self._column(pa.nulls(0, arrow_type(f.type)), f) for f in self._fields]
         return frame_of(self._batch(columns))
 
     def _batch(self, columns: list[Array]) -> Any:
@@ -54,10 +60,17 @@ class FrameEncoder:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
-    def _column(self, column: Array, data_type: DataType) -> Array:
+    def _column(self, column: Array, field: Field) -> Array:
+        """A column in its frame type, or in that of its kind where it has none or a value that does
+        not fit it."""
+        data_type, sent = field.type, field.frame_type
         stored = arrow_type(data_type)
         if column.type != stored:
             column = pc.cast(column, stored)
+        if sent is not None and (not self._narrow or _TAKEN_BY_ALL.fullmatch(sent)):
+            found = frame_types.restored(column, sent)
+            if found is not None:
+                return found
         match data_type.kind:
             case Kind.array | Kind.struct:
                 return _texts(column, data_type)
