@@ -16,9 +16,9 @@ from penstock.transforms.open import open_transform
 NAN, INF = float("nan"), float("inf")
 
 
-def validate(rules: Any, on_failure: OnFailure = "dlq") -> BatchTransform:
+def validate(rules: Any, on_failure: OnFailure = "dlq", *, v4: bool = False) -> BatchTransform:
     return open_transform(
-        "transform-validate", {"rules": rules}, where="transforms[0]", on_failure=on_failure
+        "transform-validate", {"rules": rules}, where="transforms[0]", on_failure=on_failure, v4=v4
     )
 
 
@@ -36,10 +36,10 @@ def batch(of: RowSchema, *columns: list[Any]) -> pa.Table:
     return pa.Table.from_batches(whole.to_batches(max_chunksize=2), arrow)
 
 
-def failing(rules: Any, kind: DataType | Kind, values: list[Any]) -> list[int]:
+def failing(rules: Any, kind: DataType | Kind, values: list[Any], *, v4: bool = False) -> list[int]:
     """Which rows of one column ``x`` are rejects; every other row must come out, in order."""
     columns = schema(x=kind)
-    transform = validate(rules)
+    transform = validate(rules, v4=v4)
     assert transform.output(columns) is columns
     rows = batch(columns, values)
     found = transform.apply(rows)
@@ -152,6 +152,47 @@ def test_range_includes_its_bounds_and_rounds_no_value(
     kind: DataType | Kind, bounds: dict[str, Any], values: list[Any], bad: list[int]
 ) -> None:
     assert failing([{"assert_range": {"field": "x", **bounds}}], kind, values) == bad
+
+
+# -- v4's rules: those of its transform-validate, for its files (reference, rapidbyte §9)
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "values", "bad", "why"),
+    [
+        ({"assert_not_null": "x"}, Kind.string, ["a", None], [1], "x is null"),
+        ({"assert_unique": "x"}, Kind.integer, [1, 2, 1, 3, 1], [0, 2, 4],
+         "x has the value of another row"),
+        ({"assert_unique": "x"}, Kind.string, [None, "a", None], [0, 2],
+         "x has the value of another row"),
+        ({"assert_unique": "x"}, Kind.string, [None, "a", ""], [], ""),
+        ({"assert_unique": "x"}, Kind.string, [], [], ""),
+        ({"assert_regex": {"x": "^a"}}, Kind.string, ["a", None, "b"], [1, 2],
+         "x is null or does not match its pattern"),
+        ({"assert_range": {"field": "x", "min": 0}}, Kind.integer, [0, None, -1], [1, 2],
+         "x is null or is not at least 0"),
+        ({"assert_range": {"field": "x", "max": 2**64}}, Kind.integer, [2**63 - 1, None], [1],
+         f"x is null or is not at most {2**64}"),
+        ({"assert_range": {"field": "x", "max": 9.5}}, Kind.number, [9.5, NAN, -INF, INF, None],
+         [1, 2, 3, 4], "x is null or is not at most 9.5"),
+    ],
+)  # fmt: skip
+def test_a_v4_file_turns_away_what_v4_does(
+    rule: dict[str, Any], kind: Kind, values: list[Any], bad: list[int], why: str
+) -> None:
+    assert failing([rule], kind, values, v4=True) == bad
+    transform = validate([rule], v4=True)
+    transform.output(schema(x=kind))
+    rejects = transform.apply(batch(schema(x=kind), values)).rejects
+    assert {r.reason for r in rejects} == ({f"{next(iter(rule))}: {why}"} if bad else set())
+
+
+def test_a_v4_file_that_fails_on_bad_data_fails_on_its_first_repeated_value() -> None:
+    columns = schema(x=Kind.string)
+    transform = validate([{"assert_unique": "x"}], "fail", v4=True)
+    transform.output(columns)
+    with pytest.raises(SourceError, match=r"assert_unique on x \(2 rows\)"):
+        transform.apply(batch(columns, ["a", "b", "a"]))
 
 
 # -- every form of v4's configuration

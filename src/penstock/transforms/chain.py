@@ -79,7 +79,13 @@ class Chain:
         faults: list[ConfigError] = []
         for t in jobs:
             step = open_transform(
-                t.use, t.config, where=t.where, on_failure=t.on_failure, limits=t.limits, tick=tick
+                t.use,
+                t.config,
+                where=t.where,
+                on_failure=t.on_failure,
+                v4=t.v4,
+                limits=t.limits,
+                tick=tick,
             )
             self._steps.append(step)
             try:

@@ -74,7 +74,8 @@ def metric(name: str, **labels: str) -> str:
 
 class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     """One transform of a stream, as data for a worker. ``where``: its path in the pipeline file.
-    ``on_failure``: what happens to a row that it rejects. ``launch``: how ``connectors`` starts it,
+    ``on_failure``: what happens to a row that it rejects. ``v4``: as in ``open_transform``.
+    ``launch``: how ``connectors`` starts it,
     if it is a connector; None: built in. ``place``: a connector's scope for keys and log lines
     (``transform:0``). ``limits``: of a built-in one. ``streams``: those that pass through it, as
     named in the pipeline file; None: all. ``enriching``: of a connector that answers row by row."""
@@ -83,6 +84,7 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     where: str
     on_failure: Literal["skip", "fail", "dlq"] = "dlq"
+    v4: bool = False
     launch: dict[str, Any] | None = None
     place: str = ""
     timeouts: RunTimeouts = RunTimeouts()

@@ -25,11 +25,13 @@ def open_transform(
     *,
     where: str,
     on_failure: OnFailure = "dlq",
+    v4: bool = False,
     limits: Limits | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> BatchTransform:
     """Makes the transform ``use``. ``where``: its path in the pipeline file (``transforms[0]``).
-    ``on_failure``: the pipeline's ``on_data_error``, applied to a row that breaks a rule.
+    ``on_failure``: the pipeline's ``on_data_error``, applied to a row that breaks a rule. ``v4``:
+    the file is Rapidbyte v4's, whose rules for NULL and repeated values hold.
     ``limits``: of a query, for each batch. ``tick``: called every second while a query runs; may
     raise to give it up. Raises ``ConfigError`` with every fault of ``config``;
     ``BatchTransform.output`` checks whether the transform fits a stream."""
@@ -47,7 +49,7 @@ def open_transform(
     if use == VALIDATE:
         from penstock.transforms.validate import ValidateTransform
 
-        return ValidateTransform(config, where=where, on_failure=on_failure)
+        return ValidateTransform(config, where=where, on_failure=on_failure, v4=v4)
     raise transform_error(
         [f"{where}.use: there is no built-in transform {use!r}; {hint(use, BUILT_IN)}"],
         use,

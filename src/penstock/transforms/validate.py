@@ -30,14 +30,17 @@ INVALID = "validation_rows_invalid_total"
 
 
 class ValidateTransform:
-    """The rules of one entry of ``transforms``. ``where``: its path in the pipeline file. Raises
-    ``ConfigError`` (``config.transform``) with all problems of its config."""
+    """The rules of one entry of ``transforms``. ``where``: its path in the pipeline file. ``v4``:
+    see ``validate_checks.build_check``. Raises ``ConfigError`` (``config.transform``) with all
+    problems of its config."""
 
-    def __init__(self, config: Mapping[str, Any], *, where: str, on_failure: OnFailure) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], *, where: str, on_failure: OnFailure, v4: bool = False
+    ) -> None:
         self._rules, problems = read_rules(config, f"{where}.config")
         if problems:
             raise transform_error(problems, _USE, where, advice=_ADVICE)
-        self._where = where
+        self._where, self._v4 = where, v4
         self._on_failure: OnFailure = on_failure
         self._checks: list[RuleCheck] | None = None
 
@@ -61,7 +64,7 @@ class ValidateTransform:
                 near = hint(rule.field, by_name, "columns")
                 problems.append(f"{rule.path}: there is no column '{rule.field}'; {near}")
                 continue
-            check = build_check(rule, field)
+            check = build_check(rule, field, v4=self._v4)
             if isinstance(check, RuleCheck):
                 checks.append(check)
             else:

@@ -1,9 +1,10 @@
 """Computes by Arrow which rows of a column break a rule of ``transform-validate``.
 
-A check is built once per rule and schema. A NULL breaks ``assert_not_null`` and no other rule.
-Regular expressions are RE2's (no look-around, no back references; time linear in the text) and
-match anywhere in the text unless anchored. Bounds are converted exactly to the column's type, so
-that no value is rounded to be compared. Not here: reading rules (``validate_rules``), rejects
+A check is built once per rule and schema. A NULL breaks ``assert_not_null`` and no other rule, and
+the first row of a value is unique; Rapidbyte v4 has other rules (:func:`build_check`). Regular
+expressions are RE2's (no look-around, no back references; time linear in the text) and match
+anywhere in the text unless anchored. Bounds are converted exactly to the column's type, so that no
+value is rounded to be compared. Not here: reading rules (``validate_rules``), rejects
 (``validate``).
 """
 
@@ -44,25 +45,30 @@ class RuleCheck:
     failing: Failing
 
 
-def build_check(rule: Rule, field: Field) -> RuleCheck | str:
-    """Builds the check of ``rule`` on ``field``, or returns the problem that prevents it."""
+def build_check(rule: Rule, field: Field, *, v4: bool = False) -> RuleCheck | str:
+    """Builds the check of ``rule`` on ``field``, or returns the problem that prevents it. ``v4``:
+    by Rapidbyte v4's rules. A NULL then breaks ``assert_regex`` and ``assert_range`` too, an
+    infinite number ``assert_range``, and a value that comes several times, NULL included, breaks
+    ``assert_unique`` in each of its rows."""
     kind, name = field.type.kind, rule.field
     if rule.kind == NOT_NULL:
         return RuleCheck(rule, field, f"{name} is null", pc.is_null)
     if rule.kind == UNIQUE:
         if kind in _NESTED:
             return _unfit(rule, kind, "compares no nested values")
+        if v4:
+            return RuleCheck(rule, field, f"{name} has the value of another row", _shared)
         return RuleCheck(rule, field, f"{name} repeats an earlier row's value", _repeats)
     if rule.kind == REGEX:
         if kind not in _TEXTS:
             return _unfit(rule, kind, "works on text")
         try:
-            _unmatched(rule.pattern)(pa.chunked_array([[""]]))
+            _unmatched(rule.pattern, v4)(pa.chunked_array([[""]]))
         except pa.ArrowInvalid as e:
             return f"{rule.path}: the pattern of '{name}' is not one of RE2's: {_reason(e)}"
-        return RuleCheck(rule, field, f"{name} does not match its pattern",
-                     _unmatched(rule.pattern))  # fmt: skip
-    return _range(rule, field)
+        return RuleCheck(rule, field, f"{name} {_or_null(v4)}does not match its pattern",
+                     _unmatched(rule.pattern, v4))  # fmt: skip
+    return _range(rule, field, v4)
 
 
 def _unfit(rule: Rule, kind: Kind, why: str) -> str:
@@ -77,15 +83,28 @@ def _repeats(column: ChunkedArray) -> ChunkedArray:
     return pc.and_(pc.invert(seen), pc.is_valid(column))
 
 
-def _unmatched(pattern: str) -> Failing:
+def _shared(column: ChunkedArray) -> ChunkedArray:
+    rows = ascending(0, len(column))
+    table = pa.table({"value": column, "row": rows})
+    groups = table.group_by("value").aggregate([("row", "min"), ("row", "max")])
+    first, last = groups.column("row_min"), groups.column("row_max")
+    single = first.filter(pc.equal(first, last)).combine_chunks()
+    return pc.invert(pc.is_in(pa.chunked_array([rows]), value_set=single))
+
+
+def _or_null(v4: bool) -> str:
+    return "is null or " if v4 else ""
+
+
+def _unmatched(pattern: str, v4: bool) -> Failing:
     def failing(column: ChunkedArray) -> ChunkedArray:
         matched = pc.match_substring_regex(column, pattern=pattern)
-        return pc.fill_null(pc.invert(matched), False)
+        return pc.fill_null(pc.invert(matched), v4)
 
     return failing
 
 
-def _range(rule: Rule, field: Field) -> RuleCheck | str:
+def _range(rule: Rule, field: Field, v4: bool) -> RuleCheck | str:
     kind = field.type.kind
     if kind not in _NUMBERS and kind not in _TIMES:
         return _unfit(rule, kind, "works on numbers, dates and timestamps")
@@ -101,6 +120,8 @@ def _range(rule: Rule, field: Field) -> RuleCheck | str:
         *([] if high is None else [(pc.less_equal, high)]),
     ]
     tests = [t for t in (_comparison(c, b, field) for c, b in limits) if t is not None]
+    if v4 and kind is Kind.number:
+        tests.append(pc.is_finite)
     message = " and ".join(
         [
             *([] if rule.minimum is None else [f"at least {rule.minimum}"]),
@@ -112,9 +133,9 @@ def _range(rule: Rule, field: Field) -> RuleCheck | str:
         good = pc.is_valid(column)
         for test in tests:
             good = pc.and_(good, pc.fill_null(test(column), False))
-        return pc.and_(pc.is_valid(column), pc.invert(good))
+        return pc.invert(good) if v4 else pc.and_(pc.is_valid(column), pc.invert(good))
 
-    return RuleCheck(rule, field, f"{rule.field} is not {message}", failing)
+    return RuleCheck(rule, field, f"{rule.field} {_or_null(v4)}is not {message}", failing)
 
 
 def _comparison(

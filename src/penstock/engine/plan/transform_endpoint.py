@@ -178,6 +178,7 @@ def transform_jobs(
             config=section.config if end is None else end.config,
             where=f"transforms[{index}]",
             on_failure=pipeline.destination.on_data_error,
+            v4=pipeline.dialect == "rapidbyte-v4",
             limits=section.limits if end is None else None,
         )
         if end is None:

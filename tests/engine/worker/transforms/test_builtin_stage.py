@@ -15,7 +15,7 @@ from penstock.config.load import parse_pipeline
 from penstock.connectors.launch import Launch
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
-from penstock.engine.plan.transform_endpoint import transforms_of
+from penstock.engine.plan.transform_endpoint import transform_jobs, transforms_of
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
 from penstock.engine.worker.row_decoding import StreamDecoders
@@ -54,6 +54,7 @@ from penstock.transforms.contract import TransformJob
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
 INTEGER, TEXT = DataType(Kind.integer), DataType(Kind.string)
+IDS = RowSchema((Field("id", "id", INTEGER),))
 SCHEMA = RowSchema(
     (
         Field("id", "id", INTEGER),
@@ -503,6 +504,21 @@ def test_a_v4_file_that_bounds_them_runs_and_is_told_what_is_not_held() -> None:
     assert not_enforced(pipeline) == [
         "transforms[0].limits.timeout_seconds is not held: transform-validate runs inside Penstock"
     ]
+
+
+@pytest.mark.parametrize("use", ["dest-postgres", "parquet"])
+def test_v4s_rules_of_validation_hold_in_v4s_files(use: str) -> None:
+    """A file whose destination is a table is Penstock's own, whose rules are SQL's."""
+    text = (
+        "version: '1.0'\npipeline: p\nsource: { use: source-x, streams: [{ name: a,"
+        " sync_mode: full_refresh }] }\n"
+        f"destination: {{ use: {use}, config: {{ path: x }}, write_mode: append }}\n"
+        "transforms: [{ use: transform-validate, config: { rules: [{ assert_unique: id }] } }]\n"
+    )
+    (job,) = transform_jobs(parse_pipeline(text, {}), (), None)
+    chain = Chain([msgspec.structs.replace(job, on_failure="dlq")], IDS)
+    made = chain.apply(pa.table({"id": pa.array([1, 2, 1], pa.int64())}))
+    assert made.table.column("id").to_pylist() == ([2] if use == "dest-postgres" else [1, 2])
 
 
 def test_faults_of_all_transforms_are_told_at_once_and_each_once() -> None:
