@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from kept_builds import KEPT, building
 from penstock.protocols.rapidbyte.declared.permissions import EffectivePermissions
@@ -19,6 +20,7 @@ BUILDER = ROOT / "examples" / "rapidbyte" / "builder"
 if str(BUILDER) not in sys.path:
     sys.path.insert(0, str(BUILDER))
 
+import core_component  # noqa: E402
 import guests  # noqa: E402
 from wit_text import WIT  # noqa: E402
 
@@ -33,6 +35,20 @@ def c_guest_file(role: str, file: str = "guest.c") -> Path:
         f"c-{source.stem}-{role}", [source, *guests.C_SDK.iterdir()],
         lambda out: guests.c_guest([source], role, out, zig_cache=CACHE / "zig"),
     )  # fmt: skip
+
+
+def c_guest_without(role: str, function: str, file: str = "guest.c") -> bytes:
+    """One that does not export a function of its interface."""
+    source = SOURCES / file
+
+    def build(out: Path) -> None:
+        wit = core_component.read()
+        del wit.interfaces[role].functions[function]
+        with mock.patch.object(core_component, "read", lambda: wit):
+            guests.c_guest([source], role, out, zig_cache=CACHE / "zig")
+
+    inputs = [source, *guests.C_SDK.iterdir()]
+    return built(f"c-{source.stem}-{role}-no-{function}", inputs, build).read_bytes()
 
 
 def python_guest() -> bytes:

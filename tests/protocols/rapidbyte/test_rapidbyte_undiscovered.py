@@ -1,21 +1,25 @@
-"""``discover`` is optional (section 3.1): what a source without it comes to, and what is assumed of
-streams that nobody told of."""
+"""``discover`` and ``validate`` are optional (section 3): what a component without them comes to,
+and what is assumed of streams that nobody told of."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+import rapidbyte_guests
 
-from penstock.errors import SourceError
+from penstock.errors import PenstockError, SourceError
 from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.events import LogEvent
 from penstock.model.types import DataType, Kind
 from penstock.protocols.rapidbyte import source
+from penstock.protocols.rapidbyte.guest import probe
 from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.package import PACKAGE
 from penstock.protocols.rapidbyte.wire.schema import changed_schema, schema_fields
-from penstock.runtimes.contract import RunTimeouts
+from penstock.runtimes.contract import Component, RunTimeouts
+from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 
 A = StreamId(None, "a")
 
@@ -34,7 +38,9 @@ def answered(monkeypatch: pytest.MonkeyPatch, code: str) -> tuple[Any, list[Any]
     return PACKAGE.source.discover(runtime, {}, RunTimeouts(), said.append), said
 
 
-@pytest.mark.parametrize("code", ["NOT_IMPLEMENTED", "DiscoverUnsupported", "unimplemented"])
+@pytest.mark.parametrize(
+    "code", ["NOT_IMPLEMENTED", "DiscoverUnsupported", "unimplemented", "UNSUPPORTED_OPERATION"]
+)
 def test_a_source_that_says_that_it_has_no_discover_has_no_streams_to_tell(
     monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
@@ -42,15 +48,59 @@ def test_a_source_that_says_that_it_has_no_discover_has_no_streams_to_tell(
     assert found == Catalog(()) and [type(s) for s in said] == [LogEvent]
 
 
-def test_another_failure_of_discover_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", ["CONNECTION_REFUSED", "UNSUPPORTED_SERVER_VERSION"])
+def test_another_failure_of_discover_is_one(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     with pytest.raises(SourceError):
-        answered(monkeypatch, "CONNECTION_REFUSED")
+        answered(monkeypatch, code)
 
 
 def test_a_component_without_the_function_is_not_asked() -> None:
     instance = SimpleNamespace(exports=lambda interface, function: function != "discover")
     session: Any = SimpleNamespace(_instance=instance, _interface="source")
     assert ComponentSession.discover(session).streams == []
+
+
+@pytest.mark.parametrize("role", [PACKAGE.source, PACKAGE.destination, PACKAGE.transform])
+def test_a_component_without_validate_passes_its_check_with_a_warning(
+    tmp_path: Path, role: Any
+) -> None:
+    path = tmp_path / "component.wasm"
+    path.write_bytes(rapidbyte_guests.c_guest_without(role.role, "validate"))
+    cache = str(rapidbyte_guests.CACHE / "compiled")
+    made = Component(path=str(path), digest=digest_of(path.read_bytes()), cache=cache)
+    said: list[Any] = []
+    found = role.check(ComponentRuntime(made), {}, RunTimeouts(), said.append)
+    assert found.succeeded and "no validate" in found.message
+    assert [e.message for e in said if e.level == "WARN"] == [found.message]
+    with pytest.raises(PenstockError) as failed:
+        role.check(ComponentRuntime(made), {"mode": "open-err"}, RunTimeouts(), said.append)
+    assert failed.value.code == "connector.failed", "its open is asked all the same"
+
+
+@pytest.mark.parametrize(
+    ("code", "none"),
+    [
+        ("NOT_IMPLEMENTED", True),
+        ("VALIDATE_NOT_SUPPORTED", True),
+        ("UNSUPPORTED_SERVER_VERSION", False),
+        ("DISCOVER_NOT_SUPPORTED", False),
+        ("AUTH_FAILED", False),
+    ],
+)
+def test_a_component_that_says_that_it_has_no_validate_passes_too(
+    monkeypatch: pytest.MonkeyPatch, code: str, none: bool
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise SourceError("no such thing", connector={"category": "internal", "code": code})
+
+    monkeypatch.setattr(probe, "ask", fails)
+    stage: Any = None
+    if not none:
+        with pytest.raises(SourceError):
+            probe.check(stage, lambda _: None)
+        return
+    report = probe.check(stage, lambda _: None)
+    assert report.status == "warning" and "no such thing" in report.message
 
 
 def test_frames_decide_what_nobody_told() -> None:

@@ -52,7 +52,7 @@ class RapidbyteSource(ComponentRole):
         try:
             discovered = probe.discover(stage, lambda logged: log(log_event(logged)), within)
         except SourceError as e:
-            if not _has_no_discover(e):
+            if not probe.has_none(e, "discover"):
                 raise
             log(LogEvent("WARN", f"it cannot be asked for its streams: {e.message}"))
             return Catalog(())
@@ -86,13 +86,3 @@ class RapidbyteSource(ComponentRole):
                     failed |= isinstance(event, Error)
                     yield event
         yield ConnectorExited(1 if failed else 0)
-
-
-def _has_no_discover(error: SourceError) -> bool:
-    """Whether the error says that the connector has no ``discover``. It is optional (section 3.1),
-    but v4's interface requires the export, so that a connector without one can only return an
-    error."""
-    code = str((error.connector or {}).get("code", "")).upper().replace("_", "")
-    return any(
-        word in code for word in ("NOTIMPLEMENTED", "UNIMPLEMENTED", "UNSUPPORTED", "NOTSUPPORTED")
-    )

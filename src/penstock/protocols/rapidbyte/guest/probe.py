@@ -4,12 +4,14 @@ The caller waits at most as long as ``deadlines`` says, and gets the connector's
 its answer. Not here: running a stream (``stream_run``).
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 from penstock.byte_queue import QueueAbandoned
+from penstock.errors import PenstockError
 from penstock.protocols.rapidbyte.guest.deadlines import (
     ABANDON_SECONDS,
     LONGEST_CHECK,
@@ -30,6 +32,8 @@ from penstock.protocols.rapidbyte.guest.host import HostFunctions
 from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import DiscoveredCatalog, ValidationReport
+
+_NO_VALIDATE = "it has no validate: only a run shows whether its configuration is good"
 
 
 def ask(
@@ -74,9 +78,16 @@ def ask(
 def check(
     stage: Stage, log: Callable[[ComponentLog], None], within: AnswerTimeout | None = None
 ) -> ValidationReport:
-    """Calls ``validate``: ``failed`` and ``warning`` are answers, not errors. Raises an error of
-    the tree."""
-    return ask(stage, lambda session: session.validate(), log, within)
+    """Calls ``validate``: ``failed`` and ``warning`` are answers, not errors. The answer of a
+    connector that has no ``validate`` (:func:`has_none`) is a warning. Raises an error of the
+    tree."""
+    try:
+        report = ask(stage, lambda session: session.validate(), log, within)
+    except PenstockError as e:
+        if not has_none(e, "validate"):
+            raise
+        return ValidationReport(status="warning", message=f"{_NO_VALIDATE} ({e.message})")
+    return report or ValidationReport(status="warning", message=_NO_VALIDATE)
 
 
 def discover(
@@ -85,6 +96,19 @@ def discover(
     """Calls ``discover``. Raises an error of the tree."""
     bound = within or AnswerTimeout(LONGEST_DISCOVER)
     return ask(stage, lambda session: session.discover(), log, bound)
+
+
+def has_none(error: PenstockError, function: str) -> bool:
+    """Whether the error says that the connector does not have the ``function`` that was called.
+    ``discover`` and ``validate`` are optional (section 3), but v4's interface requires the exports,
+    so that a connector without one can only return an error. Another thing may be unsupported too
+    (a version of the server): only the function counts."""
+    code = str((error.connector or {}).get("code", "")).upper().replace("_", "")
+    what = f"(OPERATION|METHOD|FUNCTION|{function.upper()})?"
+    return bool(
+        re.search("NOTIMPLEMENTED|UNIMPLEMENTED", code)
+        or re.fullmatch(f"{what}(UNSUPPORTED|NOTSUPPORTED){what}", code)
+    )
 
 
 def _awaited(

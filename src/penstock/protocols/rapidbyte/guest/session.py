@@ -144,7 +144,11 @@ class ComponentSession:
         except ValueError as e:
             raise BadAnswer(f"what discover gave is not a catalog: {e}") from e
 
-    def validate(self) -> ValidationReport:
+    def validate(self) -> ValidationReport | None:
+        """The report; None where the component does not export ``validate``, which is optional
+        (section 3)."""
+        if not self._instance.exports(self._interface, "validate"):
+            return None
         return wit_records.validation_report(self._call("validate", self._opened()))
 
     def run(self, request: RunRequest) -> RunSummary:
