@@ -5,8 +5,10 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.config.sections import Resources
+from penstock.config.v4_dialect import OWN_TRANSFORMS
 from penstock.errors import ConfigError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
+from penstock.transforms.open import BUILT_IN
 
 MINIMAL = """\
 version: "1.0"
@@ -160,6 +162,34 @@ def test_v4s_own_rules_hold(old: str, new: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_pipeline(MINIMAL.replace(old, new), {"PGHOST": "h", "PGPORT": "1"}, name="a.yml")
     assert caught.value.problems == [message]
+
+
+@pytest.mark.parametrize("mode", ["append", "replace"])
+def test_v4_reads_the_key_for_upsert_only(mode: str) -> None:
+    """Its streams need not have such a column, nor does it say which rows are the same."""
+    text = MINIMAL.replace("write_mode: append", f"write_mode: {mode}\n  primary_key: [nope]")
+    pipeline = parse_pipeline(text, {"PGHOST": "db", "PGPORT": "1"})
+    settings = pipeline.stream_settings(StreamId(None, "users"))
+    assert settings is not None and settings.primary_key is None
+
+
+@pytest.mark.parametrize(
+    ("use", "found"),
+    [
+        ("transform-sql", "transform-sql"),
+        ("rapidbyte/transform-sql", "transform-sql"),
+        ("transform-sql@v0.1.0", "transform-sql"),
+        ("rapidbyte/transform-validate@1", "transform-validate"),
+        ("acme/transform-mine@1", "acme/transform-mine@1"),
+    ],
+)
+def test_v4s_own_transforms_are_found_as_v4_finds_them(use: str, found: str) -> None:
+    """By the last part of the name (reference §3.3)."""
+    text = MINIMAL + f"transforms: [{{ use: {use}, config: {{}} }}]\n"
+    pipeline = parse_pipeline(text, {"PGHOST": "db", "PGPORT": "1"})
+    assert pipeline.dialect == "rapidbyte-v4"
+    assert [t.use for t in pipeline.transforms] == [found]
+    assert {*OWN_TRANSFORMS} < {*BUILT_IN}
 
 
 def test_penstocks_file_may_use_rapidbytes_places() -> None:

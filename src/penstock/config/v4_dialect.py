@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.config import yaml_nodes
 from penstock.config.cross_checks import RULES
-from penstock.config.pipeline import Destination, Resources, StreamOptions
+from penstock.config.pipeline import Destination, Resources, StreamOptions, Transform
 from penstock.config.reader import Dialect, Fault
 from penstock.config.sections import StateSettings
 from penstock.config.table_reference import TABLES
@@ -31,6 +31,7 @@ _DEFAULTS: dict[str, Any] = {
     "resources": Resources(),
 }
 
+OWN_TRANSFORMS = ("transform-sql", "transform-validate")
 _STATE_CONNECTION = "host=localhost dbname=rapidbyte_state"
 
 _ALIASES = {("destination.schema_evolution.removed_column", "add"): "ignore"}
@@ -66,10 +67,22 @@ def _cursor_needed(stream: StreamOptions) -> tuple[StreamOptions, list[Fault]]:
     return stream, []
 
 
-def _key_needed(destination: Destination) -> tuple[Destination, list[Fault]]:
-    if destination.write_mode == "upsert" and not destination.primary_key:
+def _key_of_upsert(destination: Destination) -> tuple[Destination, list[Fault]]:
+    """v4 reads ``primary_key`` for upsert only: other streams need not have such columns."""
+    if destination.write_mode != "upsert":
+        return msgspec.structs.replace(destination, primary_key=None), []
+    if not destination.primary_key:
         return destination, [("write_mode", "write_mode upsert needs primary_key")]
     return destination, []
+
+
+def _own_transform(transform: Transform) -> tuple[Transform, list[Fault]]:
+    """Finds v4's own transforms, which are built in here, as v4 finds a connector: by the last part
+    of its name, without the version."""
+    name = transform.use.rpartition("/")[2].partition("@")[0]
+    if name not in OWN_TRANSFORMS:
+        return transform, []
+    return msgspec.structs.replace(transform, use=name), []
 
 
 def _state_default(state: StateSettings) -> tuple[StateSettings, list[Fault]]:
@@ -84,7 +97,8 @@ V4 = Dialect(
         **RULES,
         StateSettings: (_state_default, *RULES[StateSettings]),
         StreamOptions: (*RULES[StreamOptions], _cursor_needed),
-        Destination: (*RULES[Destination], _key_needed),
+        Transform: (*RULES[Transform], _own_transform),
+        Destination: (*RULES[Destination], _key_of_upsert),
     },
     aliases=_ALIASES,
     defaults=_DEFAULTS,
