@@ -2,6 +2,7 @@
 with a table that v4 made: columns have the types of the source's frames (reference, rapidbyte
 §9)."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ TYPES = {
 
 
 class Table:
-    """What v4's Postgres destination makes of frames for a table that is there, under v4's default
+    """What v4's Postgres destination makes of frames for a table that is there, under
     ``type_change: fail``. ``drifts``: columns whose type is another one; ``rows``: what it took."""
 
     def __init__(self, **columns: str) -> None:
@@ -34,6 +35,9 @@ class Table:
         self.rows: list[dict[str, object]] = []
 
     def __call__(self, heard: Heard) -> str:
+        if heard.kind == "B":
+            policies = json.loads(heard.body)["policies"]
+            assert policies["schema_evolution"]["type_change"] == "fail"
         if heard.kind != "F":
             return "k"
         frame = pa.ipc.open_stream(heard.body).read_all()
@@ -89,6 +93,7 @@ def test_a_table_that_v4_made_is_gone_on_with(ends: Ends) -> None:
                 told.config(script, {"s0": COLUMNS}),
                 {**peer.config, **FATAL},
                 INCREMENTAL,
+                destination={"schema_evolution": {"type_change": "fail"}},
                 transforms=transforms,
             )
             assert ran.exit_code == 0, (ran.error, table.drifts)

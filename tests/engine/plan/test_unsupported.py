@@ -1,7 +1,10 @@
 """``engine.plan.unsupported``: what a pipeline asks for and nobody enforces is refused (L10)."""
 
+import pytest
+
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.unsupported import permissions_asked
+from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.unsupported import permissions_asked, refused
 
 HEAD = "pipeline: p\nsource: { use: airbyte:source-x }\n"
 
@@ -14,3 +17,17 @@ def test_l10_nullability_that_nobody_enforces_is_refused() -> None:
     frames = (text % "nullability_change: fail").replace("airbyte:source-x", "./x.wasm")
     assert frames != text % "nullability_change: fail"
     assert permissions_asked(parse_pipeline(frames, {}))[2] == []
+
+
+@pytest.mark.parametrize(
+    ("use", "told"),
+    [("./x.wasm", True), ("dest-x", True), ("singer:target-x", False), ("airbyte:dest-x", False)],
+)
+def test_only_a_component_is_told_what_to_do_with_a_changed_schema(use: str, told: bool) -> None:
+    """v4's interface carries it (the stream context's policies); no other protocol's does."""
+    text = HEAD + f"destination: {{ use: '{use}', schema_evolution: {{ type_change: fail }} }}\n"
+    place = DestinationEndpoint.__new__(DestinationEndpoint)
+    problems = [p for p in refused(parse_pipeline(text, {}), place) if "schema_evolution" in p]
+    assert bool(problems) is not told
+    other = text.replace("schema_evolution: { type_change: fail }", "deletes: soft")
+    assert any("deletes" in p for p in refused(parse_pipeline(other, {}), place))

@@ -174,7 +174,7 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
 
 def _of_tables(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> dict[str, bool]:
     """Returns the keys that apply to tables only, and whether the pipeline sets them for a
-    connector."""
+    connector. A component is told ``schema_evolution``."""
     section = pipeline.destination
     default = type(section)(use=section.use)
     if not isinstance(place, DestinationEndpoint) or pipeline.dialect != "penstock":
@@ -184,6 +184,7 @@ def _of_tables(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> 
             getattr(section, name) != getattr(default, name)
         )
         for name in ("deletes", "schema_evolution", "metadata_columns")
+        if name != "schema_evolution" or parse_ref(section.use).kind is not RefKind.component
     }
 
 
