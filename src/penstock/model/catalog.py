@@ -72,7 +72,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as discovered. ``raw``: the source's own object, unknown fields included.
     ``selected`` False: the catalog leaves the stream out unless the user names it.
     ``record_name``: the stream's name in its records, where that differs from its own.
-    ``assumed``: the source listed no streams and the pipeline file named this one: its schema is a
+    ``assumed``: the source did not list the stream and the pipeline file named it: its schema is a
     guess until rows arrive. ``compared``: its rows can be compared with those that were sent
     before, so that new, changed and removed ones are told apart. ``partial``: a schema without any
     properties came first, and this one declares some: records may have others, which must be

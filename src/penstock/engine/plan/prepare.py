@@ -229,6 +229,11 @@ def _prepared(
     )
     endpoint_notes = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
     notes = (*endpoint_notes, *plan.notes, *outline.notes, *not_enforced(pipeline))
+    notes += tuple(
+        f"{s.id}: the source does not tell of this stream, and is asked for it by its name"
+        for s in plan.streams
+        if s.configured.stream.assumed and source.package.undiscovered is not None
+    )
     prepared.plan = msgspec.structs.replace(plan, notes=notes)
     _reads(source, plan)
     _fits(destination, plan)
@@ -262,13 +267,15 @@ def _refuse_unsupported(
 def _with_named(
     pipeline: Pipeline, source: SourceEndpoint, catalog: Catalog, store: Store
 ) -> Catalog:
-    """Builds a catalog of the pipeline file's streams for a source that discovers none and can be
+    """Adds the pipeline file's streams to the catalog of a source that discovers none and can be
     read without (``package.undiscovered``), with the columns that the file names and those of
-    earlier rows."""
-    make, listed = source.package.undiscovered, pipeline.source.streams
-    if catalog.streams or catalog.open or make is None or not listed:
+    earlier rows. In a version 4 file, whose host never discovers, a stream that the catalog lacks
+    is added in any case."""
+    make, listed = source.package.undiscovered, pipeline.source.streams or ()
+    if catalog.open or make is None or (catalog.streams and pipeline.dialect == "penstock"):
         return catalog
-    ids = [StreamId.of(entry.namespace, entry.name) for entry in listed]
+    absent = (e for e in listed if not any(e.matches(s.id) for s in catalog.streams))
+    ids = [StreamId.of(entry.namespace, entry.name) for entry in absent]
     changed = pipeline.transforms or pipeline.enrichments
     before = {} if changed else store.newest_schemas(pipeline.pipeline, ids)
     streams: list[Stream] = []
@@ -286,7 +293,7 @@ def _with_named(
             for name in (*(path[0] for path in paths if path), *kept):
                 columns.setdefault(name, None)
         streams.append(make(stream, columns))
-    return Catalog(tuple(streams))
+    return msgspec.structs.replace(catalog, streams=(*catalog.streams, *streams))
 
 
 def _reads(source: SourceEndpoint, plan: StreamsPlan) -> None:

@@ -1,0 +1,76 @@
+"""Streams that a file names and its source does not tell of: v4's host never discovers, so that its
+files name what a source reads without listing it (its Postgres source: views)."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.config.load import parse_pipeline
+from penstock.connectors.launch import Launch
+from penstock.connectors.reference import parse_ref
+from penstock.connectors.source import SourceConnector
+from penstock.engine.plan.endpoints import SourceEndpoint
+from penstock.engine.plan.prepare import Prepared, prepare
+from penstock.engine.specs.observer import NullObserver
+from penstock.errors import ConfigError
+from penstock.model.catalog import SyncMode
+from penstock.protocols import load
+from penstock.runtimes.contract import Component
+from penstock.runtimes.wasm.component import digest_of
+from penstock.store.memory import MemoryStore
+from penstock.tables.memory import MemoryTables
+
+sys.path.append(str(Path(__file__).parents[2] / "protocols" / "rapidbyte"))
+
+import rapidbyte_guests
+
+FILE = """
+version: "1.0"
+pipeline: p
+source:
+  use: %s
+  config: { catalog: "%s" }
+  streams:
+    - { name: told, sync_mode: full_refresh }
+    - { name: a view, sync_mode: incremental, cursor_field: at }
+destination: { use: dest-postgres, config: {}, write_mode: append }
+"""
+COLUMN = {"name": "id", "data_type": "Int64", "nullable": True}
+TOLD = {"name": "told", "schema": [COLUMN], "supported_sync_modes": ["full_refresh"]}
+
+
+def planned(folder: Path, use: str) -> Prepared:
+    catalog = json.dumps({"streams": [TOLD]}).encode().hex()
+    pipeline = parse_pipeline(FILE % (use, catalog), {})
+    file = folder / "source.wasm"
+    file.write_bytes(rapidbyte_guests.c_guest("source", "script.c"))
+    cache = str(rapidbyte_guests.CACHE / "compiled")
+    component = Component(path=str(file), digest=digest_of(file.read_bytes()), cache=cache)
+    launch = Launch(protocol="rapidbyte", component=component)
+
+    def connect(log: object) -> SourceConnector:
+        del log
+        return SourceConnector(parse_ref("./source.wasm"), load("rapidbyte"), launch)
+
+    store = MemoryStore()
+    source = SourceEndpoint(pipeline, connect, store, NullObserver(), save=lambda new: None)
+    return prepare(pipeline, source, MemoryTables(lambda part: []), store)
+
+
+def test_a_v4_file_may_name_streams_that_its_source_does_not_tell(tmp_path: Path) -> None:
+    prepared = planned(tmp_path, "source-x")
+    told, view = prepared.plan.streams
+    assert not told.configured.stream.assumed
+    assert view.id.name == "a view" and view.configured.sync_mode is SyncMode.incremental
+    assert view.configured.cursor_field == ("at",)
+    (note,) = (n for n in prepared.plan.notes if "does not tell" in n)
+    assert note.startswith("a view: ")
+
+
+def test_in_any_other_file_such_a_name_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        planned(tmp_path, "./source.wasm")
+    (problem,) = refused.value.problems
+    assert "unknown stream 'a view'" in problem
