@@ -317,6 +317,21 @@ def test_a_v4_file_runs_as_it_is(site: Ends, fresh: Server, dist: Path) -> None:
     assert site.files_with(rust.PASSWORD) == []
 
 
+def test_a_v4_file_goes_on_with_a_table_that_v4_made(site: Ends, fresh: Server, dist: Path) -> None:
+    """Names that tables of Spark refuse, and types narrower than Penstock's own."""
+    columns_ = '"Order Id" integer NOT NULL, "ID" smallint, id real, "a,b" text'
+    for schema in ("public", "landed"):
+        fresh.ask(f"CREATE SCHEMA IF NOT EXISTS {schema}; CREATE TABLE {schema}.odd ({columns_})")
+    fresh.ask("INSERT INTO public.odd SELECT i, i, i / 2.0, 'x' FROM generate_series(1, 9) AS i")
+    stream = '{ name: odd, sync_mode: incremental, cursor_field: "Order Id" }'
+    before = columns(fresh, "odd")
+    ran = run_file(site, v4_site(site, fresh, "append", stream=stream), fresh, dist)
+    assert ran.counts("odd") == ("complete", 9, 9, 0), ran.error
+    assert columns(fresh, "odd") == before, "no column is added, none is altered"
+    same = "SELECT string_agg(r::text, '|' ORDER BY \"Order Id\") FROM {}.odd AS r"
+    assert fresh.ask(same.format("landed")) == fresh.ask(same.format("public"))
+
+
 @pytest.mark.parametrize("mode", ["upsert", "replace"])
 def test_a_v4_files_write_modes(site: Ends, fresh: Server, dist: Path, mode: str) -> None:
     make_rows(fresh, "public.rows", 1, 2_500)

@@ -574,6 +574,7 @@ def component_settings(pipeline: Pipeline, section: ConnectorSection, place: str
         "resources": pipeline.resources or Resources(),
         "on_data_error": destination.on_data_error,
         "schema_evolution": destination.schema_evolution,
+        "original_names": pipeline.dialect != "penstock",
     }
     return msgspec.to_builtins(asked)
 

@@ -76,8 +76,9 @@ class RapidbyteDestination(ComponentRole):
         modes = {write_mode(s) for s in streams}
         notes = [
             *(text for mode, text in _REPEATED.items() if mode in modes),
-            "columns have the names that tables show; a namespace is the beginning of a stream's"
-            " name (`namespace.name`), as the protocol has none",
+            "columns have the names that tables show, and in a v4 file the source's own; a"
+            " namespace is the beginning of a stream's name (`namespace.name`), as the protocol has"
+            " none",
         ]
         foreign = source_protocol != SPEC.name
         return [*notes, *(n for s in streams for n in _stream_notes(s, foreign=foreign))]

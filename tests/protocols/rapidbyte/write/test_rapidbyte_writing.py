@@ -832,13 +832,24 @@ def test_values_arrive_in_types_that_v4_can_name(made: Make):
         }  # fmt: skip
 
 
-def test_the_context_speaks_of_the_table(made: Make):
+@pytest.mark.parametrize(("original", "name"), [(False, "id"), (True, "Id")])
+def test_the_context_speaks_of_the_table(made: Make, original: bool, name: str):
+    """``original``: a v4 file, at whose destination columns have the source's names."""
     known = stream(A, UPSERT, key=(("Id",),), target=StreamId("shop", "users"))
-    runtime = made(on_data_error="dlq", resources={"checkpoint_interval_rows": 7})
-    (context,) = written(runtime, request(known), iter([rows(A, 1)])).contexts()
+    selecting = msgspec.structs.replace(known.configured, columns=("Id",))
+    known = WriteStream(
+        configured=selecting, target=known.target, schemas=known.schemas, latest=known.latest
+    )
+    runtime = made(
+        on_data_error="dlq", resources={"checkpoint_interval_rows": 7}, original_names=original
+    )
+    seen = written(runtime, request(known), iter([rows(A, 1)]))
+    (context,) = seen.contexts()
     assert context["stream_name"] == "shop.users"
-    assert context["write_mode"] == {"mode": "upsert", "primary_key": ["id"]}
-    assert context["cursor_info"] == {"cursor_field": "id", "cursor_type": "utf8"}
+    assert context["write_mode"] == {"mode": "upsert", "primary_key": [name]}
+    assert context["cursor_info"] == {"cursor_field": name, "cursor_type": "utf8"}
+    assert context["selected_columns"] == [name]
+    assert [f.column_names for f in seen.frames("shop.users")] == [[name]]
     assert context["policies"]["on_data_error"] == "dlq"
     assert context["limits"]["checkpoint_interval_rows"] == 7
 

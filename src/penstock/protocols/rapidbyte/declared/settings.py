@@ -18,13 +18,15 @@ from penstock.protocols.rapidbyte.wire import messages
 class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``place``: the component's role and position in the pipeline (``transform:0``), which owns
     its keys. ``on_data_error``, ``schema_evolution``: the destination's policies, which every stage
-    is sent."""
+    is sent. ``original_names``: columns have their own names at the destination, as in v4, and not
+    those that tables show."""
 
     place: str = ""
     assume_manifest: dict[str, Any] | None = None
     resources: Resources = Resources()
     on_data_error: str = "fail"
     schema_evolution: SchemaEvolution = SchemaEvolution(type_change="fail")
+    original_names: bool = False
 
     def limits(self, max_records: int | None = None) -> messages.StreamLimits:
         """The limits of a stream context. ``max_records``: the row cap of a preview."""

@@ -1,14 +1,14 @@
 """Encodes the rows of parts as frames that any v4 destination can take.
 
-Columns have the names that tables show. A column of a component's frames has the type that it had
-there, if the destination takes it. All other types are those that v4 can name: instants are UTC
-without a zone, lists and structs are JSON text by original names; decimals are Arrow's own, or text
-for a destination that refuses them. Nothing is rounded. Not here: the JSON text of a value
+Columns have the names that tables show, or their own. A column of a component's frames has the type
+that it had there, if the destination takes it. All other types are those that v4 can name: instants
+are UTC without a zone, lists and structs are JSON text by original names; decimals are Arrow's own,
+or text for a destination that refuses them. Nothing is rounded. Not here: the JSON text of a value
 (``codec.json_text``), which types come back (``codec.frame_types``).
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -30,10 +30,14 @@ _TAKEN_BY_ALL = re.compile(r"int16|int32|float|timestamp\[us, .*", re.DOTALL)
 
 class FrameEncoder:
     """Encodes one stream under one schema. ``limit``: bytes of a frame. ``narrow``: the destination
-    refuses decimals, and all frame types but a few."""
+    refuses decimals, and all frame types but a few. ``names``: :func:`column_names` of the
+    schema."""
 
-    def __init__(self, schema: RowSchema, limit: int, *, narrow: bool) -> None:
+    def __init__(
+        self, schema: RowSchema, limit: int, *, narrow: bool, names: Mapping[str, str] | None = None
+    ) -> None:
         self._fields, self._limit, self._narrow = schema.fields, limit, narrow
+        self._names = column_names(schema) if names is None else names
 
     def of(self, batch: Any) -> Iterator[tuple[Bytes, int]]:
         """Encodes a ``pyarrow.RecordBatch`` of a part as frames of at most ``limit`` bytes, each
@@ -55,7 +59,7 @@ class FrameEncoder:
         """A ``pyarrow.RecordBatch``. A column is non-null where its schema says so, in every frame;
         but a column that contains a null all the same is declared nullable."""
         fields = [
-            pa.field(f.name, c.type, nullable=f.nullable or c.null_count > 0)
+            pa.field(self._names[f.source], c.type, nullable=f.nullable or c.null_count > 0)
             for f, c in zip(self._fields, columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
@@ -80,6 +84,12 @@ class FrameEncoder:
                 return column.cast(pa.timestamp("us"))
             case _:
                 return column
+
+
+def column_names(schema: RowSchema, *, original: bool = False) -> dict[str, str]:
+    """The names that columns have at the destination, by their original ones. ``original``: these
+    themselves."""
+    return {f.source: f.source if original else f.name for f in schema.fields}
 
 
 def _texts(column: Array, data_type: DataType) -> Array:

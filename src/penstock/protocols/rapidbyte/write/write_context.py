@@ -19,7 +19,7 @@ from penstock.protocols.rapidbyte.guest.component import OpenedComponent
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import CursorInfo, StreamContext, WriteMode
 from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, OPERATION
-from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
+from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder, column_names
 from penstock.protocols.writing import WriteRequest, WriteStream
 from penstock.runtimes.wasm.component import ComponentRuntime
 
@@ -63,13 +63,12 @@ class WriteSettings:
         return replace(self.stage, keys=keys, owner=stream.id.key)
 
     def encoder(self, stream: WriteStream, version: int) -> FrameEncoder:
-        limit = self.settings.limits().max_batch_bytes
-        return FrameEncoder(sent_schema(stream, version), limit, narrow=self.narrow)
+        schema, limit = sent_schema(stream, version), self.settings.limits().max_batch_bytes
+        return FrameEncoder(schema, limit, narrow=self.narrow, names=self._names(schema))
 
     def context(self, stream: WriteStream, version: int) -> StreamContext:
         """The stream context of a run (section 6), with the names of the destination's table."""
-        configured, schema = stream.configured, sent_schema(stream, version)
-        names = {f.source: f.name for f in schema.fields}
+        configured, names = stream.configured, self._names(sent_schema(stream, version))
         mode = write_mode(stream)
         key = [names.get(path[0], path[0]) for path in configured.primary_key]
         everything = configured.columns is None and not configured.left_out
@@ -90,6 +89,9 @@ class WriteSettings:
             effective_parallelism=configured.shards,
             copy_flush_bytes_override=self.settings.copy_flush_bytes(),
         )
+
+    def _names(self, schema: RowSchema) -> dict[str, str]:
+        return column_names(schema, original=self.settings.original_names)
 
 
 def sent_schema(stream: WriteStream, version: int) -> RowSchema:
