@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from penstock.codec.arrow import with_frame_types
 from penstock.codec.columns import Columns
 from penstock.engine.plan.replan import Planner
 from penstock.engine.specs.lane import (
@@ -140,7 +141,9 @@ class SimPlanner(Planner):
         for index, name in enumerate(names):
             stream, schema = StreamId(None, name), _schema(scenario.first)
             before = self._store.newest_schemas(self._lease.pipeline, [stream]).get(stream)
-            schema = schema if before is None else schema.with_required(before.required)
+            if before is not None:
+                shown = schema.with_required(before.required)
+                schema = shown.with_frame_types(before.frame_types)
             self._keep(stream, schema, index % scenario.lanes, scenario.first)
         return tuple(self.current.values())
 
@@ -150,7 +153,7 @@ class SimPlanner(Planner):
         if ask.required is not None:
             told = tuple(self.current[ask.stream].configured.stream.json_schema["columns"])
             proved = self.schemas[ask.stream].with_required(ask.required)
-            return self._keep(ask.stream, proved, lane, told)
+            return self._keep(ask.stream, proved.with_frame_types(ask.frame_types), lane, told)
         columns = tuple((ask.json_schema or {})["columns"])
         schema, before = _schema(columns), self.schemas.get(ask.stream)
         if filling and before is not None:
@@ -375,7 +378,8 @@ def _columns(record: tuple[int, int], shows: Declares) -> Columns:
     names = ("id", "version", "x")
     fields = [pa.field(n, pa.int64(), nullable=n != "x" or not shows.x) for n in names]
     values = (*record, record[0] if shows.x else None)
-    return Columns(pa.table([[v] for v in values], schema=pa.schema(fields)))
+    table = pa.table([[v] for v in values], schema=pa.schema(fields))
+    return Columns(with_frame_types(table, {"x": "int32"} if shows.x else {}))
 
 
 def positions(blobs: Sequence[str]) -> dict[str, int]:

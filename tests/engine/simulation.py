@@ -174,8 +174,10 @@ class SimLoader:
         assert load.replaces or made <= {load.schema_version}, (load, made)
         known_as = world.store.schemas("sim", load.stream)
         if load.schema_version in known_as and made <= known_as.keys():  # L9
-            sure = known_as[load.schema_version].required
-            assert all(sure <= known_as[version].required for version in made), (load, made)
+            whole, parts_ = known_as[load.schema_version], [known_as[v] for v in made]
+            assert all(whole.required <= p.required for p in parts_), (load, made)
+            sent = whole.frame_types.items()
+            assert all(sent <= p.frame_types.items() for p in parts_), (load, made)
         assert load.read == load.rows + load.rejected + load.filtered, load  # L8
         assert world.loads.setdefault((load.key, load.number), load) == load  # L3
         world.step("table.commit.before")

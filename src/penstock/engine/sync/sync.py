@@ -303,11 +303,13 @@ class SyncRun:
 
 def _joining(ask: LaneQuestion, known: PlannedStream) -> LaneQuestion:
     """Returns the question of rows that join earlier ones of the stream: they are not its first,
-    and a column that may be null in those stays so, whatever these show (L9)."""
-    required = ask.required
+    and a column that may be null in those, or that has the type of its kind, stays so, whatever
+    these show (L9)."""
+    required, before = ask.required, known.schema.frame_types
     if required is not None:
         required = tuple(sorted(known.schema.required & {*required}))
-    return msgspec.structs.replace(ask, fresh=False, required=required)
+    types = {s: t for s, t in ask.frame_types.items() if before.get(s) == t}
+    return msgspec.structs.replace(ask, fresh=False, required=required, frame_types=types)
 
 
 def _tried_again(start: LaneStart, result: LaneResult, error: dict[str, Any]) -> str:
