@@ -89,7 +89,7 @@ def given(rows: pa.Table, schema: RowSchema, *, narrow: bool = False) -> pa.Chun
     """What a destination is given of a part's rows."""
     encoder = FrameEncoder(schema, 1 << 20, narrow=narrow)
     (batch,) = rows.to_batches()
-    (frame,) = encoder.of(batch)
+    ((frame, _),) = encoder.of(batch)
     table = pa.ipc.open_stream(pa.py_buffer(frame)).read_all()
     assert table.column_names == ["x_y"]
     return table.column("x_y")

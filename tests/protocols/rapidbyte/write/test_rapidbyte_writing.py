@@ -983,9 +983,8 @@ def test_spec_check_and_problems(made: Make):
     notes = DESTINATION.fidelity(spec, "airbyte", [stream(A, REPLACE)], {})
     assert any("at least once" in n for n in notes) and any(n.startswith("a: ") for n in notes)
     timed = stream(A, schema=RowSchema((Field("at", "at", DataType(Kind.timestamp)),), 1))
-    zones = [
-        "time zone" in "".join(DESTINATION.fidelity(p, [timed])) for p in ("airbyte", "rapidbyte")
-    ]
+    protocols = ("airbyte", "rapidbyte")
+    zones = ["time zone" in "".join(DESTINATION.fidelity(spec, p, [timed], {})) for p in protocols]
     assert zones == [True, False], "a component's frames have zones of their own"
 
 
