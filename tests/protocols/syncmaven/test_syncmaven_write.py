@@ -408,7 +408,9 @@ def test_failed_and_skipped_rows_may_be_left_out_and_are_counted() -> None:
         ({"received": 1, "skipped": 0, "success": 1, "failed": 0}, "destination.rows_failed"),
         ({"received": 9, "skipped": 0, "success": 9, "failed": 0}, "destination.miscounted"),
         ({"received": 3, "skipped": 0, "success": 3, "failed": 1}, "destination.miscounted"),
+        ({"received": 1, "skipped": 0, "success": 3, "failed": 0}, "destination.miscounted"),
         ({"received": 3, "success": 3, "failed": 0}, "destination.no_result"),
+        ({"skipped": 0, "success": 3, "failed": 0}, "destination.no_result"),
     ],
 )
 def test_counters_that_do_not_add_up_ack_nothing(result: dict[str, int], code: str) -> None:
@@ -420,10 +422,83 @@ def test_counters_that_do_not_add_up_ack_nothing(result: dict[str, int], code: s
 
 
 @pytest.mark.parametrize("result", [{}, {"2026-01-01": {**dict.fromkeys(_COUNTERS, 0)}}])
-def test_rows_that_no_counter_names_are_not_accepted_as_failed(result: dict[str, Any]) -> None:
-    """L8: `accept` is about rows that the destination says it failed."""
-    wrote = write(host(result=result), rows(1, 2, 3), mark(1), options={"on_failed_rows": "accept"})
+@pytest.mark.parametrize("policy", ["accept", "isolate"])
+def test_rows_that_no_counter_names_are_not_taken_for_failed(
+    result: dict[str, Any], policy: str
+) -> None:
+    """L8: `accept` and `isolate` are about rows that the destination says it failed."""
+    wrote = write(host(result=result), rows(1, 2, 3), mark(1), options={"on_failed_rows": policy})
     assert (wrote.acks, wrote.errors, wrote.exit) == ([], ["destination.miscounted"], 1)
+    assert wrote.rejects == []
+
+
+def test_counters_by_date_are_added_up() -> None:
+    """As mixpanel's connector gives them (reference §1.3)."""
+    counted = [dict(zip(_COUNTERS, n, strict=True)) for n in ((2, 1, 1, 0), (1, 0, 1, 0))]
+    result = {"2026-01-01": counted[0], "2026-01-02": counted[1]}
+    wrote = write(host(result=result), rows(1, 2, 3), mark(1))
+    assert (wrote.acks, wrote.errors) == ([1, END], [])
+    assert wrote.counted == {"skipped_by_destination": 1}
+
+
+FAILS_IN_THE_SEARCH = """
+import json, pathlib, sys
+told, runs = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
+sent = 0
+for line in sys.stdin:
+    match json.loads(line)["type"]:
+        case "describe-streams":
+            payload = {"defaultStream": "users", "streams": [{"name": "users"}]}
+            answer = {"type": "stream-spec", "payload": payload}
+        case "start-stream":
+            runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+            continue
+        case "row":
+            sent += 1
+            continue
+        case "end-stream":
+            counted = {"received": sent, "skipped": 0, "success": sent - 1, "failed": 1}
+            answer = {"type": "stream-result", "payload": counted}
+            if len(runs.read_text()) > 1:
+                answer = told
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "errors", "halted"),
+    [
+        ({"type": "halt", "payload": {"status": "ok"}}, [], [USERS]),
+        ({"type": "halt", "payload": {"status": "error"}}, ["destination.halted"], []),
+        (
+            {
+                "type": "stream-result",
+                "payload": {"received": 9, "skipped": 0, "success": 9, "failed": 0},
+            },
+            ["destination.miscounted"],
+            [],
+        ),
+    ],
+)
+def test_what_ends_a_stream_ends_the_search_for_its_failed_rows(
+    tmp_path: Path, answer: dict[str, Any], errors: list[str], halted: list[StreamId]
+) -> None:
+    """L8: more rows counted than were sent are no success, and a quota is no failure."""
+    command = [sys.executable, "-c", FAILS_IN_THE_SEARCH, json.dumps(answer), str(tmp_path / "n")]
+    to = Host(lambda env: ProcessRuntime(command, env=dict(env), role="destination"))
+    wrote = write(to, rows(1, 2, 3), mark(1), options={"on_failed_rows": "isolate"})
+    assert (wrote.acks, wrote.errors, wrote.halted) == ([], errors, halted)
+    assert (wrote.exit, wrote.rejects) == (1 if errors else 0, [])
+
+
+def test_a_row_that_is_left_out_counts_once_where_failed_ones_are_found() -> None:
+    """L8."""
+    to = host(fail=[3], skip=[2, 5])
+    wrote = write(to, rows(*range(1, 9)), mark(1), options={"on_failed_rows": "isolate"})
+    assert (wrote.acks, len(wrote.rejects)) == ([1, END], 1)
+    left_out = [a for a in wrote.answers if isinstance(a, SkippedItems) and a.stream is not None]
+    assert [a.what for a in left_out] == ["skipped_by_destination"] * len(left_out)
+    assert sum(a.count for a in left_out) == 2
 
 
 BY_THE_PAGE = """
@@ -459,10 +534,6 @@ def test_an_answer_that_cannot_be_read_ends_the_wait_for_it() -> None:
         write(by_the_page({"contacts": {}}), rows(1), timeouts=RunTimeouts(start=600, stop=1))
     assert failed.value.code == "destination.invalid_answer"
     assert "no list of streams" in failed.value.message
-
-
-def test_counters_by_date_are_added_up() -> None:
-    assert write(host(by_date=True), rows(1, 2, 3), mark(1)).acks == [1, END]
 
 
 # -- several processes

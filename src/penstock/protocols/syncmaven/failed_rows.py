@@ -14,6 +14,7 @@ import msgspec
 from penstock.errors import DestinationError
 from penstock.model.catalog import StreamId
 from penstock.model.events import LogEvent, SkippedItems
+from penstock.protocols.syncmaven.counters import contradiction, missing
 from penstock.protocols.syncmaven.messages import HaltMessage
 from penstock.protocols.syncmaven.outgoing import StreamEncoder, bodies_of, row_of
 from penstock.protocols.syncmaven.sessions import SessionLines, Sessions
@@ -21,7 +22,7 @@ from penstock.protocols.writing import Answer
 
 MOST_PROCESSES = 1000  # for one checkpoint
 
-Found = Generator[Answer, None, DestinationError | None]
+Found = Generator[Answer, None, DestinationError | HaltMessage | None]
 
 
 class FailedRows:
@@ -35,7 +36,8 @@ class FailedRows:
 
     def find(self, lines: list[bytes]) -> Found:
         """Sends the rows again and yields a ``Reject`` for each that fails alone. The value: why it
-        could not go on; None: every other row was taken."""
+        could not go on; None: every other row was taken or left out, and those that were left out
+        are counted."""
         rows = [line for block in lines for line in bodies_of(block)]
         yield LogEvent("INFO", f"{self._stream}: looking for the rows that failed, of {len(rows)}")
         return (yield from self._halves(rows))
@@ -66,28 +68,22 @@ class FailedRows:
                 yield from sessions.send([SessionLines(0, b"".join(some), len(some))])
             yield from sessions.end()
         yield SkippedItems("rows_sent_again_to_find_failed_ones", len(rows))
-        if isinstance(sessions.fault, DestinationError):
+        if sessions.fault is not None:
             return sessions.fault
-        if isinstance(sessions.fault, HaltMessage):
-            return _halted(sessions.fault, self._stream)
         ((_, _, outcome),) = sessions.results
-        if outcome.success + outcome.skipped >= len(rows) and not outcome.failed:
+        fault = contradiction(outcome, len(rows), self._stream)
+        if fault is not None:
+            return fault
+        if outcome.success + outcome.skipped == len(rows):
             if outcome.skipped:
                 yield SkippedItems("skipped_by_destination", outcome.skipped, self._stream)
             return None
         if len(rows) > 1:
             return (yield from self._halves(rows))
+        fault = missing(outcome, 1, self._stream)
+        if fault is not None:
+            return fault
         body = row_of(rows[0])
         reason = "the destination failed it when it was sent alone"
         yield self._encoder.reject(msgspec.json.decode(body), reason, body)
         return None
-
-
-def _halted(halt: HaltMessage, stream: StreamId) -> DestinationError:
-    said = halt.message or "without a reason"
-    return DestinationError(
-        f"{stream}: the destination halted while failed rows were looked for: {said}",
-        code="destination.halted",
-        hint="what it had acknowledged is kept; run again to send the rest",
-        stream=str(stream),
-    )

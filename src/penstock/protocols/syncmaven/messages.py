@@ -170,13 +170,13 @@ def _stream_specs(fields: dict[str, Any]) -> StreamSpecs:
 
 def _result(raw: dict[str, Any], fields: dict[str, Any]) -> Result:
     """One object of counters, or a map of them, which are added up."""
-    if "received" in fields:
+    names = ("received", "skipped", "success", "failed")
+    if any(name in fields and _object(fields[name]) is None for name in names):
         counters = [fields]
     elif isinstance(raw.get("payload"), dict):
         counters = [c for c in map(_object, fields.values()) if c is not None]
     else:
         raise Invalid("it has no counters")
-    names = ("received", "skipped", "success", "failed")
     return Result(*(sum(_count(c, name) for c in counters) for name in names))
 
 

@@ -20,7 +20,8 @@ from penstock.errors import Defect, DestinationError
 from penstock.model.catalog import StreamId
 from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, StreamHalted, Tick
 from penstock.model.state import StateType
-from penstock.protocols.syncmaven.failed_rows import FailedRows
+from penstock.protocols.syncmaven.counters import contradiction, missing
+from penstock.protocols.syncmaven.failed_rows import FailedRows, Found
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
     HaltMessage,
@@ -273,11 +274,16 @@ class Writer:
         return Session(self._host.runtime(environment), self._request.timeouts, start)
 
     def _look(self, one: _Stream) -> Iterator[Answer]:
-        """One of its processes ended, or halted, without a result."""
+        """Stops the stream where one of its processes ended, or halted, without a result."""
         fault = None if one.sessions is None else one.sessions.fault
+        if fault is not None:
+            yield from self._stop(one, fault)
+
+    def _stop(self, one: _Stream, fault: DestinationError | HaltMessage) -> Iterator[Answer]:
+        """Sends nothing more of the stream: the destination wants no more of it, or it failed."""
         if isinstance(fault, HaltMessage):
             yield from self._halt(one, fault)
-        elif fault is not None:
+        else:
             yield from self._fail(one, fault)
 
     def _end(self, one: _Stream) -> Iterator[Answer]:
@@ -297,15 +303,13 @@ class Writer:
         for part, rows, result in sessions.results:
             fault = yield from self._judge(one, result, rows, lines.get(part, []))
             if fault is not None:
-                yield from self._fail(one, fault)
+                yield from self._stop(one, fault)
                 return
         one.settled = one.fed
         if one.keys is not None and (number := one.keys.checkpoint()):
             self._kept[one.keys.scope] = number
 
-    def _judge(
-        self, one: _Stream, result: Result, rows: int, lines: list[bytes]
-    ) -> Generator[Answer, None, DestinationError | None]:
+    def _judge(self, one: _Stream, result: Result, rows: int, lines: list[bytes]) -> Found:
         """Why a result does not cover the rows that it is of, as the generator's value; None: it
         does."""
         id_, failed = one.stream.id, rows - result.success - result.skipped
@@ -314,31 +318,15 @@ class Writer:
             f"{id_}: of {rows} rows the destination received {result.received}, took"
             f" {result.success}, left out {result.skipped}, failed {result.failed}",
         )
-        accounted = result.success + result.skipped + result.failed
-        if accounted > rows or result.received > rows:
-            return DestinationError(
-                f"{id_}: the destination counts {result.received} rows received,"
-                f" {result.success} taken, {result.skipped} left out and {result.failed} failed"
-                f" of {rows} that it was sent",
-                code="destination.miscounted",
-                hint="its counters cannot be trusted, so nothing counts as written",
-                stream=str(id_),
-            )
-        if accounted < rows and self._policy == "accept":
-            return DestinationError(
-                f"{id_}: {rows - accounted} of {rows} rows are missing in the destination's"
-                " counters",
-                code="destination.miscounted",
-                hint="`on_failed_rows: accept` leaves out rows that it counts as failed; what"
-                " became of these nobody knows, so they are sent again",
-                stream=str(id_),
-            )
+        fault = contradiction(result, rows, id_)
+        if fault is None and self._policy == "accept":
+            fault = missing(result, rows, id_)
+        if fault is not None:
+            return fault
         if failed and self._policy == "isolate":
             finder = FailedRows(one.encoder, id_, lambda: self._sessions(one))
-            fault = yield from finder.find(lines)
-            if fault is not None:
-                return fault
-        elif failed and self._policy == "fail":
+            return (yield from finder.find(lines))
+        if failed and self._policy == "fail":
             known = "" if result.failed == failed else ", or are missing in its counters"
             return DestinationError(
                 f"{id_}: {failed} of {rows} rows failed at the destination{known}",
@@ -347,7 +335,7 @@ class Writer:
                 " as rejects, `accept` leaves them out",
                 stream=str(id_),
             )
-        elif failed:
+        if failed:
             yield SkippedItems("failed_at_destination", failed, id_)
         if result.skipped:
             yield SkippedItems("skipped_by_destination", result.skipped, id_)

@@ -1,0 +1,46 @@
+"""Compares the counters of a ``stream-result`` with the rows that a process was sent.
+
+Pure. The four counters are those of the process since its ``start-stream``, and every row is in
+``received`` and in one of the other three. Not here: reading a result (``messages``), what is done
+about rows that failed (``writer``, ``failed_rows``). Source: reference §1.3, §5 (host checklist).
+"""
+
+from penstock.errors import DestinationError
+from penstock.model.catalog import StreamId
+from penstock.protocols.syncmaven.messages import Result
+
+
+def uncounted(result: Result, rows: int) -> int:
+    """Of so many rows sent, those that the destination neither took nor left out nor failed."""
+    return rows - result.success - result.skipped - result.failed
+
+
+def contradiction(result: Result, rows: int, stream: StreamId) -> DestinationError | None:
+    """Why the counters cannot be true of so many rows: they name more than were sent, or more than
+    were received. None: they can be, which says nothing of rows that are in none."""
+    counted = rows - uncounted(result, rows)
+    if counted <= result.received <= rows:
+        return None
+    return DestinationError(
+        f"{stream}: the destination counts {result.received} rows received,"
+        f" {result.success} taken, {result.skipped} left out and {result.failed} failed"
+        f" of {rows} that it was sent",
+        code="destination.miscounted",
+        hint="its counters cannot be trusted, so nothing counts as written",
+        stream=str(stream),
+    )
+
+
+def missing(result: Result, rows: int, stream: StreamId) -> DestinationError | None:
+    """Why rows that are in no counter can neither be left out nor rejected; None: each is in
+    one."""
+    left = uncounted(result, rows)
+    if left <= 0:
+        return None
+    return DestinationError(
+        f"{stream}: {left} of {rows} rows are missing in the destination's counters",
+        code="destination.miscounted",
+        hint="`on_failed_rows: accept` and `isolate` are about rows that it counts as failed; what"
+        " became of these nobody knows, so they are sent again",
+        stream=str(stream),
+    )
