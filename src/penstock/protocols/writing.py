@@ -151,6 +151,16 @@ class DestinationCounts:
     rejected: int
 
 
+@dataclass(slots=True)
+class StreamAck:
+    """The destination has durably written every row of this stream that was fed, but not all that
+    was fed: another stream failed or was halted. It comes after the end of the feed. ``keys``: as
+    in :class:`Ack`."""
+
+    stream: StreamId
+    keys: tuple[tuple[str, int], ...] = ()
+
+
 END = -1
 """``Ack.seq``, ``transforming.TransformProgress.upto``: all that was fed."""
 
@@ -166,6 +176,7 @@ destination ended well."""
 Answer = (
     Ack
     | DestinationCounts
+    | StreamAck
     | LogEvent
     | Error
     | SkippedItems

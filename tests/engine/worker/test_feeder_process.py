@@ -417,6 +417,37 @@ def test_l6_that_a_stream_is_done_is_told_where_it_is_known(setting: Setting) ->
     assert (result.end, result.errors, setting.acked()) == (PushEnd.finished, [], [1])
 
 
+STOPPED = {"at": "row", "after": 3, "status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("told", "end"),
+    [
+        ({"halt": STOPPED}, PushEnd.finished),
+        ({"halt": {**STOPPED, "status": "error"}}, PushEnd.failed),
+    ],
+)
+def test_l1_exit_0_covers_no_rows_that_a_halted_stream_did_not_take(
+    setting: Setting, told: dict[str, Any], end: PushEnd
+) -> None:
+    """L7: those of another stream are covered, also where the run fails."""
+    told["streams"] = ["to_s", "to_t"]
+    command = (sys.executable, str(STUB.with_name("stub_syncmaven.py")), json.dumps(told))
+    launch = Launch(
+        protocol="syncmaven", role="destination", command=command, cwd=str(setting.folder)
+    )
+    segments = [
+        setting.segment(S, 6, state=False),
+        setting.segment(T, 2, state=False),
+        setting.segment(T, 0, state=False, shared=True),
+    ]
+    setting.order(*segments, done=(S, T), end=True)
+    result = setting.start(protocol="syncmaven", launch=msgspec.to_builtins(launch)).result()
+    assert (result.end, setting.acked()) == (end, [2])
+    assert [s.seq for s in result.unacked] == [1, 3]
+    assert [s for s, _ in result.halted] == ([S] if end is PushEnd.finished else [])
+
+
 def test_exit_0_in_the_middle_is_a_failure(setting: Setting) -> None:
     """Its input had not ended: nothing that it did not ack is covered."""
     setting.order(setting.segment(S, 5, state=False)).start({"exit_at": 4, "exit_code": 0})
@@ -584,6 +615,24 @@ def test_l1_a_shared_mark_covers_shared_segments_only() -> None:
         cover.fed(segment)
     assert [s.seq for s in cover.acked(1)] == [1, 3]
     assert [s.seq for s in cover.left()] == [2]
+
+
+def test_l7_a_stream_is_acked_by_itself() -> None:
+    """Not what it shares with others, whose rows may not be written."""
+    cover = FedSegments()
+    given = [
+        bare(1, S, state=False),
+        bare(2, T, state=False),
+        bare(3, None, state=False),
+        bare(4, S, state=True),  # mark 1
+        bare(5, None, state=False, scoped=False),
+        bare(6, S, state=False),
+    ]
+    for segment in given:
+        cover.fed(segment)
+    assert [s.seq for s in cover.stream_acked(S)] == [1, 4, 6]
+    assert cover.stream_acked(S) == [] and cover.acked(1) == []
+    assert [s.seq for s in cover.left()] == [2, 3, 5]
 
 
 # -- in this process: what cannot be brought about from outside

@@ -41,6 +41,7 @@ from penstock.protocols.writing import (
     Feed,
     Rows,
     StateMark,
+    StreamAck,
     StreamDone,
     WriteRequest,
     WriteStream,
@@ -95,6 +96,7 @@ class Wrote:
     def __init__(self, answers: list[Any]) -> None:
         self.answers = answers
         self.acks = [a.seq for a in answers if isinstance(a, Ack)]
+        self.whole = [a.stream for a in answers if isinstance(a, StreamAck)]
         self.errors = [a.code for a in answers if isinstance(a, Error)]
         self.rejects = [a for a in answers if isinstance(a, Reject)]
         self.halted = [a.stream for a in answers if isinstance(a, StreamHalted)]
@@ -717,6 +719,27 @@ def test_a_halt_that_says_ok_ends_well_and_acks_only_what_was_counted() -> None:
     assert wrote.acks == [1, 2, END], "one row a process: none ever sees two"
     wrote = write(host(halt=halt), *feed)
     assert (wrote.acks, wrote.errors, wrote.exit, wrote.halted) == ([], [], 0, [USERS])
+
+
+@pytest.mark.parametrize(
+    ("told", "ended"),
+    [
+        ({"halt": {"at": "row", "after": 2, "status": "ok"}}, ([], [USERS], 0)),
+        ({"halt": {"at": "row", "after": 2}}, (["destination.halted"], [], 1)),
+        ({"fail": [2]}, (["destination.rows_failed"], [], 1)),
+    ],
+)
+def test_rows_without_a_state_are_taken_where_their_own_stream_was(
+    told: dict[str, Any], ended: tuple[list[str], list[StreamId], int]
+) -> None:
+    """L1, L7. A stream that failed or was halted took none, whatever the exit code; another that
+    has its result needs no state after its rows, nor has one without rows to wait."""
+    idle = StreamId(None, "idle")
+    to = host(streams=["users", "orders", "idle"], **told)
+    streams = (stream(), stream(ORDERS), stream(idle))
+    wrote = write(to, rows(1, 2, 3), rows(1, of=ORDERS), streams=streams)
+    assert (wrote.acks, wrote.whole) == ([], [ORDERS, idle])
+    assert (wrote.errors, wrote.halted, wrote.exit) == ended
 
 
 def test_a_stream_that_fails_leaves_the_others_alone() -> None:

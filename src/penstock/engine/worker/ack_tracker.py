@@ -1,15 +1,17 @@
 """Decides which segments an ack of a destination covers. Pure.
 
 A segment with a state is covered by the ack of its state mark. One without is covered by the next
-acked mark of its scope (a shared scope: any later shared mark), or when the destination ends well;
-one without a scope only when the destination ends well. Neighbour: ``engine.worker.feeder`` feeds
-and asks.
+acked mark of its scope (a shared scope: any later shared mark), by the ack of its stream where the
+scope is that stream's, or when the destination ends well; one without a scope only when the
+destination ends well. Neighbour: ``engine.worker.feeder`` feeds and asks.
 """
 
 import threading
 from collections import deque
 
+from penstock.model.catalog import StreamId
 from penstock.model.segments import Segment, SegmentId
+from penstock.model.state import StateScope, StateType
 from penstock.protocols.writing import END
 
 _NO_SCOPE = ""
@@ -64,8 +66,18 @@ class FedSegments:
                     break
             return covered
 
+    def stream_acked(self, stream: StreamId) -> list[SegmentId]:
+        """Returns the segments of the stream's own scope, at the end of the input: all of its rows
+        are written. A segment of a shared scope has other streams' rows too, which may not be."""
+        with self._lock:
+            waiting = self._waiting.pop(StateScope(StateType.stream, stream).key, ())
+            for number, _ in waiting:
+                self._scopes.pop(number or 0, None)
+            return [segment for _, segment in waiting]
+
     def ended_well(self) -> list[SegmentId]:
-        """Returns the segments without a state that exit code 0 after the end of the input covers.
+        """Returns the segments without a state that exit code 0 after the end of the input covers,
+        where the destination stopped no stream before its end.
         Those after a mark that was not acked are not covered: its rows are fed again, and newer
         ones must come after them."""
         with self._lock:

@@ -48,6 +48,7 @@ from penstock.protocols.writing import (
     Ack,
     Answer,
     DestinationCounts,
+    StreamAck,
     WriteRequest,
 )
 from penstock.store.keys import push_task
@@ -180,7 +181,7 @@ class PushRun:
             raise Defect("a destination's conversation ended without its exit")
         read_all = self._feed.ended_at is not None and not self._ended_early
         if exited.code == 0 and read_all:
-            if not self._errors:
+            if not self._errors and not self._halted:
                 self._covered += self._cover.ended_well()
             return PushEnd.finished
         if not self._errors:
@@ -214,6 +215,10 @@ class PushRun:
             case Ack():
                 self._acks += 1
                 self._covered += self._cover.acked(answer.seq)
+                self._keys.update(answer.keys)
+            case StreamAck():
+                self._acks += 1
+                self._covered += self._cover.stream_acked(answer.stream)
                 self._keys.update(answer.keys)
             case Tick():
                 self._write_acks()

@@ -43,6 +43,7 @@ from penstock.protocols.writing import (
     Feed,
     Rows,
     StateMark,
+    StreamAck,
     StreamDone,
     WriteRequest,
     WriteStream,
@@ -116,8 +117,7 @@ class Writer:
             for one in list(self._streams.values()):
                 one.close()
             thread.join(_JOIN_SECONDS)
-        if not self._failed and not self._halted:
-            yield self._ack(END)
+        yield from self._last_acks()
         yield ConnectorExited(1 if self._failed else 0, self._tail)
 
     # -- the thread that draws the feed
@@ -375,6 +375,16 @@ class Writer:
         if one.sessions is not None:
             self._tail = one.sessions.stderr_tail or self._tail
         one.close()
+
+    def _last_acks(self) -> Iterator[Answer]:
+        """What the results cover in the end, with a state mark after it or without."""
+        if not self._failed and not self._halted:
+            yield self._ack(END)
+            return
+        over = {stream for stream, one in self._streams.items() if one.over}
+        for stream in self._asked:
+            if stream not in over:
+                yield StreamAck(stream, tuple(self._kept.items()))
 
     def _ack(self, seq: int) -> Ack:
         return Ack(seq, tuple(self._kept.items()))
