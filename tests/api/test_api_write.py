@@ -15,7 +15,7 @@ import pytest
 
 import penstock
 from penstock.engine.run.spark import RunSpark
-from penstock.errors import ConfigError, Locked, SourceError
+from penstock.errors import ConfigError, DestinationError, Locked, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,30 @@ def test_to_a_destination_connector(spark_api: "Api") -> None:
     assert (report.streams[0].committed, report.guarantee) == (5, "at-least-once")
     assert report.streams[0].target == "people"
     assert all(f"n{n}" in sink.read_text() for n in range(1, 6))
+
+
+def test_rows_of_a_halted_destination_wait_and_others_are_not_taken_for_written(
+    spark_api: "Api",
+) -> None:
+    """L1: rows without a state. A later write's are refused, as no run could read them again."""
+    sink = spark_api.folder / "sink.jsonl"
+
+    def rows_to(told: dict[str, Any], first: int) -> penstock.Report:
+        stub = STUBS / "stub_syncmaven.py"
+        use = f"syncmaven:{sys.executable} {stub} '{json.dumps({'sink': str(sink), **told})}'"
+        frame = pa.Table.from_pylist([{"id": first + n} for n in range(3)])
+        return penstock.write(frame, use, "people", name="halted", home=spark_api.home)
+
+    quota = {"halt": {"at": "row", "after": 2, "status": "ok"}}
+    assert rows_to(quota, 10).streams[0].committed == 0
+    with pytest.raises(DestinationError) as refused:
+        rows_to(quota, 20)
+    assert refused.value.code == "destination.halted" and refused.value.report.exit_code == 0
+    before = len(sink.read_text().splitlines())
+    assert rows_to({}, 30).streams[0].committed == 6
+    told = [json.loads(line) for line in sink.read_text().splitlines()[before:]]
+    sent = [m["payload"]["row"]["id"] for m in told if m["type"] == "row"]
+    assert sent == [10, 11, 12, 30, 31, 32]
 
 
 @pytest.mark.parametrize(

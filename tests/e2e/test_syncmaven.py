@@ -121,13 +121,17 @@ def test_what_was_not_counted_is_sent_again_and_no_state_is_ahead(
 def test_a_destination_that_halts_with_ok_fails_nothing_and_moves_nothing(
     there: Syncmaven,
 ) -> None:
-    first = there.run(told={"halt": {"at": "row", "after": 50, "status": "ok"}})
-    assert first.exit_code == 0, first.error
-    assert first.noted("the destination stopped s0: quota")
-    assert there.saved() is None
-    second = there.run()
-    assert (second.status, there.saved()) == ("succeeded", 100), second.error
-    assert set(there.rows()) == set(range(1, 101))
+    """L5: nor is anything read over what it left."""
+    for attempts in (1, 0):
+        halted = there.run(told={"halt": {"at": "row", "after": 50, "status": "ok"}})
+        assert (halted.status, halted.exit_code) == ("succeeded", 0), halted.error
+        assert halted.noted("the destination stopped s0: quota")
+        assert (halted.stream("s0").attempts, there.saved()) == (attempts, None)
+    assert halted.noted("not read, as the destination did not take")
+    before = len(there.rows())
+    last = there.run()
+    assert (last.status, there.saved()) == ("succeeded", 100), last.error
+    assert there.rows()[before:] == list(range(1, 101))
 
 
 def test_failed_rows_are_found_and_kept_as_rejects(there: Syncmaven) -> None:

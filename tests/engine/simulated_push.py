@@ -32,12 +32,15 @@ Row = tuple[int, int, int]
 class Manner:
     """``acks``: at_once | late (a mark later) | end (its marks, once its input has ended) | at_end
     (exit code 0) | never. ``dies``, ``lost``: after so many rows, or where they are 0 once its
-    input has ended, before it acks. ``again``: it says that it may be tried again."""
+    input has ended, before it acks. ``again``: it says that it may be tried again. ``halts``: it
+    stops each stream (``only``: this one) after so many rows of it, and nothing is wrong."""
 
     acks: str = "at_once"
     dies: int | None = None
     lost: int | None = None
     again: bool = False
+    halts: int | None = None
+    only: str | None = None
 
 
 GOOD = Manner()
@@ -102,6 +105,7 @@ class SimConversation:
         self._scopes: dict[int, str] = {}
         self._waiting: list[tuple[str, StreamId, int, Row]] = []  # not durable
         self._fed: dict[StreamId, int] = {}
+        self._halted: set[StreamId] = set()
         self._missing = False
         self._result: PushResult | None = None
         self._work_left = self._work()
@@ -174,14 +178,25 @@ class SimConversation:
                     return
                 rows: Rows = self._world.log.parts[part.path]
                 for row in rows:
+                    if one.stream in self._halted:
+                        break
                     self._world.step("push.row.before")
                     self._target.given.append((one.stream, row))
                     self._fed[one.stream] = self._fed.get(one.stream, 0) + 1
                     self._waiting.append((scope, one.stream, one.generation, row))
                     if not self._target.forgets:
                         self._flush(all_of_it=True)
+                    stops = self._manner.only in (None, one.stream.name)
+                    if stops and self._fed[one.stream] == self._manner.halts:
+                        self._halt(one.stream)
                     self._world.step("push.row.after")
                     yield
+
+    def _halt(self, stream: StreamId) -> None:
+        """Nothing more of it is taken, and its marks, or those that it shares, are not acked."""
+        self._halted.add(stream)
+        self._waiting = [item for item in self._waiting if item[1] != stream]
+        self._marks = [n for n in self._marks if self._scopes[n] not in ("*", stream.key)]
 
     def _never_settled(self, path: str, stream: StreamId) -> None:
         """What was acked and settled is never given again, but by a driver that was overtaken."""
@@ -194,6 +209,8 @@ class SimConversation:
     def _mark(self, segment: Segment) -> None:
         number = self._cover.fed(segment)
         if number is None or segment.scope is None:
+            return
+        if self._halted and (segment.scope.stream is None or segment.scope.stream in self._halted):
             return
         self._scopes[number] = segment.scope.key
         self._marks.append(number)
@@ -221,7 +238,7 @@ class SimConversation:
         """The destination swaps once it is told that the stream is complete."""
         whole = [x for s in order.segments for x in s.slices if x.stream == stream and x.complete]
         for one in whole:
-            if one.fills_generation:
+            if one.fills_generation and stream not in self._halted:
                 self._flush(all_of_it=True)
                 self._target.done(stream, one.generation)
 
@@ -243,7 +260,11 @@ class SimConversation:
 
     def _told_end(self, end: PushEnd, errors: list[dict[str, object]]) -> PushResult:
         return PushResult(
-            end=end, fed=sorted(self._fed.items()), unacked=self._cover.left(), errors=errors
+            end=end,
+            fed=sorted(self._fed.items()),
+            unacked=self._cover.left(),
+            errors=errors,
+            halted=[(stream, "the quota is used up") for stream in sorted(self._halted)],
         )
 
     def _end(self) -> PushResult:
@@ -255,9 +276,14 @@ class SimConversation:
             while self._marks:
                 self._ack(self._marks.pop(0))
         self._flush(all_of_it=True)
-        if self._manner.acks == "at_end":
-            self._ack(END)
-        if left := self._cover.ended_well():
+        if self._halted:
+            others = sorted(self._told.keys() - self._halted)
+            left = [segment for s in others for segment in self._cover.stream_acked(s)]
+        elif self._manner.acks == "at_end":
+            left = self._cover.acked(END)
+        else:
+            left = self._cover.ended_well()
+        if left:
             self._acked.append(AckedSegments(segments=tuple(left)))
         return self._told_end(PushEnd.finished, [])
 

@@ -224,6 +224,7 @@ class Tally:
         self.again: dict[StreamId, int] = {}
         self.pushes: list[PushResult] = []
         self.refusals: dict[StreamId, int] = {}
+        self.lanes: list[LaneStart] = []
 
     def fed(self, result: PushResult) -> None:
         self.pushes.append(result)
@@ -243,7 +244,9 @@ class Tally:
     def refused(self, stream: StreamId, rejected: int) -> None:
         self.refusals[stream] = self.refusals.get(stream, 0) + rejected
 
-    def lane_started(self, start: LaneStart) -> None: ...
+    def lane_started(self, start: LaneStart) -> None:
+        self.lanes.append(start)
+
     def lane_ended(self, start: LaneStart, result: LaneResult) -> None: ...
     def segments(self, segments: Sequence[Segment]) -> None: ...
 

@@ -7,6 +7,8 @@ it); no saved state is ahead of what the destination has; a run tells how many r
 """
 
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from schedules import count_steps, expected, pairs, singles, stopped
@@ -59,6 +61,8 @@ MANNERS = {
     "lost": [Manner(lost=2), Manner("late", lost=4)],
     "again": [Manner(dies=3, again=True), Manner("late", dies=2, again=True)],
     "again-at-the-end": [Manner("end", dies=0, again=True), Manner(dies=0, again=True)],
+    "halts": [Manner(halts=2)] * 4,
+    "halts-at-once": [Manner("end", halts=1)] * 3,
     "again-then-dies": [Manner("late", dies=4, again=True), Manner(dies=3)],
 }
 
@@ -182,13 +186,88 @@ def test_L1_single_steps(name: str, manner: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-@pytest.mark.parametrize("manner", ["at-once", "late", "lost", "again"])
+@pytest.mark.parametrize("manner", ["at-once", "late", "lost", "again", "halts"])
 def test_L1_pairs_of_steps(name: str, manner: str) -> None:
     for first, second in pairs(steps(name, manner), 7, (name, manner)):
         pushed = one(name, manner, forgets=first % 2 == 0, described_once=second % 3 == 0)
         pushed.run(Fault(first, "crash" if first % 3 else "lost"))
         pushed.run(Fault(second))
         check(pushed, (name, manner, first, second))
+
+
+A, B = StreamId(None, "a"), StreamId(None, "b")
+STATES_OF_THEIR_OWN = {
+    "stream",
+    "stream-at-the-end",
+    "stream-two-lanes",
+    "overwrite",
+    "overwrite-resumable",
+    "schema",
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_L5_a_quota_that_is_used_up_each_day_lets_nothing_be_read_over_what_it_left(
+    name: str,
+) -> None:
+    """A stream is not read before the destination has taken what an earlier run had read of it, and
+    one that was halted is not begun again in the run. L7: the others go on, unless they share its
+    state."""
+    target = Target(manners=[Manner("end", halts=1, only="a")] * 8, forgets=True)
+    pushed = Pushed(SCENARIOS[name], target)
+    others = {B} if name in STATES_OF_THEIR_OWN else set[StreamId]()
+    for day in range(4):
+        tally = Tally()
+        outcome = push_once(pushed.world, target, pushed.scenario, tally)
+        pushed.again.update(tally.again)
+        assert outcome.errors == [] and [of for of, _ in target.given].count(A) == day + 1
+        if day:
+            assert (outcome.complete, outcome.halted) == (others, {A, B} - others)
+            assert {s.id for lane in tally.lanes for s in lane.streams} == others
+            assert any("not read, as the destination" in note for note in tally.notes)
+    target.manners = []
+    check(pushed, (name, "a quota"))
+
+
+LATER_SCHEMA = {"a": [(1, 1), (2, 1)], "b": [(7, 1), WIDER, (8, 1), (9, 1)]}
+
+
+@pytest.mark.parametrize("more", [LEGACY, {"state": StateType.global_}, {}])
+def test_L1_no_later_conversation_of_a_run_goes_past_what_a_halted_stream_left(more: Any) -> None:
+    """Another schema begins one; a state that the streams share covers both."""
+    target = Target(manners=[Manner(halts=2, only="a")] * 3, forgets=True, described_once=True)
+    one_by_one = Pushed(pushed(LATER_SCHEMA, every=1, **more), target)
+    for _ in range(2):
+        one_by_one.run()
+        one_by_one.check_never_ahead(more)
+    check(one_by_one, more)
+
+
+@pytest.mark.parametrize("state", [StateType.stream, StateType.global_])
+def test_L5_what_a_halted_stream_left_is_kept_where_the_stream_is_no_longer_synced(
+    state: StateType,
+) -> None:
+    """A whole generation waits like an unfinished one, which would be given up."""
+    target = Target(manners=[Manner(halts=1, only="a")] * 2, forgets=True)
+    both = Pushed(pushed(state=state, **REFRESH), target)
+    both.run()
+    alone = replace(both.scenario, records={"b": RECORDS["b"]})
+    for complete in ({B}, {A, B}):
+        outcome = push_once(both.world, target, alone, Tally())
+        assert outcome.errors == [] and B in outcome.complete
+        assert (A in {of for of, rows in target.has.items() if rows}) == (A in complete)
+    assert target.rows("a") == expected(both.scenario, "a")
+
+
+def test_L5_a_source_that_cannot_be_asked_for_the_other_streams_alone_is_not_asked() -> None:
+    target = Target(manners=[Manner(halts=1, only="a")] * 8, forgets=True)
+    scenario = pushed(open=True, **{**REFRESH, **LEGACY})
+    world = World()
+    for day in range(3):
+        tally = Tally()
+        outcome = push_once(world, target, scenario, tally)
+        assert outcome.errors == [] and A in outcome.halted
+        assert bool(tally.lanes) == (day == 0)
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -31,7 +31,7 @@ from penstock.api.verbs import (
 )
 from penstock.config.modes import mode as modes_of
 from penstock.config.pipeline import Pipeline
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.report import Report
 
@@ -95,7 +95,22 @@ def write(
         report = run_pipeline(
             pipeline, home, observer=observer, daemon=True, cancel=cancel, model=model
         )
-    return succeeded(report)
+    return _read(succeeded(report))
+
+
+def _read(report: Report) -> Report:
+    """Returns the report, unless these rows were not even read: unlike a source's, they cannot be
+    read by the next run."""
+    if any(stream.attempts for stream in report.streams):
+        return report
+    error = DestinationError(
+        "these rows were not written: the destination halted, and did not take all that an earlier"
+        " write of this name had given it",
+        code="destination.halted",
+        hint="nothing is kept of these rows: write them again once the destination takes more",
+    )
+    error.report = report
+    raise error
 
 
 def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:

@@ -134,23 +134,30 @@ class PushDelivery:
             if not self._deliver(groups, pending, meanwhile):
                 return
         for stream, _, _ in pending.activates if ready else ():
-            self._observer.note(
-                f"{stream}: a new version replaced its rows at the source; the destination was "
-                "sent the new ones and keeps the old"
-            )
+            if stream not in self._failures.blocked:
+                self._observer.note(
+                    f"{stream}: a new version replaced its rows at the source; the destination was "
+                    "sent the new ones and keeps the old"
+                )
 
     def _deliver(
         self, ready: Sequence[GroupIntent], pending: Pending, meanwhile: LaneWatcher
     ) -> bool:
-        """Orders these groups in one conversation. Returns False where none can be had now."""
+        """Orders these groups in one conversation, but for those that a conversation before has
+        blocked. Returns False where none can be had now."""
         self._while_it(meanwhile, self._will_begin_again)
         if self._dead or self._again_at is not None:
             return False
+        ready = self._unblocked(ready, pending)
         loads = self._begun([load for group in ready for load in group.loads])
         if self._talk is not None and not self._talk.takes(loads):
             self.flush(meanwhile)
             if self._dead or self._again_at is not None:
                 return False
+            ready = self._unblocked(ready, pending)
+            loads = self._begun([load for group in ready for load in group.loads])
+        if not ready:
+            return True
         self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
         if self._talk is None:
             self._attempt = 1
@@ -166,18 +173,26 @@ class PushDelivery:
         reach("after-order")
         return True
 
+    def _unblocked(self, groups: Sequence[GroupIntent], pending: Pending) -> list[GroupIntent]:
+        failures = self._failures
+        return [
+            group
+            for group in groups
+            if not group.streams & failures.blocked.keys()
+            and not (failures.shared_blocked and _scope(group, pending).stream is None)
+        ]
+
     def _fly(self, group: GroupIntent, pending: Pending) -> Segment:
         """Returns a group in the form of an order: one segment under a number of its own."""
         self._number += 1
         number = SegmentId(group.epoch, self._number)
         published = pending.publishes & {load.stream for load in group.loads}
-        state = group.states[-1] if group.states else None
         segment = Segment(
             id=number,
             lane=0,
-            scope=state.scope if state is not None else _scope(group, pending),
+            scope=_scope(group, pending),
             slices=tuple(_slice(load, complete=load.stream in published) for load in group.loads),
-            state=None if state is None else state.blob,
+            state=group.states[-1].blob if group.states else None,
         )
         self._flying[number] = _Flight(group, published, segment)
         return segment
@@ -305,6 +320,9 @@ class PushDelivery:
             errors.append(_unacked(left.values()))
         for _, message in result.halted:
             self._observer.note(f"{message}; what it did not take is sent again by the next run")
+        for flight in left.values() if result.halted else ():
+            if flight.group.loads or flight.group.states:  # else there was nothing to take
+                self._failures.halt(flight.group.streams, shared=_is_shared(flight.segment))
         self._failures.errors += errors
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 
@@ -393,6 +411,10 @@ def _by_key(groups: Sequence[GroupIntent]) -> Iterator[list[GroupIntent]]:
         yield part
 
 
+def _is_shared(segment: Segment) -> bool:
+    return segment.scope is None or segment.scope.stream is None
+
+
 def _not_anew(load: LoadIntent) -> LoadIntent:
     disposition = msgspec.structs.replace(load.disposition, anew=False)
     return msgspec.structs.replace(load, disposition=disposition)
@@ -402,15 +424,17 @@ def _consumed(group: GroupIntent) -> list[ConsumedSlice]:
     return [ConsumedSlice(segment, stream) for segment, stream in group.consumes]
 
 
-def _scope(group: GroupIntent, pending: Pending) -> StateScope | None:
-    """Returns the scope of a group that has no state: a later state of the scope covers it. A
-    version's rows are settled in their order among the stream's others, so that they never come
-    after them."""
-    streams = {load.stream for load in group.loads}
+def _scope(group: GroupIntent, pending: Pending) -> StateScope:
+    """Returns the scope of a group: that of its state, else the one of which a later state covers
+    it. A version's rows are settled in their order among the stream's others, so that they never
+    come after them."""
+    if group.states:
+        return group.states[-1].scope
     shares = any(s == SHARED_STATE for _, s in group.consumes)
-    if len(streams) != 1 or shares or streams <= pending.amid_shared:
+    if len(group.streams) != 1 or shares or group.streams <= pending.amid_shared:
         return StateScope(StateType.global_)
-    return StateScope(StateType.stream, streams.pop())
+    (stream,) = group.streams
+    return StateScope(StateType.stream, stream)
 
 
 def _slice(load: LoadIntent, *, complete: bool) -> StreamSlice:

@@ -6,6 +6,7 @@ Built once (``engine.run.wiring``) and passed whole. Not here: decisions, plans 
 take one.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from penstock.engine.log.kept_rejects import RejectsKeeper
@@ -19,18 +20,39 @@ from penstock.store.contract import Lease, Store
 
 class SyncFailures:
     """The failures of a sync so far. ``errors``: in order of time. ``blocked``: streams of which
-    nothing more is delivered; ``shared_blocked``: nor is a shared state."""
+    nothing more is delivered or read, each with its error (None: the destination halted it, which
+    is no failure); ``shared_blocked``: nor is a shared state. ``shared_halted``: it is blocked,
+    and the destination halted a stream that it covers."""
 
     def __init__(self) -> None:
         self.errors: list[PenstockError] = []
-        self.blocked: dict[StreamId, PenstockError] = {}
-        self.shared_blocked = False
+        self.blocked: dict[StreamId, PenstockError | None] = {}
+        self.shared_blocked = self.shared_halted = False
 
     def block(self, stream: StreamId, error: PenstockError, *, shared: bool) -> None:
         """Blocks a stream, and (``shared``) the state that it shares."""
         self.blocked[stream] = error
         self.shared_blocked |= shared
         self.errors.append(error)
+
+    def halt(self, streams: Iterable[StreamId], *, shared: bool) -> None:
+        """Blocks streams of which the destination wants no more in this run, and (``shared``) the
+        state that they share. What it did not take stays sealed: rows that are read or delivered
+        now would come before it, or a second time."""
+        for stream in streams:
+            self.blocked.setdefault(stream, None)
+        self.shared_blocked |= shared
+        self.shared_halted |= shared
+
+    @property
+    def failed(self) -> dict[StreamId, PenstockError]:
+        """The blocked streams that failed."""
+        return {stream: error for stream, error in self.blocked.items() if error is not None}
+
+    @property
+    def halted(self) -> set[StreamId]:
+        """The blocked streams that did not fail."""
+        return {stream for stream, error in self.blocked.items() if error is None}
 
 
 @dataclass(frozen=True, slots=True)

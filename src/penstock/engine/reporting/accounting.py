@@ -50,7 +50,6 @@ class Accounting:
         self._refreshes: set[StreamId] = set()
         self._lane_peaks: dict[int, int] = {}  # bytes, the largest of a lane's epochs
         self._push_peak = 0  # bytes, the largest of the push tasks, which run one after another
-        self._halted: set[StreamId] = set()  # stopped by the destination, no failure
         self._started: dict[int, LaneStart] = {}
         self._expected_of_all = Expected()
         self._segment_reads: dict[tuple[SegmentId, StreamId], int] = {}
@@ -172,7 +171,6 @@ class Accounting:
         self.at_least_once = True
         for stream, rows in result.fed:
             self.stream(stream).written += rows
-        self._halted.update(stream for stream, _ in result.halted)
         self.metrics += result.metrics
         self.notes += result.notes
         self.load_seconds(result.stats.get("push", 0.0), more=result.stats)
@@ -271,7 +269,7 @@ class Accounting:
     def _unfinished(self, outcome: SyncOutcome) -> PenstockError | None:
         """Returns the error for streams that are not complete, where the source ended without any
         other failure."""
-        expected = self._expected - self._halted
+        expected = self._expected - outcome.halted
         names = sorted(str(s) for s in expected if self.stream(s).status != "complete")
         if not names or outcome.cancelled:
             return None
@@ -296,7 +294,7 @@ class Accounting:
     ) -> tuple[RunStatus, int]:
         if outcome.cancelled or isinstance(error, Cancelled):
             return "cancelled", Cancelled.exit_code
-        wanted = self._expected - (self._halted if error is None else set())
+        wanted = self._expected - (outcome.halted if error is None else set())
         done = [self.stream(s).status == "complete" for s in wanted]
         if error is None and all(done):
             return "succeeded", 0

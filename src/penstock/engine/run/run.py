@@ -312,7 +312,7 @@ class Run:
         self.timeline.add(PREPARE, self.timeline.began)
         try:
             outcome = sync.run()
-            if not (outcome.errors or outcome.failed or outcome.cancelled):
+            if not (outcome.errors or outcome.failed or outcome.halted or outcome.cancelled):
                 outcome.errors += self._never_came(prepared)
             monitor.finish(outcome)
             mailbox.remove()

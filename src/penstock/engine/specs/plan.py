@@ -159,9 +159,11 @@ class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class SyncOutcome(msgspec.Struct, kw_only=True):
     """The result of a sync. ``complete``: streams that the source completed and that are committed
-    whole."""
+    whole. ``halted``: streams that are not, without a failure: the destination wanted no more of
+    them, or of a stream whose state they share."""
 
     complete: set[StreamId]
     failed: dict[StreamId, PenstockError]
     errors: list[PenstockError]
+    halted: set[StreamId] = set()
     cancelled: bool = False

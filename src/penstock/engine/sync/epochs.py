@@ -170,6 +170,7 @@ class Epochs:
         synced. In an open lane it is not known which streams are still synced, so unfinished
         versions wait."""
         floors, known = self._store.floors(self._pipeline), self._progress.streams
+        halted = self._progress.session.failures.halted
         gone = {
             s
             for s in streams
@@ -179,7 +180,7 @@ class Epochs:
         return gone | {
             s
             for s in waiting
-            if s not in known
+            if s not in known.keys() | halted
             and not (self._plan.open and all(w.slice.version is not None for w in waiting[s]))
         }
 

@@ -27,6 +27,8 @@ from penstock.engine.sync.progress import SyncProgress
 from penstock.errors import Cancelled, PenstockError, StateError
 from penstock.model.catalog import StreamId
 
+_SHOWN = 10
+
 
 class _Running(msgspec.Struct):
     start: LaneStart
@@ -74,12 +76,22 @@ class SyncRun:
             self._backlog.drop_old()
         self._progress.note_new_type(kind)
         failures = self._failures
+        complete = self._whole_streams() - self._backlog.left()
         return SyncOutcome(
-            complete=self._whole_streams() - self._backlog.left(),
-            failed=dict(failures.blocked),
+            complete=complete,
+            failed=failures.failed,
             errors=failures.errors,
+            halted=self._halted() - complete,
             cancelled=self._progress.cancelled,
         )
+
+    def _halted(self) -> set[StreamId]:
+        """Returns the streams that the destination halted, and those that cannot go on without
+        them: streams of the same state, and of a source that cannot be asked for the others
+        alone."""
+        found = self._failures.halted
+        alone = not self._failures.shared_halted and not self._plan.open
+        return found if alone or not found else found | self._streams.keys()
 
     def _whole_streams(self) -> set[StreamId]:
         """Returns the streams that the source has completed and whose delivery has not failed."""
@@ -106,8 +118,9 @@ class SyncRun:
     def _read(self) -> None:
         failures = self._failures
         wanted = [s for s in self._plan.streams if s.id not in failures.blocked]
+        self._note_unread()
         nothing = (self._plan.streams and not wanted) or self._delivery.dead()
-        if self._progress.cancelled or failures.shared_blocked or nothing:
+        if self._progress.cancelled or nothing or self._state_is_held():
             return
         starts = self._epochs.begin(wanted, range(self._plan.lanes))
         self._running = {lane: self._start(start) for lane, start in starts.items()}
@@ -137,6 +150,21 @@ class SyncRun:
                     loaded_at = self._time.now()
             if self._running or again:
                 self._time.sleep(self._plan.poll_after(self._time.now() - began))
+
+    def _state_is_held(self) -> bool:
+        """Whether no stream may be read, as rows that wait in the log would come a second time:
+        they share a state with the others, or the source cannot be asked for the others alone."""
+        halted = self._plan.open and bool(self._failures.halted)
+        return halted or self._failures.shared_blocked
+
+    def _note_unread(self) -> None:
+        halted = self._halted()
+        names = sorted(str(s) for s in halted if self._plan.open or s in self._streams)
+        if names:
+            shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            self._observer.note(
+                f"not read, as the destination did not take what an earlier run had read: {shown}"
+            )
 
     def _begin_again(self, start: LaneStart, result: LaneResult) -> None:
         streams = self._unfinished(start, result)
@@ -291,7 +319,7 @@ class SyncRun:
             self._observer.note("a lane was lost with its process, when all of it had been read")
             return False
         again = again and bool(left or self._plan.open)
-        if not again or self._delivery.dead() or self._failures.shared_blocked:
+        if not again or self._delivery.dead() or self._state_is_held():
             self._failures.errors += [PenstockError.from_dict(e) for e in errors]
             return False
         if lost:
