@@ -21,7 +21,7 @@ from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, Push
 from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.errors import DestinationError, LogError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import ConsumedSlice, Segment
+from penstock.model.segments import ConsumedSlice, Segment, SegmentId
 from penstock.protocols.writing import END
 from penstock.store.contract import Lease, LoadIntent
 
@@ -49,12 +49,14 @@ GOOD = Manner()
 @dataclass
 class Target:
     """What outlives the destination's process. ``manners``: of its runs in turn, then it is good.
-    ``forgets``: what was not acked is gone when it dies, else it is kept."""
+    ``forgets``: what was not acked is gone when it dies, else it is kept. ``rejects``: it says of
+    the first row of each stream in each run that it was rejected, with the next ack of any."""
 
     manners: list[Manner] = field(default_factory=list[Manner])
     forgets: bool = False
     described_once: bool = False
     quantum: int = 2
+    rejects: bool = False
     given: list[tuple[StreamId, Row]] = field(default_factory=list[tuple[StreamId, Row]])
     has: dict[StreamId, list[tuple[int, Row]]] = field(
         default_factory=dict[StreamId, list[tuple[int, Row]]]
@@ -106,6 +108,7 @@ class SimConversation:
         self._waiting: list[tuple[str, StreamId, int, Row]] = []  # not durable
         self._fed: dict[StreamId, int] = {}
         self._halted: set[StreamId] = set()
+        self._rejected: list[tuple[StreamId, int]] = []
         self._missing = False
         self._result: PushResult | None = None
         self._work_left = self._work()
@@ -183,6 +186,8 @@ class SimConversation:
                     self._world.step("push.row.before")
                     self._target.given.append((one.stream, row))
                     self._fed[one.stream] = self._fed.get(one.stream, 0) + 1
+                    if self._target.rejects and self._fed[one.stream] == 1:
+                        self._rejected.append((one.stream, 1))
                     self._waiting.append((scope, one.stream, one.generation, row))
                     if not self._target.forgets:
                         self._flush(all_of_it=True)
@@ -223,7 +228,11 @@ class SimConversation:
         covered = self._cover.acked(number)
         self._flush(all_of_it=number == END, scope=self._scopes.get(number))
         if covered:
-            self._acked.append(AckedSegments(segments=tuple(covered)))
+            self._says(covered)
+
+    def _says(self, covered: Sequence[SegmentId]) -> None:
+        rejected, self._rejected = tuple(self._rejected), []
+        self._acked.append(AckedSegments(segments=tuple(covered), rejected=rejected))
 
     def _flush(self, *, all_of_it: bool, scope: str | None = None) -> None:
         later: list[tuple[str, StreamId, int, Row]] = []
@@ -284,7 +293,7 @@ class SimConversation:
         else:
             left = self._cover.ended_well()
         if left:
-            self._acked.append(AckedSegments(segments=tuple(left)))
+            self._says(left)
         return self._told_end(PushEnd.finished, [])
 
 

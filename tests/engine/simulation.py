@@ -7,7 +7,7 @@ program is killed), :class:`LaneLost` (the lane's process is killed) or run a se
 end (a driver that was paused and lost its lease).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -224,13 +224,15 @@ class Tally:
         self.again: dict[StreamId, int] = {}
         self.pushes: list[PushResult] = []
         self.refusals: dict[StreamId, int] = {}
+        self.rejected: dict[StreamId, int] = {}
         self.lanes: list[LaneStart] = []
 
     def fed(self, result: PushResult) -> None:
         self.pushes.append(result)
 
-    def rejected_at_destination(self, rejected: object) -> None:
-        pass
+    def rejected_at_destination(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
+        for stream, rows in rejected:
+            self.rejected[stream] = self.rejected.get(stream, 0) + rows
 
     def sent_again(self, stream: StreamId, rows: int) -> None:
         self.again[stream] = self.again.get(stream, 0) + rows

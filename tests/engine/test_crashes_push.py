@@ -270,6 +270,17 @@ def test_L5_a_source_that_cannot_be_asked_for_the_other_streams_alone_is_not_ask
         assert bool(tally.lanes) == (day == 0)
 
 
+@pytest.mark.parametrize("acks", ["at_once", "end"])
+def test_L8_rejects_of_rows_that_were_not_taken_are_not_counted(acks: str) -> None:
+    """They come with the next ack, whatever stream that is of. The next run rejects them again."""
+    target = Target(manners=[Manner(acks, halts=1, only="a")], forgets=True, rejects=True)
+    world = World()
+    for counted in ({B: 1}, {A: 1}):
+        tally = Tally()
+        push_once(world, target, SCENARIOS["stream-at-the-end"], tally)
+        assert tally.rejected == counted
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_L1_a_destination_that_never_acks_leaves_the_state_where_it_was(name: str) -> None:
     target = Target(manners=[Manner("never")] * 3)

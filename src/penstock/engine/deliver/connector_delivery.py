@@ -124,6 +124,7 @@ class PushDelivery:
         self._attempt = 1
         self._again_at: float | None = None
         self._filtered: dict[StreamId, int] = {}  # by the destination, not yet counted in a load
+        self._rejected: dict[StreamId, int] = {}  # likewise
 
     def repeat(self, meanwhile: LaneWatcher) -> None:
         """No-op: a group is written to the ledger when it is acked, not before."""
@@ -263,9 +264,9 @@ class PushDelivery:
         if not flights:
             return
         self._session.rejects.keep_files(acked.rejects, self._epochs())
-        self._observer.rejected_at_destination(acked.rejected)
-        for stream, rows in acked.filtered:
-            self._filtered[stream] = self._filtered.get(stream, 0) + rows
+        for counts, new in ((self._filtered, acked.filtered), (self._rejected, acked.rejected)):
+            for stream, rows in new:
+                counts[stream] = counts.get(stream, 0) + rows
         reach("before-settle")
         groups = [f.group for f in flights]
         if self._task is not None and acked.keys:
@@ -279,7 +280,10 @@ class PushDelivery:
         for flight, group in zip(flights, groups, strict=True):
             for load in group.loads:
                 # The rows written are counted by fed().
-                self._observer.loaded(self._less(load), LoadResult(0))
+                less = self._less(load)
+                self._observer.loaded(less, LoadResult(0))
+                if rejected := self._taken(self._rejected, less):
+                    self._observer.rejected_at_destination([(load.stream, rejected)])
             self._observer.states(group.states)
             self._published |= flight.publishes
 
@@ -290,15 +294,21 @@ class PushDelivery:
     def _less(self, load: Load) -> Load:
         """Returns the load with its rows that the destination left out counted as filtered: they
         were not committed."""
-        rows = min(self._filtered.get(load.stream, 0), load.covered)
-        if rows < 1:
-            return load
-        self._filtered[load.stream] -= rows
-        return msgspec.structs.replace(load, filtered=load.filtered + rows)
+        rows = self._taken(self._filtered, load)
+        return msgspec.structs.replace(load, filtered=load.filtered + rows) if rows else load
+
+    @staticmethod
+    def _taken(counts: dict[StreamId, int], load: Load) -> int:
+        """Returns how many of the counted rows are a load's, and takes them from ``counts``. An ack
+        also tells of rows that it does not cover, of its own stream or another."""
+        rows = min(counts.get(load.stream, 0), load.covered)
+        if rows:
+            counts[load.stream] -= rows
+        return rows
 
     def _over(self, result: PushResult) -> None:
         """Handles the end of a conversation: what was ordered and is not settled was not acked."""
-        self._filtered = {}  # the rest belongs to loads that were not settled
+        self._filtered, self._rejected = {}, {}  # the rest is of loads that were not settled
         self._observer.fed(result)
         if self._task is not None:
             self._store.end_keys(self._lease, (), [self._task])

@@ -62,8 +62,8 @@ class AckedSegments(msgspec.Struct, frozen=True, kw_only=True):
     ``rejects``: files of the destination's rejects since the last ack, durable, as paths in the
     log; they must be copied to the run's folder before the segments are settled. ``rejected``:
     the number of its rejects per stream, in a file or not. ``filtered``: records that the
-    destination left out since the last ack, as configured, per stream. ``keys``: see
-    ``protocols.writing.Ack``."""
+    destination left out since the last ack, as configured, per stream. Both may count rows that no
+    ack covers yet. ``keys``: see ``protocols.writing.Ack``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()

@@ -105,7 +105,7 @@ class SyncObserver(Protocol):
         ...
 
     def rejected_at_destination(self, rejected: "Iterable[tuple[StreamId, int]]") -> None:
-        """The destination rejected so many rows, per stream, of those that are acked next."""
+        """The destination rejected so many rows, per stream, of those that it has acked."""
         ...
 
     def sent_again(self, stream: "StreamId", rows: int) -> None:
