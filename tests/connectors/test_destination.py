@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.connectors.destination import DestinationConnector
@@ -19,10 +20,12 @@ from penstock.model.catalog import (
 from penstock.model.events import Event, LogEvent
 from penstock.model.types import RowSchema
 from penstock.protocols.writing import WriteStream
+from penstock.runtimes.contract import RunTimeouts
 
 STUB = Path(__file__).parents[1] / "stubs" / "stub_destination.py"
 SYNCMAVEN = STUB.with_name("stub_syncmaven.py")
 SECRET = "s3cr3t-k3y"
+BOUNDS = RunTimeouts(start=20, stop=1)
 
 
 def stub(tmp_path: Path, log: list[Event] | None = None, **options: object) -> DestinationConnector:
@@ -48,11 +51,47 @@ def test_spec_check_problems_and_fidelity_of_a_command(tmp_path: Path) -> None:
     destination = stub(tmp_path, modes=["append"])
     assert destination.spec().abilities["supported_destination_sync_modes"] == ["append"]
     assert destination.check({}).succeeded
-    assert destination.problems([stream(DestinationSyncMode.append)]) == []
-    refused = destination.problems([stream(DestinationSyncMode.overwrite)])
+    assert destination.problems([stream(DestinationSyncMode.append)], {}, BOUNDS) == []
+    refused = destination.problems([stream(DestinationSyncMode.overwrite)], {}, BOUNDS)
     assert "overwrite" in refused[0] and "append" in refused[0]
-    assert any("at least once" in n for n in destination.fidelity("airbyte", [], {}))
+    assert any("at least once" in n for n in destination.fidelity("airbyte", [], {}, {}, BOUNDS))
     assert destination.describe()["path"] == sys.executable
+
+
+ANONYMOUS = {"told_by_name": ["s"], "others": ["t"], "none": [], "refused": None}
+
+
+@pytest.mark.parametrize("anonymous", ANONYMOUS.values(), ids=ANONYMOUS)
+def test_streams_that_a_destination_tells_only_with_credentials_are_no_problem(
+    tmp_path: Path, anonymous: list[str] | None
+) -> None:
+    """Syncmaven: `describe-streams` has the credentials so that streams may depend on them."""
+    sink = tmp_path / "heard"
+    told = {"anonymous": anonymous, "streams": ["t", "s"], "sink": str(sink)}
+    command = f"syncmaven:{sys.executable} {STUB.with_name('stub_syncmaven.py')}"
+    words = f"{command} '{json.dumps(told)}'"
+    destination = resolve(DestinationConnector, words, tmp_path / "connectors", base=tmp_path)
+    append = stream(DestinationSyncMode.append)
+    for _ in range(2):
+        assert destination.problems([append], {"key": SECRET}, BOUNDS) == []
+    asked = [json.loads(line) for line in sink.read_text().splitlines()]
+    given = [m["payload"]["credentials"] for m in asked if m["type"] == "describe-streams"]
+    again = [] if anonymous == ["s"] else [{"key": SECRET}]
+    assert given == [{"$empty": True}, *again], "once with the configuration, where it must be"
+    unknown = msgspec.structs.replace(append, into="u")
+    (problem,) = destination.problems([unknown], {"key": SECRET}, BOUNDS)
+    assert "no stream 'u'" in problem
+
+
+def test_a_destination_that_does_not_tell_its_streams_with_credentials_either_is_refused(
+    tmp_path: Path,
+) -> None:
+    told = json.dumps({"halt": {"at": "describe-streams"}, "anonymous": None, "streams": None})
+    words = f"syncmaven:{sys.executable} {STUB.with_name('stub_syncmaven.py')} '{told}'"
+    destination = resolve(DestinationConnector, words, tmp_path / "connectors", base=tmp_path)
+    with pytest.raises(DestinationError) as refused:
+        destination.problems([stream(DestinationSyncMode.append)], {}, BOUNDS)
+    assert refused.value.code == "destination.halted"
 
 
 def test_config_is_validated_and_a_failed_check_hides_the_secret(tmp_path: Path) -> None:

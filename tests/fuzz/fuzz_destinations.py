@@ -25,6 +25,7 @@ from penstock.protocols.airbyte import outgoing
 from penstock.protocols.airbyte.destination_output import DestinationOutput
 from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.writing import Ack, WriteStream
+from penstock.runtimes.contract import RunTimeouts
 from penstock.tables.contract import SessionNeeds
 
 ECHOES = ("each", "newest", "every_third")
@@ -61,12 +62,13 @@ class FuzzDestination(DestinationEndpoint):
             secrets=lambda config: [],
             effective_limits=lambda config: ([], []),
             built=list,
-            problems=lambda described: [],
-            fidelity=lambda protocol, described, options: [],
+            problems=lambda described, config, timeouts: [],
+            fidelity=lambda protocol, described, options, config, timeouts: [],
             validate=lambda config: [],
         )
         self.name, self.role_name = "airbyte:./destination", "destination"
         self.config: dict[str, Any] = {}
+        self.timeouts = RunTimeouts()
         self.user_config: dict[str, Any] = {}
         self.changed_before, self.install_seconds = False, 0.0
         self._namespace, self._prefix = "source", ""

@@ -62,6 +62,7 @@ from penstock.protocols.writing import (
     DestinationCounts,
     Feed,
     StateMark,
+    StreamAck,
     WriteRequest,
     WriteStream,
 )
@@ -168,7 +169,7 @@ def saying(*events: Any, then: type[PenstockError] | None = None) -> Callable[..
 def test_every_kind_of_event_is_known_to_be_words_or_data() -> None:
     """A new kind of event must be put to one of them."""
     kinds = {*get_args(Event), *get_args(Answer), *get_args(Given)}
-    ours = {TransformColumns, Ack, TransformedRows, TransformProgress, Control}
+    ours = {TransformColumns, Ack, StreamAck, TransformedRows, TransformProgress, Control}
     assert kinds - ours == {type(event) for event in (*WORDS, *DATA)}
 
 

@@ -5,8 +5,9 @@ code (default) or page. ``row_type``, ``options``, ``credentials``: schemas; ``s
 first is the default. ``fail``, ``skip``: ids of rows that it counts so. ``halt``: {"at": message
 type, "after": rows, "status"}. ``die``: {"at", "after", "code"}. ``silent``: a message type that it
 never answers; ``deaf``: after so many rows it reads nothing more. ``noise``: everything is hard to
-read. ``echo``: it logs what it hears, as published ones do. ``result``: sent in place of its
-counters. ``stderr``: bytes written there first.
+read. ``echo``: it logs what it hears, as published ones do. ``anonymous``: names of streams that it
+tells without credentials; None: it halts then. ``result``: sent in place of its counters.
+``stderr``: bytes written there first.
 """
 
 import json
@@ -83,9 +84,19 @@ def main() -> None:
                 say("spec", description="stub", roles=roles, connectionCredentials=credentials)
         elif type_ == "describe-streams":
             names = told.get("streams", ["contacts"])
+            given = message.get("payload", {}).get("credentials")
+            if given == {"$empty": True} and "anonymous" in told:
+                names = told["anonymous"]
+            if names is None:
+                say("halt", status="error", message="no credentials")
+                continue
             one = {"rowType": told.get("row_type", ANY), "streamOptions": told.get("options")}
             streams = [{"name": n, **{k: v for k, v in one.items() if v}} for n in names]
-            say("streams-spec" if page else "stream-spec", defaultStream=names[0], streams=streams)
+            say(
+                "streams-spec" if page else "stream-spec",
+                defaultStream=(names or ["none"])[0],
+                streams=streams,
+            )
         elif type_ == "row":
             id_ = message["payload"]["row"].get("id")
             kind = "failed" if id_ in told.get("fail", ()) else "success"

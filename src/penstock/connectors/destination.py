@@ -11,8 +11,10 @@ from typing import Any
 from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import ConnectorRef
 from penstock.errors import ConfigError
+from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.contract import DestinationRole, ProtocolPackage
 from penstock.protocols.writing import WriteStream
+from penstock.runtimes.contract import RunTimeouts
 
 
 class DestinationConnector(RunnableConnector):
@@ -21,6 +23,8 @@ class DestinationConnector(RunnableConnector):
 
     ROLE = "destination"
     SPEC_FILE = "destination-spec.json"  # a package may hold both roles
+
+    _configured: tuple[dict[str, Any], ConnectorSpec] | None = None
 
     @classmethod
     def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
@@ -31,16 +35,39 @@ class DestinationConnector(RunnableConnector):
         """The protocol's rules for destinations."""
         return role_of(self.protocol, self.ref)
 
-    def problems(self, streams: Sequence[WriteStream]) -> list[str]:
-        """Returns the reasons why it cannot take these streams, a sentence each."""
-        return self.role.problems(self.spec(), streams)
+    def problems(
+        self, streams: Sequence[WriteStream], config: dict[str, Any], timeouts: RunTimeouts
+    ) -> list[str]:
+        """Returns the reasons why it cannot take these streams, a sentence each. It is asked with
+        its configuration, once, where its spec does not tell. Raises ``DestinationError`` where it
+        does not answer."""
+        return self.role.problems(self._spec_for(streams, config, timeouts), streams)
+
+    def _spec_for(
+        self, streams: Sequence[WriteStream], config: dict[str, Any], timeouts: RunTimeouts
+    ) -> ConnectorSpec:
+        spec = self.spec()
+        if not streams or not self.role.depends_on_config(spec, streams):
+            return spec
+        if self._configured is None or self._configured[0] != config:
+            with self._asked(self.secrets(config)) as connection:
+                found = connection.configured_spec(spec, config, timeouts, self._log)
+            self._configured = (config, found)
+        return self._configured[1]
 
     def fidelity(
-        self, source_protocol: str, streams: Sequence[WriteStream], options: Mapping[str, Any]
+        self,
+        source_protocol: str,
+        streams: Sequence[WriteStream],
+        options: Mapping[str, Any],
+        config: dict[str, Any],
+        timeouts: RunTimeouts,
     ) -> list[str]:
         """Returns the types and values that it narrows or loses, a sentence each. ``options``: the
-        protocol's own keys that the user set (``WriteRequest.options``)."""
-        return self.role.fidelity(self.spec(), source_protocol, streams, options)
+        protocol's own keys that the user set (``WriteRequest.options``). It is asked as by
+        :meth:`problems`."""
+        spec = self._spec_for(streams, config, timeouts)
+        return self.role.fidelity(spec, source_protocol, streams, options)
 
 
 def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> DestinationRole:

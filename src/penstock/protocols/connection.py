@@ -65,6 +65,17 @@ class DestinationConversation(Protocol[_R]):
         self, runtime: _R, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult: ...
 
+    def configured_spec(
+        self,
+        runtime: _R,
+        spec: ConnectorSpec,
+        config: dict[str, Any],
+        timeouts: RunTimeouts,
+        log: EventSink,
+    ) -> ConnectorSpec:
+        """The spec with what the destination says only if it is asked with its configuration."""
+        ...
+
     def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
         """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
         the last answer is ``ConnectorExited``. ``feed`` is drawn from another thread. Closing the
@@ -135,6 +146,13 @@ class Connection:
             found = self._talk.check(self._runtime, config, timeouts, self._sink(config, log))
         said = found.message and self._secrets.mask(found.message)
         return msgspec.structs.replace(found, message=said)
+
+    def configured_spec(
+        self, spec: ConnectorSpec, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
+    ) -> ConnectorSpec:
+        sink = self._sink(config, log)
+        with self._secrets.errors():
+            return self._talk.configured_spec(self._runtime, spec, config, timeouts, sink)
 
     def discover(self, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink) -> Catalog:
         with self._secrets.errors():

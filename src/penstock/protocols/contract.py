@@ -26,10 +26,10 @@ from penstock.model.catalog import (
 )
 from penstock.model.state import StoredState
 from penstock.model.types import ChangeWords, DataType, MetadataNames
-from penstock.protocols.connection import Connection
+from penstock.protocols.connection import Connection, EventSink
 from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.writing import WriteStream
-from penstock.runtimes.contract import ConnectionStats, Start
+from penstock.runtimes.contract import ConnectionStats, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import OpenKeys
 
@@ -53,6 +53,11 @@ class DestinationRole(Protocol):
     described_once: bool
     """It learns of streams and their schemas when it starts, and never again."""
 
+    def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
+        """Whether the destination has to be asked with its configuration (``configured_spec`` of
+        its conversation) before :meth:`problems` can tell all of these streams'."""
+        ...
+
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         """Why it cannot take these streams (a sync mode it does not support, ...), for plan."""
         ...
@@ -67,6 +72,26 @@ class DestinationRole(Protocol):
         """What narrows or is lost on the way, for plan, each a sentence. ``options``: as in
         ``WriteRequest``."""
         ...
+
+
+class FixedSpec:
+    """The part of :class:`DestinationRole` and of its conversation where a destination's spec is
+    the same with every configuration."""
+
+    def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
+        del spec, streams
+        return False
+
+    def configured_spec(
+        self,
+        runtime: Any,
+        spec: ConnectorSpec,
+        config: dict[str, Any],
+        timeouts: RunTimeouts,
+        log: EventSink,
+    ) -> ConnectorSpec:
+        del runtime, config, timeouts, log
+        return spec
 
 
 class EffectiveLimit(msgspec.Struct, frozen=True):

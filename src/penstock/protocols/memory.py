@@ -13,6 +13,7 @@ from penstock.errors import Defect
 from penstock.model.catalog import Catalog, CheckResult, ConnectorSpec
 from penstock.model.events import Event
 from penstock.protocols.connection import Connection, EventSink
+from penstock.protocols.contract import FixedSpec
 from penstock.protocols.reading import ReadRequest
 from penstock.protocols.transforming import Given, TransformRequest
 from penstock.protocols.writing import Answer, Feed, WriteRequest
@@ -62,7 +63,7 @@ class MemoryProtocol:
 _Run = tuple[PlayedConnector, OpenKeys]
 
 
-class _Talk:
+class _Talk(FixedSpec):
     """The conversation of every role."""
 
     def spec(self, runtime: _Run, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:

@@ -399,7 +399,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
             latest=0,
             **self._own(),
         )
-        found = self.connector.problems([write])
+        found = self.connector.problems([write], self.config, self.timeouts)
         return found[0].removeprefix(f"stream {stream.id}: ") if found else None
 
     # -- what it is told
@@ -416,7 +416,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         return [
             *clashes(targets),
             *(text for s in streams for text in self._left_out(s)),
-            *self.connector.problems(described),
+            *self.connector.problems(described, self.config, self.timeouts),
         ]
 
     def _left_out(self, stream: PlannedStream) -> Iterator[str]:
@@ -444,7 +444,9 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         """Returns the types and values that the destination narrows or loses, a sentence each."""
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         options = self._pipeline.destination.protocol_keys
-        return self.connector.fidelity(source_protocol, described, options)
+        return self.connector.fidelity(
+            source_protocol, described, options, self.config, self.timeouts
+        )
 
     def planned(
         self,

@@ -30,6 +30,7 @@ from penstock.protocols.airbyte.retry import with_write_retries
 from penstock.protocols.airbyte.source import DELETED_AT
 from penstock.protocols.airbyte.state_echoes import PendingStates
 from penstock.protocols.connection import EventSink
+from penstock.protocols.contract import FixedSpec
 from penstock.protocols.stdio.write import Chunk, converse
 from penstock.protocols.writing import (
     Acks,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _MODES = "supported_destination_sync_modes"
 
 
-class AirbyteDestination:
+class AirbyteDestination(FixedSpec):
     """Writes to a destination (``contract.DestinationRole`` and
     ``connection.DestinationConversation`` of ``protocols``)."""
 

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.types import Kind
+from penstock.protocols.contract import FixedSpec
 from penstock.protocols.rapidbyte.declared.manifest import (
     ComponentManifest,
     mode_problems,
@@ -43,7 +44,7 @@ _REPEATED = {
 """The note on which rows a killed run may repeat, by write mode."""
 
 
-class RapidbyteDestination(ComponentRole):
+class RapidbyteDestination(FixedSpec, ComponentRole):
     """Writes to a component (``contract.DestinationRole`` and
     ``connection.DestinationConversation`` of ``protocols``)."""
 

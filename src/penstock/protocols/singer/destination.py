@@ -14,6 +14,7 @@ from penstock.model.catalog import CheckResult, ConnectorSpec, DestinationSyncMo
 from penstock.model.events import ConnectorExited, Error, LogEvent
 from penstock.model.types import DataType, Kind
 from penstock.protocols.connection import EventSink
+from penstock.protocols.contract import FixedSpec
 from penstock.protocols.singer.command_line import (
     abilities_of,
     about_of,
@@ -45,7 +46,7 @@ _LAST_LINES = 3
 _SHOWN = 2000  # characters
 
 
-class SingerTarget:
+class SingerTarget(FixedSpec):
     """Writes to a target (``contract.DestinationRole`` and
     ``connection.DestinationConversation`` of ``protocols``)."""
 

@@ -70,14 +70,32 @@ class SyncmavenDestination:
             True, f"it has {names or 'no streams'}; only a run shows whether it can write"
         )
 
+    def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
+        """Without its credentials it may tell of no streams, or of others: they are asked for again
+        unless each of ours is one that it told of by its name, and nothing speaks against it."""
+        if Roles.destination not in spec.abilities.get("roles", []):
+            return False
+        known = _known_streams(spec)
+        unnamed = known is None or not stream_specs.names_all(known, streams)
+        return unnamed or bool(self.problems(spec, streams))
+
+    def configured_spec(
+        self,
+        runtime: Host,
+        spec: ConnectorSpec,
+        config: dict[str, Any],
+        timeouts: RunTimeouts,
+        log: EventSink,
+    ) -> ConnectorSpec:
+        streams = msgspec.to_builtins(ask_streams(runtime, config, timeouts, log))
+        return msgspec.structs.replace(spec, abilities={**spec.abilities, "streams": streams})
+
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
         roles = spec.abilities.get("roles", [])
         if Roles.destination not in roles:
             return [f"it is not a destination: its roles are {', '.join(roles) or 'none'}"]
-        known = spec.abilities.get("streams")
-        if known is None:
-            return []
-        return stream_specs.problems(msgspec.convert(known, StreamSpecs), streams)
+        known = _known_streams(spec)
+        return [] if known is None else stream_specs.problems(known, streams)
 
     def fidelity(
         self,
@@ -91,9 +109,9 @@ class SyncmavenDestination:
             " took are sent again by the next run",
             "states of the source stay here; what a destination keeps is its own",
         ]
-        known = spec.abilities.get("streams")
+        known = _known_streams(spec)
         if known is not None:
-            notes += stream_specs.notes(msgspec.convert(known, StreamSpecs), streams)
+            notes += stream_specs.notes(known, streams)
         if options.get("on_failed_rows") == "isolate" and options.get("checkpoint_every") is None:
             notes.append(
                 f"`on_failed_rows: isolate` ends a stream after every {ISOLATE_EVERY} rows, unless"
@@ -118,6 +136,11 @@ class SyncmavenDestination:
         finally:
             yield from said
         yield from Writer(runtime, request, specs).answers(feed)
+
+
+def _known_streams(spec: ConnectorSpec) -> StreamSpecs | None:
+    known = spec.abilities.get("streams")
+    return None if known is None else msgspec.convert(known, StreamSpecs)
 
 
 def _stream_notes(stream: WriteStream) -> Iterator[str]:

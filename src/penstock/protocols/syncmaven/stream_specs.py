@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.config.did_you_mean import hint
 from penstock.errors import ConfigError, DestinationError
-from penstock.model.catalog import Change, ConnectorSpec
+from penstock.model.catalog import Change, ConnectorSpec, StreamId
 from penstock.model.types import RowSchema
 from penstock.protocols.json_schema.config_check import validate_config
 from penstock.protocols.syncmaven.messages import StreamSpec, StreamSpecs
@@ -41,13 +41,45 @@ def chosen(stream: WriteStream, specs: StreamSpecs) -> StreamSpec:
     return found
 
 
+def names_all(specs: StreamSpecs, streams: Sequence[WriteStream]) -> bool:
+    """Whether each of these streams is written to one that goes by the wanted name; else it is
+    written to the default one, or to none."""
+    names = {s.name for s in specs.streams}
+    return all(
+        (s.target.name if s.into is None else s.into or specs.default) in names for s in streams
+    )
+
+
+class StreamChoice:
+    """Says which of the destination's streams each stream of ours is written to: no two to one."""
+
+    def __init__(self, specs: StreamSpecs) -> None:
+        self._specs = specs
+        self._taken: dict[str, StreamId] = {}  # by the destination's stream
+
+    def spec_of(self, stream: WriteStream) -> StreamSpec:
+        """The one of :func:`chosen`, which from now on is this stream's. Raises
+        ``DestinationError``, also where it is another's."""
+        spec = chosen(stream, self._specs)
+        first = self._taken.setdefault(spec.name, stream.id)
+        if first != stream.id:
+            raise DestinationError(
+                f"{first} and {stream.id} would both be written to {spec.name!r}",
+                code="destination.same_stream",
+                hint="choose one with --streams, or give each a pipeline of its own; rows of the"
+                " other that an earlier run has read are written by a run that chooses that one",
+                stream=str(stream.id),
+            )
+        return spec
+
+
 def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
     """Why these streams cannot be written so, each a sentence."""
     found: list[str] = []
-    taken: dict[str, WriteStream] = {}
+    choice = StreamChoice(specs)
     for stream in streams:
         try:
-            spec = chosen(stream, specs)
+            spec = choice.spec_of(stream)
         except DestinationError as e:
             found.append(f"stream {stream.id}: {e.message}; {e.hint}")
             continue
@@ -55,12 +87,6 @@ def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
             check_removals(spec, stream)
         except DestinationError as e:
             found.append(f"{e.message}; {e.hint}")
-        first = taken.setdefault(spec.name, stream)
-        if first is not stream:
-            found.append(
-                f"streams {first.id} and {stream.id} would both be written to {spec.name!r}:"
-                " choose one with --streams, or give each a pipeline of its own"
-            )
         found += [f"stream {stream.id}: {text}" for text in _cast_failures(spec, stream)]
     return found
 

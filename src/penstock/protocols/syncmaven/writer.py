@@ -13,7 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong, WriterFailed
 from penstock.errors import Defect, DestinationError
@@ -35,7 +35,7 @@ from penstock.protocols.syncmaven.session import Session
 from penstock.protocols.syncmaven.sessions import RowRate, Sessions
 from penstock.protocols.syncmaven.state_store import sync_id
 from penstock.protocols.syncmaven.stream_keys import StreamKeys
-from penstock.protocols.syncmaven.stream_specs import check_removals, chosen, option_problems
+from penstock.protocols.syncmaven.stream_specs import StreamChoice, check_removals, option_problems
 from penstock.protocols.writing import (
     END,
     Ack,
@@ -59,10 +59,17 @@ _Item = Encoded | StateMark | StreamDone
 
 class _Stream:
     """What is known of one stream in this write. ``fed``: rows that came of it; ``settled``: of
-    these, those that need nothing more; ``over``: it is sent nothing more."""
+    these, those that need nothing more; ``over``: it is sent nothing more. ``fault``: why nothing
+    of it can be sent, whatever its rows are."""
 
-    def __init__(self, stream: WriteStream, spec: StreamSpec, encoder: StreamEncoder) -> None:
-        self.stream, self.spec, self.encoder = stream, spec, encoder
+    def __init__(
+        self,
+        stream: WriteStream,
+        spec: StreamSpec,
+        encoder: StreamEncoder,
+        fault: DestinationError | None,
+    ) -> None:
+        self.stream, self.spec, self.encoder, self.fault = stream, spec, encoder, fault
         self.sessions: Sessions | None = None
         self.keys: StreamKeys | None = None
         self.lines = defaultdict[int, list[bytes]](list)  # sent, where failed rows are looked for
@@ -91,13 +98,16 @@ class Writer:
     """One write. ``specs``: the destination's streams."""
 
     def __init__(self, host: Host, request: WriteRequest, specs: StreamSpecs) -> None:
-        self._host, self._request, self._specs = host, request, specs
+        self._host, self._request = host, request
         self._policy = str(request.options.get("on_failed_rows", "fail"))
         every = request.options.get("checkpoint_every")
         self._every = ISOLATE_EVERY if every is None and self._policy == "isolate" else every
         rate = request.options.get("rows_per_second")
         self._pace = None if rate is None else RowRate(rate)
-        self._asked = {s.id: s for s in request.streams}
+        self._asked: dict[StreamId, WriteStream] = {}
+        self._choice = StreamChoice(specs)
+        for stream in request.streams:
+            self._announced(stream)
         self._streams: dict[StreamId, _Stream] = {}
         self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
         self._kept: dict[str, int] = {}  # scope of keys -> the last checkpoint that may be acked
@@ -136,11 +146,15 @@ class Writer:
     def _made(self, item: Feed) -> Iterator[_Item]:
         match item:
             case Rows():
-                yield from self._stream(item.stream).encoder.encode(item)
+                one = self._stream(item.stream)
+                if one.fault is None:
+                    yield from one.encoder.encode(item)
+                else:
+                    yield Encoded(item.stream, [], item.batch.num_rows, [], fault=one.fault)
             case StateMark() | StreamDone():
                 yield item
             case WriteStream():
-                self._asked[item.id] = item
+                self._announced(item)
                 if item.id in self._streams:
                     self._streams[item.id].encoder.changed(item)
             case Tick():
@@ -152,16 +166,11 @@ class Writer:
             asked = self._asked.get(stream)
             if asked is None:
                 raise Defect(f"stream {stream} was not announced", code="syncmaven.stream")
-            spec = chosen(asked, self._specs)
-            faults = option_problems(spec, asked.options)
-            if faults:
-                raise DestinationError(
-                    faults[0],
-                    code="destination.options",
-                    hint=f"see the streamOptions of {spec.name!r} in `penstock spec`",
-                    stream=str(stream),
-                )
-            check_removals(spec, asked)
+            fault: DestinationError | None = None
+            try:
+                spec = self._spec_of(asked)
+            except DestinationError as e:
+                spec, fault = StreamSpec(asked.target.name), e
             encoder = StreamEncoder(
                 asked,
                 spec,
@@ -171,8 +180,29 @@ class Writer:
                 most_rows=None if self._pace is None else self._pace.most_rows,
                 parallelism=int(self._request.options.get("parallelism", 1)),
             )
-            found = self._streams[stream] = _Stream(asked, spec, encoder)
+            found = self._streams[stream] = _Stream(asked, spec, encoder, fault)
         return found
+
+    def _announced(self, stream: WriteStream) -> None:
+        """A stream has its stream of the destination's from its announcement on, so that one which
+        the pipeline names comes before one of which it has only old rows."""
+        self._asked[stream.id] = stream
+        with suppress(DestinationError):  # told once there are rows of it
+            self._choice.spec_of(stream)
+
+    def _spec_of(self, stream: WriteStream) -> StreamSpec:
+        """Raises ``DestinationError`` where the stream cannot be written so."""
+        spec = self._choice.spec_of(stream)
+        faults = option_problems(spec, stream.options)
+        if faults:
+            raise DestinationError(
+                faults[0],
+                code="destination.options",
+                hint=f"see the streamOptions of {spec.name!r} in `penstock spec`",
+                stream=str(stream.id),
+            )
+        check_removals(spec, stream)
+        return spec
 
     # -- the thread that talks
 
