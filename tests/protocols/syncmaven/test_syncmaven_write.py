@@ -712,6 +712,38 @@ def test_a_halt_without_a_status_is_an_error() -> None:
     assert (wrote.acks, wrote.errors) == ([], ["destination.halted"])
 
 
+SAYS = """
+import json, sys
+rows = 0
+for line in sys.stdin:
+    match json.loads(line)["type"]:
+        case "describe-streams":
+            payload = {"defaultStream": "users", "streams": [{"name": "users"}]}
+            print(json.dumps({"type": "stream-spec", "payload": payload}), flush=True)
+        case "row":
+            rows += 1
+            print(sys.argv[1], flush=True)
+        case "end-stream":
+            counted = {"received": rows, "skipped": 0, "success": rows, "failed": 0}
+            print(json.dumps({"type": "stream-result", "payload": counted}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "acks"),
+    [
+        ('200 OK: {"status":"ok"}', [1, END]),
+        ('{"status":"error","message":"retried"}', [1, END]),
+        ('{"payload":{"status":"error","message":"quota"}}', []),
+    ],
+)
+def test_what_another_program_answered_is_no_halt(said: str, acks: list[int]) -> None:
+    """A halt may be without a type, but has its status in a payload (reference §1.3)."""
+    command = [sys.executable, "-c", SAYS, said]
+    to = Host(lambda env: ProcessRuntime(command, env=dict(env), role="destination"))
+    assert write(to, rows(1, 2), mark(1)).acks == acks
+
+
 def test_a_halt_that_says_ok_ends_well_and_acks_only_what_was_counted() -> None:
     halt = {"at": "row", "after": 2, "status": "ok"}
     feed = [rows(1), mark(1), rows(2, 3), mark(2)]

@@ -111,9 +111,11 @@ _KNOWN = frozenset({"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"})
 
 
 def reply_type(raw: dict[str, Any]) -> str | None:
-    """The type of a message in the code's words. A halt may come without one (reference §1.3)."""
+    """The type of a message in the code's words. A halt may come without one (reference §1.3), with
+    its status in ``payload``: a bare status is what many programs answer and connectors print."""
     type_ = raw.get("type")
-    if type_ is None and _fields(raw).get("status") in ("ok", "error"):
+    payload = _object(raw.get("payload"))
+    if type_ is None and payload is not None and payload.get("status") in ("ok", "error"):
         return Reply.halt
     return ALIASES.get(type_, type_) if isinstance(type_, str) else None
 
