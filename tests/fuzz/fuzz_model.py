@@ -209,8 +209,8 @@ class _Play:
         self.dropped = False
         self.adopting = False  # since the last load: by the user, or by a reset
         self.recreating = False
-        self.copy_recreates = False
         self.goes_on = False  # the last run did not end well
+        self.of_copy = (False, False)  # both, as they were when the home was copied
         self.anew = False  # tables were made anew, or dropped, since the state was exported
 
     def _tables(self, first: int) -> dict[str, Rows]:
@@ -221,12 +221,12 @@ class _Play:
             match move.kind:
                 case "copy":
                     self.copy = self.world.home.copied()
-                    self.copy_recreates = self.recreating
+                    self.of_copy = (self.recreating, self.goes_on)
                 case "restore":
                     if self.copy is not None:
                         self.world.home, self.copy = self.copy, self.copy.copied()
                         self.restored = True
-                        self.recreating = self.copy_recreates
+                        self.recreating, self.goes_on = self.of_copy
                 case "reset":
                     if reset(self.world, self._called(move.stream)) is None:
                         self.told_again = self.adopting = True
