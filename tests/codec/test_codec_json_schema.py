@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.codec.json_schema import MAX_DEPTH, Dialect, data_type, row_schema
+from penstock.codec.json_schema import MAX_DEPTH, SchemaDialect, data_type, row_schema
 from penstock.model.types import DataType, Field, Kind
 
 
@@ -161,8 +161,8 @@ def test_columns_whose_numbers_may_have_more_digits_than_a_decimal_are_told() ->
         "line": {"type": "array", "items": {"properties": {"rate": numeric(65, 30)}}},
         "any": {"anyOf": [numeric(100, 38), {"type": "string"}]},
     }
-    assert Dialect().narrowed({"properties": properties}) == ("free", "line")
-    assert Dialect().narrowed(numeric(100, 38)) == ()
+    assert SchemaDialect().narrowed({"properties": properties}) == ("free", "line")
+    assert SchemaDialect().narrowed(numeric(100, 38)) == ()
 
 
 def test_local_references() -> None:

@@ -39,7 +39,7 @@ SPEC = ProtocolSpec(
 PACKAGE = """
 import json
 
-from penstock.codec.json_schema import Dialect
+from penstock.codec.json_schema import SchemaDialect
 from penstock.model.catalog import (
     Catalog, CheckResult, ConfiguredStream, ConnectorSpec, DestinationSyncMode, Stream, StreamId,
     SyncMode,
@@ -103,7 +103,7 @@ class State:
 
 class Package:
     name = "echo"
-    source, state, schema = Source(), State(), Dialect()
+    source, state, schema = Source(), State(), SchemaDialect()
     destination = transform = manifest = sharding = undiscovered = deleted_at_field = None
     metadata_names, change_words = NEUTRAL_METADATA, ChangeWords()
     secret_word = "secret"

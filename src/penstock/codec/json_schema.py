@@ -3,7 +3,7 @@
 Handles the keywords of JSON Schema; annotations of a protocol are handled by the hook that its
 package passes. A schema without a single column type (unions, objects whose keys are data,
 recursion) becomes JSON text, so that no schema is ever refused. Not here: values. Neighbours:
-``protocols/*/schema.py`` are :class:`Dialect`; ``model.names`` cleans names; ``codec.decode``
+``protocols/*/schema.py`` are :class:`SchemaDialect`; ``model.names`` cleans names; ``codec.decode``
 decodes values by the result.
 """
 
@@ -44,12 +44,12 @@ def data_type(schema: Any, hook: Hook | None = None) -> DataType:
     properties is a struct of all of them in their order, also where its schema allows others
     (``additionalProperties: true``); one whose other properties have a type of their own
     (``additionalProperties: {...}``, ``patternProperties``) is JSON text, unless it is the record.
-    A decimal has at most 38 digits: see :meth:`Dialect.narrowed`.
+    A decimal has at most 38 digits: see :meth:`SchemaDialect.narrowed`.
     """
     return _Reader(schema, hook).read(schema, 0) or _JSON
 
 
-class Dialect:
+class SchemaDialect:
     """A dialect of JSON Schema: plain JSON Schema with a hook for its annotations (``SchemaRole``
     of ``protocols.contract``). ``hook``: may give decimals of any precision."""
 

@@ -7,7 +7,7 @@ Types (the supported-data-types table). A date-time without annotation is with t
 from collections.abc import Mapping
 from typing import Any, cast
 
-from penstock.codec.json_schema import Dialect
+from penstock.codec.json_schema import SchemaDialect
 from penstock.model.types import DataType, Kind
 
 _TEXT = frozenset({"string"})
@@ -38,7 +38,7 @@ def annotated(schema: Mapping[str, Any]) -> DataType | None:
     return rule[1] if names and names <= rule[0] else None
 
 
-class AirbyteSchema(Dialect):
+class AirbyteSchema(SchemaDialect):
     """Reads column types (``SchemaRole`` of ``protocols.contract``)."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.codec.json_schema import Dialect, data_type
+from penstock.codec.json_schema import SchemaDialect, data_type
 from penstock.model.types import DataType, Kind
 
 _EXACT = "data_type"
@@ -55,7 +55,7 @@ def read_type(schema: Any) -> DataType:
     return data_type(schema, _declared_type)
 
 
-class ExactDialect(Dialect):
+class ExactDialect(SchemaDialect):
     """Plain JSON Schema that may hold exact types."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decim
 from collections.abc import Mapping
 from typing import Any, cast
 
-from penstock.codec.json_schema import Dialect
+from penstock.codec.json_schema import SchemaDialect
 from penstock.model.types import DataType, Kind
 
 DELETED_AT = "_sdc_deleted_at"
@@ -40,7 +40,7 @@ def _digits(schema: Mapping[str, Any], word: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-class SingerSchema(Dialect):
+class SingerSchema(SchemaDialect):
     """Reads column types (``SchemaRole`` of ``protocols.contract``)."""
 
     def __init__(self) -> None:
