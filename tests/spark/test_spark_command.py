@@ -3,6 +3,8 @@
 import os
 import shutil
 import subprocess
+import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -84,7 +86,22 @@ def test_no_jar_is_named_twice_and_the_order_is_always_the_same(tmp_path: Path) 
     path = command(wanted=JavaOptions(jars=(table, inner, table)))
     entries = path[path.index("-cp") + 1].split(":")
     assert len(entries) == len(set(entries)) == len(class_path()) + 1
-    assert entries[-1] == str(table) and entries[1:-1] == sorted(entries[1:-1])
+    assert entries[-1] == str(table) and entries[:-1] == list(map(str, class_path()))
+
+
+def test_jars_that_are_moved_forward_hide_no_class_of_another() -> None:
+    def origins(jars: Iterable[Path]) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for jar in jars:
+            with zipfile.ZipFile(jar) as file:
+                for name in file.namelist():
+                    if name.endswith(".class") and "module-info" not in name:
+                        found.setdefault(name, jar)
+        return found
+
+    logging, *others = class_path()
+    assert logging.name.startswith("slf4j-api-") and others != sorted(others)
+    assert origins(class_path()) == origins([logging, *sorted(others)])
 
 
 def test_the_archive_is_named_only_where_nothing_precedes_spark_s_jars(tmp_path: Path) -> None:

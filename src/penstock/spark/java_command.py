@@ -37,6 +37,15 @@ ENV_SECONDS = 30.0
 _LEFT_OUT = "--add-modules=jdk.incubator.vector"
 _MODULE_CLASS = "org/apache/spark/launcher/JavaModuleOptions.class"
 _DEFAULT_MEMORY = "1g"
+_FIRST = (
+    # Java looks for a class in one jar after the other, and compares files on the way to the one
+    # that has it. Other jars hold copies of slf4j-api's classes, so that it must be the first, as
+    # in Spark's own class path; the rest are those from which a session takes the most classes. No
+    # class comes from another jar than it would by their names.
+    "slf4j-api-", "spark-catalyst_", "scala-library-", "spark-core_", "scala-reflect-",
+    "spark-sql-api_", "spark-sql_", "parquet-column-", "log4j-core-", "jackson-databind-",
+    "hadoop-client-api-", "parquet-jackson-", "janino-",
+)  # fmt: skip
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PIECE = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 
@@ -57,10 +66,11 @@ def spark_home() -> Path:
 
 
 def class_path(jars: Sequence[Path] = ()) -> list[Path]:
-    """Returns Spark's jars, then ``jars``, each once. The jar ``slf4j-api`` comes first, as in
-    Spark's own class path, since other jars hold copies of its classes."""
+    """Returns Spark's jars, those with the most classes of a session first, then ``jars``, each
+    once."""
     found = sorted((spark_home() / "jars").glob("*.jar"))
-    found.sort(key=lambda p: not p.name.startswith("slf4j-api-"))
+    last = len(_FIRST)
+    found.sort(key=lambda p: next((i for i, n in enumerate(_FIRST) if p.name.startswith(n)), last))
     return list(dict.fromkeys([*found, *jars]))
 
 
