@@ -243,6 +243,8 @@ class ProtocolPackage(Protocol):
     the whole config is credentials."""
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
+    columnar: bool
+    """Its sources give rows as Arrow columns: none of their records is decoded from JSON."""
 
     undiscovered: Callable[[StreamId, Mapping[str, DataType | None]], Stream] | None
     """A stream that can be read though the source tells of no streams: its id, and its columns as

@@ -32,6 +32,7 @@ from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.files import private
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Event, Status, StreamStatus
+from penstock.protocols import load
 from penstock.protocols.connection import Connection
 from penstock.protocols.failures import ENDED_HINTS
 from penstock.protocols.reading import ReadRequest
@@ -82,8 +83,10 @@ class Lane:
             write=parts,
             host=self._host_states(),
         )
-        warming = threading.Thread(target=warm, daemon=True)
-        warming.start()
+        warming = None
+        if not load(self._job.protocol).columnar:
+            warming = threading.Thread(target=warm, daemon=True)
+            warming.start()
         source = self._process.connect(self._said.stderr)
         try:
             with storage(self._log.root, "write to"):
@@ -97,7 +100,8 @@ class Lane:
         if self._transforming is not None:
             self._heard.metrics += map(measured, self._transforming.measured())
         self._process.report(self._progress(sealer))
-        warming.join(timeout=60)
+        if warming is not None:
+            warming.join(timeout=60)
         self._said.close()
         return self._result(end, complete, sealer)
 

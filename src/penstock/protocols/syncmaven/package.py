@@ -32,6 +32,7 @@ class SyncmavenPackage(RegistryNames):
     change_words = ChangeWords()
     deleted_at_field: str | None = None
     secret_word: str | None = None
+    columnar = False
     undiscovered = None
 
     def connect(
