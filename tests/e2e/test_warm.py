@@ -54,6 +54,7 @@ def place(folder: Path, cache: Path, destination: str = "parquet", **config: Any
         destination,
         config={"streams": 2, "records": RECORDS, "state_every": 10, "interleave": True, **config},
         options={"sync_mode": "incremental", "destination_sync_mode": "append"},
+        told={"master": "local[4]"},  # two runs of one lane at the same time
         cache=cache,
     )
 
@@ -96,7 +97,7 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache: Path) -> None:
+def test_the_next_run_has_it_and_two_at_a_time_share_it(tmp_path: Path, cache: Path) -> None:
     at = place(tmp_path / "one", cache)
     done(at, at.run({"SHOP_PASSWORD": SECRET}, api_key=SECRET), "cold")
     pid = jvm(cache)
@@ -118,8 +119,19 @@ def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache
     slow.process("penstock.engine.worker.lane")
     assert status(cache)[0]["state"] == "busy"
     other = place(tmp_path / "other", cache)
-    done(other, other.run(), "cold")
+    done(other, other.run(), "warm")
+    assert jvm(cache) == pid
+    # a third one finds too few slots
+    full = place(tmp_path / "full", cache, hang_after=RECORDS, once=str(tmp_path / "full hung"))
+    beside = full.start()
+    full.process("penstock.engine.worker.lane")
+    assert status(cache)[0]["used_by"] == 2
+    third = place(tmp_path / "third", cache)
+    done(third, third.run(), "cold")
     assert jvm(cache) == pid, "a JVM of its own, which ended with it"
+    beside.process.send_signal(signal.SIGINT)
+    assert beside.wait(60).code == 7
+    assert status(cache)[0]["used_by"] == 1 and alive(pid), "the other's"
     running.process.send_signal(signal.SIGINT)  # L11: and what was cancelled gives it back
     cancelled = running.wait(60)
     assert cancelled.code == 7 and cancelled.report is not None, cancelled.told[-2000:]
@@ -128,6 +140,62 @@ def test_the_next_run_has_it_and_two_at_a_time_do_not_meet(tmp_path: Path, cache
     assert until(lambda: status(cache)[0]["state"] == "idle")
     done(slow, slow.run(), "warm")
     assert jvm(cache) == pid
+
+
+def test_two_that_start_together_start_one_spark(tmp_path: Path, cache: Path) -> None:
+    places = [place(tmp_path / name, cache) for name in ("one", "two")]
+    running = [at.start() for at in places]
+    ended = [run.wait(120) for run in running]
+    assert sorted(e.report["start"] for e in ended if e.report) == ["cold", "warm"]
+    for at, end in zip(places, ended, strict=True):
+        assert end.report is not None
+        done(at, end, end.report["start"])
+    assert jvm(cache)
+
+
+def test_of_two_clients_one_is_killed_and_the_other_goes_on_L5_L11(
+    tmp_path: Path, cache: Path
+) -> None:
+    first = place(tmp_path / "first", cache)
+    done(first, first.run(records=20), "cold", 20)
+    pid = jvm(cache)
+    other = place(tmp_path / "other", cache, delay=0.2)
+    beside = other.start()
+    other.process("penstock.engine.worker.lane")
+    running = first.start(hang_after=RECORDS, once=str(tmp_path / "hung"))
+    first.process("penstock.engine.worker.lane")
+    assert until(lambda: (tmp_path / "hung").exists())
+    assert status(cache)[0]["used_by"] == 2
+    running.process.kill()
+    assert running.wait(30).code == -9
+    assert not first.left_after(25), "its lane and its connector are gone, before any lease is old"
+    assert alive(pid), "the other one's"
+    done(first, first.run(), "cold")
+    ended = beside.wait(90)
+    done(other, ended, "warm")
+    assert until(lambda: not alive(pid)), "nobody has it after them"
+    done(first, first.run(), "cold")
+
+
+def test_a_jvm_that_is_killed_under_two_clients_loses_neither_s_rows_L5(
+    tmp_path: Path, cache: Path
+) -> None:
+    places = [place(tmp_path / name, cache, hang_after=20) for name in ("one", "two")]
+    once = [str(tmp_path / f"hung {i}") for i in range(2)]
+    done(places[0], places[0].run(records=10), "cold", 10)
+    pid = jvm(cache)
+    running = [at.start(once=o) for at, o in zip(places, once, strict=True)]
+    assert until(lambda: all(Path(o).exists() for o in once), 60)
+    assert status(cache)[0]["used_by"] == 2
+    os.kill(pid, signal.SIGKILL)
+    for run in running:
+        ended = run.wait(90)
+        assert (ended.code, ended.error["code"]) == (5, "spark.java_died"), ended.told[-2000:]
+    for at, o in zip(places, once, strict=True):
+        assert not at.left_after(40)
+        ended = at.run(once=o)
+        assert ended.report is not None
+        done(at, ended, ended.report["start"])
 
 
 def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, cache: Path) -> None:

@@ -1,4 +1,4 @@
-"""The keeper of a JVM (L11): one a key, one run at a time, and every way in which it ends.
+"""The keeper of a JVM (L11): one a key, shared as far as its slots go, and all its ends.
 
 The JVM's place is taken by a process that answers as Spark's gateway does and ends with its stdin;
 ``tests/e2e/test_warm.py`` has the real one.
@@ -36,6 +36,7 @@ os.rename(answer + ".draft", answer)
 sys.stdin.read()
 """
 SECONDS = 20.0
+SLOTS = 4
 
 
 def alive(pid: int) -> bool:
@@ -65,16 +66,17 @@ class Den:
         self.pids: set[int] = set()
 
     def lease(
-        self, key: str = "k", check: Callable[[], None] = lambda: None
+        self, key: str = "k", check: Callable[[], None] = lambda: None, slots: int = 2
     ) -> warm.JvmLease | None:
-        terms = warm.KeeperLimits((self.home,), {"master": "local[2]"}, self.idle, self.memory)
-        lease = warm.lease(self.root, key, self._start, terms, check, SECONDS)
+        terms = warm.KeeperLimits((self.home,), {"master": "local[4]"}, self.idle, self.memory)
+        wanted = warm.Slots(slots, SLOTS)
+        lease = warm.lease(self.root, key, self._start, terms, wanted, check, SECONDS)
         if lease is not None:
             self.pids.add(lease.pid)
         return lease
 
-    def must(self, key: str = "k") -> warm.JvmLease:
-        lease = self.lease(key)
+    def must(self, key: str = "k", slots: int = 2) -> warm.JvmLease:
+        lease = self.lease(key, slots=slots)
         assert lease is not None
         return lease
 
@@ -114,16 +116,27 @@ def test_the_next_run_gets_the_same_jvm_and_its_secret(den: Den) -> None:
     assert (told["state"], told["runs"], told["pid"]) == ("idle", 2, first.pid)
 
 
-def test_one_run_at_a_time_has_it_and_another_key_has_another(den: Den) -> None:
-    first = den.must()
-    assert den.lease() is None
+def test_runs_at_the_same_time_share_it_as_far_as_its_slots_go(den: Den) -> None:
+    first, second = den.must(), den.must(slots=1)
+    assert (second.pid, second.first, second.address) == (first.pid, False, first.address)
+    assert (first.beside, second.beside) == (0, 1)
+    assert den.lease() is None, "one slot is left, two are wanted"
+    third = den.must(slots=1)
+    assert (third.pid, third.beside) == (first.pid, 2)
+    assert warm.status(den.root)[0]["used_by"] == 3
     other = den.must("other")
     assert other.pid != first.pid
     first.release()
-    assert den.must().pid == first.pid
+    fourth = den.must()
+    assert fourth.pid == first.pid
+    assert second.poll() is None and third.poll() is None
+    second.release()
+    third.release()
+    told = next(t for t in warm.status(den.root) if t["pid"] == first.pid)
+    assert (told["state"], told["used_by"], told["runs"]) == ("busy", 1, 3)
 
 
-def test_of_runs_that_start_together_one_has_a_keeper_for_the_key(den: Den) -> None:
+def test_of_runs_that_start_together_one_starts_a_keeper_and_others_wait_for_it(den: Den) -> None:
     den.environ["SLOW"] = "1"
     got: list[warm.JvmLease | None] = []
     threads = [threading.Thread(target=lambda: got.append(den.lease())) for _ in range(4)]
@@ -131,8 +144,93 @@ def test_of_runs_that_start_together_one_has_a_keeper_for_the_key(den: Den) -> N
         thread.start()
     for thread in threads:
         thread.join(SECONDS)
-    assert len(got) == 4 and sum(lease is not None for lease in got) == 1
+    leases = [lease for lease in got if lease is not None]
+    assert len(got) == 4 and len(leases) == SLOTS // 2
+    assert len({lease.pid for lease in leases}) == 1
+    assert sorted(lease.first for lease in leases) == [False, True]
     assert len(warm.status(den.root)) == 1
+
+
+def test_a_start_that_its_run_gives_up_goes_on_for_another(den: Den) -> None:
+    den.environ["SLOW"] = "2"
+    began = time.monotonic()
+
+    def check() -> None:
+        if time.monotonic() - began > 1.0:
+            raise Cancelled("stopped")
+
+    stopped: list[BaseException] = []
+
+    def cancelled() -> None:
+        try:
+            den.lease(check=check)
+        except Cancelled as e:
+            stopped.append(e)
+
+    thread = threading.Thread(target=cancelled)
+    thread.start()
+    assert until(lambda: (den.root / "k" / SOCKET).exists())
+    lease = den.must()
+    thread.join(SECONDS)
+    assert stopped and not lease.first and lease.poll() is None
+
+
+def test_what_a_run_printed_begins_where_it_joined(den: Den) -> None:
+    first = den.must()
+    assert first.log_from == 0
+    second = den.must()
+    assert second.log_from == len(b"Java said this\n")
+    second.release()
+    assert first.log.read() == b"Java said this\n", "not emptied while a run has it"
+
+
+def test_who_cleans_is_alone_until_it_gives_the_jvm_back(den: Den) -> None:
+    first, second = den.must(), den.must()
+    assert not first.begin_cleaning(), "the other's objects are in it"
+    first.release()
+    assert second.begin_cleaning()
+    got: list[warm.JvmLease] = []
+    waiting = threading.Thread(target=lambda: got.append(den.must()))
+    waiting.start()
+    time.sleep(0.5)
+    assert not got
+    second.release()
+    waiting.join(SECONDS)
+    assert got and got[0].pid == first.pid and not got[0].beside
+    got[0].kill()
+    assert den.gone(first.pid)
+
+
+def test_one_of_two_that_ends_without_giving_it_back_leaves_it_to_the_other(den: Den) -> None:
+    first, second = den.must(), den.must()
+    first.kill()
+    time.sleep(0.5)
+    assert second.poll() is None and alive(second.pid)
+    assert den.lease() is None, "what the first one left in it is nobody's"
+    second.release()
+    assert den.gone(second.pid)
+    assert den.must().first
+
+
+def test_jobs_that_cannot_be_cancelled_end_with_the_jvm_L11(den: Den) -> None:
+    first, second = den.must(), den.must()
+    first.name_session("spark-session-1")  # and nothing that speaks py4j is at its address
+    first.kill()
+    assert second.wait(60) == -signal.SIGKILL
+    assert den.gone(second.pid)
+
+
+def test_who_waits_for_a_jvm_that_is_given_up_starts_one(den: Den) -> None:
+    first = den.must()
+    assert first.begin_cleaning()
+    got: list[warm.JvmLease | None] = []
+    waiting = threading.Thread(target=lambda: got.append(den.lease()))
+    waiting.start()
+    time.sleep(0.5)
+    first.kill()
+    waiting.join(SECONDS)
+    assert got == [None]
+    assert den.gone(first.pid)
 
 
 def test_a_run_that_ends_without_giving_it_back_ends_it_at_once(den: Den) -> None:

@@ -42,16 +42,17 @@ def _listed(found: list[dict[str, Any]]) -> "Iterator[RenderableType]":
     if not found:
         yield "no Spark stays"
         return
-    headings = ("state", "for", "ends after", "memory", "runs", "master", "java", "jars", "pid")
+    headings = ("state", "used by", "for", "ends after", "memory", "runs", "master", "java", "jars",
+                "pid")  # fmt: skip
     rows = [
         (
-            entry["state"], text.seconds(entry["seconds"]), text.seconds(entry["idle_seconds"]),
-            text.size(entry["memory_bytes"]), entry["runs"], entry["master"], entry["java"],
-            ", ".join(entry["jars"]) or "-", entry["pid"],
+            entry["state"], entry["used_by"], text.seconds(entry["seconds"]),
+            text.seconds(entry["idle_seconds"]), text.size(entry["memory_bytes"]), entry["runs"],
+            entry["master"], entry["java"], ", ".join(entry["jars"]) or "-", entry["pid"],
         )
         for entry in found
     ]  # fmt: skip
-    yield text.grid(headings, rows, {4, 8})
+    yield text.grid(headings, rows, {1, 5, 9})
 
 
 def _ended(stopped: int, ending: int) -> "Iterator[RenderableType]":

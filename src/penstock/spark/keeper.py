@@ -1,19 +1,23 @@
-"""Keeps one JVM between runs, and lends it to one at a time: ``python -m penstock.spark.keeper
-FOLDER``.
+"""Keeps one JVM between runs, and lends it to runs that share its slots: ``python -m
+penstock.spark.keeper FOLDER``.
 
 The keeper, a process, starts the JVM and ends it. A client connects to the socket in FOLDER and
 sends one line of JSON, whose ``ask`` is:
 
 - ``start`` (on stdin, the first run's connection): starts the JVM with a command and limits;
-- ``lease``: asks for the JVM; the answer has the gateway's address, or ``busy`` where another run
-  has it;
+- ``lease``: asks for the JVM and ``slots`` of it; the answer has the gateway's address, or ``wait``
+  where one will follow, or ``busy`` where too few slots are free;
 - ``status``, ``stop``: for ``penstock spark``.
 
-The connection on which the JVM was lent is the lease. The line ``release`` on it gives the JVM
-back; its end without that line (the run was killed, or could not stop its jobs) ends the JVM at
-once, so that no job outlives its run. An idle JVM is ended when no run asked for it for ``idle``
-seconds, a watched folder is gone, the machine's memory is short, it has served
-:data:`MOST_RUNS` runs, or on ``stop``. A lock permits one keeper for a folder.
+The connection on which the JVM was lent is the lease. Its lines are ``session`` (the tag of the
+run's jobs), ``clean`` (may it empty what sessions share: only where no other run has the JVM, and
+then nobody gets it before this lease has ended) and ``release``, which gives the JVM back. The
+connection's end without that line (the run was killed, or could not stop its jobs) ends the JVM at
+once, so that no job outlives its run; where other runs have the JVM too, that run's jobs are
+cancelled (``orphan_jobs``), the JVM is lent to nobody any more, and it ends with the last of them.
+An idle JVM is ended when no run asked for it for ``idle`` seconds, a watched folder is gone, the
+machine's memory is short, it has served :data:`MOST_RUNS` runs, or on ``stop``. A lock permits one
+keeper for a folder.
 
 Other users cannot connect: the folder is the user's alone, and the kernel tells the client's user.
 The JVM has the keeper's environment; a run's own variables come with its jobs. Imports the standard
@@ -47,29 +51,47 @@ LINE_BYTES = 1 << 22
 _TICK_SECONDS, _START_TICK_SECONDS = 1.0, 0.03
 _LINE_SECONDS = 2.0  # for a client to send its line
 _START_SECONDS = 300.0
+_CANCEL_SECONDS = 20.0
 _END_SECONDS = 10.0
 
 
-def say(peer: socket.socket, message: dict[str, Any]) -> None:
-    """Sends a line of JSON. Raises ``OSError``."""
-    peer.sendall(json.dumps(message).encode() + b"\n")
+class Peer:
+    """One end of a connection that carries lines of JSON."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._rest = b""
 
-def hear(peer: socket.socket) -> dict[str, Any] | None:
-    """Receives the next line as a JSON object; None at the end of the connection, for a line that
-    is no object, or one longer than :data:`LINE_BYTES`. Raises ``OSError``, also after the socket's
-    timeout."""
-    line = bytearray()
-    while not line.endswith(b"\n"):
-        piece = peer.recv(1 << 16)
-        if not piece or len(line) > LINE_BYTES:
+    def fileno(self) -> int:
+        return self.connection.fileno()
+
+    @property
+    def has_line(self) -> bool:
+        """Whether a whole line was received with an earlier one."""
+        return b"\n" in self._rest
+
+    def say(self, message: dict[str, Any]) -> None:
+        """Sends a line. Raises ``OSError``."""
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> dict[str, Any] | None:
+        """Receives the next line as a JSON object; None at the end of the connection, for a line
+        that is no object, or one longer than :data:`LINE_BYTES`. Raises ``OSError``, also after the
+        socket's timeout."""
+        while not self.has_line:
+            piece = self.connection.recv(1 << 16)
+            if not piece or len(self._rest) > LINE_BYTES:
+                return None
+            self._rest += piece
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            message = json.loads(line)
+        except ValueError:
             return None
-        line += piece
-    try:
-        message = json.loads(line)
-    except ValueError:
-        return None
-    return message if isinstance(message, dict) else None
+        return message if isinstance(message, dict) else None
+
+    def close(self) -> None:
+        self.connection.close()
 
 
 def same_user(peer: socket.socket) -> bool:
@@ -99,14 +121,25 @@ def lock(folder: Path) -> int | None:
     return None
 
 
+class _Lease:
+    """A run that has the JVM, or waits for it. ``session``: the tag of its jobs, once it has a
+    session. ``lent``: it was given the gateway's address."""
+
+    def __init__(self, peer: Peer, slots: int) -> None:
+        self.peer, self.slots = peer, slots
+        self.session: str | None = None
+        self.lent = False
+
+
 class Keeper:
     """Starts a JVM, lends it, and ends it (:meth:`run`, called once). ``first``: the connection of
     the first run. ``wanted``: its line ``start``."""
 
-    def __init__(self, folder: Path, first: socket.socket, wanted: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, first: Peer, wanted: dict[str, Any]) -> None:
         self._folder, self._wanted = folder, wanted
-        self._lease: socket.socket | None = first
-        self._since = time.monotonic()  # when it became idle, or busy
+        self._leases = [_Lease(first, int(wanted["slots"]))]
+        self._cleaning: _Lease | None = None  # nobody else is given the JVM before it has ended
+        self._since = self._began = time.monotonic()  # since: it became idle, or busy
         self._runs, self._leaving = 0, False
         self._ready: Address | None = None
         self._identity = os.stat(folder)
@@ -140,13 +173,13 @@ class Keeper:
 
     def _goes_on(self) -> bool:
         if (code := self._java.poll()) is not None:
-            if self._lease is not None:
+            for lease in self._leases:
                 with suppress(OSError):
-                    say(self._lease, {"died": code})
+                    lease.peer.say({"died": code})
             return False
         if self._ready is None:
-            return time.monotonic() - self._since < _START_SECONDS and not self._leaving
-        return self._lease is not None or not self._may_go()
+            return bool(self._leases) and time.monotonic() - self._began < _START_SECONDS
+        return bool(self._leases) or not self._may_go()
 
     def _may_go(self) -> bool:
         """Whether the JVM, which is idle, is to be ended."""
@@ -165,40 +198,96 @@ class Keeper:
         return False
 
     def _step(self) -> None:
-        lease = [] if self._lease is None else [self._lease]
+        peers = {lease.peer: lease for lease in self._leases}
         tick = _START_TICK_SECONDS if self._ready is None else _TICK_SECONDS
-        ready, _, _ = select.select([*lease, self._woken, self._listener], [], [], tick)
+        ready, _, _ = select.select([*peers, self._woken, self._listener], [], [], tick)
         if self._ready is None and (found := address(self._answer)) is not None:
             self._ready = found
-            self._grant()
-        if self._lease is not None and self._lease in ready:
-            self._hear_lease(self._lease)
+        for peer, lease in peers.items():
+            if peer in ready and lease in self._leases:
+                self._hear_lease(lease)
         if self._listener in ready:
             self._admit()
+        self._lend()
 
-    def _grant(self) -> None:
-        """Sends the gateway's address to the run that has the lease, once the gateway is ready."""
-        if self._lease is None or self._ready is None:
+    def _lend(self) -> None:
+        """Gives the gateway's address to those who wait for it, once the gateway is ready and
+        nobody cleans."""
+        if self._ready is None or self._cleaning is not None:
             return
         grant = {"port": self._ready.port, "secret": self._ready.secret, "pid": self._java.pid}
-        with suppress(OSError):  # the next step sees that the connection has ended
-            say(self._lease, {"lease": grant})
+        for lease in self._leases:
+            if not lease.lent:
+                lease.lent = True
+                with suppress(OSError):  # the next step sees that the connection has ended
+                    lease.peer.say({"lease": grant, "beside": len(self._leases) - 1})
 
-    def _hear_lease(self, lease: socket.socket) -> None:
-        message = None
-        with suppress(OSError):
-            message = hear(lease)
-        lease.close()
-        self._lease, self._since = None, time.monotonic()
+    def _hear_lease(self, lease: _Lease) -> None:
+        while True:
+            message = None
+            with suppress(OSError):
+                message = lease.peer.hear()
+            if message is None or message.get("release"):
+                self._ended(lease, well=message is not None)
+                return
+            if isinstance(tag := message.get("session"), str):
+                lease.session = tag
+            if message.get("clean"):
+                alone = self._leases == [lease]
+                self._cleaning = lease if alone else None
+                with suppress(OSError):
+                    lease.peer.say({"alone": alone})
+            if not lease.peer.has_line:
+                return
+
+    def _ended(self, lease: _Lease, *, well: bool) -> None:
+        lease.peer.close()
+        self._leases.remove(lease)
         self._runs += 1
-        if message is None or not message.get("release"):
-            self._leaving = True
+        if self._cleaning is lease:
+            self._cleaning = None
+        if not well and (lease.lent or not self._leases):
+            self._lend_no_more()
+            if self._leases and lease.session is not None:
+                threading.Thread(
+                    target=self._cancel_jobs, args=(lease.session,), daemon=True
+                ).start()
+        if not self._leases:
+            self._since = time.monotonic()
+            if well:
+                self._forget_log()
+            else:
+                self._java.kill()
+
+    def _lend_no_more(self) -> None:
+        self._leaving = True
+        for lease in [one for one in self._leases if not one.lent]:
+            self._leases.remove(lease)
+            with suppress(OSError):
+                lease.peer.say({"busy": True})
+            lease.peer.close()
+
+    def _cancel_jobs(self, session: str) -> None:
+        """Cancels the jobs of a run that has ended; where that fails, ends the JVM."""
+        assert self._ready is not None
+        told = {"port": self._ready.port, "secret": self._ready.secret, "session": session}
+        command = [sys.executable, "-m", "penstock.spark.orphan_jobs"]
+        try:
+            done = subprocess.run(
+                command,
+                input=json.dumps(told).encode(),
+                stdout=subprocess.DEVNULL,
+                timeout=_CANCEL_SECONDS,
+                check=False,
+            )
+            cancelled = done.returncode == 0
+        except (OSError, subprocess.TimeoutExpired):
+            cancelled = False
+        if not cancelled:
             self._java.kill()
-        else:
-            self._forget_log()
 
     def _forget_log(self) -> None:
-        """Empties the log of what Java printed: the run that ended has copied it."""
+        """Empties the log of what Java printed: the runs that ended have copied it."""
         with suppress(OSError):
             os.truncate(self._folder / LOG, 0)
 
@@ -206,40 +295,54 @@ class Keeper:
 
     def _admit(self) -> None:
         with suppress(OSError):
-            peer, _ = self._listener.accept()
-            peer.settimeout(_LINE_SECONDS)
+            connection, _ = self._listener.accept()
+            connection.settimeout(_LINE_SECONDS)
+            peer = Peer(connection)
             kept = False
             try:
-                if same_user(peer):
-                    kept = self._serve(peer, hear(peer) or {})
+                if same_user(connection):
+                    kept = self._serve(peer, peer.hear() or {})
             finally:
                 if not kept:
                     peer.close()
 
-    def _serve(self, peer: socket.socket, request: dict[str, Any]) -> bool:
-        """Answers a client's line; returns whether its connection is the lease now."""
+    def _serve(self, peer: Peer, request: dict[str, Any]) -> bool:
+        """Answers a client's line; returns whether its connection is a lease now."""
         match request.get("ask"):
             case "lease":
-                if self._lease is not None or self._leaving or self._java.poll() is not None:
-                    say(peer, {"busy": True})
+                slots = int(request.get("slots", 1))
+                if not self._has_room(slots):
+                    peer.say({"busy": True})
                     return False
-                self._forget_log()
-                self._lease, self._since = peer, time.monotonic()
-                self._grant()
+                if not self._leases:
+                    self._forget_log()
+                    self._since = time.monotonic()
+                if self._ready is None or self._cleaning is not None:
+                    peer.say({"wait": True})
+                self._leases.append(_Lease(peer, slots))
                 return True
             case "status":
-                say(peer, self._status())
+                peer.say(self._status())
             case "stop":
                 status = self._status()
                 self._leaving = True
-                say(peer, status)
+                peer.say(status)
             case _:
                 pass
         return False
 
+    def _has_room(self, slots: int) -> bool:
+        taken = sum(lease.slots for lease in self._leases)
+        return (
+            not self._leaving
+            and self._java.poll() is None
+            and self._runs + len(self._leases) < MOST_RUNS
+            and taken + slots <= int(self._wanted["most_slots"])
+        )
+
     def _status(self) -> dict[str, Any]:
-        state = "starting" if self._ready is None else "busy" if self._lease else "idle"
-        if self._leaving and self._lease is None:
+        state = "starting" if self._ready is None else "busy" if self._leases else "idle"
+        if self._leaving and not self._leases:
             state = "ending"
         since = round(time.monotonic() - self._since, 1)
         return {
@@ -247,6 +350,7 @@ class Keeper:
             "state": state,
             "pid": self._java.pid,
             "keeper": os.getpid(),
+            "used_by": len(self._leases),
             "runs": self._runs,
             "seconds": since,
             "idle_seconds": float(self._wanted["idle"]),
@@ -259,8 +363,8 @@ class Keeper:
         self._listener.close()
         with suppress(OSError):
             os.unlink(self._folder / SOCKET)
-        if self._lease is not None:
-            self._lease.close()
+        for lease in self._leases:
+            lease.peer.close()
         if self._java.stdin is not None:
             with suppress(OSError):
                 self._java.stdin.close()
@@ -287,10 +391,11 @@ def _ended(number: int, frame: FrameType | None) -> None:
 
 def main(folder: Path) -> int:
     """Runs the keeper of ``folder`` until its JVM is ended; returns the exit code."""
-    first = socket.socket(fileno=os.dup(0))
+    connection = socket.socket(fileno=os.dup(0))
+    first = Peer(connection)
     lock_fd = lock(folder)
     if lock_fd is None:
-        say(first, {"busy": True})
+        first.say({"busy": True})
         return 0
     with private(folder / OWN_LOG, "ab") as log:  # for a stack trace of the keeper
         os.dup2(log.fileno(), 2)
@@ -299,8 +404,8 @@ def main(folder: Path) -> int:
     os.close(nowhere)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _ended)
-    first.settimeout(_LINE_SECONDS)
-    wanted = hear(first)
+    connection.settimeout(_LINE_SECONDS)
+    wanted = first.hear()
     if wanted is None or wanted.get("ask") != "start":
         return 1
     Keeper(folder, first, wanted).run()

@@ -1,8 +1,8 @@
 """Opens a session in a warm JVM, one that stays between runs, where the run's settings permit it.
 
 The settings of a JVM's start are the same for all its runs and part of its key: Penstock's, those
-of the table format, memory, Java options, an environment without variables of a single run. SQL
-settings of a pipeline file are set in the run's own session. A run that needs more (other jars,
+of the table format, memory, slots, Java options, an environment without variables of a single run.
+SQL settings of a pipeline file are set in the run's own session. A run that needs more (other jars,
 catalogs, credentials for Hadoop, Spark's own configuration files or variables) gets a JVM of its
 own. Not here: finding the JVM (``warm``), the session in it (``warm_jvm``), a run's own JVM
 (``session``).
@@ -79,11 +79,13 @@ def borrow(
     wanted: JavaOptions,
     environment: Callable[[Mapping[str, str]], dict[str, str]],
     place: SessionPaths,
+    slots: warm.Slots,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, WarmJvm] | None":
     """Opens a session in a warm JVM, starting the JVM where there is none. ``conf``: settings of
-    the pipeline file. ``environment``: completes the variables of a JVM's start. ``check``: called
-    while waiting; it may raise. Returns None where the run must have a JVM of its own."""
+    the pipeline file. ``environment``: completes the variables of a JVM's start. ``slots``: of the
+    run and of the JVM. ``check``: called while waiting; it may raise. Returns None where the run
+    must have a JVM of its own."""
     at_start = {name: value for name, value in conf.items() if name in _AT_START}
     later = {name: value for name, value in conf.items() if name not in at_start}
     if not all(map(_can_be_set, later)) or any(map(_steers_spark, os.environ)):
@@ -123,7 +125,7 @@ def borrow(
         "jars": [p.name for p in wanted.jars],
     }
     terms = warm.terms(place.stays_with, about)
-    lease = warm.lease(root, key, start, terms, check, START_SECONDS)
+    lease = warm.lease(root, key, start, terms, slots, check, START_SECONDS)
     return None if lease is None else _opened(WarmJvm(lease, place.log), later, check)
 
 

@@ -25,7 +25,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import platformdirs
 
@@ -49,6 +49,7 @@ MASTER_VARIABLE = "PENSTOCK_SPARK_MASTER"
 START_SECONDS = 120.0
 RESOLVE_SECONDS = 600.0
 DRIVER_MEMORY = "2g"
+LENT_SLOTS = 4  # at least, of a JVM that stays: two runs of one lane at the same time
 _LOOPBACK = "127.0.0.1"
 _KILLED_SECONDS = 10.0
 SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the session
@@ -167,10 +168,10 @@ def open_session(
     ``scratch_dir``: for the log (``spark.log``) and Spark's temporary files; ``cache_dir``
     (default: the user's cache folder): for files that later starts use again. Each opening must be
     followed by one :func:`close_session`; a session that is open at exit is closed then.
-    ``stays_with``: permits a warm JVM, which an earlier run left and which is left for the next
-    one, as long as this folder exists. ``check``: called while waiting; where it raises, whatever
-    was started is ended. Raises ``ConfigError``, and ``DestinationError`` where Maven does not
-    provide a jar.
+    ``stays_with``: permits a warm JVM, which an earlier run left, which runs at the same time share
+    and which is left for the next one, as long as this folder exists. ``check``: called while
+    waiting; where it raises, whatever was started is ended. Raises ``ConfigError``, and
+    ``DestinationError`` where Maven does not provide a jar.
     """
     global _current, _opening
     chosen = choose_master(master, cores or os.cpu_count() or 1, lanes)
@@ -191,13 +192,25 @@ def open_session(
             if chosen.startswith("sc://"):
                 spark, jvm = _connect(chosen, conf or {}), None
             else:
+                shared = None
+                if stays_with is not None and chosen.startswith("local"):
+                    shared = _Shared(_master_for_many(chosen, master), lanes + 1, stays_with)
                 with _own_interrupt():
-                    spark, jvm = _start(needs, chosen, conf or {}, folder, cache, stays_with, check)
+                    spark, jvm = _start(needs, chosen, conf or {}, folder, cache, shared, check)
             _current = _Open(spark, jvm, chosen, frozenset(needs.packages), folder)
         finally:
             _opening = False
         atexit.register(_close_now)
         return spark
+
+
+def _master_for_many(chosen: str, asked: str | None) -> str:
+    """Returns the master of a JVM that runs share: with more slots, where nobody asked for a
+    number. ``asked``: the pipeline file's master."""
+    slots = local_slots(chosen)
+    if asked or os.environ.get(MASTER_VARIABLE) or slots is None:
+        return chosen
+    return f"local[{max(slots, LENT_SLOTS)}]"
 
 
 def may_open_early(master: str | None, lanes: int) -> bool:
@@ -254,13 +267,22 @@ def _close_now(seconds: float = 20.0) -> None:
             shutil.rmtree(session_scratch(closing.folder), ignore_errors=True)
 
 
+class _Shared(NamedTuple):
+    """Holds what a run asks of a JVM that runs share: its ``master``, how many slots the run needs,
+    and the folder without which it is ended."""
+
+    master: str
+    slots: int
+    stays_with: Path
+
+
 def _start(
     needs: Needs,
     master: str,
     conf: Mapping[str, str],
     folder: Path,
     cache: Path,
-    stays_with: Path | None,
+    shared: _Shared | None,
     check: Callable[[], None],
 ) -> "tuple[SparkSession, Jvm]":
     from penstock.spark.jvm import LOG, start_jvm
@@ -281,17 +303,22 @@ def _start(
         options=(*(trust_options(cache) if java.packaged else ()), *proxy_options()),
         archive=tuple(use_options(java, found.files, cache)),
     )
-    if stays_with is not None and not found.missing and master.startswith("local"):
+    if shared is not None and not found.missing:
         from penstock.spark.lent_session import SessionPaths, borrow
+        from penstock.spark.warm import Slots
 
+        most = local_slots(shared.master) or 1
+        # as many partitions as in a JVM of the run's own, whatever the slots
+        parallel = {"spark.default.parallelism": str(local_slots(master) or 1)}
         lent = borrow(
-            lambda scratch, *more: _merge(base_conf(master, scratch), *more),
+            lambda scratch, *more: _merge(base_conf(shared.master, scratch), parallel, *more),
             needs.conf,
             conf,
             java,
             wanted,
             lambda given: _environment(java, master, given),
-            SessionPaths(cache=cache, log=folder / LOG, stays_with=stays_with),
+            SessionPaths(cache=cache, log=folder / LOG, stays_with=shared.stays_with),
+            Slots(min(shared.slots, most), most),
             check,
         )
         if lent is not None:

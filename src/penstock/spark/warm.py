@@ -1,10 +1,11 @@
 """Leases a warm JVM: finds the one that an earlier run left, or starts a keeper, which starts one.
 
 A JVM is found by a key of all that it cannot change while it runs: Java, Spark, jars, settings of
-its start, its environment, versions, and what processes inherit (limits, umask, namespaces). Where
-the keeper does not answer within a timeout, another run has the JVM, or anything else fails,
-:func:`lease` returns None and the run starts a JVM of its own. ``PENSTOCK_DAEMON`` turns warm JVMs
-on and off. Not here: the keeper's side and its messages (``keeper``), the session (``warm_jvm``).
+its start, its environment, versions, and what processes inherit (limits, umask, namespaces). Runs
+at the same time share it as long as it has slots. Where the keeper does not answer within a
+timeout, too few slots are free, or anything else fails, :func:`lease` returns None and the run
+starts a JVM of its own. ``PENSTOCK_DAEMON`` turns warm JVMs on and off. Not here: the keeper's side
+and its messages (``keeper``), the session (``warm_jvm``).
 """
 
 import hashlib
@@ -33,7 +34,7 @@ from penstock.files import write_new
 from penstock.runtimes.machine import available_bytes
 from penstock.runtimes.trusted_folders import unsafe
 from penstock.spark.gateway import Address
-from penstock.spark.keeper import LOG, SOCKET, hear, same_user, say
+from penstock.spark.keeper import LOG, SOCKET, Peer, same_user
 
 VARIABLE = "PENSTOCK_DAEMON"
 IDLE_VARIABLE = "PENSTOCK_DAEMON_IDLE"
@@ -57,6 +58,14 @@ class KeeperStart(NamedTuple):
     answer: Path
 
 
+class Slots(NamedTuple):
+    """Holds how many of Spark's slots a run keeps busy at once at most (``wanted``), and how many
+    the JVM has for all its runs (``most``)."""
+
+    wanted: int
+    most: int
+
+
 class KeeperLimits(NamedTuple):
     """Holds a keeper's limits and description. ``watched``: folders; the idle JVM is ended when one
     is gone. ``idle``: seconds without a run after which it is ended. ``memory``: it is ended, while
@@ -70,16 +79,18 @@ class KeeperLimits(NamedTuple):
 
 class JvmLease:
     """Holds a JVM for this run until :meth:`release`; has the methods of ``jvm.Process``.
-    ``first``: the JVM was started for this run. ``log``: the open file of what Java prints, since
-    the file is deleted when the JVM dies."""
+    ``first``: the JVM was started for this run. ``beside``: how many other runs had the JVM when it
+    was lent. ``log``: the open file of what Java prints, since the file is deleted when the JVM
+    dies; what it printed before ``log_from`` is of earlier runs."""
 
-    def __init__(
-        self, connection: socket.socket, started: Mapping[str, Any], log: IO[bytes], *, first: bool
-    ) -> None:
+    def __init__(self, peer: Peer, grant: Mapping[str, Any], log: IO[bytes], *, first: bool):
+        started: Mapping[str, Any] = grant["lease"]
         self.address = Address(int(started["port"]), str(started["secret"]))
         self.pid = int(started["pid"])
+        self.beside = int(grant["beside"])
         self.log, self.first = log, first
-        self._connection: socket.socket | None = connection
+        self.log_from = os.fstat(log.fileno()).st_size if self.beside else 0
+        self._peer: Peer | None = peer
         self._code: int | None = None
         self._lock = threading.Lock()
 
@@ -95,28 +106,48 @@ class JvmLease:
         return code
 
     def kill(self) -> None:
-        """Gives the lease up without giving the JVM back: the keeper ends the JVM at once."""
+        """Gives the lease up without giving the JVM back: the keeper ends the JVM at once, or this
+        run's jobs where other runs have it too."""
         with self._lock:
             self._close(-signal.SIGKILL)
 
     def release(self) -> None:
         """Gives the JVM back for the next run."""
         with self._lock:
-            if self._connection is not None:
+            if self._peer is not None:
                 with suppress(OSError):
-                    say(self._connection, {"release": True})
+                    self._peer.say({"release": True})
             self._close(0)
+
+    def name_session(self, tag: str) -> None:
+        """Tells the keeper the tag of this run's jobs, which it cancels where this process is
+        killed while other runs have the JVM. Raises ``OSError``."""
+        with self._lock:
+            if self._peer is not None:
+                self._peer.say({"session": tag})
+
+    def begin_cleaning(self) -> bool:
+        """Whether no other run has the JVM. Where it is so, none gets it before :meth:`release`."""
+        with self._lock:
+            if self._peer is None:
+                return False
+            with suppress(OSError):
+                self._peer.say({"clean": True})
+                if (answer := self._peer.hear()) is not None and "died" not in answer:
+                    return bool(answer.get("alone"))
+            self._close(-signal.SIGKILL)
+            return False
 
     def _look(self, seconds: float | None) -> int | None:
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             with self._lock:
-                if self._connection is None:
+                if self._peer is None:
                     return self._code
-                if select.select([self._connection], [], [], 0.02 if seconds else 0)[0]:
+                if select.select([self._peer], [], [], 0.02 if seconds else 0)[0]:
                     message = None
                     with suppress(OSError):
-                        message = hear(self._connection)
+                        message = self._peer.hear()
                     code = (message or {}).get("died")
                     self._close(code if isinstance(code, int) else -signal.SIGKILL)
                     return self._code
@@ -124,9 +155,13 @@ class JvmLease:
                 return None
 
     def _close(self, code: int) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection, self._code = None, code
+        if self._peer is not None:
+            self._peer.close()
+            self._peer, self._code = None, code
+
+
+class _Busy(Exception):
+    """Another run has the JVM, or its folder; never leaves this module."""
 
 
 # -- whether and where
@@ -223,6 +258,7 @@ def lease(
     key: str,
     start: Callable[[Path], AbstractContextManager[KeeperStart]],
     on: KeeperLimits,
+    slots: Slots,
     check: Callable[[], None],
     timeout: float,
 ) -> JvmLease | None:
@@ -231,18 +267,31 @@ def lease(
     where the run must start a JVM of its own."""
     folder = root / key
     try:
-        if (connection := _connect(folder)) is not None:
-            say(connection, {"ask": "lease"})
-            return _granted(connection, folder, check, _ANSWER_SECONDS, first=False)
-        _make_room(root, folder)
-        with start(folder) as how:
-            connection = _start(folder, how, on)
-            return _granted(connection, folder, check, timeout, first=True)
-    except OSError:
+        if (peer := _connect(folder)) is None:
+            _make_room(root, folder)
+            try:
+                with start(folder) as how:
+                    peer = _start(folder, how, on, slots)
+                    return _granted(peer, folder, check, timeout, timeout, first=True)
+            except _Busy:  # another run has just started a keeper
+                peer = _await_keeper(folder, check)
+        if peer is None:
+            return None
+        peer.say({"ask": "lease", "slots": slots.wanted})
+        return _granted(peer, folder, check, _ANSWER_SECONDS, timeout, first=False)
+    except (OSError, _Busy):
         return None
 
 
-def _start(folder: Path, how: KeeperStart, on: KeeperLimits) -> socket.socket:
+def _await_keeper(folder: Path, check: Callable[[], None]) -> Peer | None:
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while (peer := _connect(folder)) is None and time.monotonic() < deadline:
+        check()
+        time.sleep(0.05)
+    return peer
+
+
+def _start(folder: Path, how: KeeperStart, on: KeeperLimits, slots: Slots) -> Peer:
     ours, theirs = socket.socketpair()
     with theirs:
         process = subprocess.Popen(
@@ -259,44 +308,54 @@ def _start(folder: Path, how: KeeperStart, on: KeeperLimits) -> socket.socket:
         "ask": "start",
         "command": how.command,
         "answer": str(how.answer),
+        "slots": slots.wanted,
+        "most_slots": slots.most,
         "idle": on.idle,
         "memory": on.memory,
         "watched": [str(p) for p in on.watched],
         "about": on.about,
     }
-    say(ours, asked)
-    return ours
+    peer = Peer(ours)
+    peer.say(asked)
+    return peer
 
 
 def _granted(
-    connection: socket.socket,
+    peer: Peer,
     folder: Path,
     check: Callable[[], None],
     seconds: float,
+    longest: float,
     *,
     first: bool,
 ) -> JvmLease | None:
-    """Waits for the keeper's answer. Closes the connection, which ends a JVM that is being started,
-    where the lease is not granted."""
-    deadline = time.monotonic() + seconds
+    """Waits ``seconds`` for the keeper's answer, ``longest`` where it says that one will follow.
+    Closes the connection, which ends a JVM that is being started, where the lease is not granted.
+    Raises :class:`_Busy`."""
+    began = time.monotonic()
+    lease: JvmLease | None = None
     try:
-        while not select.select([connection], [], [], 0.05)[0]:
-            check()
-            if time.monotonic() > deadline:
-                connection.close()
-                return None
-        connection.settimeout(_ANSWER_SECONDS)
-        grant = (hear(connection) or {}).get("lease")
-        if isinstance(grant, dict):
-            return JvmLease(connection, grant, (folder / LOG).open("rb"), first=first)
-        connection.close()
-    except BaseException:
-        connection.close()
-        raise
-    return None
+        while time.monotonic() - began <= seconds:
+            if not select.select([peer], [], [], 0.05)[0]:
+                check()
+                continue
+            peer.connection.settimeout(_ANSWER_SECONDS)
+            answer = peer.hear() or {}
+            if answer.get("wait"):
+                seconds = longest
+                continue
+            if answer.get("busy"):
+                raise _Busy
+            if isinstance(answer.get("lease"), dict):
+                lease = JvmLease(peer, answer, (folder / LOG).open("rb"), first=first)
+            return lease
+        return None
+    finally:
+        if lease is None:
+            peer.close()
 
 
-def _connect(folder: Path) -> socket.socket | None:
+def _connect(folder: Path) -> Peer | None:
     """Connects to the keeper of a folder; None where there is none, or another user's."""
     try:
         place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -309,7 +368,7 @@ def _connect(folder: Path) -> socket.socket | None:
         known = os.fstat(place).st_uid == os.geteuid()
         connection.connect(short if os.path.exists("/proc/self/fd") else str(folder / SOCKET))
         if known and same_user(connection):
-            return connection
+            return Peer(connection)
     except (FileNotFoundError, ConnectionRefusedError):
         pass
     finally:
@@ -357,9 +416,9 @@ def _all(root: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 def _ask(folder: Path, what: str) -> dict[str, Any] | None:
     with suppress(OSError):
-        connection = _connect(folder)
-        if connection is not None:
-            with connection:
-                say(connection, {"ask": what})
-                return hear(connection)
+        peer = _connect(folder)
+        if peer is not None:
+            with peer.connection:
+                peer.say({"ask": what})
+                return peer.hear()
     return None

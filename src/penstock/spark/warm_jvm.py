@@ -1,9 +1,10 @@
 """Opens a session in a JVM that a keeper lends to this run, and cleans the JVM before returning it.
 
 Each run gets a new ``SparkSession`` (settings, views, current database) of the one Spark context.
-When the JVM is given back, what its sessions share is emptied: cached tables, Delta's logs, the
-Java objects that Python held. It is given back only where no job runs any more; else the keeper
-ends it. What Java printed during the run is copied into the run's folder. Not here: the lease
+The last of the runs that have the JVM at the same time empties what sessions share when it gives
+the JVM back: cached tables, Delta's logs, the Java objects that Python held. A run gives it back
+only where none of its jobs runs any more; else the keeper ends these jobs, or the JVM. What Java
+printed during the run, for whichever run, is copied into the run's folder. Not here: the lease
 (``warm``), a run's own JVM (``jvm``).
 """
 
@@ -24,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from penstock.files import private
 from penstock.spark.jvm import CLOSE_SECONDS, Jvm, connect, end_of, let_go, silence_py4j
+from penstock.spark.orphan_jobs import jobs_of
 from penstock.spark.warm import JvmLease
 
 SETTLE_SECONDS = 5.0
@@ -41,27 +43,34 @@ class WarmJvm(Jvm):
     def __init__(self, lease: JvmLease, log: Path) -> None:
         super().__init__(lease, log)
         self._context: SparkContext | None = None
+        self._java: Any = None  # its SparkContext
+        self._session = ""
 
     def attach(self) -> SparkSession:
         """Opens a new session. Raises whatever PySpark raises."""
         silence_py4j()
         connect(self.process.address)
-        with suppress(OSError):  # resets the peak of resident memory (VmHWM)
-            Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
+        if not self.process.beside:
+            with suppress(OSError):  # resets the peak of resident memory (VmHWM)
+                Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
         jvm: Any = SparkContext._jvm
-        context = jvm.org.apache.spark.SparkContext.getOrCreate()
-        java = jvm.org.apache.spark.api.java.JavaSparkContext(context)
+        self._java = jvm.org.apache.spark.SparkContext.getOrCreate()
+        java = jvm.org.apache.spark.api.java.JavaSparkContext(self._java)
         conf = SparkConf(_jconf=java.getConf())
         self._context = SparkContext(jsc=java, gateway=SparkContext._gateway, conf=conf)
         first = jvm.org.apache.spark.sql.classic.SparkSession.builder().getOrCreate()
-        return SparkSession(self._context, first.newSession())
+        session = first.newSession()
+        self._session = str(session.sessionJobTag())
+        self.process.name_session(self._session)
+        return SparkSession(self._context, session)
 
     def said(self) -> str:
         """Returns the end of what Java printed, of the open file."""
         return end_of(self.process.log)
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
-        """Gives the JVM back; where a job still runs, or cleaning fails, the keeper ends it.
+        """Gives the JVM back; where a job of this run still runs, or cleaning fails, the keeper
+        ends the job or the JVM.
         ``stop`` is not called: it would stop Spark for later runs."""
         del stop
         settled: list[bool] = []
@@ -79,36 +88,38 @@ class WarmJvm(Jvm):
             self.process.kill()
 
     def _settle(self) -> bool:
-        """Waits for running jobs to end, then empties what sessions share; returns whether both
-        were done."""
+        """Waits for the run's jobs to end, then empties what sessions share, unless other runs
+        need it; returns whether that was done."""
         context, gateway = self._context, SparkContext._gateway
         if context is None or gateway is None:
             return False
         with suppress(Exception):
             deadline = time.monotonic() + _JOBS_SECONDS
-            tracker = context.statusTracker()
-            while tracker.getActiveJobsIds():
+            while jobs_of(self._java, self._session):
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(0.02)
             jvm: Any = gateway.jvm
             session = jvm.org.apache.spark.sql.classic.SparkSession
-            session.builder().getOrCreate().catalog().clearCache()
+            alone = self.process.begin_cleaning()
+            if alone:
+                session.builder().getOrCreate().catalog().clearCache()
+                with suppress(Exception):  # not every session has Delta
+                    jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
             session.clearActiveSession()
-            with suppress(Exception):  # not every session has Delta
-                jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
             if (server := context._accumulatorServer) is not None:
                 threading.Thread(target=server.shutdown, daemon=True).start()
             shutil.rmtree(str(context._temp_dir), ignore_errors=True)
             self._context = None
             gc.collect()  # Java then frees the objects that Python no longer refers to
-            _forget_objects(gateway)
+            if alone:
+                _forget_objects(gateway)
             return True
         return False
 
     def _copy_log(self) -> None:
         with suppress(OSError):
-            self.process.log.seek(0)
+            self.process.log.seek(self.process.log_from)
             said = self.process.log.read(_LOG_BYTES)
             self.log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with private(self.log, "ab") as file:
