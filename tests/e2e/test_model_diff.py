@@ -104,6 +104,18 @@ def test_an_empty_model_removes_nothing_unless_that_is_allowed(users: MakeUsers)
     assert here.table() == {}
 
 
+def test_a_model_none_of_whose_rows_has_a_key_removes_nothing(users: MakeUsers) -> None:
+    """L9 of models: rows came and none can be taken, so nothing says that the others are gone."""
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    refused = here.send("mirror", "SELECT nullif(id, id) AS id, name FROM {users}")
+    assert refused.exit_code != 0 and refused.error["code"] == "source.empty_model"
+    assert "none of the 2 rows that came has a key of its own" in refused.error["message"]
+    assert here.table() == {1: "Ann", 2: "Bob"}
+    assert sent(here.send("mirror")) == 0, "its state stayed as it was"
+
+
 def test_insert_update_and_upsert_send_their_kinds(users: MakeUsers) -> None:
     for mode, wanted in (("insert", 1), ("update", 1), ("upsert", 2)):
         here = users("parquet")

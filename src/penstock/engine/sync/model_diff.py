@@ -33,7 +33,7 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
 from penstock.model.catalog import Change, ConfiguredStream, DestinationSyncMode, StreamId
-from penstock.model.staged_rows import KIND, SEND, StagedRows
+from penstock.model.staged_rows import KIND, REJECTED, SEND, StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import Field
 from penstock.spark.diff import (
@@ -239,13 +239,18 @@ class ModelDiff:
         return f"{epoch}/table", len(files)
 
     def _refuse_empty(self, stream: ConfiguredStream, counts: dict[str, int]) -> None:
-        """Raises ``SourceError`` where the model has no row and all would be removed."""
-        here = sum(count for name, count in counts.items() if name != Change.removed.value)
+        """Raises ``SourceError`` where rows would be removed, and the model has no row, or none
+        with a key of its own: such a query is broken, and does not show that rows are gone."""
+        refused = sum(counts[name] for name in REJECTED)
+        here = sum(counts.values()) - counts[Change.removed.value] - refused
         gone = counts[Change.removed.value]
         if here or not gone or Change.removed not in stream.sends or self._allow_empty:
             return
+        what = "no row came"
+        if refused:
+            what = f"none of the {refused:,} rows that came has a key of its own"
         raise SourceError(
-            f"{stream.id}: no row came, and {gone:,} rows that were sent before would be removed:"
+            f"{stream.id}: {what}, and {gone:,} rows that were sent before would be removed:"
             " nothing was removed",
             code="source.empty_model",
             stream=str(stream.id),
