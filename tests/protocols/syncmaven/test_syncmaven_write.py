@@ -35,6 +35,8 @@ from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
+from penstock.protocols.syncmaven.messages import EnrichmentAnswer
+from penstock.protocols.syncmaven.reply_reader import ReplyReader
 from penstock.protocols.writing import (
     END,
     Ack,
@@ -193,6 +195,26 @@ def test_zero_rows_start_no_stream(sink: Path) -> None:
     wrote = write(host(sink=str(sink)), mark(1), StreamDone(USERS))
     assert (wrote.acks, wrote.exit) == ([1, END], 0)
     assert [m["type"] for m in heard(sink)] == ["describe-streams"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        rb'{"type":"log","payload":{"message":"cut \ud83d","params":["\ud83d\ude00"]}}',
+        rb"{type:'log',payload:{message:'cut \ud83d',params:['\ud83d\ude00']}}",
+    ],
+)
+def test_a_text_that_was_cut_within_a_character_has_a_form_in_utf8(line: bytes) -> None:
+    """The page, `log` ("at any point"): JavaScript writes half a surrogate pair as an escape, and a
+    log line with one ended every run."""
+    (said,) = ReplyReader().take(line + b"\n")
+    assert said == LogEvent("INFO", "cut ? \U0001f600")
+
+
+def test_an_answer_that_was_cut_within_a_character_is_an_answer() -> None:
+    line = rb'{"type":"enrichment-response","payload":{"row":{"name":"Ann \\ud83d \ud83d"}}}'
+    (said,) = ReplyReader("transform").take(line + b"\n")
+    assert said == EnrichmentAnswer(({"name": "Ann \\ud83d ?"},))
 
 
 def test_the_pages_dialect_is_understood_however_loosely_it_is_written() -> None:

@@ -73,6 +73,12 @@ def masked(raw: bytes) -> bytes | None:
     return None if replaced == raw else replaced
 
 
+def utf8_escapes(raw: bytes) -> bytes:
+    """Replaces an escaped surrogate pair by its character, and half a pair, which JavaScript writes
+    where a text was cut within a character and UTF-8 does not have, by a question mark."""
+    return _ESCAPE.sub(_character, raw)
+
+
 def unmasked(raw: bytes, cover: bytes, body: bytes, key: bytes) -> bytes | None:
     """The original text of the value of the property ``key``. ``cover``: the line after
     :func:`masked`; ``body``: the value in it. None where it is not found or is not an object."""
@@ -91,3 +97,10 @@ def _mask(match: re.Match[bytes]) -> bytes:
 
 def _mask_half(match: re.Match[bytes]) -> bytes:
     return match.group() if len(match.group()) != _HALF else b"\\u0000"
+
+
+def _character(match: re.Match[bytes]) -> bytes:
+    found = match.group()
+    if len(found) == 2 * _HALF:
+        return msgspec.json.decode(b'"' + found + b'"', type=str).encode()
+    return b"?" if len(found) == _HALF else found

@@ -7,6 +7,7 @@ message means (``probe``, ``session``). Source: reference §1.1.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, cast
 
 import msgspec
@@ -14,7 +15,7 @@ import msgspec
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.errors import Role
 from penstock.model.events import Event, LogEvent, SkippedItems
-from penstock.protocols.stdio.json_lines import FAULTS
+from penstock.protocols.stdio.json_lines import FAULTS, utf8_escapes
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 from penstock.protocols.syncmaven.messages import (
     Invalid,
@@ -96,11 +97,13 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(body)
     except FAULTS:
-        found = _json5(body)
+        found = _loosely(utf8_escapes(body))
     return cast(dict[str, Any], found) if isinstance(found, dict) else None
 
 
-def _json5(body: bytes) -> Any:
+def _loosely(body: bytes) -> Any:
+    with suppress(*FAULTS):
+        return msgspec.json.decode(body)
     if len(body) > _MAX_JSON5_BYTES:
         return None
     import json5  # 30 ms to import, and hardly ever needed
