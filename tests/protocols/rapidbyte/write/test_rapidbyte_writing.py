@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 import rapidbyte_guests
 
+from penstock.byte_queue import TooLong
 from penstock.codec.arrow import part_schema
 from penstock.config.sections import Limits
 from penstock.connectors.launch import Launch
@@ -50,7 +51,7 @@ from penstock.protocols.failures import failed
 from penstock.protocols.rapidbyte.destination import RapidbyteDestination
 from penstock.protocols.rapidbyte.guest.component import open_component
 from penstock.protocols.rapidbyte.guest.stage import Stage
-from penstock.protocols.rapidbyte.write import run_pool, write_context, writer
+from penstock.protocols.rapidbyte.write import answers, run_pool, write_context, writer
 from penstock.protocols.rapidbyte.write.ack_tracker import AckTracker
 from penstock.protocols.rapidbyte.write.frame_encoder import FrameEncoder
 from penstock.protocols.writing import (
@@ -639,6 +640,19 @@ def test_what_waits_for_rows_is_committed(made: Make, monkeypatch: pytest.Monkey
 
     written(made(), request(stream(A)), feed(), seen)
     assert seen.story == ["take a", "commit a", "ack 1", "take a", "commit a"]
+
+
+def test_l8_a_stream_whose_run_breaks_was_not_written(made: Make, monkeypatch: pytest.MonkeyPatch):
+    """Exit code 0 would cover rows without a state."""
+
+    def full(*_: Any) -> None:
+        raise TooLong
+
+    monkeypatch.setattr(answers, "metric_events", full)
+    seen = written(made(), request(stream(A)), iter([rows(A, 1)]))
+    assert seen.exit == 1 and seen.acks == []
+    (error,) = seen.of(Error)
+    assert error.stream == A and "a run of a broke" in error.message
 
 
 def test_memory_bounds_the_instances_too(made: Make):

@@ -15,7 +15,7 @@ from contextlib import closing
 from typing import Any, cast
 
 from penstock.byte_queue import QueueAbandoned
-from penstock.errors import PenstockError
+from penstock.errors import Defect, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.rapidbyte.guest import stream_run
 from penstock.protocols.rapidbyte.guest.events import ComponentLog, RunEnded, StageEvent
@@ -86,6 +86,8 @@ class StreamRun:
                 pass  # no answer is taken any more
             except PenstockError as e:
                 failure = e
+            except Exception as e:  # the stream must not end as one that was written
+                failure = Defect(f"a run of {self.stream.id} broke: {e!r}")
             finally:
                 self._inbox.pipe.abandon()
                 on_over(self, failure)
