@@ -4,6 +4,7 @@ load's transaction id, statistics and note, or not at all where the table asks f
 import datetime as dt
 import json
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -211,6 +212,7 @@ def test_commits_of_both_kinds_are_one_table(
         "delta.constraints.positive=id > 0",
         "delta.dataSkippingNumIndexedCols=0",
         "partitioned",
+        "length",
     ],
 )
 @pytest.mark.turns(2)
@@ -223,21 +225,29 @@ def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(
         content = spark.read.format("delta").load(place)
         writer = content.write.format("delta").mode("overwrite").partitionBy("v")
         writer.option("overwriteSchema", "true").save(place)
+    elif property == "length":
+        shutil.rmtree(place)
+        rows = "id BIGINT, v VARCHAR(1)"
+        spark.sql(f"CREATE TABLE delta.`{place}` ({rows}) USING delta")
+        tables.commit(spark, [shaped(loads.load(2, [{"id": 1, "v": "a"}]))])
     elif property.startswith("delta.constraints"):
         spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT positive CHECK (id > 0)")
     else:
         key, _, value = property.partition("=")
         spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('{key}' = '{value}')")
-    load = shaped(loads.load(2, [{"id": 2, "v": "b"}]))
+    load = shaped(loads.load(3, [{"id": 2, "v": "b"}]))
     assert tables.commit(spark, [load]) == [LoadResult(1)]
     assert not inodes(load.parts) & inodes([*Path(place).rglob("*.parquet")])
     assert spark.read.format("delta").load(place).orderBy("id").collect()[1]["v"] == "b"
     if property.startswith("delta.constraints"):
-        bad = shaped(loads.load(3, [{"id": -1, "v": "b"}]))
+        bad = shaped(loads.load(4, [{"id": -1, "v": "b"}]))
+        assert not isinstance(tables.commit(spark, [bad])[0], LoadResult)
+    if property == "length":
+        bad = shaped(loads.load(4, [{"id": 3, "v": "too long"}]))
         assert not isinstance(tables.commit(spark, [bad])[0], LoadResult)
 
 
-@pytest.mark.parametrize("ask", ["not null", "invariant", "partition", "reader"])
+@pytest.mark.parametrize("ask", ["not null", "invariant", "length", "partition", "reader"])
 def test_a_table_that_asks_more_is_seen_by_its_log(tables: Any, loads: Any, ask: str) -> None:
     load = shaped(loads.load(1, [{"id": 1, "v": "a"}]))
     place = Path(tables.location(T))
@@ -251,6 +261,9 @@ def test_a_table_that_asks_more_is_seen_by_its_log(tables: Any, loads: Any, ask:
         text = text.replace(column, column.replace("true", "false"))
     elif ask == "invariant":
         rule = r"\"delta.invariants\":\"{}\","
+        text = text.replace(column, column + rule)
+    elif ask == "length":  # of a VARCHAR, as Spark writes it
+        rule = r"\"__CHAR_VARCHAR_TYPE_STRING\":\"varchar(1)\","
         text = text.replace(column, column + rule)
     elif ask == "partition":
         text = text.replace('"partitionColumns":[]', '"partitionColumns":["v"]')

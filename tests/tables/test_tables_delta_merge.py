@@ -353,3 +353,17 @@ def test_texts_as_another_writer_leaves_them_are_compared_and_kept(
     assert put(tables, load) == LoadResult(2)
     assert rows(tables, *columns) == [("a", "2024-01-03", b"3"), ("d", "2024-01-01", b"1"),
                                       ("é", "2024-01-02", b"2")]  # fmt: skip
+
+
+def test_a_key_named_as_a_field_of_an_object_is_not_looked_for_by_the_field_s_bounds_L3(
+    tables: DeltaTables, loads: Any
+) -> None:
+    """Other programs' statistics tell the bounds of fields too."""
+    columns = {"a.b": "integer", "a": {"b": "integer"}, "v": "string"}
+    how = {"primary_key": (("a.b",),)}
+    for number, key in enumerate((5, 6), start=1):
+        row = {"a.b": key, "a": {"b": 100}, "v": "old"}
+        put(tables, dedup(loads, number, [row], columns, **how))
+    DeltaTable(tables.location(T)).optimize.compact()
+    put(tables, dedup(loads, 3, [{"a.b": 5, "a": {"b": 100}, "v": "new"}], columns, **how))
+    assert [v for (v,) in rows(tables, "v")] == ["new", "old"]

@@ -26,7 +26,7 @@ import msgspec
 
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
-from penstock.spark.types import struct_type
+from penstock.spark.types import SOURCE_NAME, struct_type
 from penstock.tables import direct_parts, load_frame
 from penstock.tables.contract import TableLoad
 
@@ -50,6 +50,7 @@ _SETTINGS = {
     "delta.minReaderVersion",
     "delta.minWriterVersion",
 }
+_HARMLESS_METADATA = {SOURCE_NAME, "comment"}  # of a column
 _ELSEWHERE = re.compile(r"[/%:\\]")  # in the path of a file that is none of the folder's own
 _STATISTICS_COLUMNS = 32  # Delta's default
 _TEXT_LENGTH = 32  # of a text in the statistics
@@ -150,7 +151,8 @@ class DeltaFiles:
 
         if self._table is None or self._load.load.replaces:
             return []
-        keys = [path[0] for path in self._load.primary_key]
+        # flattened names: `a.b` may be a column, or a field of the column `a`
+        keys = [path[0] for path in self._load.primary_key if "." not in path[0]]
         found: list[TableFile] = []
         actions: Any = self._table.get_add_actions(flatten=True)
         for action in _rows_of(actions):
@@ -241,9 +243,10 @@ def _takes_files(table: "DeltaTable", load: TableLoad) -> bool:
 
 def _same_columns(schema: Mapping[str, Any], load: TableLoad) -> bool:
     """Whether the table's columns are nullable, free of settings, and those of the load's rows, in
-    any order."""
+    any order. A setting that is not known to ask nothing of a writer is left to Spark: the length
+    of a VARCHAR is one, and no feature of the table names it."""
     wanted = json.loads(struct_type(load_frame.load_fields(load)).json())["fields"]
-    if any(key.startswith("delta.") for key in _metadata_keys(schema)):
+    if not _HARMLESS_METADATA.issuperset(_metadata_keys(schema)):
         return False
     have = {f["name"]: f for f in _plain(schema["fields"])}
     return have == {f["name"]: f for f in _plain(wanted)} and len(have) == len(wanted)
