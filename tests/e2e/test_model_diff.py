@@ -116,6 +116,15 @@ def test_a_model_none_of_whose_rows_has_a_key_removes_nothing(users: MakeUsers) 
     assert sent(here.send("mirror")) == 0, "its state stayed as it was"
 
 
+def test_a_value_that_becomes_null_in_another_type_is_sent(users: MakeUsers) -> None:
+    here = users()
+    here.have(u1="Ann", u2="Bob")
+    here.send("mirror")
+    query = "SELECT id, if(id = 1, 7, NULL) AS name FROM {users}"
+    assert sent(here.send("mirror", query)) == 2, "7 in place of Ann, and NULL in place of Bob"
+    assert sent(here.send("mirror", query)) == 0
+
+
 def test_insert_update_and_upsert_send_their_kinds(users: MakeUsers) -> None:
     for mode, wanted in (("insert", 1), ("update", 1), ("upsert", 2)):
         here = users("parquet")

@@ -29,6 +29,7 @@ KEY_TEXTS, ATTEMPT, AGAIN = "key", "attempt", "again"
 
 _SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
 _HERE, _TIMES, _WAS, _WAS_SENT = "penstock_here", "penstock_n", "penstock_was", "penstock_was_sent"
+_RETYPED = "penstock_retyped"  # of a snapshot's row: it had a value in another type than now
 
 
 class DiffColumn(msgspec.Struct, frozen=True):
@@ -65,8 +66,9 @@ def snapshot(
     key: Sequence[int],
 ) -> "DataFrame | None":
     """The rows that were sent, with the model's columns of now by position: one that a set lacks,
-    or has in another type, is NULL there, so that rows with a value in it have changed. ``key``:
-    the positions of the primary key. None: no set has a file, or one lacks a column of the key."""
+    or has in another type, is NULL there, so that rows with a value in it have changed; so have
+    those that had a value in another type, whatever they have now. ``key``: the positions of the
+    primary key. None: no set has a file, or one lacks a column of the key."""
     from pyspark.sql import functions as F
 
     current: DataFrame | None = None
@@ -81,15 +83,20 @@ def snapshot(
             (F.col(places[c]) if c in places else F.lit(None).cast(c.type)).alias(f"c{index}")
             for index, c in enumerate(wanted)
         ]
+        now = {column.name: column.type for column in wanted}
+        retyped = F.lit(False)
+        for column, place in places.items():
+            if column.name in now and now[column.name] != column.type:
+                retyped = retyped | F.col(place).isNotNull()
         read = _rows(spark, one).filter(~F.col(KIND).isin(*REJECTED))
-        changes = read.select(*chosen, KIND, SENT)
+        changes = read.select(*chosen, retyped.alias(_RETYPED), KIND, SENT)
         if one.rejected:
             refused = _keys(spark, one.rejected, [(i, wanted[i].type) for i in key])
             if one.tries_again:
                 changes = changes.join(refused.filter(AGAIN), keys, "left_anti")
         if current is not None:
             current = current.join(changes.select(*keys), keys, "left_anti").select(
-                *(f"c{index}" for index in range(len(wanted))), KIND, SENT
+                *(f"c{index}" for index in range(len(wanted))), _RETYPED, KIND, SENT
             )
             changes = current.unionByName(changes)
         current = changes.filter(F.col(KIND) != Change.removed.value)
@@ -206,7 +213,7 @@ def write_table(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...
     from pyspark.sql import functions as F
 
     whole = rows.select(
-        *(c for c in rows.columns if c != SENT),
+        *(c for c in rows.columns if c not in (_RETYPED, SENT)),
         F.lit(Change.added.value).alias(KIND),
         F.lit(False).alias(SEND),
         SENT,
@@ -275,10 +282,13 @@ def _beside(
     found = rows.select(*by_position(rows), F.lit(True).alias(_HERE))
     found = found.withColumn(_TIMES, F.count(F.lit(1)).over(Window.partitionBy(*keys)))
     if was is None:
-        return found.withColumn(_WAS, F.lit(None)).withColumn(_WAS_SENT, F.lit(False)), {}
+        return found.withColumns(
+            {_WAS: F.lit(None), _WAS_SENT: F.lit(False), _RETYPED: F.lit(False)}
+        ), {}
     old = was.select(
         *(F.col(name).alias(f"was_{name}") for name in values),
         F.col(SENT).alias(_WAS_SENT),
+        F.col(_RETYPED),
         F.lit(True).alias(_WAS),
     )
     match = [F.col(name) == F.col(f"was_{name}") for name in keys]
@@ -292,7 +302,7 @@ def _kind(joined: "DataFrame", before: "dict[str, Column]", keys: Sequence[str])
     missing = F.lit(False)
     for name in keys:
         missing = missing | F.col(name).isNull()
-    differs = F.lit(False)
+    differs = F.col(_RETYPED)
     for name, earlier in before.items():
         now = F.col(name)
         if "map<" in joined.schema[name].dataType.simpleString():
