@@ -8,6 +8,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 
 from penstock.errors import Cancelled, ConfigError
 from penstock.spark import warm
-from penstock.spark.keeper import MOST_RUNS, SOCKET
+from penstock.spark.keeper import LOG, MOST_RUNS, SOCKET, Peer
 
 GATEWAY = """
 import os, struct, sys
@@ -149,6 +150,18 @@ def test_of_runs_that_start_together_one_starts_a_keeper_and_others_wait_for_it(
     assert len({lease.pid for lease in leases}) == 1
     assert sorted(lease.first for lease in leases) == [False, True]
     assert len(warm.status(den.root)) == 1
+
+
+def test_an_answer_that_comes_together_with_wait_is_read(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    (tmp_path / LOG).touch()
+    grant = b'{"lease": {"port": 4321, "secret": "s3cret", "pid": 1}, "beside": 0}'
+    theirs.sendall(b'{"wait": true}\n' + grant + b"\n")
+    lease = warm._granted(Peer(ours), tmp_path, lambda: None, 3.0, 3.0, first=False)
+    assert lease is not None and lease.address == (4321, "s3cret")
+    lease.log.close()
+    lease.release()
+    theirs.close()
 
 
 def test_a_start_that_its_run_gives_up_goes_on_for_another(den: Den) -> None:

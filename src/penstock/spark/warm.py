@@ -336,7 +336,7 @@ def _granted(
     lease: JvmLease | None = None
     try:
         while time.monotonic() - began <= seconds:
-            if not select.select([peer], [], [], 0.05)[0]:
+            if not peer.has_line and not select.select([peer], [], [], 0.05)[0]:
                 check()
                 continue
             peer.connection.settimeout(_ANSWER_SECONDS)
