@@ -48,7 +48,7 @@ def _listed(found: list[dict[str, Any]]) -> "Iterator[RenderableType]":
         (
             entry["state"], entry["used_by"], text.seconds(entry["seconds"]),
             text.seconds(entry["idle_seconds"]), text.size(entry["memory_bytes"]), entry["runs"],
-            entry["master"], entry["java"], ", ".join(entry["jars"]) or "-", entry["pid"],
+            entry["master"], entry["java"], ", ".join(entry["jars"]) or "-", str(entry["pid"]),
         )
         for entry in found
     ]  # fmt: skip
