@@ -4,6 +4,9 @@ The JVM's place is taken by a process that answers as Spark's gateway does and e
 ``tests/e2e/test_warm.py`` has the real one.
 """
 
+# pyright: reportPrivateUsage=false
+# What a client sends and is sent is tested at its connection.
+
 import os
 import pwd
 import shutil
@@ -88,7 +91,8 @@ class Den:
     def _start(self, folder: Path) -> Generator[warm.KeeperStart]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         answer = folder / f"answer-{threading.get_ident()}"
-        environ = {"PATH": os.environ["PATH"], "ANSWER": str(answer), **self.environ}
+        ours = {n: os.environ[n] for n in ("PATH", "PYTHONPATH") if n in os.environ}
+        environ = {**ours, "ANSWER": str(answer), **self.environ}
         yield warm.KeeperStart([sys.executable, "-c", GATEWAY], environ, answer)
 
 
@@ -186,6 +190,17 @@ def test_a_start_that_its_run_gives_up_goes_on_for_another(den: Den) -> None:
     lease = den.must()
     thread.join(SECONDS)
     assert stopped and not lease.first and lease.poll() is None
+
+
+@pytest.mark.parametrize("slots", [b'"two"', b"null", b"1e400", b"0", b"-5", b"[" * 100_000])
+def test_a_request_that_is_wrong_gets_nothing_and_ends_no_run(slots: bytes, den: Den) -> None:
+    lease = den.must()
+    client = warm._connect(den.root / "k")
+    assert client is not None
+    client.connection.sendall(b'{"ask": "lease", "slots": ' + slots + b"}\n")
+    assert client.hear() is None
+    client.close()
+    assert den.must().pid == lease.pid and lease.poll() is None
 
 
 def test_what_a_run_printed_begins_where_it_joined(den: Den) -> None:

@@ -86,7 +86,7 @@ class Peer:
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return message if isinstance(message, dict) else None
 
@@ -310,7 +310,9 @@ class Keeper:
         """Answers a client's line; returns whether its connection is a lease now."""
         match request.get("ask"):
             case "lease":
-                slots = int(request.get("slots", 1))
+                slots = request.get("slots")
+                if not isinstance(slots, int) or slots < 1:
+                    return False  # an exception would end the keeper under its runs
                 if not self._has_room(slots):
                     peer.say({"busy": True})
                     return False
