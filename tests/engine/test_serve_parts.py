@@ -417,7 +417,7 @@ def test_l6_the_end_of_an_input_completes_only_what_need_not_be_said() -> None:
     )
     for name in names:
         sealer.reject(Reject(StreamId(None, name), "bad", b"x"))
-    sealer.complete(StreamId(None, "said"))
+    sealer.refreshed(StreamId(None, "said"), 1)
     ended = sealer.finish(clean=True)
     assert {s.name: whole for s, whole in ended.items()} == {
         "said": True,

@@ -484,6 +484,16 @@ def test_an_activation_without_a_version_is_told():
             SyncMode.full_refresh,
             False,
         ),
+        (
+            record("a", 1, version=1) + activate("a", 1) + activate("a", 2),
+            SyncMode.full_refresh,
+            False,
+        ),
+        (
+            record("a", 1, version=1) + activate("a", 1) + activate("a", 1),
+            SyncMode.full_refresh,
+            True,
+        ),
         (record("a", 1, version=1) + activate("a", 1), SyncMode.incremental, False),
     ],
 )

@@ -320,7 +320,7 @@ class LaneEvents:
         if job is None or not self.read[stream]:
             return
         if job.configured.fills_generation:
-            sealer.complete(stream)
+            sealer.refreshed(stream, event.version)
             return
         lane = job.lane
         begun = event.version == self._versions.get(stream)  # rows of it, in this epoch

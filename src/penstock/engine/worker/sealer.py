@@ -94,6 +94,7 @@ class Sealer:
         """Buffers records, and decodes them into parts once ``part_bytes`` or ``buffer_bytes`` are
         reached."""
         stream = self._open[batch.stream]
+        stream.activated &= not len(batch.bodies)
         stream.buffer.append(batch)
         stream.size += batch.size
         self._buffered += batch.size
@@ -181,13 +182,15 @@ class Sealer:
             stream.status = status.status
             stream.keys = max(stream.keys, status.keys)
 
-    def complete(self, name: StreamId) -> None:
-        """Marks a full refresh complete, as the source reported (L6)."""
-        self._open[name].status = Status.complete
-
     def refreshed_as(self, name: StreamId, version: int) -> None:
         """Records the version under which the source sends the rows of a full refresh."""
         self._open[name].refreshed_as = version
+
+    def refreshed(self, name: StreamId, version: int) -> None:
+        """Marks a full refresh complete if ``version`` is that of its last rows, until more of them
+        come: a source may also announce a version before its rows (L6)."""
+        stream = self._open[name]
+        stream.activated = stream.refreshed_as in (None, version)
 
     def activate(self, live: LaneStream) -> None:
         """Completes the version that was being read; its further rows are visible at once."""
@@ -233,8 +236,7 @@ class Sealer:
         stream whether it is complete (L6): its status decides; exit code 0 does where the source
         reports no stream's end."""
         complete = {
-            name: s.status is Status.complete or (clean and self._ended_whole(s))
-            for name, s in self._open.items()
+            name: s.complete or (clean and self._ended_whole(s)) for name, s in self._open.items()
         }
         if self._states:
             self.seal()
@@ -298,7 +300,7 @@ class Sealer:
         rejects: list[str] = []
         for stream in streams:
             self._drain(stream)
-            done = stream.status is Status.complete or (clean and self._ended_whole(stream))
+            done = stream.complete or (clean and self._ended_whole(stream))
             if stream.tail.empty and not done:
                 continue
             inexact |= stream.tail.records and stream.info.read_again

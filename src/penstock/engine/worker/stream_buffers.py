@@ -95,7 +95,8 @@ class EarlierRows:
 class OpenStream:
     """A stream's buffer. The first ``marked`` batches are covered by a state, with ``covered``; the
     others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
-    rejects that are still to be counted as source records."""
+    rejects that are still to be counted as source records. ``activated``: the source's last word is
+    that the version of the rows is whole."""
 
     info: LaneStream
     past: list[EarlierRows] = field(default_factory=list[EarlierRows])
@@ -109,6 +110,12 @@ class OpenStream:
     keys: int = 0  # the checkpoint that its COMPLETE status covers
     owed: int = 0
     refreshed_as: int | None = None  # see ``StreamSlice``
+    activated: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Whether the source said so."""
+        return self.activated or self.status is Status.complete
 
 
 def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:

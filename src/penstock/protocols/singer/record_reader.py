@@ -90,7 +90,7 @@ class SingerReader:
         self._warned: set[str] = set()
         self._half = False
         self._latest: dict[StreamId, int | None] = {}  # versions of records since an activation
-        self._activated: set[StreamId] = set()
+        self._activated: dict[StreamId, int] = {}  # versions that are whole so far
         self._heard: set[StreamId] = set()
         self._strange: set[str] = set()  # names of records that are not in the catalog
         self._passed: set[str] = set()  # names of records of streams that are not configured
@@ -189,7 +189,7 @@ class SingerReader:
             yield from self._announced(stream)
             group = self._open[(stream, number)] = _Group()
             self._latest[stream] = number
-            self._activated.discard(stream)
+            self._activated.pop(stream, None)
         yield from broken  # after the announcement of their stream, so that it counts them
         group.bodies += bodies
         group.times += map(_TIME_OF, run)
@@ -321,7 +321,7 @@ class SingerReader:
                     raise ReadFailed("source.bad_schema", text, stream)
                 yield from self._once(text)
         event = known.update(stream, schema, keys, cursors)
-        self._activated.discard(stream)
+        self._activated.pop(stream, None)
         if event is not None:
             yield from self._flush(stream)
             yield event
@@ -335,7 +335,9 @@ class SingerReader:
         elif stream is not None:
             yield from self._flush(stream)
             if self._latest.pop(stream, None) == version:
-                self._activated.add(stream)
+                self._activated[stream] = version
+            elif self._activated.get(stream) != version:
+                self._activated.pop(stream, None)  # another version begins, whose rows follow
             yield Activate(stream, version)
 
     def _batch(self, message: Message) -> Iterator[Event]:
@@ -348,7 +350,7 @@ class SingerReader:
         yield from self._announced(stream)
         version = self._version(message.version)
         self._latest[stream] = version
-        self._activated.discard(stream)
+        self._activated.pop(stream, None)
         now = int(time.time() * 1000)
         limit, folder = self._request.max_record_bytes, self._request.spool_folder
         try:
