@@ -16,11 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import IO, Any, NamedTuple, Protocol
 
 import msgspec
+from py4j.clientserver import JavaParameters
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -242,12 +244,16 @@ def end_of(file: IO[bytes]) -> str:
     return file.read().decode(errors="replace")
 
 
-def connect(to: Address) -> None:
-    """Connects PySpark to a gateway. PySpark expects port and secret of one that it did not start
+def connect(to: Address, seconds: float | None = None) -> None:
+    """Connects PySpark to a gateway. ``seconds``: so long a call into the JVM waits for its answer,
+    until :func:`wait_for_calls`. PySpark expects port and secret of one that it did not start
     in environment variables, which a process that another thread starts would get too: so its
     function is given an environment of its own."""
     given = {"PYSPARK_GATEWAY_PORT": str(to.port), "PYSPARK_GATEWAY_SECRET": to.secret}
-    of_its_own = {"os": SimpleNamespace(environ={**os.environ, **given})}
+    of_its_own = {
+        "os": SimpleNamespace(environ={**os.environ, **given}),
+        "JavaParameters": partial(JavaParameters, read_timeout=seconds),
+    }
     launch = FunctionType(
         launch_gateway.__code__,
         {**launch_gateway.__globals__, **of_its_own},
@@ -255,6 +261,14 @@ def connect(to: Address) -> None:
     )
     with _connecting:
         SparkContext._ensure_initialized(gateway=launch())
+
+
+def wait_for_calls() -> None:
+    """Makes calls into the JVM wait as long as they take."""
+    gateway: Any = SparkContext._gateway
+    gateway.java_parameters.read_timeout = None
+    for connection in list(gateway._gateway_client.deque):
+        connection.socket.settimeout(None)
 
 
 def let_go() -> Any:

@@ -25,13 +25,12 @@ from penstock.spark import warm
 from penstock.spark.java import JavaHome
 from penstock.spark.java_command import JavaOptions, spark_home
 from penstock.spark.jvm import prepared
-from penstock.spark.warm_jvm import WarmJvm
+from penstock.spark.warm_jvm import ATTACH_SECONDS, WarmJvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 START_SECONDS = 120.0
-ATTACH_SECONDS = 60.0  # a new JVM makes its Spark context in it
 RELEASE_SECONDS = 2.0  # so long a run that is stopped lets a JVM live that ran before it
 _AT_START = ("spark.driver.memory", "spark.driver.maxResultSize", "spark.memory.fraction",
              "spark.memory.storageFraction")  # fmt: skip

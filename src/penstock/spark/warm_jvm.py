@@ -24,10 +24,19 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from penstock.files import private
-from penstock.spark.jvm import CLOSE_SECONDS, Jvm, connect, end_of, let_go, silence_py4j
+from penstock.spark.jvm import (
+    CLOSE_SECONDS,
+    Jvm,
+    connect,
+    end_of,
+    let_go,
+    silence_py4j,
+    wait_for_calls,
+)
 from penstock.spark.orphan_jobs import jobs_of
 from penstock.spark.warm import JvmLease
 
+ATTACH_SECONDS = 60.0  # a new JVM makes its Spark context in it
 SETTLE_SECONDS = 5.0
 _JOBS_SECONDS = 3.0  # Spark may still list a job for a moment after it has returned
 _LOG_BYTES = 64 << 20
@@ -46,10 +55,11 @@ class WarmJvm(Jvm):
         self._java: Any = None  # its SparkContext
         self._session = ""
 
-    def attach(self) -> SparkSession:
-        """Opens a new session. Raises whatever PySpark raises."""
+    def attach(self, seconds: float = ATTACH_SECONDS) -> SparkSession:
+        """Opens a new session. Raises whatever PySpark raises, also where the JVM does not answer a
+        call within ``seconds``: one that other runs have cannot be killed to end the call."""
         silence_py4j()
-        connect(self.process.address)
+        connect(self.process.address, seconds)
         if not self.process.beside:
             with suppress(OSError):  # resets the peak of resident memory (VmHWM)
                 Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
@@ -62,7 +72,9 @@ class WarmJvm(Jvm):
         session = first.newSession()
         self._session = str(session.sessionJobTag())
         self.process.name_session(self._session)
-        return SparkSession(self._context, session)
+        spark = SparkSession(self._context, session)
+        wait_for_calls()
+        return spark
 
     def said(self) -> str:
         """Returns the end of what Java printed, of the open file."""
