@@ -290,6 +290,68 @@ def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cac
         assert probe(refused, leave=False)["start"] == "cold"
 
 
+BUSY = """
+import sys, threading, time
+from pathlib import Path
+from pyspark.sql import functions as F
+from penstock.spark.session import close_session, how_started, open_session
+
+class Needs:
+    packages, conf, trial = (), {}, ()
+
+scratch, cache, home = map(Path, sys.argv[1:4])
+spark = open_session(Needs(), master="local[4]", scratch_dir=scratch, cache_dir=cache,
+                     stays_with=home)
+slow = F.udf(lambda seconds: time.sleep(seconds) or 1, "int")
+print(how_started(), flush=True)
+for line in sys.stdin:
+    tasks, seconds = line.split()
+    rows = spark.range(0, int(tasks), 1, int(tasks)).select(slow(F.lit(float(seconds))))
+    work = threading.Thread(target=rows.collect)
+    work.start()
+    if tasks == "1":
+        work.join()
+        print("done", flush=True)
+close_session(spark)
+"""
+
+
+def test_a_query_of_many_tasks_keeps_no_run_beside_it_waiting(tmp_path: Path, cache: Path) -> None:
+    def begin(name: str) -> "subprocess.Popen[str]":
+        scratch = tmp_path / name
+        scratch.mkdir()
+        words = map(str, (scratch, cache / "penstock", tmp_path))
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [sys.executable, "-c", BUSY, *words], stdin=pipe, stdout=pipe, text=True
+        )
+
+    def say(run: "subprocess.Popen[str]", words: str) -> None:
+        assert run.stdin is not None
+        run.stdin.write(f"{words}\n")
+        run.stdin.flush()
+
+    def heard(run: "subprocess.Popen[str]") -> str:
+        assert run.stdout is not None
+        return run.stdout.readline().strip()
+
+    runs = [begin("many")]
+    try:
+        assert heard(runs[0]) == "cold"
+        runs.append(begin("one"))
+        assert heard(runs[1]) == "warm"
+        say(runs[0], "240 0.5")  # 30 s in four slots
+        time.sleep(2)
+        began = time.monotonic()
+        say(runs[1], "1 0")
+        assert heard(runs[1]) == "done"
+        assert time.monotonic() - began < 10
+    finally:
+        for run in runs:
+            run.kill()
+            run.communicate()
+
+
 def test_the_command_line_shows_stops_and_does_without_L11(tmp_path: Path, cache: Path) -> None:
     at = place(tmp_path / "one", cache)
     ours = ("PENSTOCK_", "CI")

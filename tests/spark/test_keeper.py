@@ -159,7 +159,7 @@ def test_of_runs_that_start_together_one_starts_a_keeper_and_others_wait_for_it(
 def test_an_answer_that_comes_together_with_wait_is_read(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     (tmp_path / LOG).touch()
-    grant = b'{"lease": {"port": 4321, "secret": "s3cret", "pid": 1}, "beside": 0}'
+    grant = b'{"lease": {"port": 4321, "secret": "s3cret", "pid": 1}, "slots": 2, "beside": 0}'
     theirs.sendall(b'{"wait": true}\n' + grant + b"\n")
     lease = warm._granted(Peer(ours), tmp_path, lambda: None, 3.0, 3.0, first=False)
     assert lease is not None and lease.address == (4321, "s3cret")

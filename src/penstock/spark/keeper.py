@@ -220,7 +220,8 @@ class Keeper:
             if not lease.lent:
                 lease.lent = True
                 with suppress(OSError):  # the next step sees that the connection has ended
-                    lease.peer.say({"lease": grant, "beside": len(self._leases) - 1})
+                    others = len(self._leases) - 1
+                    lease.peer.say({"lease": grant, "slots": lease.slots, "beside": others})
 
     def _hear_lease(self, lease: _Lease) -> None:
         while True:

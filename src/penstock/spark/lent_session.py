@@ -40,6 +40,7 @@ _FOR_MANY = {
     "spark.python.worker.reuse": "false",  # no Python worker serves tasks of two runs
     # else each session's Python workers are forked by a daemon of its own, which stays
     "spark.sql.artifact.isolation.enabled": "false",
+    "spark.scheduler.mode": "FAIR",  # between the pools of runs
     # as PySpark sets them where it makes the context
     "spark.rdd.compress": "True",
     "spark.serializer.objectStreamReset": "100",

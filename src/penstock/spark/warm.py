@@ -79,15 +79,15 @@ class KeeperLimits(NamedTuple):
 
 class JvmLease:
     """Holds a JVM for this run until :meth:`release`; has the methods of ``jvm.Process``.
-    ``first``: the JVM was started for this run. ``beside``: how many other runs had the JVM when it
-    was lent. ``log``: the open file of what Java prints, since the file is deleted when the JVM
-    dies; what it printed before ``log_from`` is of earlier runs."""
+    ``slots``: the run's. ``first``: the JVM was started for this run. ``beside``: how many other
+    runs had the JVM when it was lent. ``log``: the open file of what Java prints, since the file is
+    deleted when the JVM dies; what it printed before ``log_from`` is of earlier runs."""
 
     def __init__(self, peer: Peer, grant: Mapping[str, Any], log: IO[bytes], *, first: bool):
         started: Mapping[str, Any] = grant["lease"]
         self.address = Address(int(started["port"]), str(started["secret"]))
         self.pid = int(started["pid"])
-        self.beside = int(grant["beside"])
+        self.beside, self.slots = int(grant["beside"]), int(grant["slots"])
         self.log, self.first = log, first
         self.log_from = os.fstat(log.fileno()).st_size if self.beside else 0
         self._peer: Peer | None = peer

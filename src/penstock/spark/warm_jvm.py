@@ -51,6 +51,7 @@ class WarmJvm(Jvm):
 
     def __init__(self, lease: JvmLease, log: Path) -> None:
         super().__init__(lease, log)
+        self._pool: Any = None  # the run's, of Spark's scheduler
         self._context: SparkContext | None = None
         self._java: Any = None  # its SparkContext
         self._session = ""
@@ -72,9 +73,21 @@ class WarmJvm(Jvm):
         session = first.newSession()
         self._session = str(session.sessionJobTag())
         self.process.name_session(self._session)
+        self._join_pool(session)
         spark = SparkSession(self._context, session)
         wait_for_calls()
         return spark
+
+    def _join_pool(self, session: Any) -> None:
+        """Gives the run's jobs a pool of the scheduler, which has the run's slots before others get
+        more than theirs: else tasks of the job that began first would get each slot that is free,
+        and those of a long query keep the lanes of a run beside it waiting."""
+        jvm: Any = SparkContext._jvm
+        scheduler = jvm.org.apache.spark.scheduler
+        pool = scheduler.Pool(self._session, scheduler.SchedulingMode.FIFO(), self.process.slots, 1)
+        self._java.taskScheduler().rootPool().addSchedulable(pool)
+        session.conf().set("spark.scheduler.pool", self._session)
+        self._pool = pool
 
     def said(self) -> str:
         """Returns the end of what Java printed, of the open file."""
@@ -111,6 +124,7 @@ class WarmJvm(Jvm):
                 if time.monotonic() > deadline:
                     return False
                 time.sleep(0.02)
+            self._java.taskScheduler().rootPool().removeSchedulable(self._pool)
             jvm: Any = gateway.jvm
             session = jvm.org.apache.spark.sql.classic.SparkSession
             alone = self.process.begin_cleaning()
@@ -122,7 +136,7 @@ class WarmJvm(Jvm):
             if (server := context._accumulatorServer) is not None:
                 threading.Thread(target=server.shutdown, daemon=True).start()
             shutil.rmtree(str(context._temp_dir), ignore_errors=True)
-            self._context = None
+            self._context = self._pool = None
             gc.collect()  # Java then frees the objects that Python no longer refers to
             if alone:
                 _forget_objects(gateway)
