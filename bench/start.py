@@ -3,8 +3,9 @@ Spark of its own (cold) and with the one that the last run left (warm).
 
 ``python bench/start.py [--rows 20100] [--runs 5]``: for Parquet and Delta, seconds of the wall over
 those that the source takes alone (medians, least), CPU of the driver and of lane and worker, and
-what the report says of its time. The source is a Singer tap of this file, so that nothing is
-downloaded but Delta's jars, once. The load average is printed: on a busy machine the least counts.
+what the report says of its time; then two runs of different tables at the same time. The source is
+a Singer tap of this file, so that nothing is downloaded but Delta's jars, once. The load average is
+printed: on a busy machine the least counts.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,10 @@ def main() -> None:
             for start in ("cold", "warm"):
                 if told.only in ("", start):
                     _measure(command, start, alone, told.runs, environ)
+            if told.only in ("", "warm"):
+                other = [*command[:3], f"{table}:{folder}/{table}-2", *command[4:]]
+                timed(other, environ)
+                _together([command, other], alone, told.runs, environ)
         subprocess.run([str(SCRIPT), "spark", "stop", "-q"], env=environ, capture_output=True)
 
 
@@ -94,6 +100,23 @@ def _measure(
         f"{table:<8} {start}: over the source {statistics.median(walls):5.2f} s"
         f" (least {min(walls):.2f}), CPU that ended with the run {statistics.median(cpus):5.2f} s,"
         f" load {os.getloadavg()[0]:.1f}; last run {report['seconds']} s: {spent}"
+    )
+
+
+def _together(
+    commands: list[list[str]], alone: float, rounds: int, environ: dict[str, str]
+) -> None:
+    walls: list[float] = []
+    starts: set[str] = set()
+    for _ in range(rounds):
+        with ThreadPoolExecutor(len(commands)) as pool:
+            for wall, _, out in pool.map(lambda command: timed(command, environ), commands):
+                walls.append(wall - alone)
+                starts.add(json.loads(out)["start"])
+    print(
+        f"{len(commands)} at a time, {' and '.join(sorted(starts))}: each over the source"
+        f" {statistics.median(walls):5.2f} s (least {min(walls):.2f}, greatest {max(walls):.2f}),"
+        f" load {os.getloadavg()[0]:.1f}"
     )
 
 
