@@ -86,11 +86,14 @@ class Activate:
 @dataclass(slots=True)
 class State:
     """A state, which covers every earlier record of its scope. ``blob``: the source's own message.
-    ``keys``: the source's checkpoint of its keys that belongs to it (``store.keys``); 0: none."""
+    ``keys``: the source's checkpoint of its keys that belongs to it (``store.keys``); 0: none.
+    ``named``: the only streams that the source goes on with; rows of others are sent again. None:
+    all of the scope."""
 
     scope: StateScope
     blob: str
     keys: int = 0
+    named: frozenset[StreamId] | None = None
 
 
 @dataclass(slots=True)

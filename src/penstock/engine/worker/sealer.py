@@ -6,6 +6,8 @@ Pure bookkeeping over a log and decoders: no process, no thread, no protocol, no
 
 * A State covers every record of its scope that was read before it. Covered rows are sealed with
   it; rows after it wait for the next one.
+* Rows of a stream that a shared state covers and does not name are sealed with it too, and count as
+  not covered: the source will send them again.
 * Parts are cut at states, so that a covered part never holds an uncovered row.
 * At a clean end the rest is sealed under the previous state; after a failure it is dropped, unless
   its stream reported COMPLETE (L7) or cannot be read again (cdc).
@@ -73,6 +75,7 @@ class Sealer:
         self._uncovered: set[StreamId] = set()
         self._pending: dict[StateScope, set[StreamId]] = {}
         self._shared: StateScope | None = None
+        self._unnamed: set[StreamId] = set()  # of those that the shared state covers
         self._unknown = SealCounts()
         self._buffered = 0
         self._rejects_size = 0
@@ -168,7 +171,10 @@ class Sealer:
             for it in (*stream.past, stream):
                 it.covered.take(it.tail)
                 it.tail = SealCounts()
-        self._pending.setdefault(scope, set()).update(streams)
+        pending = self._pending.setdefault(scope, set())
+        pending.update(streams)
+        if scope.stream is None:
+            self._unnamed = set() if state.named is None else pending - state.named
         self._states[scope] = state.blob
         self._keys[scope] = max(state.keys, self._keys.get(scope, 0))
         self.tick()
@@ -215,15 +221,11 @@ class Sealer:
         segments: list[Segment] = []
         for scope, blob in self._states.items():
             streams = [self._open[s] for s in sorted(self._pending[scope], key=lambda s: s.key)]
-            segments += self._past_segments(scope, streams)
-            slices: list[StreamSlice] = []
-            rejects: list[str] = []
-            for stream in streams:
-                self._drain(stream, only_marked=True)
-                tally, stream.covered = stream.covered, SealCounts()
-                slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
-            keys = self._keys.get(scope, 0)
-            segments.append(self._segment(scope, slices, blob, rejects, keys=keys))
+            again = [s for s in streams if self._sent_again(scope, s)]
+            if again:
+                segments += self._covered_segments(scope, again, None, exact=False)
+            others = [s for s in streams if s not in again]
+            segments += self._covered_segments(scope, others, blob)
         if self._host is not None:
             self._host.decoded()
         self._states.clear()
@@ -265,6 +267,25 @@ class Sealer:
         info = stream.info
         cut = info.requires_state and info.stream in self._uncovered
         return not (self._reports_ends or info.requires_complete_status or cut)
+
+    def _sent_again(self, scope: StateScope, stream: OpenStream) -> bool:
+        info = stream.info
+        return scope.stream is None and info.stream in self._unnamed and info.read_again
+
+    def _covered_segments(
+        self, scope: StateScope, streams: list[OpenStream], state: str | None, *, exact: bool = True
+    ) -> list[Segment]:
+        """Returns segments of the covered rows of these streams; the last one has the state."""
+        past = self._past_segments(scope, streams)
+        slices: list[StreamSlice] = []
+        rejects: list[str] = []
+        for stream in streams:
+            self._drain(stream, only_marked=True)
+            tally, stream.covered = stream.covered, SealCounts()
+            slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
+        keys = 0 if state is None else self._keys.get(scope, 0)
+        last = self._segment(scope, slices, state, rejects, exact=exact, keys=keys)
+        return [*(msgspec.structs.replace(s, exact=exact) for s in past), last]
 
     def _past_segments(self, scope: StateScope, streams: list[OpenStream]) -> list[Segment]:
         """Returns segments of the covered rows that these streams read under earlier schemas. They

@@ -392,6 +392,12 @@ class LineStats(msgspec.Struct, gc=False):
     record_count: float | None = field(default=None, name="recordCount")
 
 
+class LineGlobalState(msgspec.Struct, gc=False):
+    """The body of a GLOBAL state message as far as its streams."""
+
+    stream_states: list[LineStreamState] = field(default_factory=list[LineStreamState])
+
+
 class LineStateStats(msgspec.Struct, gc=False):
     """A state message as far as its source's counts."""
 

@@ -47,7 +47,7 @@ from penstock.protocols.airbyte.messages import (
     PlainRecord,
 )
 from penstock.protocols.airbyte.side_messages import SideMessages
-from penstock.protocols.airbyte.state import record_count, scope_of
+from penstock.protocols.airbyte.state import record_count, scope_of, streams_with_entries
 from penstock.protocols.airbyte.stream_lookup import StreamLookup
 from penstock.protocols.stdio.json_lines import (
     FAULTS,
@@ -401,7 +401,18 @@ class AirbyteReader:
         yield from self._miscounted(scope.stream, text)
         yield from self._report_unclear(scope.stream)
         if not self._is_unclear(scope.stream):
-            yield State(scope, text)
+            yield State(scope, text, named=self._named(scope, text))
+
+    def _named(self, scope: StateScope, text: str) -> frozenset[StreamId] | None:
+        """The streams that a GLOBAL state names. None: it is of another type, names none, or cannot
+        be read so far."""
+        if scope.type is not StateType.global_:
+            return None
+        try:
+            named = streams_with_entries(text)
+        except ValueError:
+            return None
+        return frozenset(map(self._streams.of, named)) or None
 
     def _miscounted(self, stream: StreamId | None, text: str) -> Iterator[Event]:
         """Compares the records since the last state with the number that the source gives (protocol

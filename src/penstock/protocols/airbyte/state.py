@@ -24,12 +24,14 @@ from penstock.protocols.airbyte.messages import (
     AirbyteGlobalState,
     AirbyteStateMessage,
     AirbyteStreamState,
+    LineGlobalState,
     LineState,
     LineStateStats,
 )
 from penstock.protocols.stdio import wire_struct
 
 _HEAD = msgspec.json.Decoder(LineState)
+_GLOBAL = msgspec.json.Decoder(LineGlobalState)
 _STATS = msgspec.json.Decoder(LineStateStats)
 _SHARED = {t: StateScope(t) for t in (StateType.global_, StateType.legacy)}
 
@@ -62,6 +64,17 @@ def scope_of(blob: str) -> StateScope:
     if kind == StateType.legacy:
         return _SHARED[StateType.legacy]
     raise ValueError(f"a state of unknown type {kind!r}")
+
+
+def streams_with_entries(blob: str) -> frozenset[StreamId]:
+    """The streams that have an entry in a GLOBAL state, but for null: those that a source goes on
+    with; it reads others from the start. Raises ``ValueError``."""
+    try:
+        entries = _GLOBAL.decode(_HEAD.decode(blob).global_).stream_states
+    except msgspec.DecodeError as e:
+        raise ValueError(str(e)) from None
+    named = (e.stream_descriptor for e in entries if not _absent(e.stream_state))
+    return frozenset(StreamId.of(name.namespace, name.name) for name in named)
 
 
 def record_count(blob: str) -> int | None:
