@@ -72,6 +72,13 @@ def test_L8_another_key_holds_for_the_rows_after_it(bench: Bench) -> None:
     assert report.streams[0].read == report.streams[0].committed == 7
 
 
+def test_L8_a_key_in_another_order_is_the_same_key(bench: Bench) -> None:
+    run(bench, (["id", "code"], FIRST))
+    report = run(bench, (["code", "id"], THEN), (["id", "code"], [[4, 2, "i"]]))
+    assert report.status == "succeeded" and not report.notes
+    assert texts(bench) == "acfhi"
+
+
 def test_L8_a_key_that_the_first_schema_has_is_the_rows_own(bench: Bench) -> None:
     """Nothing changed: no row had been read."""
     report = run(bench, (["id"], FIRST), catalog=[])

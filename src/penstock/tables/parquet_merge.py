@@ -74,7 +74,7 @@ def _merged(
 ) -> int:
     if any(part.shape for part in load.load.parts) or not load.parts or not comparable(load):
         raise NeedsSpark("its rows cannot be compared here")
-    if marker is not None and marker.keyed != load.primary_key:
+    if marker is not None and set(marker.keyed) != set(load.primary_key):
         raise NeedsSpark("the table may have several rows of a key")
     paths = [] if marker is None else finished_files(folder, marker)
     old = [_file(Path(path), load) for path in paths]

@@ -208,7 +208,7 @@ def _given(
 
 def written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:
     """Returns a note where the stream's table is written in another mode, or under another primary
-    key, than ``had``, until now."""
+    key (in whatever order), than ``had``, until now."""
     mode = stream.disposition.mode
     if had is None:
         return []
@@ -218,7 +218,8 @@ def written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]
             f"until now and is written under {mode.value} from now on"
         ]
     key = stream.configured.primary_key
-    if not stream.disposition.primary_key or had.primary_key in ((), key):
+    same = not had.primary_key or set(had.primary_key) == set(key)
+    if not stream.disposition.primary_key or same:
         return []
     return [
         f"stream {stream.id}: its table kept one row for each {key_text(had.primary_key)} "
