@@ -79,6 +79,18 @@ def test_L8_a_key_in_another_order_is_the_same_key(bench: Bench) -> None:
     assert texts(bench) == "acfhi"
 
 
+def test_a_column_whose_name_changes_by_case_is_another_one_and_noted(bench: Bench) -> None:
+    """As between runs: its old column has no value from now on."""
+    turns = (["id"], FIRST, "id", "code", "text"), (["id"], THEN, "id", "code", "Text")
+    bench.set(turns=turns, catalog=["id"])
+    tap = bench.connector(TAP.replace('"more":', '"Text": {"type": "string"}, "more":'))
+    report = bench.run(tap)
+    assert report.status == "succeeded"
+    (note,) = report.notes
+    assert "the column text is Text now, which is another column" in note
+    assert not bench.run(tap).notes, "both are known"
+
+
 def test_L8_a_key_that_the_first_schema_has_is_the_rows_own(bench: Bench) -> None:
     """Nothing changed: no row had been read."""
     report = run(bench, (["id"], FIRST), catalog=[])

@@ -18,10 +18,8 @@ from penstock.engine.plan.stream_columns import lacks_properties
 from penstock.engine.plan.stream_plan import StreamRules, as_shown, plan_stream
 from penstock.engine.plan.streams import (
     key_text,
-    lost_deletions,
-    narrowed_decimals,
+    table_notes,
     to_remember,
-    written_otherwise,
 )
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.lane import LaneQuestion
@@ -94,9 +92,7 @@ class Planner:
         newest = self._schema_before(stream_id, before)
         if newest is not None:
             planned = as_shown(planned, newest.required, newest.frame_types)
-        notes = written_otherwise(planned, rules.earlier.modes.get(stream_id))
-        notes += lost_deletions(planned, rules.package)
-        for text in (*notes, *narrowed_decimals(planned)):
+        for text in table_notes(planned, rules, known.columns.get(stream_id, {})):
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
 

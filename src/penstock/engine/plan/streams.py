@@ -102,7 +102,8 @@ def plan_streams(
             "state covers are kept, and may come twice; a kill loses what was not sealed yet where "
             "the source drops changes before it sends them"
         )
-    notes += [note for s in streams for note in _table_notes(s, rules)]
+    for s in streams:
+        notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
     notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     return StreamsPlan(
@@ -152,12 +153,12 @@ def _planned_each(
     return streams
 
 
-def _table_notes(stream: PlannedStream, rules: StreamRules) -> list[str]:
+def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str, str]) -> list[str]:
     """Returns notes about a table that is written otherwise than until now, or in which rows stay
-    that are gone at the source."""
-    notes = written_otherwise(stream, rules.earlier.modes.get(stream.id))
-    notes += _recased(stream, rules.earlier.columns.get(stream.id, {}))
-    return notes + narrowed_decimals(stream) + lost_deletions(stream, rules.package)
+    that are gone at the source. ``columns``: cleaned names by original ones, so far."""
+    notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
+    notes += _recased(stream, columns)
+    return notes + _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
 
 
 def to_remember(
@@ -206,7 +207,7 @@ def _given(
     ]
 
 
-def written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:
+def _written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:
     """Returns a note where the stream's table is written in another mode, or under another primary
     key (in whatever order), than ``had``, until now."""
     mode = stream.disposition.mode
@@ -227,7 +228,7 @@ def written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]
     ]
 
 
-def narrowed_decimals(stream: PlannedStream) -> list[str]:
+def _narrowed_decimals(stream: PlannedStream) -> list[str]:
     """Returns a note where the source's schema allows numbers with more digits than their columns
     have."""
     fields = (stream.given or stream.schema).fields
@@ -244,7 +245,7 @@ def narrowed_decimals(stream: PlannedStream) -> list[str]:
 
 def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
     """Returns a note for each new column whose name differs only by case from one that the source
-    has no longer. ``earlier``: cleaned names by original ones, of earlier runs."""
+    has no longer. ``earlier``: cleaned names by original ones, so far."""
     gone = {folded(name): name for name in earlier if name not in stream.columns}
     new = (f for f in (stream.given or stream.schema).fields if f.source not in earlier)
     return [
@@ -256,7 +257,7 @@ def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
     ]
 
 
-def lost_deletions(stream: PlannedStream, package: ProtocolPackage) -> list[str]:
+def _lost_deletions(stream: PlannedStream, package: ProtocolPackage) -> list[str]:
     """Returns a note where transforms leave out the column which tells that a row is gone."""
     if not deletions_lost(stream, package):
         return []
