@@ -1,5 +1,5 @@
-"""L6: a full refresh whose tap fails is shown only if the tap's last word on the stream was that
-the version of its rows is whole.
+"""L6: a full refresh whose source fails is shown only if the source's last word on the stream was
+that it is whole: of a tap, the activation of its rows' version.
 
 PipelineWise's taps announce a version before its rows, by the same message that ends it.
 """
@@ -68,3 +68,50 @@ def test_L6_exit_code_0_shows_a_refresh_whatever_was_announced(bench: Bench) -> 
     bench.set(turns=[*WHOLE, ["activate", 3], ["row", 3, 5]], code=0)
     assert bench.run(bench.connector(TAP)).exit_code == 0
     assert bench.ids("sales") == [3, 4, 5]
+
+
+# ``turns``: as above, or ["status", status].
+SOURCE = """
+if "spec" in sys.argv:
+    say({"type": "SPEC", "spec": {"connectionSpecification": {}}})
+elif "check" in sys.argv:
+    say({"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}})
+elif "discover" in sys.argv:
+    schema = {"properties": {"id": {"type": "integer"}}}
+    say({"type": "CATALOG", "catalog": {"streams": [
+        {"name": "sales", "json_schema": schema, "supported_sync_modes": ["full_refresh"]}]}})
+else:
+    for kind, value in WORLD["turns"]:
+        if kind == "row":
+            say({"type": "RECORD", "record":
+                {"stream": "sales", "data": {"id": value}, "emitted_at": 1}})
+        else:
+            say({"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1.0,
+                "stream_status": {"stream_descriptor": {"name": "sales"}, "status": value}}})
+    sys.exit(WORLD["code"])
+"""
+ENDED = ["status", "COMPLETE"]
+
+
+@pytest.mark.parametrize(
+    ("turns", "code", "shown"),
+    [
+        ([["row", 3], ENDED], 1, [3]),
+        ([["row", 3], ENDED, ENDED], 1, [3]),
+        ([["row", 3], ENDED, ["row", 4]], 1, [1]),
+        ([ENDED, ["row", 3]], 1, [1]),
+        ([ENDED, ["row", 3], ENDED], 1, [3]),
+        ([ENDED, ["row", 3]], 0, [3]),
+        ([["row", 3], ENDED, ["status", "INCOMPLETE"]], 0, [1]),
+    ],
+)
+def test_L6_a_status_before_the_rows_of_a_dead_source_says_nothing_of_them(
+    bench: Bench, turns: list[Any], code: int, shown: list[int]
+) -> None:
+    source = bench.connector(SOURCE, "airbyte")
+    how = {"defaults": {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}}
+    bench.set(turns=[["row", 1], ENDED], code=0)
+    assert bench.run(source, source=how).exit_code == 0
+    bench.set(turns=turns, code=code)
+    bench.run(source, source=how)
+    assert bench.ids("sales") == shown

@@ -97,7 +97,9 @@ class Sealer:
         """Buffers records, and decodes them into parts once ``part_bytes`` or ``buffer_bytes`` are
         reached."""
         stream = self._open[batch.stream]
-        stream.activated &= not len(batch.bodies)
+        if len(batch.bodies):
+            stream.activated = False
+            stream.reopened = stream.status is Status.complete
         stream.buffer.append(batch)
         stream.size += batch.size
         self._buffered += batch.size
@@ -185,7 +187,7 @@ class Sealer:
         self._reports_ends |= last or self._any_status
         stream = self._open.get(status.stream)
         if stream is not None:
-            stream.status = status.status
+            stream.status, stream.reopened = status.status, False
             stream.keys = max(stream.keys, status.keys)
 
     def refreshed_as(self, name: StreamId, version: int) -> None:
@@ -237,9 +239,7 @@ class Sealer:
         """Seals what may be sealed at the source's end (``clean``: exit code 0). Returns for each
         stream whether it is complete (L6): its status decides; exit code 0 does where the source
         reports no stream's end."""
-        complete = {
-            name: s.complete or (clean and self._ended_whole(s)) for name, s in self._open.items()
-        }
+        complete = {name: self._done(s, clean=clean) for name, s in self._open.items()}
         if self._states:
             self.seal()
         keep = [s for n, s in self._open.items() if clean or complete[n] or s.info.consumes]
@@ -260,6 +260,13 @@ class Sealer:
         return complete
 
     # -- inside
+
+    def _done(self, stream: OpenStream, *, clean: bool) -> bool:
+        """Whether the stream is complete. What a source that failed said before its last rows does
+        not count: there may be more of them."""
+        if clean:
+            return stream.complete or self._ended_whole(stream)
+        return stream.complete and not stream.reopened
 
     def _ended_whole(self, stream: OpenStream) -> bool:
         """Whether exit code 0 completes the stream: not where the source reports the end of other
@@ -321,7 +328,7 @@ class Sealer:
         rejects: list[str] = []
         for stream in streams:
             self._drain(stream)
-            done = stream.complete or (clean and self._ended_whole(stream))
+            done = self._done(stream, clean=clean)
             if stream.tail.empty and not done:
                 continue
             inexact |= stream.tail.records and stream.info.read_again

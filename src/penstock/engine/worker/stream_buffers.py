@@ -96,7 +96,7 @@ class OpenStream:
     """A stream's buffer. The first ``marked`` batches are covered by a state, with ``covered``; the
     others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
     rejects that are still to be counted as source records. ``activated``: the source's last word is
-    that the version of the rows is whole."""
+    that the version of the rows is whole. ``reopened``: rows came after a COMPLETE status."""
 
     info: LaneStream
     past: list[EarlierRows] = field(default_factory=list[EarlierRows])
@@ -111,6 +111,7 @@ class OpenStream:
     owed: int = 0
     refreshed_as: int | None = None  # see ``StreamSlice``
     activated: bool = False
+    reopened: bool = False
 
     @property
     def complete(self) -> bool:
