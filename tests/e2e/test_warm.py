@@ -260,6 +260,8 @@ close_session(spark)
 again = open_session(SessionNeeds(), master="local[2]", scratch_dir=scratch, cache_dir=cache,
                      stays_with=home)
 told["again"] = [how_started(), again.range(3).count()]
+java = again._jvm.org.apache.spark.sql.classic.SparkSession
+told["default"] = java.getDefaultSession().get().sessionUUID() != again._jsparkSession.sessionUUID()
 close_session(again)
 print(json.dumps(told))
 """
@@ -280,6 +282,7 @@ def test_settings_views_and_caches_of_a_run_are_gone_with_it(tmp_path: Path, cac
     first = probe(own, leave=True)
     assert (first["start"], first["partitions"], first["zone"]) == ("cold", "3", "Asia/Tokyo")
     assert first["again"] == ["warm", 3], "also within one process"
+    assert first["default"], "what asks for any session is not given one of a run"
     second = probe({}, leave=False)
     assert (second["start"], second["partitions"], second["zone"]) == ("warm", "8", "UTC")
     assert (second["ansi"], second["views"], second["database"]) == ("true", [], "default")

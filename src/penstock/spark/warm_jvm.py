@@ -75,6 +75,8 @@ class WarmJvm(Jvm):
         self.process.name_session(self._session)
         self._join_pool(session)
         spark = SparkSession(self._context, session)
+        # PySpark makes it the JVM's default, which threads of other runs would then be given
+        jvm.org.apache.spark.sql.classic.SparkSession.setDefaultSession(first)
         wait_for_calls()
         return spark
 
