@@ -49,6 +49,13 @@ def test_of_two_formats_not_the_same_one_is_played_of_each_test(
     assert {items.index(i) % 2 for i in played(items, 7, monkeypatch)} == {0, 1}
 
 
+@pytest.mark.parametrize("days", [2, 3, 4])
+def test_files_begin_on_different_days(days: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [Item(f"test_{n}.py", days) for n in range(60)]
+    found = [len(played(items, day, monkeypatch)) for day in range(days)]
+    assert sum(found) == 60 and max(found) < 60 / days * 1.5
+
+
 def test_those_of_one_place_are_played_together(monkeypatch: pytest.MonkeyPatch) -> None:
     items = [Item("a", 4, at=2) for _ in range(3)]
     found = [len(played(items, day, monkeypatch)) for day in range(4)]

@@ -3,13 +3,15 @@
 A test marked ``turns(n)`` is played every n-th day: kills, pages of the documents, what takes long
 to build or fetch, and dear tests that repeat in another combination what another test of the same
 run shows; a promise that one test alone shows is not left to another day. Neighbours in a file are
-played on different days, but those marked ``turns(n, at=k)``, which share something dear, all on
-the days whose remainder by ``n`` is ``k``. ``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's
+played on different days, and files begin on different ones, so that no day has most of them; but
+those marked ``turns(n, at=k)``, which share something dear, are played together, on the days whose
+remainder by ``n`` is ``k``. ``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's
 ``datetime``, or ``all``: then every test is played, and so it is where tests are asked for (a path,
 ``::``, ``-k`` or ``-m``). Neighbours: ``conftest``, ``engine/schedules``.
 """
 
 import os
+import zlib
 from collections import Counter
 from datetime import UTC, datetime
 
@@ -45,6 +47,7 @@ def leave_to_other_days(config: pytest.Config, items: list[pytest.Item]) -> None
             if place is None:
                 index = seen[item.path, days]
                 place = index + index // days  # of two formats of a table, not always the same one
+                place += zlib.crc32(item.path.name.encode())
                 seen[item.path, days] += 1
             if (today() - place) % days:
                 left.add(item)

@@ -955,7 +955,7 @@ def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.turns(3, at=0)
+@pytest.mark.turns(4, at=3)  # not on the day of the Rust components
 def test_the_pages_are_followed(server: Echo, tmp_path: Path) -> None:
     """Images of other names stand in for those that a registry has."""
     names = {
