@@ -52,7 +52,7 @@ DRIVER_MEMORY = "2g"
 LENT_SLOTS = 4  # at least, of a JVM that stays: two runs of one lane at the same time
 _LOOPBACK = "127.0.0.1"
 _KILLED_SECONDS = 10.0
-SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the session
+SCRATCH_WAREHOUSE = "penstock-scratch-warehouse"  # tables there end with the JVM
 _BLOCKS, _IVY = "blocks", "ivy"  # in the session's scratch folder
 _JOINED = {  # settings that add up: ours first
     "spark.jars": ",",

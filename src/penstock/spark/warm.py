@@ -161,7 +161,7 @@ class JvmLease:
 
 
 class _Busy(Exception):
-    """Another run has the JVM, or its folder; never leaves this module."""
+    """Too few slots are free, or another run has just started a keeper; stays in this module."""
 
 
 # -- whether and where
