@@ -108,7 +108,10 @@ class Sealer:
         if self._host is not None:
             self._host.records(batch.stream, len(batch.bodies))
         if stream.size >= self._bounds.part_bytes:
-            self._drain(stream)
+            # What no state covers yet waits, so that it becomes a part with what follows it; but
+            # not where the part before it would be small.
+            marked = sum(b.size for b in stream.buffer[: stream.marked])
+            self._drain(stream, only_marked=marked >= self._bounds.part_bytes // 2)
         elif self._buffered >= self._bounds.buffer_bytes:
             for other in self._open.values():
                 if other.buffer:
