@@ -114,6 +114,8 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "views of one text": (lambda: frame(views()), f"{MAX_BYTES} bytes"),
     "views of one list": (lambda: frame(list_views()), f"{MAX_BYTES} bytes"),
+    "two streams": (lambda: frame(x=pa.array([1])) + frame(x=pa.array([2])), "follow the end"),
+    "more behind its end": (lambda: frame(x=pa.array([1])) + bytes(8) + b"x", "9 bytes follow"),
     "two columns": (twice, "'id'"),
     "two fields": (nested_twice, "'x.item.a'"),
 }  # fmt: skip
@@ -155,6 +157,12 @@ def test_a_sound_frame_is_its_rows(array: Any, codec: str | None):
     assert size >= len(data)
 
 
+def test_zeros_behind_the_end_of_a_stream_are_no_data():
+    """A guest may give the whole of a buffer that its stream did not fill."""
+    table, _ = decode_frame(frame(x=pa.array([1, 2])) + bytes(3 * MEGABYTE))
+    assert table.column("x").to_pylist() == [1, 2]
+
+
 def test_a_frame_counts_as_what_it_is_once_expanded():
     """So that buffers are drained by what they take."""
     data = frame(pa.array([0] * 1_000_000, pa.int64()), codec="zstd")
@@ -179,13 +187,16 @@ def runtime(tmp_path: Path) -> Make:
     return make
 
 
-def configured(name: str) -> Any:
+def configured(name: str, mode: str = "full_refresh") -> Any:
     stream = Stream(id=StreamId.of(None, name), json_schema={})
-    overrides = StreamOverrides(sync_mode="full_refresh", destination_sync_mode="append")
+    overrides = StreamOverrides(sync_mode=mode, destination_sync_mode="append")
     return PACKAGE.source.configure(stream, overrides)
 
 
-@pytest.mark.parametrize("how", ["offsets", "a name", "an index", "rows of nothing", "two columns"])
+ENDING = ["offsets", "a name", "an index", "rows of nothing", "two columns", "two streams"]
+
+
+@pytest.mark.parametrize("how", ENDING)
 def test_a_bad_frame_fails_its_stream_alone_and_for_good(runtime: Make, how: str):
     config = {
         "bad": "frame d0", "good": "frame d1",
@@ -222,7 +233,7 @@ def test_a_transform_s_bad_frame_is_its_own(runtime: Make):
 def test_a_change_row_whose_operation_is_no_text_is_a_bad_frame(runtime: Make):
     data = frame(id=pa.array([1]), _rb_op=pa.array([{"a": 1}]))
     config = {"s": "frame d0", "d0": data.hex()}
-    asked = ReadRequest(config=config, streams=(configured("s"),))
+    asked = ReadRequest(config=config, streams=(configured("s", "cdc"),))
     events = list(PACKAGE.source.read(runtime("source", "script.c"), asked))
     (error,) = (e for e in events if isinstance(e, Error))
     assert error.code == "source.bad_frame"

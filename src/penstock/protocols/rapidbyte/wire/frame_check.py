@@ -34,6 +34,7 @@ MAX_ROWS = 16 << 20
 MAX_BYTES = FrameBounds().frame_bytes
 """Of a frame's decompressed and expanded rows: the bound of an uncompressed frame."""
 _OBJECT = 16  # bytes, at least, of a value that is written as JSON by itself
+_PIECE = 1 << 20  # bytes looked at in one step
 _SHOWN = 400  # characters of Arrow's message
 _BROKEN = (
     pa.ArrowException, OSError, ValueError, LookupError, MemoryError, NotImplementedError,
@@ -44,10 +45,12 @@ _BROKEN = (
 def decode_frame(frame: Bytes) -> tuple[Table, int]:
     """Decodes a frame. Returns its rows, which share the frame's memory, and an upper bound of
     their bytes after dictionaries and runs are expanded. Raises ``Refusal`` (``FRAME_DECODE``): an
-    unsound frame, two columns of one name, more than ``MAX_ROWS`` rows or ``MAX_BYTES`` bytes."""
+    unsound frame, data behind the end of its stream, two columns of one name, more than
+    ``MAX_ROWS`` rows or ``MAX_BYTES`` bytes."""
     with frame_errors(frame):
         _check_declared_sizes(frame)
-        with pa.ipc.open_stream(pa.py_buffer(frame)) as reader:
+        source = pa.BufferReader(pa.py_buffer(frame))
+        with pa.ipc.open_stream(source) as reader:
             schema = reader.schema
             _check_names(schema)
             rows = size = 0
@@ -61,6 +64,7 @@ def decode_frame(frame: Bytes) -> tuple[Table, int]:
                 if size > MAX_BYTES:
                     raise ValueError(f"its rows are more than {MAX_BYTES} bytes")
                 batches.append(batch)
+            _check_rest(frame, source.tell())
         return pa.Table.from_batches(batches, schema), max(size, len(frame))
 
 
@@ -77,6 +81,16 @@ def frame_errors(frame: Bytes) -> Generator[None]:
             f"a frame of {len(frame)} bytes is not a sound Arrow IPC stream: {str(e)[:_SHOWN]}",
             scope="batch",
         ) from e
+
+
+def _check_rest(frame: Bytes, end: int) -> None:
+    """Checks that nothing but zeros follows the end of the stream: Arrow leaves what stands there
+    unread, so that a second stream would be rows that are lost in silence (L8). Raises
+    ``ValueError``."""
+    rest = memoryview(frame).cast("B")[end:]
+    pieces = (rest[at : at + _PIECE] for at in range(0, len(rest), _PIECE))
+    if any(piece.tobytes().strip(b"\0") for piece in pieces):
+        raise ValueError(f"{len(rest)} bytes follow the end of its stream: a frame holds one")
 
 
 # -- names
