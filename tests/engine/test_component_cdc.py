@@ -22,7 +22,7 @@ import rapidbyte_guests
 
 MANIFEST = {
     "id": "them/changes", "name": "Changes", "version": "1", "protocol_version": "4",
-    "roles": {"source": {"supported_sync_modes": ["full_refresh", "cdc"]}},
+    "roles": {"source": {"supported_sync_modes": ["full_refresh", "incremental", "cdc"]}},
     "permissions": {},
 }  # fmt: skip
 MARK = {
@@ -124,3 +124,28 @@ def test_a_query_that_leaves_out_who_is_gone_is_told_before_the_run(bench: Bench
     assert any("leave out _rb_deleted_at: rows that are gone" in n for n in planned["notes"])
     with pytest.raises(ConfigError):
         bench.run(use, source=section, transforms=transformed("SELECT nothing FROM input"))
+
+
+@pytest.mark.parametrize("mode", ["full_refresh", "incremental"])
+def test_L8_a_table_that_holds_changes_is_copied_whole(bench: Bench, mode: str) -> None:
+    """Such as one that a pipeline under cdc has filled: what its rows say of another table deletes
+    none of them."""
+    use, section = source(bench, sync_mode=mode, destination_sync_mode="append_dedup")
+    table = pa.table({"id": [1, 2], "name": ["a", "b"], "_rb_op": ["delete", "insert"]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    catalog = json.loads(bytes.fromhex(section["config"]["catalog"]))
+    (stream,) = catalog["streams"]
+    stream["schema"][-1]["name"] = "_rb_op"
+    stream |= {"supported_sync_modes": [mode], "source_defined_cursor": "id"}
+    mark = {**MARK, "cursor_field": "id", "cursor_value": {"type": "utf8", "value": "2"}}
+    section["config"] |= {
+        "catalog": json.dumps(catalog).encode().hex(),
+        "rows": sink.getvalue().to_pybytes().hex(),
+        "mark": json.dumps(mark).encode().hex(),
+    }
+    report = bench.run(use, source=section)
+    assert report.status == "succeeded", report.error
+    assert [(row["id"], row["_rb_op"]) for row in rows(bench)] == [(1, "delete"), (2, "insert")]
+    assert not any("_rb_deleted_at" in row for row in rows(bench))

@@ -20,7 +20,7 @@ from penstock.codec.columns import Columns
 from penstock.codec.untyped import Table
 from penstock.codec.untyped import compute as pc
 from penstock.errors import SourceError, StateError
-from penstock.model.catalog import ConfiguredStream
+from penstock.model.catalog import ConfiguredStream, SyncMode
 from penstock.model.events import (
     Batch,
     Error,
@@ -137,7 +137,9 @@ class StreamRead:
             table, size = decode_frame(frame.data)
             schema = table.schema
             with frame_errors(frame.data):
-                table = _with_deletes(frame_types.marked(table))
+                table = frame_types.marked(table)
+                if self._stream.sync_mode is SyncMode.cdc:
+                    table = _with_deletes(table)
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
         if self._frames is None or not schema.equals(self._frames):
@@ -227,7 +229,8 @@ class StreamRead:
 
 def _with_deletes(table: Table) -> Table:
     """Adds the column ``DELETED_AT`` to change rows of v4 (cdc): for a delete the time now, else
-    null. The engine recognises deletes by it."""
+    null. The engine recognises deletes by it. In any other mode ``OPERATION`` is a column like
+    others, of a table that holds changes."""
     if OPERATION not in table.column_names or DELETED_AT in table.column_names:
         return table
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))

@@ -99,7 +99,7 @@ def sent_schema(stream: WriteStream, version: int) -> RowSchema:
     for others. Destinations of v4 know ``OPERATION``, and would add a column to their table."""
     schema = stream.schemas[version]
     changes = {OPERATION, DELETED_AT} <= {f.source for f in schema.fields}
-    if not changes or stream.configured.sync_mode is SyncMode.full_refresh:
+    if not changes or stream.configured.sync_mode is not SyncMode.cdc:
         return schema
     fields = tuple(f for f in schema.fields if f.source != DELETED_AT)
     return msgspec.structs.replace(schema, fields=fields)
