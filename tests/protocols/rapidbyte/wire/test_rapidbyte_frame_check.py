@@ -157,6 +157,33 @@ def test_a_sound_frame_is_its_rows(array: Any, codec: str | None):
     assert size >= len(data)
 
 
+AROUND: dict[str, Callable[[Any], Any]] = {
+    "column": lambda a: a,
+    "struct": lambda a: pa.StructArray.from_arrays([a], names=["a"]),
+    "runs": lambda a: pa.RunEndEncodedArray.from_arrays(pa.array([2, 3, 4]), a),
+    "three": lambda a: pa.FixedSizeListArray.from_arrays(a, 3),
+    "list": lambda a: pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), a),
+    "large": lambda a: pa.LargeListArray.from_arrays(pa.array([0, 3]), a),
+    "view": lambda a: pa.ListViewArray.from_arrays(
+        pa.array([1], pa.int32()), pa.array([2], pa.int32()), a
+    ),
+    "map": lambda a: pa.MapArray.from_arrays(
+        pa.array([0, 3], pa.int32()), pa.array(["a", "b", "c"]), a
+    ),
+    "union": lambda a: pa.UnionArray.from_sparse(pa.array([0, 0, 0], pa.int8()), [a]),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_an_extension_type_is_what_it_is_stored_as(around: str):
+    """v4 knows none: such a column ended the whole lane, with every stream of it (L7)."""
+    stored = pa.array([bytes(range(200, 216)), None, bytes(16)], pa.binary(16))
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), stored)
+    table, _ = decode_frame(frame(AROUND[around](uuids)))
+    found, wanted = table.column("x").combine_chunks(), AROUND[around](stored)
+    assert found.type == wanted.type and found.to_pylist() == wanted.to_pylist()
+
+
 def test_zeros_behind_the_end_of_a_stream_are_no_data():
     """A guest may give the whole of a buffer that its stream did not fill."""
     table, _ = decode_frame(frame(x=pa.array([1, 2])) + bytes(3 * MEGABYTE))

@@ -2,8 +2,8 @@
 
 The connector may be hostile: offsets beyond their data, text that is not UTF-8, a few bytes that
 expand to gigabytes. Every defect raises ``Refusal`` with the code ``FRAME_DECODE``, whichever
-exception Arrow uses for it. Not here: frames that Penstock made (``arrow_ipc``). Source: the
-protocol, section 6.
+exception Arrow uses for it. Not here: frames that Penstock made (``arrow_ipc``), extension types
+(``extension_types``). Source: the protocol, section 6.
 """
 
 import struct
@@ -16,6 +16,7 @@ import pyarrow as pa
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.protocols.rapidbyte.wire.compression import Bytes
+from penstock.protocols.rapidbyte.wire.extension_types import stored, stored_schema
 from penstock.protocols.rapidbyte.wire.messages import refusal
 
 
@@ -43,7 +44,8 @@ _BROKEN = (
 
 
 def decode_frame(frame: Bytes) -> tuple[Table, int]:
-    """Decodes a frame. Returns its rows, which share the frame's memory, and an upper bound of
+    """Decodes a frame. Returns its rows, which share the frame's memory and have no extension types
+    (a ``uuid`` is its 16 bytes, as for hosts that do not know the name), and an upper bound of
     their bytes after dictionaries and runs are expanded. Raises ``Refusal`` (``FRAME_DECODE``): an
     unsound frame, data behind the end of its stream, two columns of one name, more than
     ``MAX_ROWS`` rows or ``MAX_BYTES`` bytes."""
@@ -51,11 +53,13 @@ def decode_frame(frame: Bytes) -> tuple[Table, int]:
         _check_declared_sizes(frame)
         source = pa.BufferReader(pa.py_buffer(frame))
         with pa.ipc.open_stream(source) as reader:
-            schema = reader.schema
+            given = reader.schema
+            schema = stored_schema(given)
             _check_names(schema)
             rows = size = 0
             batches: list[object] = []
-            for batch in reader:
+            for read in reader:
+                batch = read if schema is given else stored(read, schema)
                 rows += batch.num_rows
                 if rows > MAX_ROWS:
                     raise ValueError(f"more than {MAX_ROWS} rows")
@@ -117,8 +121,6 @@ def _check_inner_names(kind: ArrowType, path: str) -> None:
 
 
 def _inner(kind: ArrowType) -> list[ArrowField]:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _inner(kind.storage_type)
     if pa.types.is_dictionary(kind):
         return _inner(kind.value_type)
     return [kind.field(i) for i in range(kind.num_fields)]
@@ -138,8 +140,6 @@ def _expanded_bytes(array: Array, each: int = 0) -> int:
     common types, an upper bound for run-end-encoded, list-view and union arrays. Returns 0 for what
     ``nbytes`` counts anyway."""
     kind, types = array.type, pa.types
-    if isinstance(kind, pa.BaseExtensionType):
-        return _expanded_bytes(array.storage, each)
     if types.is_dictionary(kind):
         return max(_dictionary_bytes(array), len(array) * each)
     if types.is_run_end_encoded(kind):
