@@ -133,7 +133,11 @@ def test_what_is_wrong_with_a_frame_is_one_kind_of_refusal(how: str):
     assert "Arrow IPC" in fault.message and words in fault.message
 
 
+NO_UNIONS = pa.UnionArray.from_sparse(pa.array([], pa.int8()), [pa.array([], pa.int8())])
 HONEST: list[Any] = [
+    NO_UNIONS,
+    pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), NO_UNIONS),
+    pa.RunEndEncodedArray.from_arrays(pa.array([], pa.int32()), NO_UNIONS),
     pa.array([1, None]),
     pa.array(["żółć", None, ""]),
     pa.array(["a", None], pa.string_view()),
@@ -149,7 +153,7 @@ HONEST: list[Any] = [
 
 
 @pytest.mark.parametrize("codec", [None, "lz4", "zstd"])
-@pytest.mark.parametrize("array", HONEST, ids=lambda a: str(a.type))
+@pytest.mark.parametrize("array", HONEST, ids=lambda a: f"{a.type}-{len(a)}")
 def test_a_sound_frame_is_its_rows(array: Any, codec: str | None):
     data = frame(array, codec=codec)
     table, size = decode_frame(data)

@@ -64,7 +64,7 @@ def decode_frame(frame: Bytes) -> tuple[Table, int]:
                 if rows > MAX_ROWS:
                     raise ValueError(f"more than {MAX_ROWS} rows")
                 batch.validate(full=True)
-                size += max(batch.nbytes, sum(map(_expanded_bytes, batch.columns)))
+                size += max(batch.get_total_buffer_size(), sum(map(_expanded_bytes, batch.columns)))
                 if size > MAX_BYTES:
                     raise ValueError(f"its rows are more than {MAX_BYTES} bytes")
                 batches.append(batch)
@@ -138,8 +138,10 @@ def _check_distinct(names: list[str], path: str) -> None:
 def _expanded_bytes(array: Array, each: int = 0) -> int:
     """Estimates the bytes of a valid array after expansion, at least ``each`` per value. Exact for
     common types, an upper bound for run-end-encoded, list-view and union arrays. Returns 0 for what
-    ``nbytes`` counts anyway."""
+    the buffers count anyway."""
     kind, types = array.type, pa.types
+    if not len(array):
+        return 0
     if types.is_dictionary(kind):
         return max(_dictionary_bytes(array), len(array) * each)
     if types.is_run_end_encoded(kind):
@@ -160,7 +162,7 @@ def _expanded_bytes(array: Array, each: int = 0) -> int:
     if types.is_struct(kind):
         inner = [array.field(i) for i in range(kind.num_fields)]
         return max(sum(_expanded_bytes(child, each) for child in inner), len(array) * each)
-    return len(array) * each  # its buffers are counted by ``nbytes``
+    return len(array) * each  # its buffers are counted anyway
 
 
 def _dictionary_bytes(array: Array) -> int:
@@ -173,6 +175,8 @@ def _dictionary_bytes(array: Array) -> int:
 def _largest_value(values: Array) -> int:
     """An upper bound of the bytes of any one value."""
     kind, types = values.type, pa.types
+    if not len(values):
+        return 0
     if types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind):
         return -(-kind.bit_width // 8)
     if types.is_string_view(kind) or types.is_binary_view(kind):
@@ -180,7 +184,7 @@ def _largest_value(values: Array) -> int:
     binary = types.is_binary(kind) or types.is_large_binary(kind)
     if binary or types.is_string(kind) or types.is_large_string(kind):
         return pc.max(pc.binary_length(values)).as_py() or 0
-    return max(values.nbytes, _expanded_bytes(values, 1))
+    return max(values.get_total_buffer_size(), _expanded_bytes(values, 1))
 
 
 def _view_lengths(array: Array) -> Array:
