@@ -7,6 +7,7 @@ decoder.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, overload
 
 import msgspec
@@ -31,7 +32,7 @@ from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table, pa
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import FittedColumn, fit
+from penstock.codec.values import FittedColumn, fit, in_years
 from penstock.model.catalog import FieldPath
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
@@ -42,6 +43,7 @@ _FROM_TEXT = {
     Kind.timestamp_ntz, Kind.binary,
 }  # fmt: skip
 _CAST_BY_ARROW = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
+_DATED = {Kind.date, Kind.timestamp, Kind.timestamp_ntz}
 Rows = Callable[[Array], Array]
 
 
@@ -269,10 +271,13 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
         return _list(given, wanted, path, losses, rows)
     nested = wanted.kind is Kind.string and types.is_nested(given.type)
     if nested or (wanted.kind is Kind.json and not _is_text(given.type)):
-        texts = [None if v is None else _json(v) for v in python_values(given)]
+        entries = types.is_map(given.type)
+        texts = [None if v is None else _json(v, entries) for v in python_values(given)]
         return pa.array(texts, pa.string())
     cast = _cast(given, wanted)
     values = cast.values
+    if wanted.kind in _DATED:
+        values = in_years(values)
     if wanted.kind is Kind.json:
         valid = duckdb_call.run_query("SELECT json_valid(b) AS ok FROM bodies", values).column(0)
         values = pc.if_else(valid.combine_chunks(), values, pa.scalar(None, pa.string()))
@@ -382,13 +387,15 @@ def _is_text(arrow: ArrowType) -> bool:
     return types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow)
 
 
-def _json(value: Any) -> str:
-    """The JSON text of a value; a map becomes an object, or pairs where a key cannot be a name."""
-    pairs = isinstance(value, list) and value and isinstance(value[0], tuple)
-    try:
-        return msgspec.json.encode(dict(value) if pairs else value, enc_hook=str).decode()
-    except TypeError:
-        return msgspec.json.encode(value, enc_hook=str).decode()
+def _json(value: Any, entries: bool) -> str:
+    """The JSON text of a value; a map becomes an object, or pairs where a key cannot be a name or
+    comes twice. ``entries``: the value is a map, even without entries."""
+    if entries or (isinstance(value, list) and value and type(value[0]) is tuple):
+        with suppress(TypeError):
+            named: dict[Any, Any] = dict(value)
+            if len(named) == len(value):
+                return msgspec.json.encode(named, enc_hook=str).decode()
+    return msgspec.json.encode(value, enc_hook=str).decode()
 
 
 def _same(positions: Array) -> Array:

@@ -372,13 +372,30 @@ def _unbase64(texts: Array) -> Array:
     return result.column(0).combine_chunks().cast(pa.binary())
 
 
+def in_years(times: Array) -> Array:
+    """Dates or timestamps (days or microseconds) with NULL in place of those that are not in the
+    years 1 to 9999, such as Postgres's ``infinity``."""
+    if _in_range(times):
+        return times
+    low, high, numbers = _years(times)
+    inside = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    return pc.if_else(inside, times, pa.scalar(None, times.type))
+
+
 def _in_range(times: Array) -> bool:
     """Whether all dates or timestamps are in the years 1 to 9999."""
+    low, high, numbers = _years(times)
+    ends = pc.min_max(numbers)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    return least is None or (least >= low and most <= high)
+
+
+def _years(times: Array) -> tuple[int, int, Array]:
+    """The first and the last number of the years 1 to 9999, and ``times`` as numbers."""
     days = pa.types.is_date32(times.type)
-    ends = pc.min_max(pc.cast(times, pa.int32() if days else pa.int64()))
-    low, high = ends["min"].as_py(), ends["max"].as_py()
     unit = timedelta(days=1) if days else _MICRO
-    return low is None or (low >= (_FIRST - _EPOCH) // unit and high <= (_LAST - _EPOCH) // unit)
+    numbers = pc.cast(times, pa.int32() if days else pa.int64())
+    return (_FIRST - _EPOCH) // unit, (_LAST - _EPOCH) // unit, numbers
 
 
 def _every(mask: Array) -> bool:
