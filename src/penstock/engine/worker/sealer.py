@@ -32,6 +32,7 @@ from penstock.engine.worker.stream_buffers import (
     EarlierRows,
     OpenStream,
     SealCounts,
+    groups,
     joined,
 )
 from penstock.errors import SourceError
@@ -409,6 +410,10 @@ class Sealer:
         self._buffered += stream.size
 
     def _decode_into(self, stream: OpenStream, batches: list[Batch], tally: SealCounts) -> None:
+        for group in groups(batches):
+            self._decode_group(stream, group, tally)
+
+    def _decode_group(self, stream: OpenStream, batches: list[Batch], tally: SealCounts) -> None:
         if not batches:
             return
         bodies, times, changes = joined(batches)

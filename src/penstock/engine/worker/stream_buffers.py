@@ -3,9 +3,12 @@
 Data only. Neighbour: ``engine.worker.sealer`` decides what is sealed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import groupby
+from typing import Any, Protocol, cast
+
+import pyarrow as pa
 
 from penstock.codec.columns import Columns
 from penstock.codec.packed_bodies import Packed
@@ -119,8 +122,33 @@ class OpenStream:
         return self.activated or self.status is Status.complete
 
 
+def groups(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """Divides batches into those that :func:`joined` takes together, in order: all of them; or
+    those beside each other whose columns have one type, where a column has types that Arrow does
+    not merge (text, then a dictionary of texts) or not without an overflow."""
+    columns = [b.bodies.table for b in batches if isinstance(b.bodies, Columns)]
+    if len(columns) != len(batches) or _mergeable(columns):
+        yield batches
+        return
+    for _, group in groupby(batches, key=lambda b: cast(Any, b.bodies).table.schema):
+        yield list(group)
+
+
+def _mergeable(tables: list[Any]) -> bool:
+    """Whether all columns of a name have one type, or types whose common one holds every value."""
+    schemas = [table.schema for table in tables]
+    if all(schema.equals(schemas[0]) for schema in schemas[1:]):
+        return True
+    try:
+        pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
+
+
 def joined(batches: list[Batch]) -> tuple[Sequence[Any], Sequence[int], Mapping[int, bytes]]:
-    """Joins batches into one: bodies, extraction times in ms, the source's changes by row."""
+    """Joins batches of one of the :func:`groups` into one: bodies, extraction times in ms, the
+    source's changes by row."""
     if len(batches) == 1:
         return batches[0].bodies, batches[0].extracted_at, batches[0].changes
     bodies: list[Any] = []

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from penstock.codec import columns
-from penstock.codec.untyped import ArrowSchema
+from penstock.codec.untyped import ArrowSchema, pa
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.json_schema.exact_types import (
     ExactDialect,
@@ -69,10 +69,12 @@ def change_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def changed_schema(current: Mapping[str, Any], frames: ArrowSchema) -> dict[str, Any] | None:
     """Compares frames with a stream's JSON Schema. Returns the schema after the change that they
-    make, which allows no other columns; or None where they fit ``current``."""
+    make, which allows no other columns; or None where they fit ``current``. A column that can hold
+    nothing but NULL (Arrow's ``null``) fits every type."""
     properties = current.get("properties", {})
     types = {name: exact_type(p) for name, p in properties.items() if _UNKNOWN not in p}
-    frame_types = {f.name: columns.data_type(f.type) for f in frames}
+    told = (f for f in frames if f.name not in types or not pa.types.is_null(f.type))
+    frame_types = {f.name: columns.data_type(f.type) for f in told}
     new = {name: t for name, t in frame_types.items() if not _carries(types.get(name), t)}
     return {**object_schema({**types, **new}), "additionalProperties": False} if new else None
 
