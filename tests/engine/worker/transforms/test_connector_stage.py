@@ -710,6 +710,22 @@ def test_rows_that_do_not_fit_ask_how_the_stream_goes_on_before_they_pass(run: S
     assert ids(events) == ["1", "2"]
 
 
+def test_l9_a_column_without_values_has_the_type_that_is_planned(run: Stage) -> None:
+    """Arrow's type ``null``, which writers give a column of NULL alone."""
+
+    def forgetting(feed: Iterator[Any]) -> Iterator[Any]:
+        for table in feed:
+            made = table.set_column(0, "id", pa.nulls(table.num_rows))
+            yield TransformedRows(made, made.nbytes)
+        yield TransformProgress(END)
+
+    events = run(forgetting, [records(1, 1), done(), ConnectorExited(0)])
+    assert not [e for e in events if isinstance(e, Schema)]
+    assert [b.bodies.table.num_rows for b in events if isinstance(b, Batch) and len(b.bodies)] == [
+        1
+    ]
+
+
 def test_versions_of_a_stream_are_never_in_one_run(run: Stage) -> None:
     def batch(first: int, last: int, version: int) -> Batch:
         made = records(first, last)

@@ -356,8 +356,21 @@ class ComponentStage:
         if before is not None and before[0].equals(came) and before[1] == made:
             return
         first = stream not in self._emitted
-        found = refitted_schema(given, made, columns.row_schema(came), first=first)
+        found = refitted_schema(given, made, _told(came, given, made), first=first)
         if found is not None:
             showed = TransformColumns(number=self._number, columns=found)
             yield Schema(stream, {}, showed=showed)
         self._showed[stream] = (came, self._streams.jobs[stream].made[self._number])
+
+
+def _told(came: ArrowSchema, given: RowSchema, made: RowSchema) -> RowSchema:
+    """The columns of a transform's rows. One that can hold nothing but NULL (Arrow's ``null``) says
+    nothing of its type: it has the planned one."""
+    planned, told = columns_by_output_name(given, made), columns.row_schema(came)
+    fields = (
+        msgspec.structs.replace(field, type=planned[field.name].type)
+        if pa.types.is_null(came.field(field.name).type) and field.name in planned
+        else field
+        for field in told.fields
+    )
+    return RowSchema(tuple(fields))
