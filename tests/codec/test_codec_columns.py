@@ -142,6 +142,25 @@ def test_l9_misfits_in_lists_that_share_their_values_are_listed_by_row() -> None
     assert [i for i, c in enumerate(changes) if c] == [1, 2]
 
 
+def test_l9_a_misfit_behind_a_chunk_that_stays_apart_is_listed_by_its_row() -> None:
+    """Dictionaries with NULL among their values cannot be made one."""
+
+    def times(*values: int | None) -> Any:
+        distinct = pa.array(values, pa.timestamp("us"))
+        return pa.DictionaryArray.from_arrays(pa.array(range(len(values))), distinct)
+
+    done = decode(pa.table({"x": pa.chunked_array([times(0, None), times(None, 2**62, 1)])}))
+    assert [v is None for v in done.table.column("x").to_pylist()] == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert done.table.column(CHANGES).to_pylist() == [[], [], [], [change("x")], []]
+    assert dict(done.nulled) == {"x": 1}
+
+
 def test_l9_a_missing_column_is_null_and_one_too_many_is_counted() -> None:
     schema = RowSchema((Field("a", "a", DataType(Kind.integer)),))
     done = decode(pa.table({"b": [1, None], "c": [1, 2]}), schema, ignored=[("c",)])

@@ -86,6 +86,23 @@ MIXED: dict[str, tuple[list[Any], list[Any]]] = {
 }  # fmt: skip
 
 
+def encoded(values: list[Any], indices: list[int | None]) -> Any:
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(values))
+
+
+MIXED |= {
+    "dictionaries": ([encoded(["a"], [0]), encoded(["b", None], [0, 1, None])],
+                     ["a", "b", None, None]),
+    "dictionaries of lists": ([encoded([[1]], [0]), encoded([[2], None], [0, 1])],
+                              [[1], [2], None]),
+    "dictionaries in lists": (
+        [pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), encoded([v, None], [i]))
+         for v, i in (("a", 0), ("b", 1), ("c", 0))],
+        [["a"], [None], ["c"]],
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("how", MIXED)
 def test_L7_a_column_may_be_encoded_otherwise_in_each_frame(bench: Bench, how: str) -> None:
     """Frames of one kind are decoded together; Arrow does not merge all their types."""

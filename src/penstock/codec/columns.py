@@ -191,15 +191,16 @@ class ColumnDecoder:
         changes: Mapping[int, bytes],
     ) -> DecodedBatch:
         """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
-        table, count = rows.table.combine_chunks(), len(rows)
+        table, count = rows.table, len(rows)
         losses = _Losses()
         columns: list[Array] = []
         for field in self._schema.fields:
-            column = _column(table, field.source)
-            if column is None:
-                columns.append(pa.nulls(count, arrow_type(field.type)))
-                continue
-            columns.append(_fitted(column, field.type, field.source, losses, _same))
+            chunks, made, at = _chunks(table, field.source), list[Array](), 0
+            for chunk in chunks:
+                made.append(_fitted(chunk, field.type, field.source, losses, _behind(at)))
+                at += len(chunk)
+            made = made or [pa.nulls(count, arrow_type(field.type))]
+            columns.append(made[0] if len(made) == 1 else pa.concat_arrays(made))
         keys = {path: self._at(path, columns) for path in self._key}
         rejects = {r.index: r for r in null_keys(keys)}
         if self._strict:
@@ -232,8 +233,8 @@ class ColumnDecoder:
         )
 
     def _extra(self, table: Table) -> dict[str, int]:
-        names = (n for n in table.column_names if n not in self._known)
-        counts = {n: table.num_rows - (_column(table, n) or table).null_count for n in names}
+        names = zip(table.column_names, table.columns, strict=True)
+        counts = {n: len(c) - c.null_count for n, c in names if n not in self._known}
         return {name: count for name, count in counts.items() if count}
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
@@ -247,16 +248,22 @@ class ColumnDecoder:
         return column
 
 
-def _column(table: Table, name: str) -> Array | None:
-    """The column ``name`` as one array; the first where several have the name, None where none
-    has."""
+def _chunks(table: Table, name: str) -> list[Array]:
+    """The column ``name`` as one array, the first where several have the name; none where no column
+    has it. As several arrays where it contains dictionaries: Arrow cannot make one of all."""
     index = next((i for i, n in enumerate(table.column_names) if n == name), None)
     if index is None:
-        return None
-    chunks = table.column(index).chunks
-    if len(chunks) == 1:
-        return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, table.schema.field(index).type)
+        return []
+    column = table.column(index)
+    if column.num_chunks < 2 or _has_dictionary(column.type):
+        return column.chunks
+    return [pa.concat_arrays(column.chunks)]
+
+
+def _has_dictionary(arrow: ArrowType) -> bool:
+    if pa.types.is_dictionary(arrow):
+        return True
+    return any(_has_dictionary(arrow.field(i).type) for i in range(arrow.num_fields))
 
 
 def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
@@ -398,5 +405,6 @@ def _json(value: Any, entries: bool) -> str:
     return msgspec.json.encode(value, enc_hook=str).decode()
 
 
-def _same(positions: Array) -> Array:
-    return positions
+def _behind(rows: int) -> Rows:
+    """The rows of positions in a column that follows so many rows."""
+    return lambda positions: pc.add(positions, rows) if rows else positions
