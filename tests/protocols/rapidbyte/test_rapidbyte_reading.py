@@ -222,6 +222,34 @@ def test_l8_what_a_source_skips_by_itself_was_read_and_filtered(
     assert all(segment.exact for segment in log.segments()) is covered
 
 
+# -- a source that takes no notice of what its host refuses (L1, L8)
+
+
+@pytest.mark.parametrize(
+    ("how", "frames", "states", "well"),
+    [
+        ("ggc", 2, 1, True),
+        ("gu", 1, 0, False),
+        ("gcugc", 2, 1, False),
+        ("tc", 1, 1, True),
+        ("dgc", 1, 1, True),
+    ],
+)
+def test_l8_a_frame_that_was_refused_is_not_lost_in_silence(
+    made: Make, how: str, frames: int, states: int, well: bool
+):
+    """The protocol, section 4.1: a frame is published when it is sealed."""
+    data = bytes(frame_of(pa.RecordBatch.from_pylist([{"id": 1}]))).hex()
+    request = ReadRequest(config={"how": how, "frame": data}, streams=(stream(A),))
+    events = told(made(file="careless.c"), request)
+    assert sum(isinstance(e, Batch) for e in events) == frames
+    assert sum(isinstance(e, State) for e in events) == states
+    errors = [(e.code, e.message) for e in events if isinstance(e, Error)]
+    assert not errors if well else errors[0][0] == "source.bad_answer"
+    assert well or "1 of its frames were refused" in errors[0][1]
+    assert StreamStatus(A, Status.complete if well else Status.incomplete) in events
+
+
 # -- a peer that never answers (L11)
 
 

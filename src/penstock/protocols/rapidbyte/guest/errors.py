@@ -49,6 +49,16 @@ class Unresponsive(Exception):
         self.code, self.hint = code, hint
 
 
+def check_frames(lost: int) -> None:
+    """Raises :class:`BadAnswer` for a run that ended well, though ``lost`` of its frames were
+    refused: the guest took no notice, and their rows would be lost (L8)."""
+    if lost:
+        raise BadAnswer(
+            f"that all is well, though {lost} of its frames were refused, and neither emitted since"
+            " nor dropped"
+        )
+
+
 def explain(
     role: Role, error: Exception, host_fault: ConnectorFault | None = None
 ) -> PenstockError:

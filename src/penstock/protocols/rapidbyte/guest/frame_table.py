@@ -76,7 +76,8 @@ class _Frame:
 
 class FrameTable:
     """The frames of one instance. ``waiting``: a context around every wait for other instances to
-    release bytes."""
+    release bytes. ``refused``: frames that could not be written to or taken, and that the guest has
+    neither emitted since nor dropped: it has not noticed."""
 
     def __init__(self, bounds: FrameBounds | None = None, pool: FramePool | None = None) -> None:
         self._bounds = bounds or FrameBounds()
@@ -85,6 +86,7 @@ class FrameTable:
         self._frames: dict[int, _Frame] = {}
         self._last = 0
         self._bytes = 0
+        self.refused: set[int] = set()
 
     @property
     def live_bytes(self) -> int:
@@ -185,6 +187,7 @@ class FrameTable:
         """Removes a sealed frame and returns its content, for the next stage."""
         frame = self._get(handle, "EMIT_BATCH_FAILED")
         if not frame.sealed:
+            self.refused.add(handle)
             raise refusal(
                 "frame", "EMIT_BATCH_FAILED", f"frame {handle} is not sealed", scope="batch"
             )
@@ -193,6 +196,7 @@ class FrameTable:
 
     def drop(self, handle: int) -> None:
         frame = self._frames.pop(handle, None)
+        self.refused.discard(handle)
         if frame is not None:
             self._give(len(frame.data))
 
@@ -226,10 +230,10 @@ class FrameTable:
             raise frame.fault
         return frame
 
-    @staticmethod
-    def _broken(frame: _Frame, handle: int, grew: str) -> Refusal:
-        """AckTracker a frame as broken: the writes of the fast path cannot fail one by one, so the
-        next call with its handle raises the refusal."""
+    def _broken(self, frame: _Frame, handle: int, grew: str) -> Refusal:
+        """Marks a frame as broken: the writes of the fast path cannot fail one by one, so the next
+        call with its handle raises the refusal."""
+        self.refused.add(handle)
         frame.fault = refusal(
             "frame", "FRAME_WRITE_FAILED", f"frame {handle} would hold {grew}", scope="batch"
         )

@@ -18,6 +18,7 @@ from penstock.protocols.rapidbyte.guest.deadlines import (
 )
 from penstock.protocols.rapidbyte.guest.errors import (
     Unresponsive,
+    check_frames,
     explain,
     first_fault,
     reclassified,
@@ -172,6 +173,7 @@ class GuestRun:
             try:
                 session.open(self._stage.config)
                 summary = session.run(self._request)
+                check_frames(self._host.frames_lost)
             finally:
                 session.close()
                 worked = session.seconds

@@ -159,6 +159,11 @@ class HostFunctions:
         if self.first_fault is None or self.first_fault.fault.code != FEED_FAILED:
             self.first_fault = None
 
+    @property
+    def frames_lost(self) -> int:
+        """Frames whose rows the guest takes for emitted, though its host refused them."""
+        return len(self._frames.refused)
+
     # -- batches
 
     def frame_new(self, capacity: int) -> int:
@@ -244,6 +249,13 @@ class HostFunctions:
     def checkpoint(self, kind: int, payload_json: str) -> None:
         if kind >= _KINDS:
             raise refusal("config", "INVALID_CHECKPOINT_KIND", f"invalid checkpoint kind: {kind}")
+        if self.frames_lost:  # a state would cover their rows (L1)
+            raise refusal(
+                "frame",
+                "FRAME_LOST",
+                f"{self.frames_lost} frames were refused, and neither emitted since nor dropped",
+                scope="batch",
+            )
         document = self._document(payload_json, "PARSE_CHECKPOINT")
         payload, problem = None, None
         try:
