@@ -45,13 +45,14 @@ def frame(array: Any) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def run(bench: Bench, *arrays: Any, declared: str | None = None) -> Report:
+def run(bench: Bench, *arrays: Any, declared: str | None = None, times: int = 1) -> Report:
     """Reads one stream, of a frame for each array. ``declared``: the type that the catalog has for
-    its column; None: the catalog does not have the column."""
+    its column; None: the catalog does not have the column. ``times``: how often the catalog has the
+    stream."""
     columns = [{"name": "x", "data_type": declared, "nullable": True}] if declared else []
     stream = {"name": "s", "schema": columns, "supported_sync_modes": ["full_refresh"]}
     config = {
-        "catalog": json.dumps({"streams": [stream]}).encode().hex(),
+        "catalog": json.dumps({"streams": [stream] * times}).encode().hex(),
         "s": " ; ".join(f"frame f{i}" for i in range(len(arrays))),
         **{f"f{i}": frame(array).hex() for i, array in enumerate(arrays)},
     }
@@ -165,3 +166,10 @@ def test_L8_no_entry_of_a_map_is_lost(bench: Bench) -> None:
     kind = pa.map_(pa.string(), pa.int64())
     run(bench, pa.array([[("a", 1), ("b", 2)], [("a", 1), ("a", 2)], [], None], kind))
     assert values(bench) == ['{"a":1,"b":2}', '[["a",1],["a",2]]', "{}", None]
+
+
+def test_L8_a_stream_that_the_catalog_has_twice_is_read_once(bench: Bench) -> None:
+    """The protocol asks for a run by the stream's name alone (section 6)."""
+    report = run(bench, pa.array([1, 2]), declared="Int64", times=2)
+    assert values(bench) == [1, 2] and [s.read for s in report.streams] == [2]
+    assert "stream s comes twice in the catalog; the first is taken" in report.notes

@@ -19,8 +19,16 @@ from penstock.protocols.rapidbyte.wire.schema import discovered_schema, undiscov
 
 
 def converted(discovered: messages.DiscoveredCatalog) -> Catalog:
-    """Converts a discovered catalog. Sync modes that the engine does not know are left out."""
-    return Catalog(tuple(_stream(s) for s in discovered.streams))
+    """Converts a discovered catalog. Sync modes that the engine does not know are left out. Of
+    several streams of one name the first is taken: a run is asked for by its name alone, so that
+    each would be read as the same rows."""
+    found: dict[StreamId, Stream] = {}
+    notes: list[str] = []
+    for each in discovered.streams:
+        stream = _stream(each)
+        if found.setdefault(stream.id, stream) is not stream:
+            notes.append(f"stream {stream.id} comes twice in the catalog; the first is taken")
+    return Catalog(tuple(found.values()), notes=tuple(notes))
 
 
 def restricted(catalog: Catalog, manifest: ComponentManifest | None, log: EventSink) -> Catalog:
@@ -39,7 +47,7 @@ def restricted(catalog: Catalog, manifest: ComponentManifest | None, log: EventS
             for problem in mode_problems(manifest, "source", sync_modes=modes):
                 log(LogEvent("WARN", f"{stream.id}: {problem}"))
         streams.append(msgspec.structs.replace(stream, sync_modes=supported or stream.sync_modes))
-    return Catalog(tuple(streams))
+    return msgspec.structs.replace(catalog, streams=tuple(streams))
 
 
 def undiscovered(stream: StreamId, columns: Mapping[str, DataType | None]) -> Stream:
