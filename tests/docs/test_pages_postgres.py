@@ -55,6 +55,7 @@ def shop(equipped: Folder, server: tuple[str, int]) -> Folder:
     return equipped
 
 
+@pytest.mark.turns(2)
 def test_the_readmes_taps(shop: Folder) -> None:
     shop.file("destination.json", "{}")
     taps = [b for b in blocks("sh", page="README.md") if "singer:meltanolabs" in b.text]

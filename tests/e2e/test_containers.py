@@ -635,6 +635,7 @@ FAKER_CONFIG = {"count": 20, "seed": 1, "always_updated": False, "parallelism": 
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_a_real_source_is_planned_and_run_as_a_container(site: Callable[..., Site]) -> None:
     here = site()
     pipeline = load_pipeline(here.write(use=FAKER, config=FAKER_CONFIG), env={})
@@ -765,6 +766,7 @@ def test_a_server_of_this_machine_is_reached_from_a_container() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.turns(2)
 def test_l11_a_killed_run_leaves_no_container_and_the_next_one_goes_on(
     site: Callable[..., Site],
 ) -> None:

@@ -40,12 +40,26 @@ def until(done: Callable[[], bool], seconds: float = 30.0) -> bool:
     return done()
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Iterator[Path]:
-    made = warm_spark.cache_in(tmp_path / "cache")
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    made = warm_spark.cache_in(tmp_path_factory.mktemp("lasting") / "cache")
     yield made
-    end_all()
     warm.stop(keepers(made))
+
+
+@pytest.fixture
+def left(lasting: Path) -> Iterator[Path]:
+    """With the Spark of the test before, if one stayed."""
+    yield lasting
+    end_all()
+    until(lambda: all(one["state"] == "idle" for one in status(lasting)))
+
+
+@pytest.fixture
+def cache(left: Path) -> Path:
+    """Without one."""
+    warm.stop(keepers(left))
+    return left
 
 
 def place(folder: Path, cache: Path, destination: str = "parquet", **config: Any) -> Place:
@@ -80,6 +94,14 @@ def done(at: Place, ended: Ended, start: str, records: int = RECORDS) -> None:
     for stream in STREAMS:
         assert [seq for _, seq in at.rows(stream)] == list(range(1, records + 1)), stream
     assert not at.left_after(15)
+
+
+def begun(at: Place, cache: Path, records: int) -> int:
+    """The Java of a first run, which may have found it."""
+    ended = at.run(records=records)
+    assert ended.report is not None, ended.told[-3000:]
+    done(at, ended, ended.report["start"], records)
+    return jvm(cache)
 
 
 def descendants(pid: int) -> list[int]:
@@ -142,23 +164,12 @@ def test_the_next_run_has_it_and_two_at_a_time_share_it(tmp_path: Path, cache: P
     assert jvm(cache) == pid
 
 
-def test_two_that_start_together_start_one_spark(tmp_path: Path, cache: Path) -> None:
-    places = [place(tmp_path / name, cache) for name in ("one", "two")]
-    running = [at.start() for at in places]
-    ended = [run.wait(120) for run in running]
-    assert sorted(e.report["start"] for e in ended if e.report) == ["cold", "warm"]
-    for at, end in zip(places, ended, strict=True):
-        assert end.report is not None
-        done(at, end, end.report["start"])
-    assert jvm(cache)
-
-
 def test_of_two_clients_one_is_killed_and_the_other_goes_on_L5_L11(
-    tmp_path: Path, cache: Path
+    tmp_path: Path, left: Path
 ) -> None:
+    cache = left
     first = place(tmp_path / "first", cache)
-    done(first, first.run(records=20), "cold", 20)
-    pid = jvm(cache)
+    pid = begun(first, cache, 20)
     other = place(tmp_path / "other", cache, delay=0.2)
     beside = other.start()
     other.process("penstock.engine.worker.lane")
@@ -178,12 +189,12 @@ def test_of_two_clients_one_is_killed_and_the_other_goes_on_L5_L11(
 
 
 def test_a_jvm_that_is_killed_under_two_clients_loses_neither_s_rows_L5(
-    tmp_path: Path, cache: Path
+    tmp_path: Path, left: Path
 ) -> None:
+    cache = left
     places = [place(tmp_path / name, cache, hang_after=20) for name in ("one", "two")]
     once = [str(tmp_path / f"hung {i}") for i in range(2)]
-    done(places[0], places[0].run(records=10), "cold", 10)
-    pid = jvm(cache)
+    pid = begun(places[0], cache, 10)
     running = [at.start(once=o) for at, o in zip(places, once, strict=True)]
     assert until(lambda: all(Path(o).exists() for o in once), 60)
     assert status(cache)[0]["used_by"] == 2
@@ -198,10 +209,11 @@ def test_a_jvm_that_is_killed_under_two_clients_loses_neither_s_rows_L5(
         done(at, ended, ended.report["start"])
 
 
-def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, cache: Path) -> None:
+@pytest.mark.turns(2)  # of one client and of two
+def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, left: Path) -> None:
+    cache = left
     at = place(tmp_path / "one", cache)
-    done(at, at.run(records=20), "cold", 20)
-    pid = jvm(cache)
+    pid = begun(at, cache, 20)
     running = at.start(hang_after=RECORDS, once=str(tmp_path / "hung"))
     at.process("penstock.engine.worker.lane")
     assert until(lambda: (tmp_path / "hung").exists())
@@ -214,12 +226,13 @@ def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, ca
     done(at, at.run(), "warm")
 
 
+@pytest.mark.turns(2)
 def test_a_jvm_that_is_killed_is_a_failed_run_or_a_cold_start_L5(
-    tmp_path: Path, cache: Path
+    tmp_path: Path, left: Path
 ) -> None:
+    cache = left
     at = place(tmp_path / "one", cache)
-    done(at, at.run(records=20), "cold", 20)
-    first = jvm(cache)
+    first = begun(at, cache, 20)
     os.kill(first, signal.SIGKILL)  # between runs
     assert until(lambda: not status(cache))
     done(at, at.run(records=30), "cold", 30)
@@ -233,6 +246,17 @@ def test_a_jvm_that_is_killed_is_a_failed_run_or_a_cold_start_L5(
     assert Path(str(ended.error["where"])).name == "spark.log"
     assert not at.left_after(40)
     done(at, at.run(), "cold")
+
+
+def test_two_that_start_together_start_one_spark(tmp_path: Path, cache: Path) -> None:
+    places = [place(tmp_path / name, cache) for name in ("one", "two")]
+    running = [at.start() for at in places]
+    ended = [run.wait(120) for run in running]
+    assert sorted(e.report["start"] for e in ended if e.report) == ["cold", "warm"]
+    for at, end in zip(places, ended, strict=True):
+        assert end.report is not None
+        done(at, end, end.report["start"])
+    assert jvm(cache)
 
 
 PROBE = """
