@@ -534,11 +534,13 @@ def test_a_batch_row_that_is_no_object_is_a_reject(tmp_path: Path):
     assert only(events, Reject)[0].raw == b"[2]"
 
 
-@pytest.mark.parametrize("how", ["missing", "cut", "format", "remote"])
+@pytest.mark.parametrize("how", ["missing", "cut", "nothing in it", "format", "remote"])
 def test_a_batch_that_cannot_be_read_is_an_error_and_no_state_follows_L1(tmp_path: Path, how: str):
     file = tmp_path / "x.gz"
     if how == "cut":
         file.write_bytes(gzip.compress(b'{"n": 1}\n' * 9999)[:-20])
+    elif how == "nothing in it":  # not even the header of gzip
+        file.touch()
     message = batch("a", file, "arrow" if how == "format" else "jsonl", compression="gzip")
     if how == "remote":
         message = message.replace(b"file://", b"s3://")
@@ -548,6 +550,33 @@ def test_a_batch_that_cannot_be_read_is_an_error_and_no_state_follows_L1(tmp_pat
     assert str(file) in error.message
     assert [s.blob for s in only(events, State)] == ["0"]
     assert short(events)[-1] == "exit:None"
+
+
+@pytest.mark.parametrize("how", ["no stream", "text around it", "cut", "too long"])
+def test_a_batch_message_that_cannot_be_read_is_no_single_reject_L1_L8(tmp_path: Path, how: str):
+    """Its files may hold any number of rows, which a later state would cover."""
+    file = tmp_path / "x"
+    file.write_bytes(b'{"n": 1}\n{"n": 2}\n')
+    message = batch("a", file)
+    if how == "no stream":
+        message = message.replace(b'"stream": "a"', b'"stream": null')
+    elif how == "text around it":
+        message = b"INFO " + message
+    elif how == "cut":
+        message = message[:-4] + b"\n"
+    else:
+        message = line("BATCH", stream="a", encoding={"format": "jsonl"}, manifest=[f"{file}"] * 99)
+    events = read(state(0) + message + record("a", 3) + state(1), max_record_bytes=1000)
+    (error,) = only(events, Error)
+    assert error.code == "source.batch_unreadable" and "BATCH" in error.message
+    assert [s.blob for s in only(events, State)] == ["0"]
+    assert short(events)[-1] == "exit:None"
+
+
+def test_a_broken_record_that_mentions_a_batch_is_a_reject_L8():
+    broken = line("RECORD", stream="a", record={"type": "BATCH"})[:-2] + b"\n"
+    events = read(broken + record("a", 1) + state(1))
+    assert len(only(events, Reject)) == 1 and not only(events, Error)
 
 
 def test_parquet_rows_keep_digits(tmp_path: Path):

@@ -57,7 +57,7 @@ def read_batch(
         if form == "jsonl" and packing in _PACKINGS:
             framer = LineFramer(max_record_bytes, spool_folder)
             try:
-                yield from _json_lines(path, framer)
+                yield from _json_lines(path, packing == "gzip", framer)
             finally:
                 framer.close()
         elif form == "parquet":
@@ -79,12 +79,17 @@ def _path(entry: Any) -> Path:
     return path if path.exists() else Path(unquote(rest))
 
 
-def _json_lines(path: Path, framer: LineFramer) -> Iterator[Sequence[Any] | MalformedRow]:
+def _json_lines(
+    path: Path, gzipped: bool, framer: LineFramer
+) -> Iterator[Sequence[Any] | MalformedRow]:
+    """``gzipped``: what the message says; the file's first bytes decide, if it has any."""
     try:
         with path.open("rb") as plain:
-            packed = plain.read(len(_GZIP)) == _GZIP
+            start = plain.read(len(_GZIP))
+            if gzipped and len(start) < len(_GZIP):  # gzip writes more, also of no row
+                raise EOFError("the file ends before the header of gzip does")
             plain.seek(0)
-            file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if packed else plain
+            file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if start == _GZIP else plain
             while block := file.read(_BLOCK):
                 for item in framer.feed(block):
                     yield from _taken(item)

@@ -62,8 +62,10 @@ _KIND = attrgetter("type", "stream", "version")
 _RECORD_OF, _TIME_OF = attrgetter("record"), attrgetter("time_extracted")
 
 _NAMED = 5  # streams in a message
+_UNREADABLE = "source.batch_unreadable"
 # A line that matches is never taken for plain text: it is, or was meant as, a message with records.
-_RECORD_MARK = re.compile(rb'(?i:"type"\s*:\s*"(?:RECORD|BATCH)")|"record"\s*:\s*\{')
+_RECORD_MARK = re.compile(rb'(?i:"type"\s*:\s*"RECORD")|"record"\s*:\s*\{')
+_BATCH_MARK = re.compile(rb'(?i:"type"\s*:\s*"BATCH")')
 
 
 class _Group:
@@ -123,6 +125,7 @@ class SingerReader:
         yield from self._unparsed.counted()
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
+        self._refuse_batch(head, f"a BATCH line of {size} bytes is larger than max_record_bytes")
         if _RECORD_MARK.search(head):
             self.beats += 1
             reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
@@ -343,8 +346,9 @@ class SingerReader:
     def _batch(self, message: Message) -> Iterator[Event]:
         stream = yield from self._stream(message.stream, 1)
         if stream is None:
-            if isinstance(message.stream, str) and message.stream:
-                yield from self._pass_over(message.stream)
+            if not isinstance(message.stream, str) or not message.stream:
+                raise ReadFailed(_UNREADABLE, "a BATCH message without a stream")
+            yield from self._pass_over(message.stream)
             return
         yield from self._flush(stream)
         yield from self._announced(stream)
@@ -362,7 +366,7 @@ class SingerReader:
                     yield Batch(stream, rows, [now] * len(rows), {}, size, version)
         except BatchError as e:
             text = f"stream {stream}: a batch cannot be read: {e}"
-            raise ReadFailed("source.batch_unreadable", text, stream) from e
+            raise ReadFailed(_UNREADABLE, text, stream) from e
 
     def _once(self, text: str) -> Iterator[Event]:
         if text not in self._warned:
@@ -377,6 +381,8 @@ class SingerReader:
         if not raw.strip():
             self._unparsed.count("blank_line")
             return
+        cut = ": the output ended inside it" if self._half else ""
+        self._refuse_batch(raw, f"a line that holds a BATCH and is not exactly one message{cut}")
         if not _RECORD_MARK.search(raw):
             kind = "not_a_message" if is_json(raw) else "text_line"
             cover = masked(raw) if kind == "text_line" else None
@@ -390,9 +396,14 @@ class SingerReader:
             yield from self._take((record,), (raw,))
             return
         self.beats += 1
-        cut = ": the output ended inside it" if self._half else ""
         reason = f"a line that holds a RECORD and is not exactly one message{cut}"
         yield Reject(self._meant(raw), reason, raw)
+
+    def _refuse_batch(self, raw: bytes, reason: str) -> None:
+        """Raises ``ReadFailed`` for a line that was meant as a BATCH: as a reject it would count as
+        one row, and a later state would cover all rows of its files."""
+        if _BATCH_MARK.search(raw) and not _RECORD_MARK.search(raw):
+            raise ReadFailed(_UNREADABLE, reason, self._meant(raw))
 
     def _covered(self, cover: bytes) -> Iterator[Event]:
         """Converts a message with NaN that is not a RECORD. A state cannot be kept, since it is not
