@@ -71,6 +71,25 @@ def test_policies_refuse_with_the_column_and_the_table(loads: Any) -> None:
     assert ignored.fields == old and not ignored.added
 
 
+def test_a_field_that_differs_by_case_alone_from_the_tables_is_refused() -> None:
+    from penstock.model.types import Field
+
+    def columns(*names: str, top: str = "o") -> Any:
+        inside = tuple(Field(n, n, STR) for n in names)
+        return (Field(top, top, DataType(Kind.struct, fields=inside)),)
+
+    policies = SchemaChangePolicies()
+    for new, said in ((columns("name"), "o.name"), (columns("Name", top="O"), "field O is new")):
+        with pytest.raises(SchemaError, match=said) as caught:
+            evolve("shop", columns("Name"), new, policies)
+        assert caught.value.code == "schema.name_taken"
+    assert evolve("shop", columns("Name"), columns("name"), policies, replaces=True).fields
+    both = columns("Name", "name")  # of a table that was made so before
+    assert evolve("shop", both, columns("name"), policies).fields == both
+    ignored = SchemaChangePolicies(new_column=NewColumn.ignore)
+    assert evolve("shop", columns("Name"), columns("name"), ignored).fields == columns("Name")
+
+
 @pytest.fixture(params=["parquet", "delta"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return open_table(request.param, str(tmp_path / "lake"))
@@ -185,6 +204,19 @@ def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) ->
     outcome = tables.commit(spark, [refused])[0]
     assert isinstance(outcome, SchemaError) and outcome.code == "schema.new_column"
     assert len(rows(tables, spark, "id")) == 3
+
+
+@pytest.mark.spark
+@pytest.mark.turns(2)
+def test_a_table_stays_readable_when_a_nested_name_changes_its_case(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    """Parquet took the load, and Spark could not read the table from then on."""
+    for number, name in ((1, "Name"), (2, "name")):
+        row, columns = {"id": number, "o": {name: "x"}}, {"id": "integer", "o": {name: "string"}}
+        outcome = tables.commit(spark, [loads.load(number, [row], columns)])[0]
+    assert isinstance(outcome, SchemaError) and outcome.code == "schema.name_taken"
+    assert [r[0] for r in rows(tables, spark, "id")] == [1]
 
 
 @pytest.mark.spark

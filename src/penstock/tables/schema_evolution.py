@@ -46,11 +46,11 @@ def evolve(
     load. ``metadata``: names of metadata columns, to which no policy applies. ``to_double``: False
     where an old number would lose digits as a double. Types are those that a table can store
     (``spark.types.stored``). Raises ``SchemaError``: ``schema.new_column``,
-    ``schema.removed_column``, ``schema.type_change``.
+    ``schema.removed_column``, ``schema.type_change``, ``schema.name_taken``.
     """
     if old is None:
         return EvolvedColumns(new)
-    merge = _Merge(table, policy, metadata, to_double)
+    merge = _Merge(table, policy, metadata, to_double, replaces)
     merged = merge.fields(old, new, "")
     if not replaces:
         return EvolvedColumns(merged, merge.added, merge.widened)
@@ -63,9 +63,15 @@ class _Merge:
     """Merges two lists of fields under the policy; ``added`` and ``widened`` are set by the way."""
 
     def __init__(
-        self, table: str, policy: SchemaChangePolicies, metadata: frozenset[str], to_double: bool
+        self,
+        table: str,
+        policy: SchemaChangePolicies,
+        metadata: frozenset[str],
+        to_double: bool,
+        replaces: bool,
     ) -> None:
         self.table = table
+        self.replaces = replaces
         self.to_double = to_double
         self.policy = policy
         self.metadata = metadata
@@ -88,6 +94,7 @@ class _Merge:
                 merged.append(Field(field.name, field.source, self._type(field, other, path)))
         for field in unmatched.values():
             if self._adds(prefix + field.name):
+                self._refuse_twin(old, field.name, prefix)
                 self.added = True
                 merged.append(field)
         return tuple(merged)
@@ -102,6 +109,21 @@ class _Merge:
         if self.policy.new_column is NewColumn.fail:
             raise self._refused("schema.new_column", f"column {path} is new")
         return self.adds
+
+    def _refuse_twin(self, old: tuple[Field, ...], name: str, prefix: str) -> None:
+        """Refuses a new column that differs from one of the table's by case alone: Spark takes the
+        two for one, and reads no table that has both."""
+        twin = next((f.name for f in old if f.name.lower() == name.lower()), None)
+        if twin is None or self.replaces:
+            return
+        raise SchemaError(
+            f"table {self.table}: the field {prefix}{name} is new, and the table has {prefix}{twin}"
+            ", which Spark takes for the same",
+            code="schema.name_taken",
+            where=self.table,
+            hint="`penstock state reset` gives this load up; then `penstock run --recreate` makes"
+            " the table anew (`types: {NAME: json}` keeps an object as text, whatever its names)",
+        )
 
     def _type(self, old: Field, new: Field, path: str) -> DataType:
         return old.type if path in self.metadata else self._merge(old.type, new.type, path)
