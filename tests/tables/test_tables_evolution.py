@@ -207,6 +207,43 @@ def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) ->
 
 
 @pytest.mark.spark
+def test_text_is_read_as_it_stands_and_not_as_spark_takes_it_L9(
+    spark: Any, loads: Any, tmp_path: Path
+) -> None:
+    """Spark reads `30d` as a number, `08:30` as that time of the day of the load, and compares 1.5
+    with a decimal without digits after the point as 2."""
+    tables = open_table("parquet", str(tmp_path / "lake"))
+    columns = {
+        "id": "integer", "x": "number", "t": "timestamp", "w": "timestamp_ntz", "d": (38, 0),
+        "p": (30, 2),
+    }  # fmt: skip
+    text = {name: "integer" if name == "id" else "string" for name in columns}
+    taken: list[dict[str, Any]] = [
+        {"x": "1.50", "t": "2024-01-02T03:04:05Z", "w": "2024-01-02 03:04:05", "d": "9" * 38,
+         "p": "1.5"},
+        {"x": "-1e5", "t": "2024-01-02", "w": "2024-01-02", "d": "12.0", "p": "1.25e1"},
+        {"x": "+.5", "t": "1899-12-31 23:59:59.999999", "w": None, "d": "-7e3", "p": "-.120"},
+    ]  # fmt: skip
+    refused: list[dict[str, Any]] = [
+        {"x": "30d", "t": "08:30", "w": "2024", "d": "1.5", "p": "0.125"},
+        {"x": "1f", "t": "T12", "w": "2024-02", "d": "9" * 39, "p": "1.00000000001"},
+        {"x": "NaN", "t": "2024", "w": "08:30", "d": "15e-1", "p": "1.25e-1"},
+    ]
+    given = [{"id": n, **row} for n, row in enumerate((*taken, *refused), 2)]
+    only(tables.commit(spark, [loads.load(1, [{"id": 1}], columns)]))
+    only(tables.commit(spark, [loads.load(2, given, text)]))
+    fields = ("x", "cast(t as string)", "cast(w as string)", "d", "p")
+    found = rows(tables, spark, "id", *fields, LOST)[1:]
+    assert [row[1:] for row in found[:3]] == [
+        (1.5, "2024-01-02 03:04:05", "2024-01-02 03:04:05", Decimal("9" * 38), Decimal("1.5"), []),
+        (-1e5, "2024-01-02 00:00:00", "2024-01-02 00:00:00", 12, Decimal("12.5"), []),
+        (0.5, "1899-12-31 23:59:59.999999", None, -7000, Decimal("-0.12"), []),
+    ]
+    lost = [f"{name} NULLED" for name in ("x", "t", "w", "d", "p")]
+    assert [row[1:] for row in found[3:]] == [(None,) * 5 + (lost,)] * 3
+
+
+@pytest.mark.spark
 @pytest.mark.turns(2)
 def test_a_table_stays_readable_when_a_nested_name_changes_its_case(
     tables: Any, spark: Any, loads: Any

@@ -22,6 +22,10 @@ Apply = Callable[["Column"], "Column"]
 
 _NUMERIC = (Kind.integer, Kind.decimal, Kind.number)
 _TEMPORAL = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
+# Spark also takes `30d` and `1f` for numbers, `2024` for its first day, `08:30` for a time of today
+_NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
+_SHORT_EXPONENT = r"^\s*[+-]?(?=[\d.]{1,16}[eE])\d*\.?\d*[eE][+-]?\d+\s*$"  # 15 digits and a point
+_DAY = r"^\s*[+-]?\d{4,}-\d{1,2}-\d{1,2}(?!\d)"
 
 
 class Cast(NamedTuple):
@@ -185,9 +189,14 @@ def _from_text(c: "Column", want: DataType) -> "Column":
     if want.kind is Kind.boolean:
         return F.when(F.lower(c).isin("true", "false"), cast)
     if want.kind is Kind.decimal:
-        return F.when(cast == c.try_cast("decimal(38,18)"), cast)
+        # two decimals are compared by what a type of 38 digits leaves of both: 2 equals 1.5
+        plain = c.rlike(rf"^\s*[+-]?\d*\.?\d{{0,{want.scale or 0}}}0*\s*$")
+        same = c.rlike(_SHORT_EXPONENT) & (cast.cast("double") == c.try_cast("double"))
+        return F.when(plain | same, cast)
     if want.kind is Kind.timestamp_ntz:
-        return F.when(~c.rlike(r"[+-](?!00:?00)\d\d:?\d\d$"), cast)
-    if want.kind in (Kind.number, Kind.timestamp):
-        return cast
+        return F.when(c.rlike(_DAY) & ~c.rlike(r"[+-](?!00:?00)\d\d:?\d\d$"), cast)
+    if want.kind is Kind.timestamp:
+        return F.when(c.rlike(_DAY), cast)
+    if want.kind is Kind.number:
+        return F.when(c.rlike(_NUMBER), cast)
     return null_of(want)
