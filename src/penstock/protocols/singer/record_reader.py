@@ -125,6 +125,8 @@ class SingerReader:
         yield from self._unparsed.counted()
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
+        if file is not None and not _RECORD_MARK.search(head):
+            file.unlink(missing_ok=True)
         self._refuse_batch(head, f"a BATCH line of {size} bytes is larger than max_record_bytes")
         if _RECORD_MARK.search(head):
             self.beats += 1
@@ -132,8 +134,6 @@ class SingerReader:
             refused = Reject(self._meant(head), reason, head)
             yield refused if file is None else replace(refused, spool=str(file), size=size)
         else:
-            if file is not None:
-                file.unlink(missing_ok=True)
             yield from self._unparsed.report("oversized_line", head)
 
     def finished(self) -> Iterator[Event]:
