@@ -40,10 +40,7 @@ ONLY = {"columns": ["id", "name"]}
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path, monkeypatch)
-    made.home.path.mkdir(parents=True)
-    (rapidbyte_guests.CACHE / "compiled").mkdir(parents=True, exist_ok=True)
-    (made.home.path / "compiled").symlink_to(rapidbyte_guests.CACHE / "compiled")
-    (tmp_path / "source.wasm").write_bytes(rapidbyte_guests.c_guest("source", "script.c"))
+    rapidbyte_guests.lend_script(made.home.path, tmp_path / "source.wasm")
     return made
 
 

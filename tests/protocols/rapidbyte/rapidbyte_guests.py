@@ -37,6 +37,15 @@ def c_guest_file(role: str, file: str = "guest.c") -> Path:
     )  # fmt: skip
 
 
+def lend_script(home: Path, place: Path) -> None:
+    """Writes the source ``script.c`` to ``place``, for runs of a home that shares what is
+    compiled."""
+    home.mkdir(parents=True)
+    (CACHE / "compiled").mkdir(parents=True, exist_ok=True)
+    (home / "compiled").symlink_to(CACHE / "compiled")
+    place.write_bytes(c_guest("source", "script.c"))
+
+
 def c_guest_without(role: str, function: str, file: str = "guest.c") -> bytes:
     """One that does not export a function of its interface."""
     source = SOURCES / file
