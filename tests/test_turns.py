@@ -11,12 +11,14 @@ import turns
 
 
 class Item:
-    def __init__(self, file: str, *days: int, **at: int) -> None:
+    def __init__(self, file: str, *days: int, spark: bool = False, **at: int) -> None:
         self.path = Path(file)
-        self._marker = pytest.mark.turns(*days, **at).mark if days else None
+        self._marks = {"turns": pytest.mark.turns(*days, **at).mark} if days else {}
+        if spark:
+            self._marks["spark"] = pytest.mark.spark.mark
 
     def get_closest_marker(self, name: str) -> Any:
-        return self._marker if name == "turns" else None
+        return self._marks.get(name)
 
 
 def played(items: list[Any], day: object, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
@@ -31,7 +33,7 @@ def played(items: list[Any], day: object, monkeypatch: pytest.MonkeyPatch) -> li
     return kept
 
 
-@pytest.mark.parametrize("days", [2, 3, 4])
+@pytest.mark.parametrize("days", [2, 3, 4, 6])
 def test_each_is_played_once_in_its_days_and_neighbours_on_different_ones(
     days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +62,18 @@ def test_those_of_one_place_are_played_together(monkeypatch: pytest.MonkeyPatch)
     items = [Item("a", 4, at=2) for _ in range(3)]
     found = [len(played(items, day, monkeypatch)) for day in range(4)]
     assert found == [0, 0, 3, 0]
+
+
+def test_one_with_spark_is_played_every_third_day_unless_a_mark_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    items = [Item("a", spark=True) for _ in range(9)]
+    daily, other = Item("a", 1, spark=True), Item("a", 2, spark=True)
+    found = [played([*items, daily, other], day, monkeypatch) for day in range(6)]
+    assert all(sum(item in of_day for of_day in found) == 2 for item in items)
+    assert all(sum(i in of_day for i in items[:3]) == 1 for of_day in found)
+    assert sum(daily in of_day for of_day in found) == 6
+    assert sum(other in of_day for of_day in found) == 3
 
 
 def test_others_are_played_each_day_and_all_where_they_are_asked_for(

@@ -1,13 +1,15 @@
 """Says what is played on which day, of tests that take turns and of the simulations of crashes.
 
-A test marked ``turns(n)`` is played every n-th day: kills, pages of the documents, what takes long
-to build or fetch, and dear tests that repeat in another combination what another test of the same
-run shows; a promise that one test alone shows is not left to another day. Neighbours in a file are
-played on different days, and files begin on different ones, so that no day has most of them; but
-those marked ``turns(n, at=k)``, which share something dear, are played together, on the days whose
-remainder by ``n`` is ``k``. ``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's
-``datetime``, or ``all``: then every test is played, and so it is where tests are asked for (a path,
-``::``, ``-k`` or ``-m``). Neighbours: ``conftest``, ``engine/schedules``.
+A test that uses Spark (``spark``) is played every third day, all others each day, unless a mark
+says otherwise: ``turns(n)`` every n-th day (kills, pages of the documents, what takes long to build
+or fetch, dear tests that repeat in another combination what another one shows), ``turns(1)`` each
+day (with Spark: the main job, and of each kind of source, destination and promise at least one
+test). Neighbours in a file, as the values of one parameter are, are played on different days, and
+files begin on different ones, so that no day has most of them; but those marked ``turns(n, at=k)``,
+which share something dear, are played together, on the days whose remainder by ``n`` is ``k``.
+``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's ``datetime``, or ``all``: then every test
+is played, and so it is where tests are asked for (a path, ``::``, ``-k`` or ``-m``). Neighbours:
+``conftest``, ``engine/schedules``.
 """
 
 import os
@@ -19,6 +21,7 @@ import pytest
 
 DAY = "PENSTOCK_TEST_DAY"
 _EVERY = "all"
+SPARK_DAYS = 3
 
 
 def choose(config: pytest.Config) -> None:
@@ -42,18 +45,27 @@ def leave_to_other_days(config: pytest.Config, items: list[pytest.Item]) -> None
     seen: Counter[object] = Counter()
     left: set[pytest.Item] = set()
     for item in items:
-        if (marker := item.get_closest_marker("turns")) is not None:
-            (days,), place = marker.args, marker.kwargs.get("at")
-            if place is None:
-                index = seen[item.path, days]
-                place = index + index // days  # of two formats of a table, not always the same one
-                place += zlib.crc32(item.path.name.encode())
-                seen[item.path, days] += 1
-            if (today() - place) % days:
-                left.add(item)
+        days, place = _turns(item)
+        if place is None:
+            index = seen[item.path, days]
+            place = index + index // days  # of two formats of a table, not always the same one
+            place += zlib.crc32(item.path.name.encode())
+            seen[item.path, days] += 1
+        if (today() - place) % days:
+            left.add(item)
     if left:
         config.hook.pytest_deselected(items=[*left])
         items[:] = [item for item in items if item not in left]
+
+
+def _turns(item: pytest.Item) -> tuple[int, int | None]:
+    """Every how many days the item is played, and on which of them; None: as its place in the file
+    says."""
+    marker = item.get_closest_marker("turns")
+    if marker is not None:
+        (days,) = marker.args
+        return days, marker.kwargs.get("at")
+    return (1 if item.get_closest_marker("spark") is None else SPARK_DAYS), None
 
 
 def _now() -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Rust is built on even days, Python's components on odd ones.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.turns(2, at=0)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.turns(4, at=0)]
 
 ROWS = 200_000
 Move = Callable[..., Ran]

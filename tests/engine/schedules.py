@@ -48,11 +48,11 @@ def stopped(world: World, scenario: Scenario, fault: Fault | None, run: Run = in
 
 
 def singles(steps: int, seed: object) -> range:
-    """A fifth of the steps, another one each day (:data:`DAY`); all of them where
+    """A tenth of the steps, another one each day (:data:`DAY`); all of them where
     ``PENSTOCK_TEST_EVERY_PAIR`` is set."""
     if os.environ.get("PENSTOCK_TEST_EVERY_PAIR"):
         return range(1, steps + 1)
-    return range(1 + (DAY + zlib.crc32(repr(seed).encode())) % 5, steps + 1, 5)
+    return range(1 + (DAY + zlib.crc32(repr(seed).encode())) % 10, steps + 1, 10)
 
 
 def pairs(steps: int, count: int, seed: object) -> Iterator[tuple[int, int]]:

@@ -188,7 +188,7 @@ def test_L1_single_steps(name: str, manner: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("manner", ["at-once", "late", "lost", "again", "halts"])
 def test_L1_pairs_of_steps(name: str, manner: str) -> None:
-    for first, second in pairs(steps(name, manner), 7, (name, manner)):
+    for first, second in pairs(steps(name, manner), 4, (name, manner)):
         pushed = one(name, manner, forgets=first % 2 == 0, described_once=second % 3 == 0)
         pushed.run(Fault(first, "crash" if first % 3 else "lost"))
         pushed.run(Fault(second))

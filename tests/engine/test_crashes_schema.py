@@ -109,7 +109,7 @@ def test_L1_L3_a_new_schema_and_every_single_step(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_L1_L3_a_new_schema_and_pairs_of_steps(name: str) -> None:
     scenario = SCENARIOS[name]
-    for first, second in pairs(count_steps(scenario), 18, name):
+    for first, second in pairs(count_steps(scenario), 9, name):
         for kind in ("crash", "lost"):
             world = World()
             stopped(world, scenario, Fault(first, kind))

@@ -168,7 +168,7 @@ def test_L6_versions_and_every_single_step(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_L6_versions_and_pairs_of_steps(name: str) -> None:
     scenario = SCENARIOS[name]
-    for first, second in pairs(count_steps(scenario), 13, name):
+    for first, second in pairs(count_steps(scenario), 7, name):
         for kind in ("crash", "lost"):
             world = World()
             stopped(world, scenario, Fault(first, kind))
