@@ -1,6 +1,6 @@
 """Says what is played on which day, of tests that take turns and of the simulations of crashes.
 
-A test that uses Spark (``spark``) is played every third day, all others each day, unless a mark
+A test that uses Spark (``spark``) is played every fourth day, all others each day, unless a mark
 says otherwise: ``turns(n)`` every n-th day (kills, pages of the documents, what takes long to build
 or fetch, dear tests that repeat in another combination what another one shows), ``turns(1)`` each
 day (with Spark: the main job, and of each kind of source, destination and promise at least one
@@ -21,7 +21,7 @@ import pytest
 
 DAY = "PENSTOCK_TEST_DAY"
 _EVERY = "all"
-SPARK_DAYS = 3
+SPARK_DAYS = 4
 
 
 def choose(config: pytest.Config) -> None:

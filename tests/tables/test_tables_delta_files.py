@@ -215,7 +215,6 @@ def test_commits_of_both_kinds_are_one_table(
         "length",
     ],
 )
-@pytest.mark.turns(2)
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(
     tables: Any, spark: Any, loads: Any, property: str
 ) -> None:

@@ -62,7 +62,6 @@ def live(tables: DeltaTables) -> set[str]:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.turns(2)
 def test_a_merge_by_file_actions_makes_the_rows_that_spark_makes(
     tmp_path: Path, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:

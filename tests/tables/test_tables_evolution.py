@@ -111,7 +111,6 @@ LOST = "transform(_meta.changes, c -> concat_ws(' ', c.field, c.change))"
 
 
 @pytest.mark.spark
-@pytest.mark.turns(2)
 def test_append_adds_columns_and_widens_old_rows(tables: Any, spark: Any, loads: Any) -> None:
     first = loads.load(
         1,
@@ -136,7 +135,6 @@ def test_append_adds_columns_and_widens_old_rows(tables: Any, spark: Any, loads:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(2)
 def test_what_does_not_fit_becomes_null_with_an_entry_L9(
     tables: Any, spark: Any, loads: Any
 ) -> None:
@@ -170,7 +168,6 @@ def test_what_does_not_fit_becomes_null_with_an_entry_L9(
 
 
 @pytest.mark.spark
-@pytest.mark.turns(2)
 def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) -> None:
     def load(number: int, row: dict[str, Any], columns: dict[str, Any], **more: str) -> Any:
         return loads.load(number, [row], columns, mode="append_dedup", evolution=more)
@@ -244,7 +241,6 @@ def test_text_is_read_as_it_stands_and_not_as_spark_takes_it_L9(
 
 
 @pytest.mark.spark
-@pytest.mark.turns(2)
 def test_a_table_stays_readable_when_a_nested_name_changes_its_case(
     tables: Any, spark: Any, loads: Any
 ) -> None:
@@ -257,7 +253,6 @@ def test_a_table_stays_readable_when_a_nested_name_changes_its_case(
 
 
 @pytest.mark.spark
-@pytest.mark.turns(2)
 def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     tables: Any, spark: Any, loads: Any
 ) -> None:
@@ -278,7 +273,6 @@ def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     assert rows(tables, spark, "id", "v") == [("2", 3), ("seven", 7), ("six", 6)]
 
 
-@pytest.mark.turns(2)
 def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, loads: Any) -> None:
     """A NULL in place of a value is in the row's change list, and the report says which column."""
     first = only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED)]))
@@ -292,7 +286,6 @@ def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, lo
 
 
 @pytest.mark.spark
-@pytest.mark.turns(2)
 def test_json_goes_into_a_column_of_objects_as_far_as_it_has_fields_L9(
     tables: Any, spark: Any, loads: Any
 ) -> None:

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.open import open_table
 
-pytestmark = [pytest.mark.spark, pytest.mark.turns(2)]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(params=["parquet", "delta"])

@@ -61,7 +61,6 @@ def by_spark(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.turns(2)
 def test_a_merge_without_spark_makes_the_rows_that_spark_makes(
     tmp_path: Path, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
