@@ -64,16 +64,16 @@ def test_those_of_one_place_are_played_together(monkeypatch: pytest.MonkeyPatch)
     assert found == [0, 0, 3, 0]
 
 
-def test_one_with_spark_is_played_every_fourth_day_unless_a_mark_says_otherwise(
+def test_one_with_spark_is_played_every_fifth_day_unless_a_mark_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    items = [Item("a", spark=True) for _ in range(12)]
+    items = [Item("a", spark=True) for _ in range(10)]
     daily, other = Item("a", 1, spark=True), Item("a", 2, spark=True)
-    found = [played([*items, daily, other], day, monkeypatch) for day in range(8)]
+    found = [played([*items, daily, other], day, monkeypatch) for day in range(10)]
     assert all(sum(item in of_day for of_day in found) == 2 for item in items)
-    assert all(sum(i in of_day for i in items[:4]) == 1 for of_day in found)
-    assert sum(daily in of_day for of_day in found) == 8
-    assert sum(other in of_day for of_day in found) == 4
+    assert all(sum(i in of_day for i in items[:5]) == 1 for of_day in found)
+    assert sum(daily in of_day for of_day in found) == 10
+    assert sum(other in of_day for of_day in found) == 5
 
 
 def test_others_are_played_each_day_and_all_where_they_are_asked_for(

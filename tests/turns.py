@@ -1,12 +1,13 @@
 """Says what is played on which day, of tests that take turns and of the simulations of crashes.
 
-A test that uses Spark (``spark``) is played every fourth day, all others each day, unless a mark
-says otherwise: ``turns(n)`` every n-th day (kills, pages of the documents, what takes long to build
-or fetch, dear tests that repeat in another combination what another one shows), ``turns(1)`` each
-day (with Spark: the main job, and of each kind of source, destination and promise at least one
-test). Neighbours in a file, as the values of one parameter are, are played on different days, and
-files begin on different ones, so that no day has most of them; but those marked ``turns(n, at=k)``,
-which share something dear, are played together, on the days whose remainder by ``n`` is ``k``.
+A test that uses Spark (``spark``) is played every fifth day, all others each day, unless a mark
+says otherwise: ``turns(n)`` every n-th day (kills, pages of the documents, tens of thousands of
+streams or keys, what takes long to build or fetch, dear tests that repeat in another combination
+what another one shows), ``turns(1)`` each day (with Spark: the main job, and of each kind of
+source, destination and promise at least one test). Neighbours in a file, as the values of one
+parameter are, are played on different days, and files begin on different ones, so that no day has
+most of them; but those marked ``turns(n, at=k)``, which share something dear, are played together,
+on the days whose remainder by ``n`` is ``k``.
 ``PENSTOCK_TEST_DAY`` is the day, an ordinal of Python's ``datetime``, or ``all``: then every test
 is played, and so it is where tests are asked for (a path, ``::``, ``-k`` or ``-m``). Neighbours:
 ``conftest``, ``engine/schedules``.
@@ -21,7 +22,7 @@ import pytest
 
 DAY = "PENSTOCK_TEST_DAY"
 _EVERY = "all"
-SPARK_DAYS = 4
+SPARK_DAYS = 5
 
 
 def choose(config: pytest.Config) -> None:

@@ -55,7 +55,7 @@ def shop(equipped: Folder, server: tuple[str, int]) -> Folder:
     return equipped
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_the_readmes_taps(shop: Folder) -> None:
     shop.file("destination.json", "{}")
     taps = [b for b in blocks("sh", page="README.md") if "singer:meltanolabs" in b.text]

@@ -635,7 +635,7 @@ FAKER_CONFIG = {"count": 20, "seed": 1, "always_updated": False, "parallelism": 
 
 
 @pytest.mark.spark
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_real_source_is_planned_and_run_as_a_container(site: Callable[..., Site]) -> None:
     here = site()
     pipeline = load_pipeline(here.write(use=FAKER, config=FAKER_CONFIG), env={})
@@ -671,7 +671,7 @@ def test_a_source_that_dies_keeps_what_was_sealed_and_goes_on(site: Callable[...
         ("singer:docker:test/stub-tap:1", "singer:docker:test/stub-target:1"),
     ],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_images_at_both_ends(
     site: Callable[..., Site], source: str, destination: str, tmp_path: Path
 ) -> None:
@@ -766,7 +766,7 @@ def test_a_server_of_this_machine_is_reached_from_a_container() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_l11_a_killed_run_leaves_no_container_and_the_next_one_goes_on(
     site: Callable[..., Site],
 ) -> None:
@@ -805,7 +805,7 @@ def nothing_goes_on() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_goes_on")
 @pytest.mark.parametrize("role", [SOURCE, DESTINATION])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_real_connector_that_is_killed_as_an_image_loses_nothing_L1_L5_L11(
     role: str, tmp_path: Path
 ) -> None:
@@ -903,7 +903,7 @@ def built_as_the_page_says(example: str, folder: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -940,7 +940,7 @@ def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
     assert [row["id"] for row in here.rows("orders", "id")] == [1, 2, 3, 4]
 
 
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
     server: Echo, tmp_path: Path
 ) -> None:

@@ -329,7 +329,7 @@ def test_a_target_that_never_acks_and_one_that_merges_bookmarks(push: MakePush) 
         ({"hang_at": 60, "hang_stubborn": True}, "destination.heartbeat", 50, "2 s"),
     ],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_a_destination_that_dies_keeps_what_it_acked(
     push: MakePush, told: dict[str, Any], code: str, acked: int, words: str
 ) -> None:

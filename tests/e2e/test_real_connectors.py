@@ -81,6 +81,7 @@ def test_hardcoded_records_keep_their_deep_schema(real: MakeSite) -> None:
         assert all(row["_airbyte_meta"]["changes"] == [] for row in rows)
 
 
+@pytest.mark.turns(4)
 def test_spec_check_discover_and_preview_by_the_command_line(
     quiet: Site, connector_environments: Path
 ) -> None:

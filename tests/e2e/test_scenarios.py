@@ -645,7 +645,7 @@ def test_chosen_streams_and_one_document_on_stdout(quiet: Site) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_10000_streams_of_which_50_have_rows(site: MakeSite) -> None:
     here = site(scenario="sparse_10000", records=20)
     ran = here.run()

@@ -552,7 +552,7 @@ def test_faker_outside_penstock_feeds_a_destination(
 
 
 @pytest.mark.parametrize("way", ["target", "destination"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_penstock_feeds_penstock(place: Place, way: str) -> None:
     """Any source into any destination, where the destination is another Penstock: a connector's
     environment is clean, so that its home stands in its command."""

@@ -325,7 +325,7 @@ class Killed:
         ("delta", "append_dedup", "after-intent"),
     ],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_l3_a_load_that_was_killed_is_repeated_and_comes_once(
     tmp_path: Path, format: str, mode: str, point: str
 ) -> None:

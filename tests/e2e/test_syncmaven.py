@@ -104,7 +104,7 @@ def test_a_second_run_sends_only_what_is_new(there: Syncmaven) -> None:
         ({"fail": [7]}, "destination.rows_failed"),
     ],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_what_was_not_counted_is_sent_again_and_no_state_is_ahead(
     there: Syncmaven, told: dict[str, Any], code: str
 ) -> None:

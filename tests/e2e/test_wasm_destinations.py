@@ -287,7 +287,7 @@ def test_l11_a_cancelled_run_does_not_wait_for_another_try(
     ],
     ids=["trap", "endless loop", "an early end", "a denied host"],
 )
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_what_ends_a_write_is_named_and_the_next_run_goes_on(
     ends: MakeEnds, letter: str, section: dict[str, Any], code: str
 ) -> None:

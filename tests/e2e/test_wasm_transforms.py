@@ -237,7 +237,7 @@ def test_columns_that_it_drops_or_adds_are_planned_by_an_empty_batch(site: Sites
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append_dedup"])
-@pytest.mark.turns(4)
+@pytest.mark.turns(6)
 def test_rows_that_do_not_fit_the_plan_give_the_table_their_columns(site: Sites, mode: str) -> None:
     """The Python example gives nothing for an empty batch, and drops the zone of instants."""
     here = site("delta", streams=1)
