@@ -4,7 +4,7 @@ A test that uses Spark (``spark``) is played every fifth day, all others each da
 says otherwise: ``turns(n)`` every n-th day (kills, pages of the documents, tens of thousands of
 streams or keys, what takes long to build or fetch, dear tests that repeat in another combination
 what another one shows), ``turns(1)`` each day (with Spark: the main job, and of each kind of
-source, destination and promise at least one test). Neighbours in a file, as the values of one
+source and destination at least one test). Neighbours in a file, as the values of one
 parameter are, are played on different days, and files begin on different ones, so that no day has
 most of them; but those marked ``turns(n, at=k)``, which share something dear, are played together,
 on the days whose remainder by ``n`` is ``k``.

@@ -69,7 +69,6 @@ def upto(number: int) -> list[int]:
 
 
 @pytest.mark.parametrize("shape", ["flat", "bookmarks"])
-@pytest.mark.turns(3)
 def test_L6_a_refresh_is_given_no_state_that_cannot_be_split(bench: Bench, shape: str) -> None:
     """The specification's own example, ``{"users": 2}``; and bookmarks under another name."""
     tap = bench.connector(TAP)
@@ -109,7 +108,6 @@ if not incremental: say(activate)
 
 
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
-@pytest.mark.turns(3)
 def test_L6_increments_join_the_version_of_a_full_refresh(bench: Bench, mode: str) -> None:
     """A tap as PipelineWise writes them: each refresh has a version, kept in its bookmark, and rows
     that come later have the same one."""
@@ -130,7 +128,6 @@ def test_L6_increments_join_the_version_of_a_full_refresh(bench: Bench, mode: st
 
 @pytest.mark.parametrize("version", [1, 3], ids=["overtaken", "of-another-home"])
 @pytest.mark.parametrize("mode", ["append", "append_dedup"])
-@pytest.mark.turns(3)
 def test_L6_a_version_that_an_imported_state_goes_on_with_replaces_nothing(
     bench: Bench, mode: str, version: int
 ) -> None:
@@ -192,7 +189,6 @@ say({"type": "STATE", "value": {"bookmarks": {"users": {"done": True}}, "lsn": W
 
 
 @pytest.mark.parametrize("shape", ["flat", "bookmarks"])
-@pytest.mark.turns(3)
 def test_L6_full_refresh_reads_from_the_start(bench: Bench, shape: str) -> None:
     tap = bench.connector(TAP)
     calls = {} if shape == "flat" else {"users": "public_people"}
@@ -261,7 +257,6 @@ def test_L6_a_mix_over_a_state_that_cannot_be_split_is_refused(bench: Bench) -> 
 @pytest.mark.parametrize(
     "name", ["users", "people", "app-people", "app_people", "app.people", "people_v2", "PEOPLE"]
 )
-@pytest.mark.turns(3)
 def test_L6_bookmarks_are_matched_by_the_names_that_taps_use(bench: Bench, name: str) -> None:
     """tap_stream_id, stream, the schema before it, the table's name."""
     tap = bench.connector(TAP)
@@ -291,7 +286,6 @@ def without_catalog(body: str) -> str:
 
 
 @pytest.mark.parametrize("shape", ["flat", "bookmarks"])
-@pytest.mark.turns(3)
 def test_L6_what_was_sent_unwanted_is_read_again_when_it_is_wanted(
     bench: Bench, shape: str
 ) -> None:
@@ -350,7 +344,6 @@ DEAF_TAP = TAP.replace("if selected(e)]", "]").replace('"stream": name', '"strea
 
 @pytest.mark.parametrize("shape", ["flat", "bookmarks"])
 @pytest.mark.parametrize("before", ["wanted before", "never wanted"])
-@pytest.mark.turns(3)
 def test_L6_a_tap_that_does_not_look_at_selected_is_read_from_the_start(
     bench: Bench, shape: str, before: str
 ) -> None:
@@ -522,7 +515,6 @@ DEDUP = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 
 @pytest.mark.parametrize("kind", ["LEGACY", "GLOBAL"])
 @pytest.mark.parametrize("way", ["--full-refresh", "state reset", "mode"])
-@pytest.mark.turns(3)
 def test_L6_a_shared_state_goes_with_all_of_its_streams(bench: Bench, kind: str, way: str) -> None:
     """A source that goes by the shared part, whatever its entries say."""
     source = bench.connector(SOURCE, "airbyte")
