@@ -92,12 +92,12 @@ def decoding(table: Table, bodies: Packed, schema: Any) -> None:
     each = PART // CHUNK
     parts = [Packed(bodies.pieces[i : i + each]) for i in range(0, len(bodies.pieces), each)]
     times = [[0] * len(p) for p in parts]
-    columns = table.time("bodies into one column", lambda: [shape.pack(p) for p in parts])
+    columns = table.time("bodies into one column", lambda: [shape.column(p) for p in parts])
     texts = table.time("DuckDB from_json", lambda: [decoder._plan.texts.of(c) for c in columns])
     kinds = [f.type for f in schema.fields]
     pairs = [list(zip(t, kinds, strict=False)) for t in texts]
     table.time("keys accounted for", lambda: [
-        key_accounting.explained(c, p) for c, p in zip(columns, pairs, strict=True)])  # fmt: skip
+        key_accounting.explained(b, p) for b, p in zip(parts, pairs, strict=True)])  # fmt: skip
     batch = _Batch(decoder._plan, [])
     table.time("texts to typed columns", lambda: [
         batch._typed(t, f.type, f.source, _same)

@@ -3,8 +3,12 @@ then shapes, double keys, rejects, change lists, extra fields."""
 
 import json
 import math
+import random
+import re
 import time
 import uuid
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -671,6 +675,47 @@ def test_raw_messages_and_memoryviews_are_bodies() -> None:
     assert done.table["a"].to_pylist() == [1, 2, 3]
 
 
+ODD_KEYS = {
+    "a space before a colon": '{"i" :1,%s}',
+    "spaces before a colon inside": '{"i":1,"o":{"p"   : true},%s}',
+    "a tab before a colon": '{"i"\t:1,%s}',
+    "a line's end before a colon": '{"i"\r\n :1,%s}',
+    "a text with what looks like a null": '{"s":"a:null, of b:nul","i":1,"s2":":null",%s}',
+    "a text with a null of JSON in it": r'{"s":"{\"a\":null}","i":1,%s}',
+    "a text whose quotes are escaped by number": r'{"s":"{\u0022a\u0022:1}","i":1,%s}',
+    "a text whose colon is escaped by number": r'{"s":"\"\u003a\"\u003A1","i":1,%s}',
+    "a JSON value with such a text": r'{"j":{"k":"\u0022:1"},"i":1,%s}',
+    "a name that ends with a backslash": r'{"j":{"k\\":1},"s":"\\\":","i":1,%s}',
+}
+
+
+@pytest.mark.parametrize("odd", ODD_KEYS.values(), ids=ODD_KEYS)
+@pytest.mark.parametrize("rows", [1, 3])
+def test_l9_no_way_to_write_a_key_hides_another_one(odd: str, rows: int) -> None:
+    """Where the bytes of a body look like fewer or more keys than it has, what else is there is
+    still found: a list that is none, a key twice, a property that the schema lacks."""
+    of = schema(
+        i=INTEGER, s=STRING, s2=STRING, j=JSON, o=struct(p=BOOLEAN), l=array(INTEGER), k=INTEGER
+    )
+    plain = decode(of, *[odd % '"k":7'] * rows)
+    assert plain.table["k"].to_pylist() == [7] * rows and not plain.extra_fields
+    assert plain.table["i"].to_pylist() == [1] * rows and plain.cast_failures == 0
+
+    hidden = {'"l":"x"': change("l"), '"l":{"a":1}': change("l"), '"o":"x"': change("o")}
+    for text, expected in hidden.items():
+        if '"o"' in text and '"o"' in odd:
+            continue
+        done = decode(of, *[odd % text] * rows)
+        assert done.table[CHANGES].to_pylist() == [[expected]] * rows, text
+    for times in (1, 2, 3):
+        many = ",".join(f'"x{n}":{n}' for n in range(times))
+        done = decode(of, *[odd % many] * rows)
+        assert done.extra_fields == {f"x{n}": rows for n in range(times)}, many
+    done = decode(of, *[odd % '"k":1,"k":2'] * rows)
+    assert done.table["k"].to_pylist() == [2] * rows
+    assert done.table["s"].to_pylist() == plain.table["s"].to_pylist()
+
+
 def test_warm_proves_that_digits_survive() -> None:
     warm()
 
@@ -723,6 +768,108 @@ def test_l9_no_value_is_lost_silently(records: list[dict[str, Any]]) -> None:
             assert json.loads(row["j"]) == kept and ("j" in listed or kept == sent["j"])
         if row["s"] is not None and isinstance(sent["s"], str):
             assert row["s"] == sent["s"]
+
+
+def _written(value: Any, choose: random.Random, spaces: Sequence[str]) -> str:
+    """JSON as another program may write it: with white space between tokens, and any character of
+    a text or name escaped."""
+
+    def text(of: str) -> str:
+        return '"' + "".join(map(character, of)) + '"'
+
+    def character(c: str) -> str:
+        if choose.random() < 0.2 or ord(c) < 32 or 0xD800 <= ord(c) < 0xE000:
+            units = c.encode("utf-16-be", "surrogatepass").hex()
+            units = units.upper() if choose.random() < 0.5 else units
+            return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4))
+        return f"\\{c}" if c in '"\\' or (c == "/" and choose.random() < 0.5) else c
+
+    def space() -> str:
+        return choose.choice(spaces)
+
+    def inside(parts: Iterator[str], begin: str, end: str) -> str:
+        return begin + space() + f"{space()},{space()}".join(parts) + space() + end
+
+    def write(of: Any) -> str:
+        match of:
+            case dict():
+                pairs = (f"{text(k)}{space()}:{space()}{write(v)}" for k, v in of.items())
+                return inside(pairs, "{", "}")
+            case list():
+                return inside(map(write, of), "[", "]")
+            case str():
+                return text(of)
+            case _:
+                return json.dumps(of)
+
+    return write(value)
+
+
+_looks = st.sampled_from(
+    ['{"a":null}', "a:null", '":', '": null', '"x" :', '\\":1', 'x":nul', "x: nul", "é\t😀/"]
+)
+_tree = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | _looks,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["p", "q", "a", "k\\", 'k":']), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from(["i", "s", "t", "j", "l", "o", "m", "x", "y"]), _tree, max_size=5
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    st.randoms(use_true_random=False),
+    st.sampled_from([("",), ("", " "), ("", "  ", "\t"), (" ",), ("\r\n", "")]),
+)
+@pytest.mark.turns(2)
+def test_l9_how_json_is_written_changes_nothing(
+    records: list[dict[str, Any]], choose: random.Random, spaces: tuple[str, ...]
+) -> None:
+    """White space and escapes change no value, no change list and no count of properties."""
+    of = schema(
+        i=INTEGER, s=STRING, t=STRING, j=JSON, l=array(INTEGER), m=array(struct(p=STRING)),
+        o=struct(p=STRING, q=array(STRING)),
+    )  # fmt: skip
+    plain = decode(of, *(json.dumps(r, separators=(",", ":")) for r in records))
+    other = decode(of, *(_written(r, choose, spaces) for r in records))
+    for done in plain, other:  # what is read of each record alone is what is read of all
+        assert done.rejects == []
+        for row, sent in zip(done.table.to_pylist(), records, strict=True):
+            alone = decode(of, _written(sent, choose, spaces))
+            assert [{**r, RAW_ID: 0, SEQ: 0} for r in alone.table.to_pylist()] == [
+                {**row, RAW_ID: 0, SEQ: 0}
+            ]
+            for name, value in sent.items():
+                listed = any(re.split(r"[.\[]", c["field"])[0] == name for c in row[CHANGES])
+                assert name in "xy" or value is None or row[name] is not None or listed
+    assert other.extra_fields == plain.extra_fields
+    assert plain.extra_fields == Counter(
+        label for r in records for label in set(_undeclared(r, of.fields, ""))
+    )
+
+
+def _undeclared(value: Any, fields: Sequence[Field], label: str) -> Iterator[str]:
+    """The labels of properties with values for which ``fields`` have no place."""
+    known = {f.source: f.type for f in fields}
+    for name, inner in value.items():
+        of, path = known.get(name), label + name
+        if of is None:
+            yield from [path] if inner is not None else []
+            continue
+        while of.kind is Kind.array and of.item is not None and isinstance(inner, list):
+            of, path = of.item, f"{path}[]"
+        for each in inner if path.endswith("[]") else [inner]:
+            if of.kind is Kind.struct and isinstance(each, dict):
+                yield from _undeclared(each, of.fields, f"{path}.")
 
 
 @given(st.text(min_size=1))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.codec.bodies import pack
+from penstock.codec.bodies import column
 from penstock.codec.packed_bodies import Packed
 from penstock.errors import Defect
 
@@ -36,11 +36,14 @@ def test_first_bytes(parts: list[list[bytes]]) -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.lists(st.text(max_size=6), max_size=8), max_size=5))
-def test_pack_gives_the_same_column_however_bodies_come(parts: list[list[str]]) -> None:
+def test_the_column_and_its_bytes_are_the_same_however_bodies_come(parts: list[list[str]]) -> None:
     whole = [text for part in parts for text in part]
     packed = Packed.joined(Packed.of([t.encode() for t in part]) for part in parts)
-    assert pack(packed).to_pylist() == whole
-    assert pack([t.encode() for t in whole]).to_pylist() == whole
+    assert column(packed).to_pylist() == whole
+    assert column(Packed.of([t.encode() for t in whole])).to_pylist() == whole
+    for letter in b"a", b"0":
+        count = sum(text.encode().count(letter) for text in whole)
+        assert packed.occurrences(letter) == count and packed.holds(letter) == (count > 0)
 
 
 class Huge(bytes):
@@ -55,5 +58,5 @@ def test_more_than_two_gigabytes_in_one_batch_is_refused() -> None:
         Packed.of([Huge(), Huge()])
     packed = Packed.of([b"x" * (1 << 20)])
     with pytest.raises(Defect) as refused:
-        pack(Packed.joined([packed] * 2048))
+        column(Packed.joined([packed] * 2048))
     assert refused.value.code == "codec.batch"

@@ -1,4 +1,4 @@
-"""Packs JSON bodies into one Arrow column and queries it by DuckDB: texts, keys, JSON types.
+"""Makes an Arrow column of packed JSON bodies and queries it by DuckDB: texts, keys, JSON types.
 
 All functions take the whole column of bodies, and return positions or row numbers as int64 arrays.
 Not here: the value of one column (``codec.values``), repairing one body (``codec.body_repair``).
@@ -27,17 +27,15 @@ class Malformed(Exception):
     """Raised where at least one body is not JSON."""
 
 
-def pack(bodies: Sequence[Any]) -> Array:
-    """Packs bodies (buffer-like) into one string column, without checking their UTF-8: DuckDB's
-    parser does that.
+def column(bodies: Packed) -> Array:
+    """One string column of the bodies, without checking their UTF-8: DuckDB's parser does that.
 
     Raises ``Defect`` above 2 GiB in all."""
-    packed = bodies if isinstance(bodies, Packed) else Packed.of(bodies)
-    if packed.size > _MAX_BYTES:
-        raise too_large(packed.size)
+    if bodies.size > _MAX_BYTES:
+        raise too_large(bodies.size)
     columns = [
         pa.StringArray.from_buffers(len(p.ends) - 1, pa.py_buffer(p.ends), pa.py_buffer(p.data))
-        for p in packed.pieces
+        for p in bodies.pieces
     ]
     return (
         columns[0] if len(columns) == 1 else pa.concat_arrays([pa.nulls(0, pa.string()), *columns])

@@ -20,6 +20,7 @@ from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
 from penstock.codec.body_repair import mend
+from penstock.codec.packed_bodies import Packed
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
 from penstock.codec.untyped import Array, ArrowSchema, Table, pa
@@ -164,7 +165,8 @@ class _Batch:
     def __init__(self, plan: _Plan, raw: Sequence[Any]) -> None:
         self._of = plan
         self._raw = raw
-        self._bodies = shape.pack(raw)
+        self._packed = raw if isinstance(raw, Packed) else Packed.of(raw)
+        self._bodies = shape.column(self._packed)
         self._mended: dict[int, bytes] = {}
         self._rejects: dict[int, RowReject] = {}
         self._cast_failures: dict[int, list[str]] = {}
@@ -260,7 +262,8 @@ class _Batch:
             self._mended[index] = mended.body if mended.body is not None else b"{}"
         if len(self._mended) == before:
             return False
-        self._bodies = shape.pack([self._mended.get(i, b) for i, b in enumerate(self._raw)])
+        self._packed = Packed.of([self._mended.get(i, b) for i, b in enumerate(self._raw)])
+        self._bodies = shape.column(self._packed)
         return True
 
     def _texts(self) -> list[Array]:
@@ -278,7 +281,7 @@ class _Batch:
         where there is no such body."""
         self._keys = {}
         columns = [(t, f.type) for t, f in zip(texts, self._of.read.fields, strict=True)]
-        if key_accounting.explained(self._bodies, columns):
+        if key_accounting.explained(self._packed, columns):
             return None
         rows = key_accounting.unexplained_rows(self._bodies, columns)
         return rows if len(rows) else None

@@ -66,6 +66,14 @@ class Packed(Sequence[bytes]):
                 found.update(itemgetter(0, *piece.ends[:-1])(piece.data))
         return found
 
+    def occurrences(self, text: bytes) -> int:
+        """How often ``text`` occurs in the bodies as they lie end to end."""
+        return sum(p.data.count(text) for p in self.pieces)
+
+    def holds(self, text: bytes) -> bool:
+        """Whether ``text`` occurs in the bodies as they lie end to end."""
+        return any(text in p.data for p in self.pieces)
+
     def __len__(self) -> int:
         return self._count
 
