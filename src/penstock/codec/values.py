@@ -16,10 +16,10 @@ What fits (everything else is a misfit):
   (9007199254740993) is rounded, and entered in the change list. So are digits after the point
   beyond a decimal of all 38 digits, where 15 of the value are left, as many as a double keeps.
 * date: YYYY-MM-DD, or midnight of it without an offset other than Z.
-* timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds, without an
-  offset (then UTC), or a date alone (its midnight), a comma for the point, and after the offset the
-  name of a zone (`+0000 UTC`, `+01:00[Europe/Paris]`). Digits after the microsecond are cut off,
-  and counted.
+* timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds or
+  minutes, without an offset (then UTC), or a date alone (its midnight), a comma for the point, and
+  after the offset the name of a zone (`+0000 UTC`, `+01:00[Europe/Paris]`). Digits after the
+  microsecond are cut off, and counted.
 * timestamp_ntz: the same without an offset, or with that of UTC (Z, UTC, +00:00), which is left
   out. With any other offset it is an instant and does not fit.
 * Years 0001 to 9999, after the offset; so a " BC" value never fits: Spark cannot hold it.
@@ -88,7 +88,7 @@ _MOST_DIGITS = 38  # of a decimal
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?")
 _LOOSE_TIMESTAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?"
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?"
     r"\s?([Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)?(?(6)(?: (?!BC)[A-Z]{1,5}|\[[\w+/-]+\])?))?",
     re.ASCII,
 )
