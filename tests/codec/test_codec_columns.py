@@ -168,6 +168,30 @@ def test_l9_a_missing_column_is_null_and_one_too_many_is_counted() -> None:
     assert done.extra_fields == {"b": 1}
 
 
+def test_l9_fields_inside_objects_without_a_place_are_counted_by_row() -> None:
+    """As of JSON records: the report says what is dropped, and which columns to read as JSON."""
+    inner = DataType(Kind.struct, fields=(Field("a", "a", DataType(Kind.integer)),))
+    schema = RowSchema(
+        (Field("o", "o", inner), Field("l", "l", DataType(Kind.array, item=inner)))
+    )  # fmt: skip
+    rows = [
+        {"o": {"a": 1, "b": 2, "c": None, "d": 9}, "l": [{"a": 1, "b": 3}, {"a": 2, "b": 4}, None]},
+        {"o": None, "l": [{"a": 1, "b": None}]},
+        {"o": {"a": None, "b": 5, "c": None, "d": None}, "l": None},
+    ]
+    for size in 3, 1:
+        done = decode(
+            pa.concat_tables(pa.Table.from_pylist(rows).slice(i, size) for i in range(0, 3, size)),
+            schema,
+            ignored=[("o", "d")],
+        )
+        assert (done.extra_fields, done.incomplete) == ({"o.b": 2, "l[].b": 1}, {"o", "l"})
+        assert done.table.column("o").to_pylist() == [{"a": 1}, None, {"a": None}]
+        assert done.table.column("l").to_pylist() == [[{"a": 1}, {"a": 2}, None], [{"a": 1}], None]
+    done = decode(pa.table({"o": [{"a": 1, "b": None}]}), schema)
+    assert (done.extra_fields, done.incomplete) == ({}, frozenset())
+
+
 def test_l9_a_row_without_a_whole_key_is_a_reject() -> None:
     table = pa.table({"id": [1, None, 3], "s": [{"k": 1}, {"k": None}, None]})
     done = decode(table, key=(("id",), ("s", "k")))

@@ -156,12 +156,25 @@ def _is_binary(arrow: ArrowType) -> bool:
 class _Losses:
     """Collects what a decode lost. ``nulled``, ``rounded``: by row, the paths of values that became
     NULL and of numbers that lost digits. ``cut``: by field, how many timestamps lost digits after
-    the microsecond."""
+    the microsecond. ``extra``: by field that the schema has not, how many rows have a value of it;
+    ``incomplete``: the columns that lack such fields inside. ``ignored``: paths that are not
+    counted. ``column``: the one at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, ignored: Collection[FieldPath]) -> None:
         self.nulled: dict[int, list[str]] = {}
         self.rounded: dict[int, list[str]] = {}
         self.cut: dict[str, int] = {}
+        self.extra: dict[str, int] = {}
+        self.incomplete: set[str] = set()
+        self.column = ""
+        self._ignored = {".".join(path) for path in ignored}
+
+    def leave_out(self, name: str, rows: int, inside: str = "") -> None:
+        """Counts the rows that have a value in a column without a place. ``name``: its path;
+        ``inside``: the column of the schema that it is inside of."""
+        if rows and name.replace("[]", "") not in self._ignored:
+            self.extra[name] = self.extra.get(name, 0) + rows
+            self.incomplete |= {inside} if inside else set()
 
 
 class ColumnDecoder:
@@ -180,7 +193,7 @@ class ColumnDecoder:
     ) -> None:
         self._schema, self._strict, self._key = schema, strict, key
         self._words = words or ChangeWords()
-        self._known = {f.source for f in schema.fields} | {p[0] for p in ignored if len(p) == 1}
+        self._ignored = ignored
         self._part = part_schema(schema)
 
     def decode(
@@ -192,15 +205,20 @@ class ColumnDecoder:
     ) -> DecodedBatch:
         """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
         table, count = rows.table, len(rows)
-        losses = _Losses()
+        losses = _Losses(self._ignored)
         columns: list[Array] = []
         for field in self._schema.fields:
+            losses.column = field.source
             chunks, made, at = _chunks(table, field.source), list[Array](), 0
             for chunk in chunks:
                 made.append(_fitted(chunk, field.type, field.source, losses, _behind(at)))
                 at += len(chunk)
             made = made or [pa.nulls(count, arrow_type(field.type))]
             columns.append(made[0] if len(made) == 1 else pa.concat_arrays(made))
+        known = {f.source for f in self._schema.fields}
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if name not in known:
+                losses.leave_out(name, count - column.null_count)
         keys = {path: self._at(path, columns) for path in self._key}
         rejects = {r.index: r for r in null_keys(keys)}
         if self._strict:
@@ -229,13 +247,9 @@ class ColumnDecoder:
             by_field(losses.nulled, rejects),
             by_field(losses.rounded, rejects),
             losses.cut,
-            self._extra(table),
+            losses.extra,
+            frozenset(losses.incomplete),
         )
-
-    def _extra(self, table: Table) -> dict[str, int]:
-        names = zip(table.column_names, table.columns, strict=True)
-        counts = {n: len(c) - c.null_count for n, c in names if n not in self._known}
-        return {name: count for name, count in counts.items() if count}
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
         level, column = self._schema.fields, None
@@ -365,14 +379,19 @@ def _one(value: Array, target: ArrowType) -> Array:
 
 def _struct(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
     names = [given.type.field(i).name for i in range(given.type.num_fields)]
-    children: list[Array] = []
+    sent, children = given.flatten(), list[Array]()
     for field in wanted.fields:
         below = f"{path}.{field.source}"
         if field.source not in names:
             children.append(pa.nulls(len(given), arrow_type(field.type)))
             continue
-        child = given.flatten()[names.index(field.source)]
+        child = sent[names.index(field.source)]
         children.append(_fitted(child, field.type, below, losses, rows))
+    known = {field.source for field in wanted.fields}
+    for name, child in zip(names, sent, strict=True):
+        if name not in known:
+            found = rows(pc.indices_nonzero(child.is_valid()).cast(pa.int64()))
+            losses.leave_out(f"{path}.{name}", pc.count_distinct(found).as_py(), losses.column)
     target = arrow_type(wanted)
     fields = [target.field(i) for i in range(target.num_fields)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(given))
