@@ -1,5 +1,7 @@
 """Bodies side by side: a sequence like any other, and one Arrow column without a copy of each."""
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -41,9 +43,21 @@ def test_the_column_and_its_bytes_are_the_same_however_bodies_come(parts: list[l
     packed = Packed.joined(Packed.of([t.encode() for t in part]) for part in parts)
     assert column(packed).to_pylist() == whole
     assert column(Packed.of([t.encode() for t in whole])).to_pylist() == whole
-    for letter in b"a", b"0":
-        count = sum(text.encode().count(letter) for text in whole)
-        assert packed.occurrences(letter) == count and packed.holds(letter) == (count > 0)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text('": \t\r\nul', max_size=9), max_size=5))
+def test_keys_are_counted_while_bodies_are_packed(bodies: list[str]) -> None:
+    (piece,) = Packed.of([b.encode() for b in bodies]).pieces
+    whole = "".join(bodies)
+    assert (piece.keys, piece.nulls) == (whole.count('":'), whole.count('":nul'))
+    assert piece.spaced or re.search(r'"\s+:', whole) is None
+    assert Packed((piece, piece)).occurrences(b'":') == 2 * piece.keys
+
+
+@pytest.mark.parametrize("body", ['{"a": "b"}', '{"a":"b : c"}', '{\t"a": 1,\n"b":"  c"}'])
+def test_white_space_elsewhere_is_not_taken_for_that_of_a_key(body: str) -> None:
+    assert not Packed.of([body.encode()]).pieces[0].spaced
 
 
 class Huge(bytes):

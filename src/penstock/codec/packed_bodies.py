@@ -1,10 +1,13 @@
-"""Packs the JSON bodies of a batch into few buffers, so that no record is a Python object.
+"""Packs the JSON bodies of a batch into few buffers, so that no record is a Python object, and
+counts the bytes by which ``codec.key_accounting`` knows that every key was decoded.
 
-Imports neither PyArrow nor DuckDB, since the framing thread uses it. Not here: what a body holds.
+Counts while it packs, since bodies are packed by the framing thread, which has time to spare while
+others decode. So it imports neither PyArrow nor DuckDB. Not here: what the counts prove.
 Neighbours: ``protocols/*`` pack the bodies that they frame, ``engine.worker.sealer`` joins batches,
 ``codec.bodies`` makes an Arrow column of the buffers without a copy per body.
 """
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,15 +22,32 @@ def too_large(size: int) -> Defect:
     return Defect(f"a batch of {size} bytes cannot be decoded at once", code="codec.batch")
 
 
+KEY, NULL = b'":', b'":nul'
+"""How a key, and a key with null, are written without white space. Texts may hold them too."""
+
+SPACED_KEY = re.compile(rb'"[ \t\r\n]+:')
+
+
 class Piece:
     """Bodies end to end in ``data``. ``ends``: the offset at which each begins, and the end of the
-    last; 32-bit, so at most 2 GiB."""
+    last; 32-bit, so at most 2 GiB. ``keys``, ``nulls``: how often :data:`KEY` and :data:`NULL`
+    occur; ``spaced``: False where no key has white space before its colon."""
 
-    __slots__ = ("data", "ends")
+    __slots__ = ("data", "ends", "keys", "nulls", "spaced")
 
     def __init__(self, data: bytes, ends: "array[int]") -> None:
         self.data = data
         self.ends = ends
+        self.keys = data.count(KEY)
+        self.nulls = data.count(NULL)
+        self.spaced = _may_have_spaced_keys(data)
+
+
+def _may_have_spaced_keys(data: bytes) -> bool:
+    """Looks for the last space first, which most data has nowhere, and only once for all keys."""
+    if any(white in data for white in (b"\t", b"\r", b"\n")):  # only ever between tokens
+        return SPACED_KEY.search(data) is not None
+    return b" :" in data and (b'" :' in data or b'"  ' in data)
 
 
 class Packed(Sequence[bytes]):
@@ -69,10 +89,6 @@ class Packed(Sequence[bytes]):
     def occurrences(self, text: bytes) -> int:
         """How often ``text`` occurs in the bodies as they lie end to end."""
         return sum(p.data.count(text) for p in self.pieces)
-
-    def holds(self, text: bytes) -> bool:
-        """Whether ``text`` occurs in the bodies as they lie end to end."""
-        return any(text in p.data for p in self.pieces)
 
     def __len__(self) -> int:
         return self._count
