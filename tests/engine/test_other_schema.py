@@ -13,7 +13,7 @@ from quick_runs import Bench
 
 from penstock.connectors.environments import Environment, Installed
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan import endpoints
+from penstock.engine.plan import open_source
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
@@ -84,14 +84,14 @@ def test_a_schema_that_changes_in_a_refresh_ends_the_kept_catalog(
         script="python", folder="",
     )  # fmt: skip
     entry = Installed(name="t", environment=lock, path=str(folder), built_at="")
-    real = endpoints.resolve
+    real = open_source.resolve
 
     def installed(*given: Any, **more: Any) -> SourceConnector:
         source = real(*given, **more)
         source._entry = entry
         return source
 
-    monkeypatch.setattr(endpoints, "resolve", installed)
+    monkeypatch.setattr(open_source, "resolve", installed)
     assert run(bench, ["integer", [1]]).status == "succeeded"
     assert list((folder / "discovered").iterdir())
     report = run(bench, ["integer", [1]], ["string", ["a"]])

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock.config.pipeline import Destination as Section
-from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushResult
 from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.errors import DestinationError, PenstockError
@@ -51,7 +51,7 @@ class Target:
 
 
 class FuzzDestination(DestinationEndpoint):
-    """``engine.plan.endpoints.DestinationEndpoint`` whose connector is played."""
+    """``engine.plan.destination_endpoint.DestinationEndpoint`` whose connector is played."""
 
     def __init__(self) -> None:
         role = SimpleNamespace(described_once=True)

@@ -33,8 +33,8 @@ from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
-from penstock.engine.plan.endpoints import SourceEndpoint
 from penstock.engine.plan.feeder_jobs import FeederJobs
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.reporting import accounting as report
 from penstock.engine.run import run, wiring
 from penstock.engine.run import spark as run_spark

@@ -31,7 +31,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan.endpoints import SourceEndpoint
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream

@@ -254,7 +254,7 @@ class SessionNeeds(msgspec.Struct, frozen=True):
 
 class PlannedDestination(Protocol):
     """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
-    connector (``engine.plan.endpoints.DestinationEndpoint``). ``name``: as ``destination.use``
+    connector (``engine.plan.destination_endpoint``). ``name``: as ``destination.use``
     names it."""
 
     name: str

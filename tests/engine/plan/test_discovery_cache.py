@@ -21,9 +21,9 @@ from penstock.connectors.environments import Environment, Installed
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan import endpoints
-from penstock.engine.plan.endpoints import SourceEndpoint
+from penstock.engine.plan import open_source
 from penstock.engine.plan.prepare import Prepared, prepare
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.protocols import load
@@ -184,14 +184,14 @@ def test_another_key_in_the_read_holds_at_once_is_said_and_ends_the_kept_catalog
     bench = Bench(tmp_path, monkeypatch)
     entry = Installed(name="t", environment=LOCK, path=str(tmp_path / "environment"), built_at="")
     (tmp_path / "environment").mkdir()
-    real = endpoints.resolve
+    real = open_source.resolve
 
     def installed(*given: Any, **more: Any) -> SourceConnector:
         source = real(*given, **more)
         source._entry = entry
         return source
 
-    monkeypatch.setattr(endpoints, "resolve", installed)
+    monkeypatch.setattr(open_source, "resolve", installed)
     modes = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
     tap = bench.connector(TAP)
     bench.set(key=["id"])

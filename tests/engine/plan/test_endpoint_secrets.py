@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.config.load import parse_pipeline
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan.endpoints import SourceEndpoint
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import NullObserver
 from penstock.model.events import Control
 from penstock.store.lock_holder import this_holder

@@ -11,8 +11,8 @@ from penstock.config.load import parse_pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan.endpoints import SourceEndpoint
 from penstock.engine.plan.prepare import Prepared, prepare
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import NullObserver
 from penstock.errors import ConfigError
 from penstock.model.catalog import SyncMode

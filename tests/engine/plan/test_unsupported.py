@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.config.load import parse_pipeline
-from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.unsupported import permissions_asked, refused
 
 HEAD = "pipeline: p\nsource: { use: airbyte:source-x }\n"

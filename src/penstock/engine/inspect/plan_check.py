@@ -2,7 +2,8 @@
 started.
 
 Writes nothing but a configuration that a connector changed while it was asked (CONTROL).
-Neighbours: ``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.endpoints`` ask the connectors.
+Neighbours: ``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.open_source`` ask the
+connectors.
 """
 
 from collections.abc import Generator
@@ -20,16 +21,9 @@ from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.plan.description import describe
-from penstock.engine.plan.endpoints import (
-    DESTINATION,
-    SOURCE,
-    DestinationEndpoint,
-    Endpoint,
-    Save,
-    component_settings,
-    source_of,
-    source_reference,
-)
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
+from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import destination_of, prepare
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import TransformEndpoint, transforms_of

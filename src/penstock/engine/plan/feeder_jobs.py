@@ -1,8 +1,8 @@
 """Builds a push task's job: its streams as the destination sees them, and the message itself; and
 says of which streams rejected rows are recorded.
 
-Neighbours: ``engine.plan.endpoints`` has the destination; ``engine.deliver.feeder_runner`` runs the
-job.
+Neighbours: ``engine.plan.destination_endpoint`` has the destination;
+``engine.deliver.feeder_runner`` runs the job.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.log.rejected_keys import RejectedKeys, RetriedRejects
-from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
 from penstock.model.catalog import Change, StreamId

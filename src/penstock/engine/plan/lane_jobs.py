@@ -12,7 +12,7 @@ import msgspec
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan

@@ -17,7 +17,9 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import lasting
-from penstock.engine.plan.endpoints import DestinationEndpoint, Save, SourceEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.endpoint import Save
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
 from penstock.engine.plan.stream_plan import StreamRules, as_shown

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.earlier_modes import modes_of
-from penstock.engine.plan.endpoints import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.stream_columns import lacks_properties
 from penstock.engine.plan.stream_plan import StreamRules, as_shown, plan_stream

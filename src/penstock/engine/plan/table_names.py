@@ -2,8 +2,8 @@
 
 Pure functions over the pipeline file and the names that the store has. ``model.targets`` names a
 stream at the destination, ``model.names`` cleans that name for tables. A connector gets the target
-itself (``engine.plan.endpoints``). Neighbours: ``engine.plan.streams`` and ``engine.plan.replan``
-ask; ``engine.plan.prepare`` stores the result.
+itself (``engine.plan.destination_endpoint``). Neighbours: ``engine.plan.streams`` and
+``engine.plan.replan`` ask; ``engine.plan.prepare`` stores the result.
 """
 
 from collections import Counter

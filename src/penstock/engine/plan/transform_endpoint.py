@@ -1,7 +1,7 @@
 """Opens a pipeline's transform connectors and enrichments, and outlines their output columns before
 a run.
 
-Moves no record. Neighbours: ``engine.plan.endpoints`` (source and destination),
+Moves no record. Neighbours: ``engine.plan.source_endpoint`` and ``destination_endpoint``,
 ``transforms.chain`` plans with :class:`Outlines`, ``engine.plan.prepare`` puts the result into the
 plan.
 """
@@ -19,7 +19,7 @@ from penstock.config.pipeline import Enrichment, Pipeline, Transform
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve
 from penstock.connectors.transform import EnrichmentConnector, TransformConnector
-from penstock.engine.plan.endpoints import Endpoint, component_settings, folder_of
+from penstock.engine.plan.endpoint import Endpoint, component_settings, folder_of
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import CheckResult, ConfiguredStream

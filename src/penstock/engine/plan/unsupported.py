@@ -12,7 +12,7 @@ from penstock.config.pipeline import ConnectorSection, Pipeline, Transform
 from penstock.config.protocol_spec import specs
 from penstock.config.sections import ContainerSettings
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
-from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.errors import ConfigError
 from penstock.runtimes import limits as process_limits
 from penstock.runtimes.container import restrictions

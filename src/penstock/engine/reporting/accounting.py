@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from penstock.engine.channel.peak import peak_bytes
-from penstock.engine.plan.endpoints import DestinationEndpoint
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult

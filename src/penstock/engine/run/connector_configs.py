@@ -10,7 +10,7 @@ import secrets
 from pathlib import Path
 
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.plan.endpoints import DESTINATION, SOURCE
+from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import LogError

@@ -31,16 +31,11 @@ from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
-from penstock.engine.plan.endpoints import (
-    DESTINATION,
-    SOURCE,
-    DestinationEndpoint,
-    ModelSource,
-    SourceEndpoint,
-    source_of,
-    source_reference,
-)
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.plan.feeder_jobs import rejected_keys
+from penstock.engine.plan.model_source import ModelSource
+from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import (
     Prepared,
     destination_of,
@@ -48,6 +43,7 @@ from penstock.engine.plan.prepare import (
     prepare,
     remember,
 )
+from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import transforms_of
 from penstock.engine.reporting.accounting import Accounting

@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.engine.plan.endpoints import model_needs
+from penstock.engine.plan.model_source import model_needs
 from penstock.engine.run.run import defect
 from penstock.engine.run.spark import SharedSession, java_died
 from penstock.engine.run.start import run_pipeline

@@ -18,9 +18,11 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.deliver.table_loader import NoLoader, TableLoader
 from penstock.engine.deliver.unacked import SentMarks
-from penstock.engine.plan.endpoints import DESTINATION, SOURCE, DestinationEndpoint, ModelSource
+from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.plan.lane_jobs import LaneJobs, sync_plan
+from penstock.engine.plan.model_source import ModelSource
 from penstock.engine.plan.prepare import Prepared, evolution
 from penstock.engine.plan.replan import Planner
 from penstock.engine.run.monitor import RunMonitor

@@ -1,6 +1,6 @@
 """Reads the rows that a Spark job has staged for a lane, and says what a model takes.
 
-Rows stay columns. Not here: the query, which Spark alone runs (``engine.plan.endpoints`` has it
+Rows stay columns. Not here: the query, which Spark alone runs (``engine.plan.model_source`` has it
 analysed, ``engine.sync.model_rows`` has its rows staged); so that what is asked without Spark
 (``check``, ``discover``) answers as far as nothing has to be run. Neighbours: ``stream_config`` has
 the rules for modes, ``model.staged_rows`` says what is read.

@@ -1,0 +1,245 @@
+"""A destination that is a connector: names of its streams, what it is told of them, and what it
+cannot take.
+
+Moves no record. Neighbours: ``tables`` are the other destinations, ``engine.plan.prepare`` and the
+verbs that move no data start here, ``engine.plan.feeder_jobs`` plans what is sent.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypedDict
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.connectors.destination import DestinationConnector
+from penstock.connectors.reference import parse_ref
+from penstock.connectors.resolve import resolve
+from penstock.engine.plan.endpoint import (
+    DESTINATION,
+    Endpoint,
+    Save,
+    component_settings,
+    folder_of,
+)
+from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import Defect
+from penstock.model.catalog import (
+    CheckResult,
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.segments import WriteDisposition
+from penstock.model.targets import clashes, target_of, targets_of
+from penstock.model.types import RowSchema
+from penstock.protocols.writing import WriteStream
+from penstock.store.contract import Store
+from penstock.tables.contract import SessionNeeds, TableName
+
+
+class DestinationEndpoint(Endpoint[DestinationConnector]):
+    """A destination connector; implements ``tables.contract.PlannedDestination``."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        home: Home,
+        store: Store,
+        observer: RunObserver,
+        *,
+        save: Save,
+    ) -> None:
+        section = pipeline.destination
+        super().__init__(pipeline, section, DESTINATION, store, observer, save)
+        self.name = section.use
+        self._namespace, self._prefix = section.namespace, section.prefix
+        began = time.monotonic()
+        self.connector = resolve(
+            DestinationConnector,
+            parse_ref(section.use),
+            home.connectors,
+            progress=lambda text: observer.phase("install", text),
+            log=self.take,
+            extra_secrets=sorted(pipeline.secret_values),
+            permissions=section.permissions,
+            limits=section.limits,
+            settings=component_settings(pipeline, section, DESTINATION),
+            base=folder_of(section),
+            builds=section.install.builds,
+            container=section.container,
+            constraints=section.install.constraints,
+        )
+        self.connector.changed(self.user_config, self.config)
+        self.install_seconds = time.monotonic() - began
+
+    # -- tables.contract.PlannedDestination
+
+    def needs(self) -> SessionNeeds:
+        return SessionNeeds()
+
+    def check(self) -> None:
+        """Checks the configuration against the connector's own schema. Raises ``ConfigError``."""
+        self.validate()
+
+    def target(self, stream: StreamId) -> StreamId:
+        """Returns the stream's namespace and name at the destination."""
+        return target_of(stream, self._namespace, self._prefix)
+
+    def location(self, table: TableName) -> str:
+        return str(self.target(StreamId.of(table.namespace, table.name)))
+
+    def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
+        del mode
+        return None
+
+    def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+        write = WriteStream(
+            configured=stream,
+            target=self.target(stream.id),
+            schemas={0: schema},
+            latest=0,
+            **self._own(),
+        )
+        found = self.connector.problems([write], self.config, self.timeouts)
+        return found[0].removeprefix(f"stream {stream.id}: ") if found else None
+
+    # -- what it is told
+
+    def ask(self) -> CheckResult:
+        """Runs the connector's check. Raises ``ConfigError``, ``DestinationError``."""
+        result = self.connector.check(self.config, self.timeouts)
+        return msgspec.structs.replace(result, end=DESTINATION)
+
+    def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
+        """Returns the reasons why the destination cannot take these streams, a sentence each."""
+        targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
+        described = [self.planned(s, {0: s.schema}, 0) for s in streams]
+        return [
+            *clashes(targets),
+            *(text for s in streams for text in self._left_out(s)),
+            *self.connector.problems(described, self.config, self.timeouts),
+        ]
+
+    def _left_out(self, stream: PlannedStream) -> Iterator[str]:
+        """Yields why a mapping is refused that leaves out the column which tells a row that is gone
+        from one that is there, or by which a rejected row is known."""
+        mapping, deleted = self._pipeline.destination.mapping, stream.disposition.deleted_column
+        if not mapping:
+            return
+        sent = frozenset(mapping.values())
+        for source in (s for s, name in stream.columns.items() if name == deleted):
+            if source not in sent:
+                yield (
+                    f"stream {stream.id}: destination.mapping leaves out {source!r}: rows that are"
+                    " gone would be sent as if they were there; give it a field, or choose a mode"
+                    " that sends no removals"
+                )
+        keys = [path[0] for path in stream.configured.primary_key]
+        for key in (k for k in keys if stream.retry_rejected and k not in sent):
+            yield (
+                f"stream {stream.id}: destination.mapping leaves out {key!r} of the primary key, by"
+                " which retry_rejected knows a row: give it a field"
+            )
+
+    def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
+        """Returns the types and values that the destination narrows or loses, a sentence each."""
+        described = [self.planned(s, {0: s.schema}, 0) for s in streams]
+        options = self._pipeline.destination.protocol_keys
+        return self.connector.fidelity(
+            source_protocol, described, options, self.config, self.timeouts
+        )
+
+    def planned(
+        self,
+        stream: PlannedStream,
+        schemas: dict[int, RowSchema],
+        generation: int,
+        *,
+        filled: WriteDisposition | None = None,
+    ) -> WriteStream:
+        """Describes a stream to the destination. ``schemas``: by schema version. ``filled``: how
+        rows join that were sealed, maybe under an older primary key; None: there are none yet."""
+        configured, latest = stream.configured_for(generation), max(schemas)
+        if filled is not None and filled.primary_key and stream.disposition.primary_key:
+            key, latest = _original(filled.primary_key, schemas)
+            configured = msgspec.structs.replace(configured, primary_key=key)
+        return WriteStream(
+            configured=configured,
+            target=self.target(stream.id),
+            schemas=schemas,
+            latest=latest,
+            deleted_at=stream.deleted_at,
+            full_refresh=filled is not None and filled.anew,
+            **self._own(),
+        )
+
+    def _own(self) -> "_OwnStream":
+        section = self._pipeline.destination
+        return {
+            "into": section.stream, "options": section.options, "mapping": section.mapping,
+        }  # fmt: skip
+
+    def leftover(
+        self, stream: StreamId, schemas: dict[int, RowSchema], disposition: WriteDisposition
+    ) -> WriteStream:
+        """Describes a stream that this run does not sync, whose rows an earlier run sealed."""
+        key, latest = _original(disposition.primary_key, schemas)
+        return WriteStream(
+            configured=ConfiguredStream(
+                stream=Stream(id=stream, json_schema={}),
+                sync_mode=SyncMode.incremental,
+                destination_sync_mode=disposition.mode,
+                primary_key=key,
+                generation_id=0,
+                minimum_generation_id=0,
+            ),
+            target=self.target(stream),
+            schemas=schemas,
+            latest=latest,
+            deleted_at=_original_name(disposition.deleted_column, schemas[latest]),
+            full_refresh=disposition.anew,
+            **self._own(),
+        )
+
+
+class _OwnStream(TypedDict):
+    """Of a ``WriteStream``: which of the destination's own streams it is written to, and how."""
+
+    into: str | None
+    options: dict[str, Any]
+    mapping: dict[str, str]
+
+
+def _original(
+    paths: Sequence[FieldPath], schemas: Mapping[int, RowSchema]
+) -> tuple[tuple[FieldPath, ...], int]:
+    """Converts paths of cleaned column names into paths of original property names. ``schemas``: by
+    version. Returns also the newest version that has all of them: later ones may be without the
+    column of an older key, and a destination takes no key that its schema lacks."""
+    for version in sorted(schemas, reverse=True):
+        found = [_original_in(path, schemas[version]) for path in paths]
+        if None not in found:
+            return tuple(path for path in found if path is not None), version
+    raise Defect(f"no schema has the primary key {paths}")
+
+
+def _original_name(column: str | None, schema: RowSchema) -> str | None:
+    found = None if column is None else _original_in((column,), schema)
+    return None if found is None else found[0]
+
+
+def _original_in(path: FieldPath, schema: RowSchema) -> FieldPath | None:
+    fields, names = schema.fields, list[str]()
+    for step in path:
+        field = next((f for f in fields if f.name == step), None)
+        if field is None:
+            return None
+        names.append(field.source)
+        fields = field.type.fields
+    return tuple(names)
