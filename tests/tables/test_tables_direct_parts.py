@@ -124,40 +124,73 @@ def test_files_of_both_kinds_are_one_table(tables: Any, spark: Any, loads: Any) 
     assert ds.dataset(place, format="parquet").to_table().num_rows == 4
 
 
-@pytest.mark.parametrize("step", ["link", "take_files", "half_taken", "write_marker"])
+STEPS = {"link": [1], "take_files": [1], "half_taken": [1, 2], "write_marker": [1, 2, 3, 4]}
+"""Steps of a load of the rows 2, 3 and 4, and what a reader sees once it died there."""
+
+
+def dies_at(patch: pytest.MonkeyPatch, step: str) -> None:
+    real, calls = os.replace, list[Any]()
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise Died
+
+    def dies_second(source: Any, target: Any) -> None:
+        calls.append(target)
+        if len(calls) == 2:
+            raise Died
+        real(source, target)
+
+    if step == "link":
+        patch.setattr(direct_parts.os, "chmod", dies)
+    elif step == "half_taken":
+        patch.setattr(parquet_folders.os, "replace", dies_second)
+    else:
+        patch.setattr(parquet, step, dies)
+
+
+@pytest.mark.parametrize("step", STEPS)
 def test_a_load_that_died_between_its_steps_is_repeated_exactly_L3(
     tables: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
     tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1}]))])
     second = shaped(loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]]))
-    with monkeypatch.context() as patch:
-
-        def dies(*_: Any, **__: Any) -> None:
-            raise Died
-
-        real, calls = os.replace, list[Any]()
-
-        def dies_second(source: Any, target: Any) -> None:
-            calls.append(target)
-            if len(calls) == 2:
-                raise Died
-            real(source, target)
-
-        if step == "link":
-            patch.setattr(direct_parts.os, "chmod", dies)
-        elif step == "half_taken":
-            patch.setattr(parquet_folders.os, "replace", dies_second)
-        else:
-            patch.setattr(parquet, step, dies)
-        with pytest.raises(Died):
-            tables.commit(NO_SPARK, [second])
-    seen = {"link": [1], "take_files": [1], "half_taken": [1, 2], "write_marker": [1, 2, 3, 4]}
-    assert ids(tables) == seen[step]
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        dies_at(patch, step)
+        tables.commit(NO_SPARK, [second])
+    assert ids(tables) == STEPS[step]
     assert tables.commit(NO_SPARK, [second]) == [LoadResult(3)]
     assert tables.commit(NO_SPARK, [second]) == [LoadResult(0, repeated=True)]
     assert ids(tables) == [1, 2, 3, 4]
     assert not list(Path(tables.location(T)).parent.glob(".penstock/*.staging"))
+
+
+@pytest.mark.parametrize("again", ["same home", "other home"])
+@pytest.mark.parametrize("step", STEPS)
+def test_what_a_load_that_is_given_up_left_never_counts_L3(
+    tables: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, step: str, again: str
+) -> None:
+    """As after `state reset`: the rows come again in a load with a higher number, or under the key
+    of a home that was made anew, and what the dead one left are no rows of the table's."""
+    monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
+    tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1}]))])
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        dies_at(patch, step)
+        tables.commit(NO_SPARK, [shaped(loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]]))])
+    theirs = Path(tables.location(T), "theirs.parquet")
+    pq.write_table(pa.table({"id": [9]}), theirs)  # another program's, which is none of a load
+    key = "birth/t" if again == "same home" else "reborn/t"
+    later = shaped(loads.load(3, [[{"id": 2}], [{"id": 3}]], key=key))
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        dies_at(patch, "write_marker")
+        tables.commit(NO_SPARK, [later])
+    assert tables.commit(NO_SPARK, [later]) == [LoadResult(2)]
+    assert ids(tables) == [1, 2, 3, 9]
+    theirs.unlink()
+    marker = parquet_folders.read_marker(Path(tables.location(T)))
+    assert marker is not None
+    kept = parquet_folders.finished_files(Path(tables.location(T)), marker)
+    assert len(kept) == 3, "what a rewrite of the table would take"
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -384,14 +384,14 @@ class _Wave:
             if marker is None and plan.marker is None:
                 fresh = self.staging / f"fresh-{plan.index}"
                 fresh.mkdir()
-                take_files(files, fresh, load.key, load.number)
+                take_files(files, fresh, load)
                 write_marker(fresh, Marker(plan.target).with_load(load))
                 put_folder(fresh, plan.folder)
                 return
             if marker is None or marker.columns != plan.target:
                 raise _conflict(plan)
             if already_committed(load, marker.last_load(load.key)) is None:
-                take_files(files, plan.folder, load.key, load.number)
+                take_files(files, plan.folder, load, marker)
                 write_marker(plan.folder, marker.with_load(load))
 
 

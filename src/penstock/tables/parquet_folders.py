@@ -3,8 +3,9 @@
 A table is one folder of Parquet files and a marker, ``_penstock.json`` (its name hides it from
 readers), which holds the table's columns and the highest number applied per load key (L3). The name
 of a file that a load appended has the hash of the load's key and its number; until the marker has
-that number the load is unfinished, and a rewrite of the table leaves its files out. The folder
-``.penstock`` beside the tables holds locks and staging. Not here: rows, Spark (``parquet``).
+that number the load is unfinished: a rewrite of the table leaves its files out, and the next load
+of any key removes them. The folder ``.penstock`` beside the tables holds locks and staging. Not
+here: rows, Spark (``parquet``).
 """
 
 import ctypes
@@ -12,6 +13,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -34,6 +36,7 @@ MARKER = "_penstock.json"
 OWN_FOLDER = ".penstock"
 LOCK_SECONDS = 60.0
 _SUFFIX = ".parquet"
+_APPENDED = re.compile(r"[0-9a-f]{16}-\d{12}-\d{5}\.parquet")  # the files of a load
 _REWRITTEN = "t"  # instead of a key's hash: files of a rewritten table, always finished
 _SWAP = 2  # RENAME_EXCHANGE of renameat2, RENAME_SWAP of renamex_np
 _AT_FDCWD = -100
@@ -117,17 +120,27 @@ def parquet_files(folder: Path) -> list[str]:
     return []
 
 
-def take_files(staged: Sequence[Path], folder: Path, key: str, number: int) -> None:
-    """Moves a load's files into a table's folder, in place of those of an earlier try of the
-    load."""
-    stem = f"{_key_hash(key)}-{number:012d}-"
-    earlier = {n for n in parquet_files(folder) if n.startswith(stem)}
+def take_files(
+    staged: Sequence[Path], folder: Path, load: Load, marker: Marker | None = None
+) -> None:
+    """Moves a load's files into a table's folder, in place of those of every unfinished load: of an
+    earlier try of this one, and of loads that are given up (``state reset``) or will be repeated.
+    ``marker``: the table's, which has not this load yet; None: the table is new."""
+    stem = f"{_key_hash(load.key)}-{load.number:012d}-"
+    unfinished = set() if marker is None else _unfinished_files(folder, marker)
     for index, file in enumerate(staged):
         target = f"{stem}{index:05d}{_SUFFIX}"
         os.replace(file, folder / target)
-        earlier.discard(target)
-    for name in earlier:
+        unfinished.discard(target)
+    for name in unfinished:
         os.unlink(folder / name)
+
+
+def _unfinished_files(folder: Path, marker: Marker) -> set[str]:
+    """The names of the files that loads appended whose number ``marker`` has not. Once it has a
+    higher one, such a file counts as finished."""
+    finished = {Path(path).name for path in finished_files(folder, marker)}
+    return {n for n in parquet_files(folder) if _APPENDED.fullmatch(n)} - finished
 
 
 def name_rewritten(folder: Path) -> None:
