@@ -58,7 +58,8 @@ from penstock.tables.parquet_folders import make_writable, prove_writable
 from penstock.tables.schema_evolution import EvolvedColumns
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql.types import StructType
 
 ARTIFACTS = {  # by Spark's minor version
     "4.1": ("io.delta:delta-spark_4.1_2.13:4.4.0", "io.delta:delta-storage:4.4.0"),
@@ -414,8 +415,10 @@ class _LoadCommit:
         observed = count and catalog_table is None
         if observed:
             content = content.observe(observation, F.count(F.lit(1)).alias("written"))
-        writer = content.write.format("delta").mode("overwrite" if load.replaces else "append")
-        writer = writer.option("overwriteSchema" if load.replaces else "mergeSchema", "true")
+        if load.replaces:
+            writer = self._overwriting(content)
+        else:
+            writer = content.write.format("delta").mode("append").option("mergeSchema", "true")
         if any(NEEDS_MAPPING.search(f.name) for f in target):
             writer = writer.option("delta.columnMapping.mode", "name")
         before = next(self.location.history(), HistoryEntry(-1)).version
@@ -428,6 +431,39 @@ class _LoadCommit:
         if catalog_table is not None:
             return LoadResult(catalog_table.written())
         return LoadResult(int(observation.get.get("written") or 0))
+
+    def _overwriting(self, content: "DataFrame") -> "DataFrameWriter":
+        """A writer that puts ``content`` in place of all rows of the table. What a user gave the
+        table stays: its schema as it is where columns are only added, else the partitions and the
+        comments of the columns that stay (Delta itself keeps properties and constraints, and no
+        clustering)."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            old = self.location.rows().schema
+        except AnalysisException as failure:
+            if not is_missing(failure):
+                raise
+            old = content.schema
+        content, partitions = _with_comments(content, old), list[str]()
+        adds = _only_adds(old, content.schema)
+        if not adds:
+            partitions = self._partitions(content.schema)
+            # last, or Spark's catalogs take the table for a broken one
+            names = sorted(content.columns, key=partitions.__contains__)
+            content = content.select(*map(quoted, names))
+        writer = content.write.format("delta").mode("overwrite").partitionBy(*partitions)
+        # or a session's setting would leave the rows of partitions that do not come
+        writer = writer.option("partitionOverwriteMode", "static")
+        return writer.option("mergeSchema" if adds else "overwriteSchema", "true")
+
+    def _partitions(self, new: "StructType") -> list[str]:
+        """The columns by which the table is partitioned, of those that Delta can partition ``new``
+        by."""
+        details = self.spark.sql(f"DESCRIBE DETAIL {self.location.sql_name}")
+        nested = ("struct<", "array<")
+        simple = {f.name for f in new if not f.dataType.simpleString().startswith(nested)}
+        return [p for p in details.select("partitionColumns").collect()[0][0] if p in simple]
 
     # -- append_dedup into an existing table
 
@@ -487,9 +523,7 @@ class _LoadCommit:
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         if not (self.widens and self._alter(old, after)):
-            content = self._rows_as(old, after)
-            writer = content.write.format("delta").mode("overwrite")
-            self.location.save(writer.option("overwriteSchema", "true"))
+            self.location.save(self._overwriting(self._rows_as(old, after)))
         return after
 
     def _alter(self, old: Sequence[Field], after: Sequence[Field]) -> bool:
@@ -509,6 +543,23 @@ class _LoadCommit:
         except PySparkException:
             return False  # Delta lacks this widening: the caller rewrites the table
         return True
+
+
+def _only_adds(old: "StructType", new: "StructType") -> bool:
+    """Whether each column of ``old`` is one of ``new``, of the same type and original names."""
+    types = {f.name: f.dataType.simpleString() for f in new.fields}
+    same = all(types.get(f.name) == f.dataType.simpleString() for f in old.fields)
+    return same and set(row_schema(old).fields) <= set(row_schema(new).fields)
+
+
+def _with_comments(content: "DataFrame", old: "StructType") -> "DataFrame":
+    """``content`` with the comments of the columns of ``old``."""
+    comments = {f.name: f.metadata["comment"] for f in old.fields if "comment" in f.metadata}
+    for field in content.schema.fields:
+        if field.name in comments:
+            metadata = {**field.metadata, "comment": comments[field.name]}
+            content = content.withMetadata(field.name, metadata)
+    return content
 
 
 def _parse_note(note: str) -> _CommitNote | None:
