@@ -53,6 +53,8 @@ _CURSOR = "_penstock_cursor"  # the value by which rows of a key are compared
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
+_LOW, _FITTING, _HIGH, _TEXT = range(4)  # forms of a cursor in text, in their order
+
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
 
 
@@ -327,9 +329,20 @@ def cursor_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str
     if sql is None or not _is_text(fields, path):
         return sql
     number = f"try_cast(trim({sql}) AS DECIMAL(38, 10))"
+    # of more digits than that: below or above those that fit, by their length, then digit by digit
+    digits = f"regexp_replace(trim({sql}), '^[+-]?0*', '')"
+    length = f"length(substring_index({digits}, '.', 1))"
+    minus = f"startswith(trim({sql}), '-')"
+    upside_down = f"concat(translate({digits}, '0123456789', '9876543210'), '~')"
+    form = (
+        f"CASE WHEN {number} IS NOT NULL THEN {_FITTING} WHEN NOT trim({sql}) RLIKE "
+        f"'^[+-]?[0-9]+([.][0-9]*)?$' THEN {_TEXT} WHEN {minus} THEN {_LOW} ELSE {_HIGH} END"
+    )
     return (
-        f"CASE WHEN trim({sql}) <> '' THEN named_struct('is_text', {number} IS NULL, "
-        f"'number', {number}, 'text', CASE WHEN {number} IS NULL THEN {sql} END) END"
+        f"CASE WHEN trim({sql}) <> '' THEN named_struct('form', {form}, 'number', {number}, "
+        f"'length', CASE {form} WHEN {_LOW} THEN -{length} WHEN {_HIGH} THEN {length} END, "
+        f"'text', CASE {form} WHEN {_LOW} THEN {upside_down} WHEN {_HIGH} THEN {digits} "
+        f"WHEN {_TEXT} THEN {sql} END) END"
     )
 
 
