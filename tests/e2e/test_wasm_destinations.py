@@ -343,8 +343,8 @@ def test_l8_dead_letters_of_a_destination(ends: MakeEnds, how: str) -> None:
     assert ran.stream("s0").filtered == 10 - letters
     rows = here.rejects()
     assert [(r["name"], r["reason"], json.loads(r["bytes"])) for r in rows] == [
-        ("s0", "data: not liked", {"of": "frame"})
-    ] * letters
+        ("s0", "data: not liked", {"frame": n + 1}) for n in range(letters)
+    ]
     shown = here.cli("rejects", NAME, "--json")
     assert (shown.code, len(shown.json)) == (0, letters), shown.err
 

@@ -118,9 +118,10 @@ class StreamStatus:
 class Reject:
     """A record, line or row that cannot become a row (L8). ``stream`` None: unknown. ``raw``: its
     bytes; where they are in the file ``spool``, of ``size`` bytes, only their beginning.
-    ``records``: how many source records it counts as; None: at most one, which a batch of its
-    stream counts already (``Batch.stands_for``). ``key``: its primary key by the source's names,
-    where a destination rejects it, whose bytes may have other names."""
+    ``records``: how many source records it counts as, 0 where another reject has counted it; None:
+    at most one, which a batch of its stream counts already (``Batch.stands_for``). ``key``: its
+    primary key by the source's names, where a destination rejects it, whose bytes may have other
+    names."""
 
     stream: StreamId | None
     reason: str

@@ -88,7 +88,9 @@ static void *done(rb_text stream, char letter) {
     case 1: return rb_failed(RB_TRANSIENT_NETWORK, "HUNG_UP", "the peer hung up");
     case 'd':
     case 'D':
-      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, "{\"of\":\"frame\"}", 14, "not liked", 9,
+      rb_add("{\"frame\":"); rb_add_number(frames); rb_add("}");
+      rb_text record = rb_take();
+      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, record.ptr, record.len, "not liked", 9,
                                    "data", 4, &r));
       if (letter == 'd') return 0; /* fall through */
     case 'c':

@@ -2,7 +2,8 @@
    "commit STREAM", "rollback STREAM WHY"; what it commits has a key "committed". Of a run without a
    frame it says only "opened CONTEXT", with a checkpoint. Config, flat: "every": frames to a
    checkpoint (0: none); "fail": a stream whose run fails after "after" frames; "early": one whose
-   run ends well after its first frame; "letters": a dead letter a frame; "odd": checkpoints that are
+   run ends well after its first frame; "letters": dead letters a frame, each of a
+   record of its own, unless "repeats" of them each are of one; "odd": checkpoints that are
    none, or another's; "loose": its checkpoints say that they are a source's; "held": a stream that
    takes frames and never ends; "unopened": a stream whose empty run fails. "watermark": as v4's own
    Postgres destination it keeps with each checkpoint how many rows of the run are committed, skips
@@ -70,7 +71,7 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
   rb_text context = {text, n}, stream = rb_string(context, "stream_name");
   u64 every = rb_number(rb_config, "every", 0), lose = rb_number(rb_config, "lose", 0), frames = 0, marks = 0;
   u64 keeps = rb_number(rb_config, "watermark", 0), skip = keeps ? watermark() : 0;
-  u64 seen = 0, rows = 0, lost = 0, size = 0;
+  u64 seen = 0, rows = 0, lost = 0, size = 0, letters = 0;
   void *failed;
   u32 at, mark = rb_mark();
   for (;;) {
@@ -103,8 +104,13 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
     size += more > lose ? data.len : 0;
     lost += more < lose ? more : lose;
     rows += more - (more < lose ? more : lose);
-    if (rb_number(rb_config, "letters", 0))
-      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, "{\"id\":1}", 8, "too blue", 8, "data", 4, &r));
+    for (u64 i = 0; i < rb_number(rb_config, "letters", 0); i++) {
+      rb_add("{\"id\":");
+      rb_add_number(letters++ / rb_number(rb_config, "repeats", 1) + 1);
+      rb_add("}");
+      rb_text record = rb_take();
+      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, record.ptr, record.len, "too blue", 8, "data", 4, &r));
+    }
     if (rb_number(rb_config, "odd", 0)) {
       RB_MUST(host_checkpoint(1, "{\"id\":1}", 8, &r));
       RB_MUST(rb_destination_checkpoint(1, rb_of("elsewhere"), 1, 1, &r));

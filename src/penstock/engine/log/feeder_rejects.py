@@ -40,7 +40,7 @@ class PushRejects:
                 self._open = private(self._path(), "wb")
             self._open.write(encode_rejects([line]))
         if reject.stream is not None:
-            self.count(reject.stream, 1)
+            self.count(reject.stream, 1 if reject.records is None else reject.records)
 
     def count(self, stream: StreamId, rows: int) -> None:
         """Counts rejects, of which there need be nothing in a file."""

@@ -270,10 +270,11 @@ def records_failed(stream: StreamId, failed: int, given: int, letters: int) -> D
     )
 
 
-def rows_missing(stream: StreamId, written: int, given: int) -> DestinationError:
+def rows_missing(stream: StreamId, written: int, given: int, letters: int) -> DestinationError:
+    aside = f", and it put {letters} aside" if letters else ""
     return DestinationError(
         f"{stream}: the destination ended well and says that it wrote {written} of the {given} rows"
-        " that it was given",
+        f" that it was given{aside}",
         code="destination.miscounted",
         hint="what it had acknowledged before is kept, its log may say why; run again to send the"
         " rest",

@@ -157,10 +157,12 @@ class Answers:
 
     def _dead_letter(self, run: StreamRun, event: DeadLettered) -> None:
         stream = run.stream.id
-        run.letters += 1
+        first = run.put_aside(event.letter.record_json)
         reject = reject_event(event, stream)
+        reject.records = int(first)
         if self._terms.settings.on_data_error == "skip":
-            self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=stream))
+            if first:
+                self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=stream))
         elif self._terms.settings.on_data_error == "fail":
             self.fail(stream, record_rejected(stream, reject.reason))
         else:
@@ -194,7 +196,7 @@ class Answers:
         if counts.unlisted:
             self._tell(SkippedItems("skipped:records_failed", counts.unlisted, stream))
         if counts.missing and (mode != "upsert" or not counts.written):
-            self.fail(stream, rows_missing(stream, counts.written, given))
+            self.fail(stream, rows_missing(stream, counts.written, given, run.letters))
             return False
         if counts.missing:
             self._tell(SkippedItems(f"records_merged_or_not_written:{stream}", counts.missing))

@@ -15,7 +15,8 @@ from penstock.protocols.rapidbyte.wire.messages import RunSummary
 @dataclass(frozen=True, slots=True)
 class RunCounts:
     """The counters of one run that ended well, in records. ``given``: what it was fed; ``letters``:
-    its dead letters; ``written``, ``failed``: as it says. ``counts``: ``written`` is in use."""
+    those with a dead letter, of which it may give several for one record; ``written``, ``failed``:
+    as it says. ``counts``: ``written`` is in use."""
 
     given: int
     letters: int

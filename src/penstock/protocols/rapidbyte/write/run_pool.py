@@ -39,16 +39,15 @@ class WriteStopped(Exception):
 class StreamRun:
     """One run of a destination component, for frames of one stream: they are put into the guest's
     inbox, and its events are read on a thread of its own. ``version``: of the schema of its frames.
-    ``base``: frames of the stream that were fed before its first. ``letters``: its dead letters so
-    far. ``ended``: its input has ended, all ``given`` frames were put; ``broken``: its feed failed,
-    so that its end acknowledges nothing; ``finished``: its thread has ended. ``fed_at``: when it
-    was fed last."""
+    ``base``: frames of the stream that were fed before its first. ``ended``: its input has ended,
+    all ``given`` frames were put; ``broken``: its feed failed, so that its end acknowledges
+    nothing; ``finished``: its thread has ended. ``fed_at``: when it was fed last."""
 
     def __init__(
         self, stream: WriteStream, version: int, *, base: int, inbox: Inbox, now: float
     ) -> None:
         self.stream, self.version, self.base = stream, version, base
-        self.letters = 0
+        self._aside: set[int] = set()  # of each record that it put aside, the hash of its text
         self._rows = [0]  # of the first frames, by their number
         self.began = self.fed_at = now
         self.ended = self.broken = self.finished = False
@@ -119,6 +118,18 @@ class StreamRun:
         more, ``TooLong`` after ``timeout`` seconds."""
         self._rows.append(self._rows[-1] + rows)
         self._inbox.put(frame, timeout)
+
+    def put_aside(self, record: str) -> bool:
+        """Notes a dead letter. Returns whether it is the first of its record: a record may get
+        several, and records of equal text cannot be told apart."""
+        known = len(self._aside)
+        self._aside.add(hash(record))
+        return len(self._aside) > known
+
+    @property
+    def letters(self) -> int:
+        """The records with a dead letter so far."""
+        return len(self._aside)
 
     @property
     def given(self) -> int:
