@@ -16,7 +16,8 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.model.events import ConnectorMetrics, Error, SkippedItems
+from penstock.model.events import ConnectorMetrics, Error, LogEvent, Reject, SkippedItems
+from penstock.protocols.failures import failed
 from penstock.protocols.rapidbyte.transform import RapidbyteTransform
 from penstock.protocols.transforming import (
     TransformedRows,
@@ -30,7 +31,7 @@ from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 A = StreamId(None, "a")
 
 
-def applied(folder: Path, config: dict[str, Any], tables: int) -> list[Any]:
+def applied(folder: Path, config: dict[str, Any], tables: int, rows: int = 1) -> list[Any]:
     path = folder / "passing.wasm"
     path.write_bytes(rapidbyte_guests.c_guest("transform", "passing.c"))
     runtime = ComponentRuntime(
@@ -53,7 +54,7 @@ def applied(folder: Path, config: dict[str, Any], tables: int) -> list[Any]:
     )
 
     def feed() -> Iterator[Any]:
-        yield from (pa.table({"id": [n]}) for n in range(tables))
+        yield from (pa.table({"id": [n] * rows}) for n in range(tables))
 
     return list(RapidbyteTransform().apply(runtime, request, feed()))
 
@@ -82,3 +83,30 @@ def test_l1_a_transform_that_fails_behind_a_checkpoint_has_got_nowhere(tmp_path:
     assert [g.stream for g in given if isinstance(g, Error)] == [A]
     assert [s["count"] for g in given if isinstance(g, ConnectorMetrics) for s in g.series
             if s["name"] == "transform_checkpoint"] == [2]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", [{"lose": 2}, {"lose": 1}, {"lose": 1, "dead": 1}])
+def test_l8_a_transform_that_read_fewer_rows_than_it_was_given_did_not_end_well(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    """It says so in ``records-in`` of its summary; a record that it put aside was read too."""
+    given = applied(tmp_path, config, 3, rows=4)
+    assert not [g for g in given if isinstance(g, TransformProgress)]
+    (error,) = (g for g in given if isinstance(g, Error))
+    assert (error.stream, failed(error, "transform").code) == (A, "transform.miscounted")
+    assert f"read {12 - 3 * config['lose']} of the 12 rows" in error.message
+
+
+@pytest.mark.parametrize("config", [{}, {"dead": 1}, {"mute": 1}])
+def test_l8_rows_that_a_transform_read_need_not_come_out(
+    tmp_path: Path, config: dict[str, Any]
+) -> None:
+    """A counter that is not in use says nothing, and the log says so."""
+    given = applied(tmp_path, config, 3, rows=4)
+    assert not [g for g in given if isinstance(g, Error)]
+    assert [g.upto for g in given if isinstance(g, TransformProgress)] == [END]
+    assert len([g for g in given if isinstance(g, Reject)]) == (3 if "dead" in config else 0)
+    uncounted = [
+        g for g in given if isinstance(g, LogEvent) and "does not count records" in g.message
+    ]
+    assert len(uncounted) == len(config.keys() & {"mute"})

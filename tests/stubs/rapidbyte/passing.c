@@ -3,11 +3,13 @@
    checkpoint_every N, stream "s"   a transform checkpoint after every N frames that it has handed on
    bad_checkpoint 1  one that is none, at its begin
    dead 1            for each frame a dead letter, and not the frame
+   lose N            rows of each frame that it does not count as read; it hands on no frame
+   mute 1            its summary counts frames only
    fail_at N, retryable 1, fail_key 1   at its N-th frame; with fail_key only the first time, by a key
    trap_at N         likewise, and dies
    count_key 1       counts frames in a key of the stream's
    need_key 1        fails without that key */
-#include "rapidbyte.h"
+#include "arrow.h"
 
 static u64 number(const char *key) { return rb_number(rb_config, key, 0); }
 static rb_result r;
@@ -28,6 +30,13 @@ static void *mark(void) {
   return 0;
 }
 
+static u64 rows_of(rb_text data) {
+  rb_stream batches = {(const u8 *)data.ptr, (const u8 *)data.ptr + data.len, 0, 0, 0};
+  u64 rows = 0;
+  while (rb_next_columns(&batches) == 1) rows += batches.rows;
+  return rows;
+}
+
 static void *hand_on(void) {
   RB_MUST(host_emit_batch(held[first++ % 4096], &r));
   out++;
@@ -36,6 +45,7 @@ static void *hand_on(void) {
 
 RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *context, u32 n, u32 dry, u32 some, u64 most) {
   u32 begin = rb_mark();
+  u64 rows = 0;
   void *failed;
   if (number("need_key") && !dry) {
     RB_MUST(host_state_get(1, "frames", 6, &r));
@@ -65,16 +75,18 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *context, u32 n, u32 d
         return &rb_answer;
       }
     }
-    if (number("dead")) {
-      host_frame_drop(from);
-      RB_MUST(host_emit_dlq_record("s", 1, "{\"id\":7}", 8, "not liked", 9, "data", 4, &r));
-      continue;
-    }
     RB_MUST(host_frame_len(from, &r));
     u64 size = r.v.u;
     RB_MUST(host_frame_read(from, 0, size, &r));
     rb_text data = r.v.s;
     host_frame_drop(from);
+    u64 more = rows_of(data), lose = number("lose");
+    rows += more - (more < lose ? more : lose);
+    if (number("dead")) {
+      RB_MUST(host_emit_dlq_record("s", 1, "{\"id\":7}", 8, "not liked", 9, "data", 4, &r));
+      continue;
+    }
+    if (lose) continue;
     RB_MUST(host_frame_new(size, &r));
     u64 to = r.v.u;
     RB_MUST(host_frame_write(to, (u8 *)data.ptr, data.len, &r));
@@ -84,5 +96,6 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *context, u32 n, u32 d
     if (number("checkpoint_every") && frames % number("checkpoint_every") == 0 && (failed = mark())) return failed;
   }
   while (first < last) if ((failed = hand_on())) return failed;
-  return rb_done(frames, out, 0, 0, frames);
+  if (number("mute")) return rb_done(0, 0, 0, 0, frames);
+  return rb_done(rows, number("dead") || number("lose") ? 0 : rows, 0, 0, frames);
 }

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.codec import frame_types
 from penstock.codec.untyped import Table
 from penstock.model.catalog import StreamId
-from penstock.model.events import ConnectorMetrics, Error
+from penstock.model.events import ConnectorMetrics, Error, LogEvent
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
 from penstock.protocols.rapidbyte.guest import stream_run
 from penstock.protocols.rapidbyte.guest.component import (
@@ -94,7 +94,7 @@ class RapidbyteTransform(ComponentRole):
     ) -> Iterator[Given]:
         """See ``TransformConversation.apply``. The component's own errors come as an ``Error`` with
         their fields in ``raw``, violations of the protocol with a ``code``
-        (``transform.ended_early``)."""
+        (``transform.ended_early``, ``transform.miscounted``)."""
         yield from _TransformRun(open_component(runtime), request, feed).answers()
 
 
@@ -108,7 +108,7 @@ class _TransformRun:
         self._stream = request.stream.id
         self._context: StreamContext = context_of(component.settings, request.stream, request.state)
         self._limit = component.settings.limits().max_batch_bytes
-        self._fed = 0  # frames
+        self._fed = self._rows = 0  # frames, and the rows in them
         self._all_fed = False
         self._checkpoints = 0
         self._last_checkpoint = "{}"
@@ -144,8 +144,9 @@ class _TransformRun:
         it counted."""
         for table in self._feed:
             for batch in frame_types.restored_rows(table).combine_chunks().to_batches():
-                for frame, _ in frames_of(batch, self._limit):
+                for frame, rows in frames_of(batch, self._limit):
                     self._fed += 1
+                    self._rows += rows
                     yield frame
         self._all_fed = True
 
@@ -185,7 +186,19 @@ class _TransformRun:
         elif not self._all_fed or ended.frames_in < self._fed:
             yield _ended_early(self._stream)
         else:
-            yield TransformProgress(END, keys=ended.keys)
+            yield from self._ended_well(ended)
+
+    def _ended_well(self, ended: RunEnded) -> Iterator[Given]:
+        """Compares the records that the transform says it read with the rows that it was fed (L8),
+        also those that it put aside. A counter that stays at zero is not in use."""
+        read = 0 if ended.summary is None else ended.summary.counts["records_in"]
+        if 0 < read < self._rows:
+            yield _rows_unread(self._stream, read, self._rows)
+            return
+        if self._rows and not read:
+            text = "the transform does not count records: what it read is not compared with"
+            yield LogEvent("INFO", f"{text} what it was given")
+        yield TransformProgress(END, keys=ended.keys)
 
 
 def _decoded_frame(frame: Frame, stream: StreamId) -> tuple[Table, int]:
@@ -204,4 +217,16 @@ def _ended_early(stream: StreamId) -> Error:
         stream,
         code="transform.ended_early",
         hint="this is a fault of the connector",
+    )
+
+
+def _rows_unread(stream: StreamId, read: int, given: int) -> Error:
+    return Error(
+        f"the transform ended well and says that it read {read} of the {given} rows that it was"
+        " given",
+        "system_error",
+        stream,
+        code="transform.miscounted",
+        hint="this is a fault of the connector, its log may say why; its `records-in` counts each"
+        " row, also one that it leaves out or puts aside",
     )
