@@ -65,3 +65,24 @@ def test_a_stream_without_rows_is_typed_by_the_first_that_come(site: WasmSite) -
     full = site.run(config=script(1, 3), streams=[{"name": "s0", **UPSERT}])
     assert full.exit_code == 0, full.error
     assert [r["seq"] for r in site.rows("s0")] == [1, 2, 3]
+
+
+def test_a_column_that_an_undiscovered_stream_no_longer_sends_is_not_ignored(
+    site: WasmSite,
+) -> None:
+    """The pipeline file says so (``removed_column: fail``); nobody but its rows tells of it."""
+    told = StageEvent()
+    config = {"s0": [told.frame(numbered(1, 3).select(["seq"])), "at 3"]}
+    fewer = {**told.config(config), "catalog": NO_STREAMS}
+    destination = {"schema_evolution": {"removed_column": "fail"}}
+    streams = [{"name": "s0", **UPSERT}]
+    first = site.run(config=script(1, 2), streams=streams, destination=destination)
+    assert first.exit_code == 0, first.error
+    for _ in range(2):
+        ran = site.run(config=fewer, streams=streams, destination=destination)
+        assert (ran.exit_code, ran.error["code"]) == (3, "schema.removed_column"), ran.error
+        assert [r["name"] for r in site.rows("s0")] == ["N1", "N2"]
+        assert site.cursors() == {"s0": "2"}
+    allowed = site.run(config=fewer, streams=streams)
+    assert allowed.exit_code == 0, allowed.error
+    assert {r["seq"]: r["name"] for r in site.rows("s0")} == {1: None, 2: None, 3: None}

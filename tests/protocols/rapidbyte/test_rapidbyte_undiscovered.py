@@ -10,14 +10,24 @@ import pytest
 import rapidbyte_guests
 
 from penstock.errors import PenstockError, SourceError
-from penstock.model.catalog import Catalog, StreamId, SyncMode
-from penstock.model.events import LogEvent
+from penstock.model.catalog import (
+    Catalog,
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.events import Batch, LogEvent, Schema
 from penstock.model.types import DataType, Kind
+from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.protocols.rapidbyte import source
 from penstock.protocols.rapidbyte.guest import probe
 from penstock.protocols.rapidbyte.guest.session import ComponentSession
 from penstock.protocols.rapidbyte.package import PACKAGE
+from penstock.protocols.rapidbyte.wire.arrow_ipc import frame_of
 from penstock.protocols.rapidbyte.wire.schema import changed_schema, schema_fields
+from penstock.protocols.reading import ReadRequest
 from penstock.runtimes.contract import Component, RunTimeouts
 from penstock.runtimes.wasm.component import ComponentRuntime, digest_of
 
@@ -101,6 +111,42 @@ def test_a_component_that_says_that_it_has_no_validate_passes_too(
         return
     report = probe.check(stage, lambda _: None)
     assert report.status == "warning" and "no such thing" in report.message
+
+
+@pytest.mark.parametrize(
+    ("policy", "assumed", "names"),
+    [("fail", True, ["id"]), ("ignore", True, None), ("fail", False, None)],
+)
+def test_the_first_rows_say_which_columns_an_undiscovered_stream_no_longer_has(
+    tmp_path: Path, policy: str, assumed: bool, names: list[str] | None
+) -> None:
+    """Where ``removed_column`` asks for it: a catalog says it of the others. A frame without rows
+    says nothing, and what comes later is a column again."""
+    path = tmp_path / "source.wasm"
+    path.write_bytes(rapidbyte_guests.c_guest("source", "script.c"))
+    frames = [{"id": [], "y": []}, {"id": [1]}, {"id": [2]}, {"id": [3], "x": [4]}]
+    config: dict[str, Any] = {"a": " ; ".join(f"frame f{n}" for n in range(len(frames)))}
+    for number, columns in enumerate(frames):
+        arrays = {name: pa.array(values, pa.int64()) for name, values in columns.items()}
+        config[f"f{number}"] = bytes(frame_of(pa.RecordBatch.from_pydict(arrays))).hex()
+    schema = object_schema({name: DataType(Kind.integer) for name in ("id", "x", "y")})
+    asked = ConfiguredStream(
+        stream=Stream(id=A, json_schema=schema, assumed=assumed),
+        sync_mode=SyncMode.full_refresh,
+        destination_sync_mode=DestinationSyncMode.append,
+    )
+    made = Component(
+        path=str(path),
+        digest=digest_of(path.read_bytes()),
+        cache=str(rapidbyte_guests.CACHE / "compiled"),
+        settings={"schema_evolution": {"removed_column": policy}},
+    )
+    events = list(
+        PACKAGE.source.read(ComponentRuntime(made), ReadRequest(config=config, streams=(asked,)))
+    )
+    told = [sorted(e.json_schema["properties"]) for e in events if isinstance(e, Schema)]
+    assert told == ([] if names is None else [names, ["id", "x"]])
+    assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 3
 
 
 def test_frames_decide_what_nobody_told() -> None:

@@ -75,6 +75,9 @@ class StreamRead:
         self._schema: Mapping[str, Any] = stream.stream.json_schema
         self._state = state
         self._frames: Any = None  # the Arrow schema of the last frame
+        evolution = component.settings.schema_evolution
+        # Nobody but its first rows says which columns an undiscovered stream no longer has.
+        self._removing = stream.stream.assumed and evolution.removed_column == "fail"
         self._letters = 0
         self._last: State | None = None  # a checkpoint that no frame has followed
         self._began = time.monotonic()
@@ -142,9 +145,10 @@ class StreamRead:
                     table = _with_deletes(table)
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
-        if self._frames is None or not schema.equals(self._frames):
-            self._frames = schema
-            new = changed_schema(self._schema, table.schema)
+        removing = self._removing and table.num_rows > 0
+        if removing or self._frames is None or not schema.equals(self._frames):
+            self._frames, self._removing = schema, self._removing and not removing
+            new = changed_schema(self._schema, table.schema, removing=removing)
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)

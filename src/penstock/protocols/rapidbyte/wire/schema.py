@@ -67,16 +67,23 @@ def change_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": {**known, **added}}
 
 
-def changed_schema(current: Mapping[str, Any], frames: ArrowSchema) -> dict[str, Any] | None:
+def changed_schema(
+    current: Mapping[str, Any], frames: ArrowSchema, *, removing: bool = False
+) -> dict[str, Any] | None:
     """Compares frames with a stream's JSON Schema. Returns the schema after the change that they
     make, which allows no other columns; or None where they fit ``current``. A column that can hold
-    nothing but NULL (Arrow's ``null``) fits every type."""
+    nothing but NULL (Arrow's ``null``) fits every type. ``removing``: the stream no longer has the
+    columns that the frames lack."""
     properties = current.get("properties", {})
     types = {name: exact_type(p) for name, p in properties.items() if _UNKNOWN not in p}
+    gone = types.keys() - _CHANGE.keys() - set(frames.names) if removing else set[str]()
+    types = {name: t for name, t in types.items() if name not in gone}
     told = (f for f in frames if f.name not in types or not pa.types.is_null(f.type))
     frame_types = {f.name: columns.data_type(f.type) for f in told}
     new = {name: t for name, t in frame_types.items() if not _carries(types.get(name), t)}
-    return {**object_schema({**types, **new}), "additionalProperties": False} if new else None
+    if not new and not gone:
+        return None
+    return {**object_schema({**types, **new}), "additionalProperties": False}
 
 
 def _carries(declared: DataType | None, actual: DataType) -> bool:
