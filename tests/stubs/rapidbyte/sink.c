@@ -5,7 +5,8 @@
    run ends well after its first frame; "letters": dead letters a frame, each of a
    record of its own, unless "repeats" of them each are of one; "odd": checkpoints that are
    none, or another's; "loose": its checkpoints say that they are a source's; "held": a stream that
-   takes frames and never ends; "unopened": a stream whose empty run fails. "watermark": as v4's own
+   takes frames and never ends; "unopened": a stream whose empty run fails; "kept": an empty
+   run has a dead letter, as of a record that an earlier run kept. "watermark": as v4's own
    Postgres destination it keeps with each checkpoint how many rows of the run are committed, skips
    as many of the next run ("skip STREAM"), and forgets it where a run ends well ("forgets", any text:
    never, but for an empty run). "lose": rows of each
@@ -143,6 +144,8 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
   if (keeps && (failed = keep_watermark(rb_string(rb_config, "forgets").len ? rows : 0))) return failed;
   if (!frames) {
     host_log(RB_LOG_INFO, line, put(put(0, rb_of("opened ")), context));
+    if (rb_number(rb_config, "kept", 0))
+      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, "{\"id\":1}", 8, "too old", 7, "data", 4, &r));
     RB_MUST(rb_destination_checkpoint(++marks, stream, 0, 0, &r));
     return rb_done(0, 0, 0, marks, 0);
   }

@@ -39,8 +39,9 @@ class PushRejects:
             if self._open is None:
                 self._open = private(self._path(), "wb")
             self._open.write(encode_rejects([line]))
-        if reject.stream is not None:
-            self.count(reject.stream, 1 if reject.records is None else reject.records)
+        records = 1 if reject.records is None else reject.records
+        if reject.stream is not None and records:
+            self.count(reject.stream, records)
 
     def count(self, stream: StreamId, rows: int) -> None:
         """Counts rejects, of which there need be nothing in a file."""

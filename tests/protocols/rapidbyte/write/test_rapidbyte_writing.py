@@ -900,6 +900,28 @@ def test_a_dead_letter_is_a_reject_before_the_ack_that_covers_it(made: Make):
     assert seen.answers.index(reject) < seen.answers.index(seen.of(Ack)[0])
 
 
+@pytest.mark.parametrize("policy", ["dlq", "skip", "fail"])
+def test_l8_a_dead_letter_of_the_empty_run_is_kept_and_counts_as_none_of_the_rows(
+    made: Make, policy: str
+):
+    """It is of a record that the destination took in an earlier run, such as one that it retries
+    when it is opened. Its text does not stand for a row of this run."""
+    config = {"kept": 1, "lose": 1, "letters": 1}
+    asked = request(stream(A), config=config)
+    feed = held_until_taken(iter([rows(A, 1, 2), mark(1, A)]))
+    seen = written(made(on_data_error=policy), asked, feed)
+    kept = [(r.reason, r.raw, r.records) for r in seen.of(Reject)]
+    skipped = [(c.what, c.stream) for c in seen.of(SkippedItems)]
+    errors = [e.message for e in seen.of(Error)]
+    if policy == "fail":
+        assert (seen.acks, seen.exit) == ([], 1) and "too old" in errors[0]
+        return
+    assert (seen.acks, seen.exit) == ([1], 0), errors
+    letters = [("data: too old", b'{"id":1}', 0), ("data: too blue", b'{"id":1}', 1)]
+    assert kept == (letters if policy == "dlq" else [])
+    assert skipped == ([("skipped:data", None), ("skipped:data", A)] if policy == "skip" else [])
+
+
 def pushed(made: Make, root: Path, how: str, **config: Any) -> tuple[FileLog, Any, PushMail, Any]:
     """Two streams of two rows, one letter each: the log, the segments, the mail, the result."""
     log = FileLog(root / "log")

@@ -156,13 +156,16 @@ class Answers:
         return False
 
     def _dead_letter(self, run: StreamRun, event: DeadLettered) -> None:
+        """Converts a dead letter. One of the empty run counts as none of this run's rows: it is of
+        a record that the destination kept from an earlier one, which has counted it."""
         stream = run.stream.id
-        first = run.put_aside(event.letter.record_json)
+        first = not run.opening and run.put_aside(event.letter.record_json)
         reject = reject_event(event, stream)
         reject.records = int(first)
         if self._terms.settings.on_data_error == "skip":
-            if first:
-                self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=stream))
+            if first or run.opening:
+                counted = stream if first else None
+                self._tell(SkippedItems(f"skipped:{event.letter.error_category}", stream=counted))
         elif self._terms.settings.on_data_error == "fail":
             self.fail(stream, record_rejected(stream, reject.reason))
         else:

@@ -18,7 +18,12 @@ from penstock.byte_queue import QueueAbandoned
 from penstock.errors import Defect, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.rapidbyte.guest import stream_run
-from penstock.protocols.rapidbyte.guest.events import ComponentLog, RunEnded, StageEvent
+from penstock.protocols.rapidbyte.guest.events import (
+    ComponentLog,
+    DeadLettered,
+    RunEnded,
+    StageEvent,
+)
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.compression import Bytes
@@ -41,7 +46,8 @@ class StreamRun:
     inbox, and its events are read on a thread of its own. ``version``: of the schema of its frames.
     ``base``: frames of the stream that were fed before its first. ``ended``: its input has ended,
     all ``given`` frames were put; ``broken``: its feed failed, so that its end acknowledges
-    nothing; ``finished``: its thread has ended. ``fed_at``: when it was fed last."""
+    nothing; ``finished``: its thread has ended. ``opening``: its events are of the empty run before
+    it. ``fed_at``: when it was fed last."""
 
     def __init__(
         self, stream: WriteStream, version: int, *, base: int, inbox: Inbox, now: float
@@ -50,7 +56,7 @@ class StreamRun:
         self._aside: set[int] = set()  # of each record that it put aside, the hash of its text
         self._rows = [0]  # of the first frames, by their number
         self.began = self.fed_at = now
-        self.ended = self.broken = self.finished = False
+        self.ended = self.broken = self.finished = self.opening = False
         self._inbox = inbox
         self._thread: threading.Thread | None = None
 
@@ -100,17 +106,20 @@ class StreamRun:
         context: StreamContext,
         on_event: Callable[["StreamRun", StageEvent], None],
     ) -> bool:
-        """Makes the empty run; returns whether the run may follow. Like v4's host it passes on log
-        lines and a failure only: checkpoints and metrics of no rows say nothing."""
+        """Makes the empty run; returns whether the run may follow. It passes on log lines, a
+        failure, and dead letters, which v4's host drops: checkpoints and metrics of no rows say
+        nothing."""
         inbox = Inbox(stage.pressure)
         inbox.pipe.end()
+        self.opening = True
         with closing(cast(Any, stream_run.write(stage, context, inbox))) as events:
             for event in events:
                 failed = isinstance(event, RunEnded) and event.error is not None
-                if failed or isinstance(event, ComponentLog):
+                if failed or isinstance(event, ComponentLog | DeadLettered):
                     on_event(self, event)
                 if failed:
                     return False
+        self.opening = False
         return not self.broken
 
     def put(self, frame: Bytes, rows: int, timeout: float) -> None:
