@@ -1,8 +1,11 @@
 """What taps say of themselves and of their ends, times and types: the small pure parts."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
@@ -170,6 +173,17 @@ def test_times_of_every_kind():
     assert list(millis([], 5)) == []
     nanoseconds = [f"2017-11-20T16:45:{n:02d}.123456789Z" for n in range(20)]
     assert next(iter(millis(nanoseconds, 5))) == 1511196300123
+
+
+@given(st.lists(st.datetimes(datetime(1900, 1, 1), timezones=st.just(UTC)), min_size=1))
+@example([datetime(2004, 4, 26, 15, 21, 23, 807_000, UTC)])
+@example([datetime(1969, 12, 31, 23, 59, 59, 999_500, UTC)])
+@settings(max_examples=100, deadline=None)
+def test_a_time_is_the_same_whatever_times_are_beside_it(times: list[datetime]):
+    texts = [t.isoformat() for t in times]
+    expected = [(t - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1) for t in times]
+    assert list(millis(texts, 5)) == expected
+    assert list(millis(texts * 9, 5)) == expected * 9  # few distinct texts are read one by one
 
 
 @pytest.mark.parametrize(

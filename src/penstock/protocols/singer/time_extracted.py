@@ -6,15 +6,18 @@ Neighbour: ``record_reader`` collects the texts. Source: specification, RECORD M
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.codec.untyped import compute as pc
 from penstock.codec.untyped import pa
 
 _FEW = 8
-_SAFE = r"^[1-8][0-9]{3}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$"
+_DAY = r"(?:19[7-9]|[2-8][0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}"  # from 1970 on: Arrow does not floor
+_SAFE = rf"^{_DAY}T[0-9:]{{8}}(\.[0-9]{{1,6}})?(Z|[+-][0-9]{{2}}:[0-9]{{2}})$"
 _FIRST, _LAST = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLI = timedelta(milliseconds=1)
 
 
 def millis(texts: Sequence[Any], arrival: int) -> Sequence[int]:
@@ -51,7 +54,7 @@ def _one(text: Any, arrival: int) -> int:
         moment = datetime.fromisoformat(text.strip())
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        found = int(moment.timestamp() * 1000)
+        found = (moment - _EPOCH) // _MILLI
     except (ValueError, OverflowError):
         return arrival
     return found if _FIRST <= found <= _LAST else arrival
