@@ -343,6 +343,15 @@ def test_a_blank_line_does_not_hide_two_messages_on_one_line():
     assert not [e for e in events if isinstance(e, Batch)]
 
 
+def test_a_message_over_two_lines_does_not_hide_two_messages_on_one_line():
+    """A line's fate does not depend on the lines beside it."""
+    double = GOOD.strip() + GOOD
+    first, second = b'{"type":"RECORD","record":', b'{"stream":"a","data":{},"emitted_at":1}}'
+    events = read(double + first + b"\n" + second + b"\n")
+    assert [e.raw for e in events if isinstance(e, Reject)] == [double.strip(), first]
+    assert not [e for e in events if isinstance(e, Batch)]
+
+
 def test_half_a_last_line_that_holds_a_record_is_a_reject():
     half = b'{"type": "RECORD", "record": {"stream": "b", "namespace": "n", "data": {"x"'
     events = read(GOOD + half)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 import msgspec
@@ -54,6 +54,7 @@ from penstock.protocols.stdio.json_lines import (
     OPEN,
     is_json,
     masked,
+    one_a_line,
     streams_named,
     the_one,
     unmasked,
@@ -116,7 +117,7 @@ class AirbyteReader:
             lines = _LINE.decode_lines(data)
         except FAULTS:
             lines = None
-        if lines is not None and _one_a_line(data, len(lines)):
+        if lines is not None and one_a_line(data, len(lines)):
             self._seen.append((lines, data))
             yield from self._take(lines)
             return
@@ -158,7 +159,7 @@ class AirbyteReader:
             lines = _PLAIN.decode_lines(data)
         except FAULTS:
             return False
-        if not lines or not _one_a_line(data, len(lines)):
+        if not lines or not one_a_line(data, len(lines)):
             return False
         self._seen.append((lines, data))
         records = [line.record for line in lines]
@@ -501,19 +502,6 @@ class AirbyteReader:
     def _stream_named(self, raw: bytes) -> StreamId | None:
         """The configured stream of a broken record; None where it is not the only candidate."""
         return the_one(streams_named(raw), self._streams.configured)
-
-
-def _one_a_line(data: bytes, messages: int) -> bool:
-    """Whether each line is exactly one object, as ``protocols.stdio.json_lines.one_a_line``,
-    without a copy of each line."""
-    begins, find, at = [0], data.find, 0
-    while at := find(b"\n", at) + 1:
-        begins.append(at)
-    if begins[-1] == len(data):
-        begins.pop()
-    if not begins or len(begins) != messages:
-        return False
-    return set(itemgetter(0, *begins)(data)) == {OPEN}  # the 0 more makes a tuple even of one
 
 
 def _body(line: Line | PlainLine) -> msgspec.Raw | None:

@@ -103,7 +103,7 @@ class SingerReader:
             lines = LINE.decode_lines(data)
         except FAULTS:
             lines = None
-        if lines is not None and one_a_line(raws, len(lines)):
+        if lines is not None and one_a_line(data, len(lines)):
             yield from self._take(lines, raws)
             return
         self._half = not terminated
