@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
+_FLOATS = msgspec.json.Decoder(float_hook=float)
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -17,6 +18,12 @@ def exact(text: bytes | str | msgspec.Raw) -> Any:
     """Decodes JSON; a number with a point or an exponent becomes a ``Decimal`` with all its digits.
     Raises ``msgspec.DecodeError``."""
     return _DECODER.decode(text)
+
+
+def floats(text: bytes | str | msgspec.Raw) -> Any:
+    """Decodes JSON with ordinary floats; a number beyond them is an infinity. Raises
+    ``msgspec.DecodeError``."""
+    return _FLOATS.decode(text)
 
 
 def exact_text(data: Any) -> bytes:

@@ -307,6 +307,7 @@ def test_l8_a_broken_record_is_a_reject_with_its_bytes(raw: bytes, before: bytes
         (b',"emitted_at":{"ms":1}', None, "emitted_at_unreadable"),
         (b',"emitted_at":99999999999999999', None, "emitted_at_unreadable"),
         (b',"emitted_at":123456789012345678901234567890', None, "emitted_at_unreadable"),
+        (b',"emitted_at":1e400', None, "emitted_at_unreadable"),
     ],
 )
 @pytest.mark.parametrize("before", [b"", b"\n"], ids=["good chunk", "slow chunk"])
@@ -504,6 +505,46 @@ def test_no_control_and_no_status_is_lost_for_the_time_that_it_bears(emitted_at:
         "TRACE", trace={"type": "STREAM_STATUS", "stream_status": complete, **emitted_at}
     )
     assert read(output)[:-1] == [Control({"token": "t"}), StreamStatus(A, Status.complete)]
+
+
+BEYOND = b'{"type":"TRACE","trace":{"emitted_at":-1E400,"type":'
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (BEYOND + b'"ERROR","error":{"message":"m","x":[1e400]}}}', Error("m", raw={})),
+        (BEYOND + b'"ANALYTICS","analytics":{"type":"t"}}}', SkippedItems("analytics:t", 1)),
+        (
+            b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG","emitted_at":1e400,'
+            b'"connectorConfig":{"config":{"token":"t","most":1e400}}}}',
+            Control({"token": "t", "most": float("inf")}),
+        ),
+        (
+            BEYOND + b'"STREAM_STATUS","stream_status":{"stream_descriptor":{"name":"a"},'
+            b'"status":"COMPLETE","reasons":[{"type":"RATE_LIMITED","rate_limited":'
+            b'{"quota_reset":1e400}}]}}}',
+            StreamStatus(A, Status.complete, RateLimitWait(None)),
+        ),
+        (b'{"type":"LOG","log":{"level":"WARN","message":"m"},"x":1e400}', LogEvent("WARN", "m")),
+        (b"[1e400]", SkippedItems("not_a_message", 1)),
+    ],
+    ids=["error", "analytics", "control", "status", "log", "text"],
+)
+def test_a_number_that_no_double_holds_costs_no_message_and_no_read(raw: bytes, expected: Event):
+    events = read(raw + b"\n")
+    if isinstance(expected, Error):
+        (error,) = [e for e in events if isinstance(e, Error)]
+        assert (error.message, error.raw["x"]) == ("m", [float("inf")])
+    else:
+        assert expected in events
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 4))
+def test_no_depth_of_a_message_ends_the_read(depth: int):
+    deep = b"[" * depth + b"]" * depth
+    (event, *_) = read(b'{"type":"LOG","log":{"level":"WARN","message":"m","x":%b}}\n' % deep)
+    assert isinstance(event, LogEvent)
 
 
 @pytest.mark.parametrize(

@@ -389,6 +389,33 @@ def test_a_schema_that_is_none_is_told_and_the_records_stay(broken: Any):
     assert len(warnings(events)) == 1
 
 
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        (b'{"type":"STATE","value":{"n":1e400},"manifest":1e400}', "state"),
+        (b'{"type":"STATE","value":{"n":1e400},"version":1e400,"stream":-1E400}', "state"),
+        (b'{"type":"RECORD","stream":"a","record":{"n":1},"version":1e400}', "a:1"),
+        (b'{"type":"RECORD","stream":"a","record":{"n":1},"time_extracted":1e400}', "a:1"),
+        (b'{"type":"SCHEMA","stream":"a","schema":{"maximum":1e400},"key_properties":[]}', ""),
+    ],
+)
+def test_a_number_that_no_double_holds_costs_no_message_and_no_read(raw: bytes, expected: str):
+    events = read(raw + b"\n", record("a", 2))
+    assert "a:2" in short(events)
+    assert not [e for e in events if isinstance(e, Reject | Error)]
+    assert not [e for e in only(events, SkippedItems) if e.what == "text_line"]
+    assert not expected or expected in short(events) or only(events, State)
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 4))
+def test_no_depth_of_a_message_ends_the_read(depth: int):
+    deep = b"[" * depth + b"]" * depth
+    output = b'{"type":"SCHEMA","stream":"a","schema":{"x":%b},"key_properties":["n"]}\n' % deep
+    output += b'{"type":"SCHEMA","stream":"a","schema":{},"key_properties":%b}\n' % deep
+    output += b'{"type":"STATE","value":{},"manifest":%b}\n' % deep
+    assert "a:2" in short(read(output + record("a", 2)))
+
+
 def test_a_boolean_schema_allows_anything():
     events = read(schema("c", True) + record("c", 1), streams=(), open=True)
     assert [e.json_schema for e in only(events, Schema)] == [{}]

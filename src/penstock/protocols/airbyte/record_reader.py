@@ -60,7 +60,7 @@ from penstock.protocols.stdio.json_lines import (
     unmasked,
 )
 
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(Line, float_hook=float)
 _PLAIN = msgspec.json.Decoder(PlainLine)
 _OTHER = msgspec.json.Decoder(LineOther)
 _META = msgspec.json.Decoder(LineMeta | None)

@@ -6,11 +6,12 @@ message is fatal, and none is lost for a fault in an optional field. Not here: R
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from math import isfinite
 from typing import Any, cast
 
 import msgspec
 
-from penstock.codec.exact_json import exact
+from penstock.codec.exact_json import exact, floats
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Control,
@@ -119,7 +120,7 @@ class SideMessages(UnparsedOutput):
 
 def _error(error: AirbyteErrorTraceMessage, trace: msgspec.Raw) -> Error:
     """The failure that a TRACE reports; one without a message is told by all that it says."""
-    given = msgspec.json.decode(trace).get("error")
+    given = floats(trace).get("error")
     message = error.message or error.internal_message
     if not message:
         message = f"an error without a message: {bytes(trace)[:_SHOWN].decode(errors='replace')}"
@@ -130,7 +131,8 @@ def _error(error: AirbyteErrorTraceMessage, trace: msgspec.Raw) -> Error:
 def _limited(reasons: Iterable[StreamStatusReason]) -> RateLimitWait | None:
     """The latest quota reset of the reasons, where the stream is rate limited; else None."""
     limits = [r.rate_limited for r in reasons if r.type == StatusReasonType.rate_limited]
-    resets = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
+    given = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
+    resets = list(filter(isfinite, given))
     return RateLimitWait(int(max(resets)) if resets else None) if limits else None
 
 

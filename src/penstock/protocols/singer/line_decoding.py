@@ -9,7 +9,7 @@ import msgspec
 from penstock.protocols.singer.messages import Line, MessageType, word
 from penstock.protocols.stdio.json_lines import FAULTS, masked, unmasked
 
-LINE = msgspec.json.Decoder(Line)
+LINE = msgspec.json.Decoder(Line, float_hook=float)
 
 
 def text_of(raw: msgspec.Raw) -> str | None:

@@ -12,6 +12,7 @@ stream of a message (``stream_names``), files (``batch_files``).
 import re
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -20,6 +21,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.codec.exact_json import floats
 from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.events import (
     Activate,
@@ -57,7 +59,7 @@ from penstock.protocols.stdio.json_lines import (
 from penstock.protocols.stdio.read import ReadFailed
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
-_MESSAGE = msgspec.json.Decoder(Message)
+_MESSAGE = msgspec.json.Decoder(Message, float_hook=float)
 _KIND = attrgetter("type", "stream", "version")
 _RECORD_OF, _TIME_OF = attrgetter("record"), attrgetter("time_extracted")
 
@@ -271,7 +273,11 @@ class SingerReader:
     # -- everything else
 
     def _other(self, raw: bytes) -> Iterator[Event]:
-        message = _MESSAGE.decode(raw)
+        try:
+            message = _MESSAGE.decode(raw)
+        except FAULTS:  # in a field that a RECORD does not have
+            yield from self._bad_line(raw)
+            return
         match word(message.type):
             case MessageType.state:
                 self.beats += 1
@@ -300,7 +306,9 @@ class SingerReader:
     def _schema(self, message: Message) -> Iterator[Event]:
         stream = yield from self._stream(message.stream, 1)
         text = text_of(message.schema)
-        schema = None if text is None else msgspec.json.decode(text)
+        schema: Any = None
+        with suppress(*FAULTS):
+            schema = None if text is None else floats(text)
         nameless = not isinstance(message.stream, str) or not message.stream
         if self._request.refuses and (nameless or not isinstance(schema, dict | bool)):
             what = "a SCHEMA without a stream" if nameless else f"the SCHEMA of {message.stream!r}"

@@ -11,6 +11,7 @@ from operator import itemgetter
 
 import msgspec
 
+from penstock.codec.exact_json import floats
 from penstock.model.catalog import StreamId
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -50,7 +51,7 @@ def one_a_line(data: bytes, messages: int) -> bool:
 
 def is_json(raw: bytes) -> bool:
     try:
-        msgspec.json.decode(raw)
+        floats(raw)
     except FAULTS:
         return False
     return True

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast, get_args
 import msgspec
 from msgspec.structs import FieldInfo
 
-from penstock.codec.exact_json import exact, exact_text
+from penstock.codec.exact_json import exact, exact_text, floats
 
 
 class Wire(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -32,7 +32,7 @@ def decode(kind: type[W], text: bytes | str | msgspec.Raw) -> W:
     """Decodes a struct from one JSON object. Raises :class:`WireError`."""
     try:
         data = exact(text)
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise WireError(f"not one JSON value: {e}") from None
     return from_data(kind, data)
 
@@ -142,4 +142,4 @@ def _keep_unknown(value: Wire, data: dict[str, Any]) -> None:
 
 def plain(value: Wire) -> dict[str, Any]:
     """The JSON data of a struct with ordinary floats in place of exact numbers."""
-    return msgspec.json.decode(encode(value))
+    return floats(encode(value))

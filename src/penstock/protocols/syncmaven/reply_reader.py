@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import floats
 from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.errors import Role
 from penstock.model.events import Event, LogEvent, SkippedItems
@@ -103,7 +104,7 @@ def _decoded(raw: bytes) -> dict[str, Any] | None:
 
 def _loosely(body: bytes) -> Any:
     with suppress(*FAULTS):
-        return msgspec.json.decode(body)
+        return floats(body)
     if len(body) > _MAX_JSON5_BYTES:
         return None
     import json5  # 30 ms to import, and hardly ever needed
