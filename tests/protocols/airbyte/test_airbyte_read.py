@@ -391,6 +391,51 @@ def test_values_that_json_cannot_hold_reach_the_decoder_as_they_came(number: byt
     assert [bytes(b) for b in batch.bodies] == [data]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"RECORD","record":{"stream":"a","data":%b,"emitted_at":5}}',
+        b'{"type":"RECORD","record":{"stream":"a","d\\u0061ta" :\t%b ,"emitted_at":5}}',
+        b'{"type":"REC\\u004fRD","rec\\u006frd":{"stream":"a","data":%b,"emitted_at":5}}\r',
+        b' {"data":{"n":11},"x":{"n":[]},"type":"RECORD","record":{"stream":"a","data":{"n":[]},'
+        b'"data":%b,"emitted_at":5}}',
+    ],
+    ids=["plain", "key escaped", "marks escaped", "the like of it before it"],
+)
+def test_l9_a_number_that_json_cannot_hold_is_found_however_its_line_is_written(raw: bytes):
+    batch, _ = read(raw % b'{"n":NaN}' + b"\n")
+    assert isinstance(batch, Batch)
+    assert ([bytes(b) for b in batch.bodies], list(batch.extracted_at)) == ([b'{"n":NaN}'], [5])
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_a_number_that_json_cannot_hold_is_no_time(number: str):
+    began = time.time_ns() // 1_000_000
+    (batch, count, _) = read(record("a", 1).replace(b"1001", number.encode()))
+    assert isinstance(batch, Batch) and batch.extracted_at[0] >= began
+    assert count == SkippedItems("emitted_at_unreadable", 1)
+
+
+def test_l6_a_message_is_not_lost_for_a_value_that_json_cannot_hold():
+    """An error whose text was cut within a character; a stray ``record`` in a log."""
+    error, log = b'"ERROR","error":{"message":"\\ud83d cut","x":NaN}', b'"message":"m","record":{}'
+    output = b'{"type":"TRACE","trace":{"type":%b}}\n' % error
+    output += b'{"type":"LOG","log":{"level":"WARN","x":NaN,%b}}\n' % log
+    events = read(output)
+    assert [e.message for e in events if isinstance(e, Error)] == ["? cut"]
+    assert LogEvent("WARN", "m") in events
+    assert not [e for e in events if isinstance(e, Reject | SkippedItems)]
+
+
+def test_l1_no_state_and_no_configuration_is_kept_that_json_cannot_hold():
+    output = b'{"type":"STATE","state":{"type":"LEGACY","data":{"x":NaN,"record":{}}}}\n'
+    output += b'{"type":"CONTROL","control":{"type":"CONNECTOR_CONFIG","emitted_at":1,'
+    output += b'"connectorConfig":{"config":{"token":"\\ud800","x":NaN}}}}\n'
+    events = read(output)
+    assert [e.level for e in events if isinstance(e, LogEvent)] == ["ERROR", "ERROR"]
+    assert short(events) == ["malformed:STATE=1", "malformed:CONTROL=1", "exit:0"]
+
+
 def test_an_oversized_record_is_a_reject_with_its_head_and_size(tmp_path: Path):
     big = record("a", 1, pad="x" * 3000)
     events = read(GOOD + big + b"y" * 3000 + b"\n" + GOOD, max_record_bytes=1000)

@@ -225,6 +225,38 @@ def test_noise_blank_lines_and_python_values_survive():
     }
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"RECORD","stream":"a","rec\\u006frd" :\t{"n":NaN}}',
+        b'{"type":"rec\\u004frd","stream":"a","rec\\u006frd":{"n":NaN}}\r',
+        b' {"x":{"record":{"n":11},"y":{"n":[]}},"record":{"n":[]},"type":"RECORD",'
+        b'"stream":"a","record":{"n":NaN}}',
+    ],
+    ids=["key escaped", "marks escaped", "the like of it before it"],
+)
+def test_a_number_that_json_cannot_hold_is_found_however_its_line_is_written_L9(raw: bytes):
+    (batch,) = only(read(raw + b"\n"), Batch)
+    assert [bytes(b) for b in batch.bodies] == [b'{"n":NaN}']
+
+
+def test_a_number_that_json_cannot_hold_is_no_version():
+    events = read(
+        record("a", 1, version=7).replace(b"7", b"NaN"),
+        activate("a", 7).replace(b"7", b"-Infinity"),
+    )
+    assert [b.version for b in only(events, Batch)] == [None]
+    assert not only(events, Activate)
+
+
+def test_a_message_that_is_no_record_is_not_taken_for_one_by_a_property_of_that_name():
+    of = {"properties": {"n": {"default": 7}, "record": {"type": "object"}}}
+    output = schema("a", of, keys=["n"]).replace(b"7", b"NaN")
+    output += state({"record": {"n": 7}}).replace(b"7", b"NaN")
+    events = read(output + record("a", 1))
+    assert short(events) == ["schema:a", "a:1", "malformed:STATE=1", "exit:0"]
+
+
 def test_a_megabyte_line_and_one_that_is_too_long(tmp_path: Path):
     big = line("RECORD", stream="a", record={"n": 1, "t": "x" * 3_000_000})
     assert short(read(big)) == ["a:1", "exit:0"]

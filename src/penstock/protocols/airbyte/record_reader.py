@@ -58,6 +58,7 @@ from penstock.protocols.stdio.json_lines import (
     streams_named,
     the_one,
     unmasked,
+    utf8_escapes,
 )
 
 _LINE = msgspec.json.Decoder(Line, float_hook=float)
@@ -475,18 +476,34 @@ class AirbyteReader:
             yield from self._other(other, raw)
 
     def _no_message(self, raw: bytes, fault: str) -> Iterator[Event]:
+        line = _with_python_values(raw)
+        if line is not None:
+            yield from self._not_quite_json(line, raw)
+            return
         if not _RECORD_MARK.search(raw):
             kind = "not_a_message" if is_json(raw) else "text_line"
             yield from self._side_messages.report(kind, raw)
-            return
-        record = _with_python_values(raw)
-        if record is not None:
-            yield from self._take_one(record, raw)
             return
         self.beats += 1
         cut = "the output ended inside it: " if self._half else ""
         reason = f"a line that holds a RECORD and is not exactly one message: {cut}{fault}"
         yield self._refused(self._stream_named(raw), reason, raw)
+
+    def _not_quite_json(self, line: Line, raw: bytes) -> Iterator[Event]:
+        """Converts a message with values that JSON does not have. A state, which is not JSON, and a
+        configuration, which would be another one, cannot be kept."""
+        if line.type == _RECORD:
+            if line.record is None:
+                yield from self._reject(raw, "record is missing")
+            else:
+                yield from self._take_one(line, raw)
+        elif line.type in (MessageType.state, MessageType.control):
+            self._side_messages.count(f"malformed:{line.type}")
+            text = f"a {line.type} message with a value that JSON does not have is not saved"
+            yield LogEvent("ERROR", text)
+        else:
+            text = utf8_escapes(raw)
+            yield from self._other(_OTHER.decode(masked(text) or text), raw)
 
     def _reject(self, raw: bytes, fault: str) -> Iterator[Event]:
         self.beats += 1
@@ -509,20 +526,15 @@ def _body(line: Line | PlainLine) -> msgspec.Raw | None:
 
 
 def _with_python_values(raw: bytes) -> Line | None:
-    """Decodes a RECORD with values that only Python's ``json`` reads (NaN): its body stays as it
-    was sent. None where the line has any other defect."""
-    cover = masked(raw)
+    """Decodes a message with values that only Python's ``json`` reads (NaN): the body of a RECORD
+    stays as it was sent. None where the line has any other defect."""
+    cover = masked(raw) if raw.lstrip().startswith(b"{") else None
     if cover is None:
         return None
     try:
         line = _LINE.decode(cover)
     except FAULTS:
         return None
-    record = line.record
-    if record is None or line.type != _RECORD:
-        return None
-    body = unmasked(raw, cover, bytes(record.data), b"data")
-    if body is None:
-        return None
-    record.data = msgspec.Raw(body)
+    if line.record is not None:
+        line.record.data = unmasked(raw, cover, line.record.data)
     return line

@@ -6,7 +6,7 @@ in one call).
 
 import msgspec
 
-from penstock.protocols.singer.messages import Line, MessageType, word
+from penstock.protocols.singer.messages import ABSENT, Line
 from penstock.protocols.stdio.json_lines import FAULTS, masked, unmasked
 
 LINE = msgspec.json.Decoder(Line, float_hook=float)
@@ -33,15 +33,15 @@ def decoded(raw: bytes) -> Line | None:
         return None
 
 
-def with_python_values(raw: bytes) -> Line | None:
-    """Decodes a RECORD with values that only Python's ``json`` reads (NaN): its body stays as it
-    was sent. None where the line has any other defect."""
-    cover = masked(raw)
+def with_python_values(raw: bytes) -> tuple[Line, bytes] | None:
+    """Decodes a message with values that only Python's ``json`` reads (NaN): the body of a RECORD
+    stays as it was sent. Returns with it the line in which JSON stands for them; None where the
+    line has any other defect."""
+    raw = raw.lstrip()
+    cover = masked(raw) if raw.startswith(b"{") else None
     line = None if cover is None else decoded(cover)
-    if cover is None or line is None or word(line.type) != MessageType.record:
+    if cover is None or line is None:
         return None
-    body = unmasked(raw, cover, bytes(line.record), b"record")
-    if body is None:
-        return None
-    line.record = msgspec.Raw(body)
-    return line
+    if line.record is not ABSENT:
+        line.record = unmasked(raw, cover, line.record)
+    return line, cover

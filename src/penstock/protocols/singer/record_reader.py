@@ -50,7 +50,6 @@ from penstock.protocols.stdio.json_lines import (
     FIRST,
     OPEN,
     is_json,
-    masked,
     one_a_line,
     split,
     streams_named,
@@ -389,19 +388,15 @@ class SingerReader:
         if not raw.strip():
             self._unparsed.count("blank_line")
             return
+        message = with_python_values(raw)
+        if message is not None:
+            yield from self._not_quite_json(*message, raw)
+            return
         cut = ": the output ended inside it" if self._half else ""
         self._refuse_batch(raw, f"a line that holds a BATCH and is not exactly one message{cut}")
         if not _RECORD_MARK.search(raw):
             kind = "not_a_message" if is_json(raw) else "text_line"
-            cover = masked(raw) if kind == "text_line" else None
-            if cover is not None and decoded(cover) is not None:
-                yield from self._covered(cover)
-            else:
-                yield from self._unparsed.report(kind, raw)
-            return
-        record = with_python_values(raw)
-        if record is not None:
-            yield from self._take((record,), (raw,))
+            yield from self._unparsed.report(kind, raw)
             return
         self.beats += 1
         reason = f"a line that holds a RECORD and is not exactly one message{cut}"
@@ -413,16 +408,22 @@ class SingerReader:
         if _BATCH_MARK.search(raw) and not _RECORD_MARK.search(raw):
             raise ReadFailed(_UNREADABLE, reason, self._meant(raw))
 
-    def _covered(self, cover: bytes) -> Iterator[Event]:
-        """Converts a message with NaN that is not a RECORD. A state cannot be kept, since it is not
-        JSON; a SCHEMA can be read without the value."""
-        if word(LINE.decode(cover).type) == MessageType.state:
-            self._unparsed.count("malformed:STATE")
-            yield LogEvent(
-                "ERROR", "a STATE message with a number that JSON does not have is not saved"
-            )
-        else:
-            yield from self._other(cover)
+    def _not_quite_json(self, line: Line, cover: bytes, raw: bytes) -> Iterator[Event]:
+        """Converts a message with values that JSON does not have. A state, which is not JSON, and
+        the names of files cannot be kept; a SCHEMA can be read without the value."""
+        match word(line.type):
+            case MessageType.record:
+                yield from self._take((line,), (raw,))
+            case MessageType.state:
+                self._unparsed.count("malformed:STATE")
+                yield LogEvent(
+                    "ERROR", "a STATE message with a value that JSON does not have is not saved"
+                )
+            case MessageType.batch:
+                reason = "a BATCH message with a value that JSON does not have"
+                raise ReadFailed(_UNREADABLE, reason, self._meant(raw))
+            case _:
+                yield from self._other(cover)
 
     def _meant(self, raw: bytes) -> StreamId | None:
         """The stream of a broken record; None where it is not the only candidate."""

@@ -12,6 +12,7 @@ from operator import itemgetter
 import msgspec
 
 from penstock.codec.exact_json import floats
+from penstock.codec.untyped import pa
 from penstock.model.catalog import StreamId
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -75,7 +76,8 @@ def the_one(names: Iterable[str], known: Iterable[StreamId]) -> StreamId | None:
 
 def masked(raw: bytes) -> bytes | None:
     """Replaces the tokens that only Python's ``json`` reads by JSON of the same length, so that
-    offsets stay. None where the line has no such token."""
+    offsets stay: numbers by an empty list, which is never taken for one. None where the line has no
+    such token."""
     replaced = _TOKEN.sub(_mask, raw)
     return None if replaced == raw else replaced
 
@@ -86,20 +88,19 @@ def utf8_escapes(raw: bytes) -> bytes:
     return _ESCAPE.sub(_character, raw)
 
 
-def unmasked(raw: bytes, cover: bytes, body: bytes, key: bytes) -> bytes | None:
-    """The original text of the value of the property ``key``. ``cover``: the line after
-    :func:`masked`; ``body``: the value in it. None where it is not found or is not an object."""
-    match = re.search(rb'"' + key + rb'"\s*:\s*(' + re.escape(body) + rb")", cover)
-    if match is None or not body.startswith(b"{"):
-        return None
-    return raw[match.start(1) : match.end(1)]
+def unmasked(raw: bytes, cover: bytes, body: msgspec.Raw) -> msgspec.Raw:
+    """The original text of a value. ``cover``: the line after :func:`masked`; ``body``: the value
+    that was decoded from it, which is a slice of it: its place is told by its address, since the
+    same bytes may stand elsewhere in the line."""
+    start = pa.py_buffer(body).address - pa.py_buffer(cover).address
+    return msgspec.Raw(raw[start : start + len(memoryview(body))])
 
 
 def _mask(match: re.Match[bytes]) -> bytes:
     token = match.group()
     if token.startswith(b'"'):
         return _ESCAPE.sub(_mask_half, token) if b"\\u" in token else token
-    return b"-" + b"1" * (len(token) - 1) if token.startswith(b"-") else b"1" * len(token)
+    return b"[]".ljust(len(token))
 
 
 def _mask_half(match: re.Match[bytes]) -> bytes:
