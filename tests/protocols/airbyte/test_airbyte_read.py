@@ -397,7 +397,7 @@ def test_values_that_json_cannot_hold_reach_the_decoder_as_they_came(number: byt
         b'{"type":"RECORD","record":{"stream":"a","data":%b,"emitted_at":5}}',
         b'{"type":"RECORD","record":{"stream":"a","d\\u0061ta" :\t%b ,"emitted_at":5}}',
         b'{"type":"REC\\u004fRD","rec\\u006frd":{"stream":"a","data":%b,"emitted_at":5}}\r',
-        b' {"data":{"n":11},"x":{"n":[]},"type":"RECORD","record":{"stream":"a","data":{"n":[]},'
+        b' {"data":{"n":111},"x":{"n":[]},"type":"RECORD","record":{"stream":"a","data":{"n":[]},'
         b'"data":%b,"emitted_at":5}}',
     ],
     ids=["plain", "key escaped", "marks escaped", "the like of it before it"],
@@ -446,6 +446,59 @@ def test_an_oversized_record_is_a_reject_with_its_head_and_size(tmp_path: Path):
     spooled = read(big, max_record_bytes=1000, spool_folder=str(tmp_path))
     (reject,) = [e for e in spooled if isinstance(e, Reject)]
     assert Path(str(reject.spool)).stat().st_size == reject.size == len(big) - 1
+
+
+LONG = b"x" * 70_000
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"RECORD","record":{"stream":"a","data":{"t":"%b"},"emitted_at":1}}',
+        b'{"type":"REC\\u004FRD","rec\\u006frd":{"stre\\u0061m":"a","data":{"t":"%b"}}}',
+        b'{"record":{"data":{"t":"%b"},"stream":"a"},"type":"RECORD"}',
+        b'{"record" : {"data":{"stream":"b","t":"%b"},"stre\\u0061m":"a"},"type":"RECORD"}\r',
+        b'{"x":"%b","n":1e400,"type":"RECORD","record":{"data":{},"stream":"a"}}',
+        b'{"x":{"stream":"b","type":"LOG"},"record":{"data":"%b","stream":"a"},"type":"RECORD"}',
+    ],
+    ids=["plain", "escaped", "stream last", "another stream first", "marks last", "type last"],
+)
+def test_l8_an_oversized_record_is_a_reject_of_its_stream_however_it_is_written(
+    raw: bytes, tmp_path: Path
+):
+    raw = raw % LONG
+    events = read(raw + b"\n" + GOOD, max_record_bytes=1000, spool_folder=str(tmp_path))
+    (reject,) = [e for e in events if isinstance(e, Reject)]
+    assert (reject.stream, reject.size) == (A, len(raw))
+    assert Path(str(reject.spool)).read_bytes() == raw
+
+
+def test_an_oversized_message_that_is_no_record_is_none_by_what_it_holds(tmp_path: Path):
+    log = b'{"log":{"level":"INFO","message":"%b","record":{"type":"RECORD"}},"type":"LOG"}' % LONG
+    limits: dict[str, Any] = {"max_record_bytes": 1000, "spool_folder": str(tmp_path)}
+    events = read(log + b"\n" + GOOD, **limits)
+    assert set(short(events)) == {"oversized_line=1", "a:1", "exit:0"}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("record", "stream"),
+    [
+        (b'{"stre\\u0061m":"a"}', A),
+        (b'{"data":{"stream":"b"},"stream":"a","namespace":5}', A),
+        (b'{"data":5,"stream":"a","emitted_at":{"stream":"b"},"namespace":null,"meta":tru}', None),
+        (b'{"data":{"stream":"a"},"stream":"b","namespace":[]}', B),
+        (b'{"data":{"stream":"a"},"stream":"c","namespace":5}', None),
+        (b'{"d":{"stream":"a"},"stream":"b"}', B),
+        (b'{"d":{"stream":"a"},"stream":"b","namespace":"other"}', None),
+    ],
+)
+def test_l8_a_record_of_the_wrong_shape_is_of_the_stream_that_it_names(
+    record: bytes, stream: StreamId | None
+):
+    events = read(b'{"type":"RECORD","record":' + record + b"}\n")
+    (reject,) = [e for e in events if isinstance(e, Reject)]
+    assert reject.stream == stream
 
 
 @pytest.mark.parametrize("before", [b"", b"\n"], ids=["good chunk", "slow chunk"])

@@ -230,7 +230,7 @@ def test_noise_blank_lines_and_python_values_survive():
     [
         b'{"type":"RECORD","stream":"a","rec\\u006frd" :\t{"n":NaN}}',
         b'{"type":"rec\\u004frd","stream":"a","rec\\u006frd":{"n":NaN}}\r',
-        b' {"x":{"record":{"n":11},"y":{"n":[]}},"record":{"n":[]},"type":"RECORD",'
+        b' {"x":{"record":{"n":111},"y":{"n":[]}},"record":{"n":[]},"type":"RECORD",'
         b'"stream":"a","record":{"n":NaN}}',
     ],
     ids=["key escaped", "marks escaped", "the like of it before it"],
@@ -630,6 +630,54 @@ def test_a_batch_message_that_cannot_be_read_is_no_single_reject_L1_L8(tmp_path:
     assert error.code == "source.batch_unreadable" and "BATCH" in error.message
     assert [s.blob for s in only(events, State)] == ["0"]
     assert short(events)[-1] == "exit:None"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"BATCH","stream":"a","manifest":["%b"]}',
+        b'{"type":"B\\u0041TCH","stream":"a","manifest":["%b"]}',
+        b'{"encoding":{"format":"jsonl"},"manifest":["%b"],"stream":"a","type":"batch"}',
+        b'{"type":"BATCH","record":{},"stream":"a","manifest":["%b"]}\r',
+    ],
+    ids=["plain", "escaped", "type last", "a stray record"],
+)
+def test_an_oversized_batch_ends_the_read_however_it_is_written_L1_L8(raw: bytes, tmp_path: Path):
+    output = state(0) + raw % (b"x" * 70_000) + b"\n" + state(1)
+    events = read(output, max_record_bytes=1000, spool_folder=str(tmp_path))
+    (error,) = only(events, Error)
+    assert (error.code, error.stream) == ("source.batch_unreadable", A)
+    assert [s.blob for s in only(events, State)] == ["0"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"type":"RECORD","stream":"a","record":{"t":"%b"}}',
+        b'{"type":"REC\\u004frd","stre\\u0061m":"a","rec\\u006Frd":{"t":"%b"}}',
+        b'{"record":{"stream":"b","t":"%b"},"stream":"a","type":"RECORD"}\r',
+        b'{"x":["%b"],"type":"RECORD","stream":"a","record":{"type":"BATCH"}}',
+    ],
+    ids=["plain", "escaped", "another stream first", "marks last"],
+)
+def test_an_oversized_record_is_a_reject_of_its_stream_however_it_is_written_L8(
+    raw: bytes, tmp_path: Path
+):
+    raw = raw % (b"x" * 70_000)
+    events = read(raw + b"\n", max_record_bytes=1000, spool_folder=str(tmp_path))
+    (reject,) = only(events, Reject)
+    assert (reject.stream, reject.size) == (A, len(raw))
+    assert Path(str(reject.spool)).read_bytes() == raw
+
+
+@pytest.mark.parametrize("seam", [b"", b" ", b"\t\r"])
+def test_a_batch_on_one_line_with_a_record_is_no_single_reject_L1_L8(tmp_path: Path, seam: bytes):
+    both = [record("a", 1).strip(), b'{"manifest":["f"],"type":"B\\u0041TCH","stream":"a"}']
+    for first, second in both, both[::-1]:
+        events = read(state(0) + first + seam + second + b"\n" + state(1))
+        assert [e.code for e in only(events, Error)] == ["source.batch_unreadable"]
+        assert [s.blob for s in only(events, State)] == ["0"]
 
 
 def test_a_broken_record_that_mentions_a_batch_is_a_reject_L8():

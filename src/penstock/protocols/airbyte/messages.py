@@ -358,6 +358,18 @@ class Line(LineOther, gc=False):
     record: LineRecord | None = None
 
 
+class LineName(msgspec.Struct, gc=False):
+    stream: str
+    namespace: Any = None
+
+
+class LineAbout(msgspec.Struct, gc=False):
+    """A message as far as its type and, of a RECORD, its stream."""
+
+    type: str
+    record: LineName | None = None
+
+
 class PlainRecord(msgspec.Struct, gc=False):
     """A record without ``meta`` and without a file; one with them does not decode."""
 

@@ -11,6 +11,7 @@ output (``side_messages``), which stream is meant (``stream_lookup``).
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -40,6 +41,7 @@ from penstock.protocols.airbyte.messages import (
     FIRST_MILLIS,
     LAST_MILLIS,
     Line,
+    LineAbout,
     LineChange,
     LineMeta,
     LineOther,
@@ -53,16 +55,19 @@ from penstock.protocols.stdio.json_lines import (
     FAULTS,
     OPEN,
     is_json,
+    line_in,
     masked,
     one_a_line,
     streams_named,
     the_one,
     unmasked,
     utf8_escapes,
+    with_letters,
 )
 
 _LINE = msgspec.json.Decoder(Line, float_hook=float)
 _PLAIN = msgspec.json.Decoder(PlainLine)
+_ABOUT = msgspec.json.Decoder(LineAbout, float_hook=float)
 _OTHER = msgspec.json.Decoder(LineOther)
 _META = msgspec.json.Decoder(LineMeta | None)
 _CHANGES = msgspec.json.Decoder(list[LineChange])
@@ -142,10 +147,11 @@ class AirbyteReader:
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
         """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
         all of it."""
-        if _RECORD_MARK.search(head):
+        about = None if file is None else line_in(file, _ABOUT)
+        if _is_marked(head) if about is None else about.type == _RECORD:
             self.beats += 1
             reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
-            refused = self._refused(self._stream_named(head), reason, head)
+            refused = self._refused(self._stream_named(head, about), reason, head)
             yield refused if file is None else replace(refused, spool=str(file), size=size)
         else:
             if file is not None:
@@ -480,7 +486,7 @@ class AirbyteReader:
         if line is not None:
             yield from self._not_quite_json(line, raw)
             return
-        if not _RECORD_MARK.search(raw):
+        if not _is_marked(raw):
             kind = "not_a_message" if is_json(raw) else "text_line"
             yield from self._side_messages.report(kind, raw)
             return
@@ -516,9 +522,24 @@ class AirbyteReader:
             self._received[stream] = self._received.get(stream, 0) + 1
         return Reject(stream, reason, raw)
 
-    def _stream_named(self, raw: bytes) -> StreamId | None:
-        """The configured stream of a broken record; None where it is not the only candidate."""
-        return the_one(streams_named(raw), self._streams.configured)
+    def _stream_named(self, raw: bytes, about: LineAbout | None = None) -> StreamId | None:
+        """The configured stream of a broken record: the one that it names, or, in a line that is
+        not JSON, the only candidate; else None. ``about``: what is known of the whole line, if
+        ``raw`` is its beginning."""
+        if about is None:
+            with suppress(*FAULTS):
+                about = _ABOUT.decode(raw)
+        if about is None or about.record is None:
+            return the_one(streams_named(raw), self._streams.configured)
+        name, namespace = about.record.stream, about.record.namespace
+        if namespace is not None and not isinstance(namespace, str):
+            return the_one({name}, self._streams.configured)
+        stream = self._streams.of(StreamId.of(namespace, name))
+        return stream if stream in self._streams.configured else None
+
+
+def _is_marked(raw: bytes) -> bool:
+    return _RECORD_MARK.search(with_letters(raw)) is not None
 
 
 def _body(line: Line | PlainLine) -> msgspec.Raw | None:

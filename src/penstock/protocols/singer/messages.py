@@ -45,6 +45,13 @@ class Line(msgspec.Struct, gc=False):
     time_extracted: Any = None
 
 
+class LineAbout(msgspec.Struct, gc=False):
+    """Any message as far as its type and its stream."""
+
+    type: str
+    stream: Any = None
+
+
 class Message(msgspec.Struct, gc=False):
     """Any message but a RECORD. ``schema``: JSON Schema; ``value``: a state, exactly as sent;
     ``encoding`` and ``manifest``: of a BATCH."""

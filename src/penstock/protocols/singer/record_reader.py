@@ -37,7 +37,7 @@ from penstock.model.events import (
 from penstock.protocols.reading import ReadRequest
 from penstock.protocols.singer.batch_files import BatchError, MalformedRow, read_batch
 from penstock.protocols.singer.line_decoding import LINE, decoded, text_of, with_python_values
-from penstock.protocols.singer.messages import ABSENT, Line, Message, MessageType, word
+from penstock.protocols.singer.messages import ABSENT, Line, LineAbout, Message, MessageType, word
 from penstock.protocols.singer.state import SCOPE
 from penstock.protocols.singer.stream_names import (
     Ambiguous,
@@ -50,14 +50,17 @@ from penstock.protocols.stdio.json_lines import (
     FIRST,
     OPEN,
     is_json,
+    line_in,
     one_a_line,
     split,
     streams_named,
     the_one,
+    with_letters,
 )
 from penstock.protocols.stdio.read import ReadFailed
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
+_ABOUT = msgspec.json.Decoder(LineAbout, float_hook=float)
 _MESSAGE = msgspec.json.Decoder(Message, float_hook=float)
 _KIND = attrgetter("type", "stream", "version")
 _RECORD_OF, _TIME_OF = attrgetter("record"), attrgetter("time_extracted")
@@ -66,6 +69,7 @@ _NAMED = 5  # streams in a message
 _UNREADABLE = "source.batch_unreadable"
 # A line that matches is never taken for plain text: it is, or was meant as, a message with records.
 _RECORD_MARK = re.compile(rb'(?i:"type"\s*:\s*"RECORD")|"record"\s*:\s*\{')
+_SEAM = re.compile(rb"(?<=\})[ \t\r]*(?=\{)")  # between two messages on one line
 _BATCH_MARK = re.compile(rb'(?i:"type"\s*:\s*"BATCH")')
 
 
@@ -126,13 +130,16 @@ class SingerReader:
         yield from self._unparsed.counted()
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
-        if file is not None and not _RECORD_MARK.search(head):
+        about = None if file is None else line_in(file, _ABOUT)
+        kind = _meant_type(head) if about is None else word(about.type)
+        if file is not None and kind != MessageType.record:
             file.unlink(missing_ok=True)
-        self._refuse_batch(head, f"a BATCH line of {size} bytes is larger than max_record_bytes")
-        if _RECORD_MARK.search(head):
+        reason = f"a {kind} line of {size} bytes is larger than max_record_bytes"
+        if kind == MessageType.batch:
+            raise ReadFailed(_UNREADABLE, reason, self._meant(head, about))
+        if kind == MessageType.record:
             self.beats += 1
-            reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
-            refused = Reject(self._meant(head), reason, head)
+            refused = Reject(self._meant(head, about), reason, head)
             yield refused if file is None else replace(refused, spool=str(file), size=size)
         else:
             yield from self._unparsed.report("oversized_line", head)
@@ -393,20 +400,17 @@ class SingerReader:
             yield from self._not_quite_json(*message, raw)
             return
         cut = ": the output ended inside it" if self._half else ""
-        self._refuse_batch(raw, f"a line that holds a BATCH and is not exactly one message{cut}")
-        if not _RECORD_MARK.search(raw):
+        meant = _meant_type(raw)
+        reason = f"a line that holds a {meant} and is not exactly one message{cut}"
+        if meant is MessageType.batch:
+            # As a reject it would count as one row, and a later state would cover its files' rows.
+            raise ReadFailed(_UNREADABLE, reason, self._meant(raw))
+        if meant is None:
             kind = "not_a_message" if is_json(raw) else "text_line"
             yield from self._unparsed.report(kind, raw)
             return
         self.beats += 1
-        reason = f"a line that holds a RECORD and is not exactly one message{cut}"
         yield Reject(self._meant(raw), reason, raw)
-
-    def _refuse_batch(self, raw: bytes, reason: str) -> None:
-        """Raises ``ReadFailed`` for a line that was meant as a BATCH: as a reject it would count as
-        one row, and a later state would cover all rows of its files."""
-        if _BATCH_MARK.search(raw) and not _RECORD_MARK.search(raw):
-            raise ReadFailed(_UNREADABLE, reason, self._meant(raw))
 
     def _not_quite_json(self, line: Line, cover: bytes, raw: bytes) -> Iterator[Event]:
         """Converts a message with values that JSON does not have. A state, which is not JSON, and
@@ -425,9 +429,28 @@ class SingerReader:
             case _:
                 yield from self._other(cover)
 
-    def _meant(self, raw: bytes) -> StreamId | None:
-        """The stream of a broken record; None where it is not the only candidate."""
-        return the_one(streams_named(raw), {*self._configured, *self._schemas})
+    def _meant(self, raw: bytes, about: LineAbout | None = None) -> StreamId | None:
+        """The stream of a broken record: the one that it names, or, in a line that is not JSON, the
+        only candidate; else None. ``about``: what is known of the whole line, if ``raw`` is its
+        beginning."""
+        if about is None:
+            names = streams_named(raw)
+        else:
+            names = {about.stream} if isinstance(about.stream, str) else set[str]()
+        return the_one(names, {*self._configured, *self._schemas})
+
+
+def _meant_type(raw: bytes) -> MessageType | None:
+    """What a line that is no message was meant as: a BATCH where one stands between two messages,
+    however it is written, or where nothing tells of a RECORD, which may have such words."""
+    pieces = _SEAM.split(raw)
+    lines = filter(None, map(decoded, pieces)) if len(pieces) > 1 else ()
+    if any(word(line.type) == MessageType.batch for line in lines):
+        return MessageType.batch
+    text = with_letters(raw)
+    if _RECORD_MARK.search(text):
+        return MessageType.record
+    return MessageType.batch if _BATCH_MARK.search(text) else None
 
 
 def _batch(stream: StreamId, version: int | None, group: _Group) -> Batch:

@@ -5,15 +5,21 @@ Pure functions over bytes. Not here: messages (``protocols/*/record_reader.py``)
 NaN becomes (``codec``).
 """
 
+import mmap
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from operator import itemgetter
+from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from penstock.codec.exact_json import floats
 from penstock.codec.untyped import pa
 from penstock.model.catalog import StreamId
+
+T = TypeVar("T")
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 OPEN = ord("{")
@@ -27,6 +33,7 @@ _ESCAPE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
     rb"|\\."
 )
+_LETTER = re.compile(rb"\\u00([46][1-9a-fA-F]|[57][0-9aA])")
 _HALF = 6  # bytes of one escape
 
 
@@ -58,10 +65,29 @@ def is_json(raw: bytes) -> bool:
     return True
 
 
+def line_in(file: Path, decoder: msgspec.json.Decoder[T]) -> T | None:
+    """Decodes the line in a file, of any length, without a copy of it; None where it is not what
+    ``decoder`` reads, which must be without ``Raw`` parts."""
+    with (
+        file.open("rb") as opened,
+        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as line,
+        suppress(*FAULTS),
+    ):
+        return decoder.decode(line)
+    return None
+
+
+def with_letters(raw: bytes) -> bytes:
+    """The line with letters in place of their escapes (``\\u0041``), so that a pattern finds words
+    however they are written."""
+    return _LETTER.sub(_letter, raw) if b"\\u00" in raw else raw
+
+
 def streams_named(raw: bytes) -> set[str]:
     """The values of every ``"stream": "..."`` in a line that is not JSON."""
     try:
-        return {msgspec.json.decode(m, type=str) for m in _STREAM_MARK.findall(raw)}
+        found = _STREAM_MARK.findall(with_letters(raw))
+        return {msgspec.json.decode(m, type=str) for m in found}
     except FAULTS:
         return set()
 
@@ -94,6 +120,10 @@ def unmasked(raw: bytes, cover: bytes, body: msgspec.Raw) -> msgspec.Raw:
     same bytes may stand elsewhere in the line."""
     start = pa.py_buffer(body).address - pa.py_buffer(cover).address
     return msgspec.Raw(raw[start : start + len(memoryview(body))])
+
+
+def _letter(match: re.Match[bytes]) -> bytes:
+    return bytes.fromhex(match[1].decode())
 
 
 def _mask(match: re.Match[bytes]) -> bytes:
