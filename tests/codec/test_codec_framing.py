@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from penstock.codec.framing import HEAD_BYTES, LineFramer, Lines, Oversized
 from penstock.errors import SourceError
 
+MARK = b"\xef\xbb\xbf"
+
 
 def frame(
     blocks: Iterable[bytes], limit: int, folder: Path | None = None
@@ -18,6 +20,20 @@ def frame(
     framer = LineFramer(limit, folder)
     items = [item for block in blocks for item in framer.feed(block)]
     return [*items, *framer.finish()]
+
+
+def framed(blocks: Iterable[bytes], limit: int) -> bytes:
+    """The bytes that come out."""
+    out = bytearray()
+    for item in frame(blocks, limit):
+        if isinstance(item, Oversized):
+            assert item.size > limit and len(item.head) == item.size
+            out += item.head + (b"\n" if item.terminated else b"")
+        else:
+            out += item.data
+            assert item.terminated == bytes(item.data).endswith(b"\n")
+            assert all(len(line) <= limit + 1 for line in bytes(item.data).splitlines(True))
+    return bytes(out)
 
 
 def cut(data: bytes, size: int) -> list[bytes]:
@@ -36,16 +52,16 @@ def test_a_cut_anywhere_changes_nothing(size: int) -> None:
 @given(st.lists(st.binary(max_size=12)), st.integers(1, 9), st.integers(0, 10))
 def test_every_byte_comes_out_in_order(blocks: list[bytes], size: int, limit: int) -> None:
     data = b"\n".join(blocks)
-    out = bytearray()
-    for item in frame(cut(data, size), limit):
-        if isinstance(item, Oversized):
-            assert item.size > limit and len(item.head) == item.size
-            out += item.head + (b"\n" if item.terminated else b"")
-        else:
-            out += item.data
-            assert item.terminated == bytes(item.data).endswith(b"\n")
-            assert all(len(line) <= limit + 1 for line in bytes(item.data).splitlines(True))
-    assert bytes(out) == data
+    assert framed(cut(data, size), limit) == data.removeprefix(MARK)
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+@pytest.mark.parametrize("limit", [2, 100])
+def test_a_byte_order_mark_at_the_beginning_is_dropped(size: int, limit: int) -> None:
+    for data in b'{"a":1}\n' + MARK + b"b\n", b"\n", b"", MARK, MARK[:2], MARK[:1] + b"\n":
+        assert framed(cut(MARK + data, size), limit) == data
+    for data in MARK[:2], MARK[:1] + b"\n", b"\n" + MARK, MARK[1:] + b"\n":
+        assert framed(cut(data, size), limit) == data
 
 
 def test_half_a_last_line_is_flagged() -> None:

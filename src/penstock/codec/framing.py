@@ -1,6 +1,7 @@
 """Cuts blocks of bytes into whole lines; writes a line that is too long to a file instead.
 
-A block may end anywhere in a line. CR and blank lines are left as they are. Each byte is copied at
+A block may end anywhere in a line. CR and blank lines are left as they are; a byte order mark at
+the very beginning, which .NET's consoles write, is dropped (RFC 8259, 8.1). Each byte is copied at
 most once, and a line of any length costs linear time. Not here: what a line holds. Neighbours: a
 runtime's channel reads the blocks; ``protocols/*`` parse the lines.
 """
@@ -16,6 +17,7 @@ from penstock.errors import Role, error_class
 LONGEST_LINE = 8 << 30
 """Bytes: a longer line is an error, even in a file."""
 HEAD_BYTES = 64 * 1024
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(slots=True)
@@ -63,9 +65,12 @@ class LineFramer:
         self._partial = bytearray()  # the unfinished line; empty while it is written to a file
         self._size = 0
         self._spool: _Spool | None = None
+        self._begin: bytes | None = b""  # the stream's first bytes, while they may be a mark
 
     def feed(self, block: bytes) -> Iterator[Lines | Oversized]:
         """Yields the lines that end in ``block``. The iterator must be exhausted."""
+        if self._begin is not None:
+            block = self._without_mark(self._begin + block)
         view = memoryview(block)
         start = 0
         if self._size:
@@ -87,6 +92,8 @@ class LineFramer:
 
     def finish(self) -> Iterator[Lines | Oversized]:
         """Yields the unterminated last line of the stream, if there is one."""
+        if self._begin:
+            self._keep(memoryview(self._begin))
         if self._spool:
             yield self._oversized(memoryview(b""), terminated=False)
         elif self._size:
@@ -98,6 +105,14 @@ class LineFramer:
             self._spool.discard()
             self._spool = None
         self._partial, self._size = bytearray(), 0
+
+    def _without_mark(self, begin: bytes) -> bytes:
+        """The stream's first bytes without a mark; none while they may be a part of one."""
+        if len(begin) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(begin):
+            self._begin = begin
+            return b""
+        self._begin = None
+        return begin.removeprefix(_BYTE_ORDER_MARK)
 
     def _whole(self, block: bytes, start: int, end: int) -> Iterator[Lines | Oversized]:
         if end - start <= self._max:

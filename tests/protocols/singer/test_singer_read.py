@@ -346,6 +346,14 @@ def test_what_the_catalog_says_never_comes_is_no_new_column():
     ]
 
 
+def test_a_byte_order_mark_before_the_first_schema_or_row_costs_nothing(tmp_path: Path):
+    file = tmp_path / "rows"
+    file.write_bytes(b'\xef\xbb\xbf{"n": 2}\n')
+    wider = {"properties": {"n": {"type": "integer"}, "x": {"type": "string"}}}
+    events = read(b"\xef\xbb\xbf" + schema("a", wider) + record("a", 1) + batch("a", file))
+    assert short(events) == ["schema:a", "a:1", "a:2", "exit:0"]
+
+
 def test_a_new_column_or_type_or_key_is_a_barrier_for_its_stream():
     wider = {"type": "object", "properties": {"n": {"type": "number"}, "m": {"type": "string"}}}
     output = schema("a") + record("a", 1) + record("b", 1) + schema("a", wider)
