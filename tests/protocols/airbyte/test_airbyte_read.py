@@ -209,6 +209,15 @@ def test_noise_is_counted_and_logged_and_never_fatal():
     assert [w for w in short(events) if ":" in w and "=" not in w] == ["a:1", "exit:0"]
 
 
+@pytest.mark.parametrize("before", [b"", b"\n"], ids=["good chunk", "slow chunk"])
+def test_a_message_that_is_not_known_is_logged_whole_whatever_lines_are_beside_it(before: bytes):
+    events = read(before + GOOD + b'{"type":"FUTURE","x":1}\n' + line("CATALOG", catalog={}))
+    assert [e.message for e in events if isinstance(e, LogEvent)] == [
+        'unknown_type:FUTURE: {"type":"FUTURE","x":1}',
+        'unexpected_type:CATALOG: {"type": "CATALOG", "catalog": {}}',
+    ]
+
+
 def test_noise_is_logged_at_most_twenty_times_a_kind():
     events = read(b"text\n" * 5000)
     assert len([e for e in events if isinstance(e, LogEvent)]) == 20

@@ -74,6 +74,10 @@ _CHANGES = msgspec.json.Decoder(list[LineChange])
 
 _STREAM_OF = attrgetter("stream", "namespace")
 _RECORD: str = MessageType.record.value
+# What becomes of these needs no more than what is decoded of them.
+_WITHOUT_RAW = frozenset(
+    (MessageType.state, MessageType.log, MessageType.trace, MessageType.control)
+)
 
 # A line that matches is never taken for plain text: it is, or was meant as, a RECORD.
 _RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
@@ -125,7 +129,7 @@ class AirbyteReader:
             lines = None
         if lines is not None and one_a_line(data, len(lines)):
             self._seen.append((lines, data))
-            yield from self._take(lines)
+            yield from self._take(lines, data)
             return
         whole = data.split(b"\n")
         for raw in whole[:-1]:
@@ -186,19 +190,24 @@ class AirbyteReader:
         group.bodies += [r.data for r in records]
         group.times += [r.emitted_at for r in records]
 
-    def _take(self, lines: Sequence[Line]) -> Iterator[Event]:
+    def _take(self, lines: Sequence[Line], data: bytes) -> Iterator[Event]:
+        """``data``: the bytes of the lines."""
+        raws: list[bytes] = []
         name: str | None = None
         namespace: str | None = None
         group = _Group(StreamId(None, ""))
-        for line in lines:
+        for index, line in enumerate(lines):
             record = line.record
             if record is None or line.type != _RECORD:
                 name = None  # its group may be yielded by then
-                if line.type == _RECORD:
-                    raw = self._origins([line]).get(id(line), b"")
-                    yield from self._reject(raw, "record is missing")
-                else:
+                if line.type in _WITHOUT_RAW:
                     yield from self._other(line)
+                    continue
+                raws = raws or data.split(b"\n")
+                if line.type == _RECORD:
+                    yield from self._reject(raws[index], "record is missing")
+                else:
+                    yield from self._other(line, raws[index])
                 continue
             if record.stream != name or record.namespace != namespace:
                 name, namespace = record.stream, record.namespace
@@ -349,13 +358,14 @@ class AirbyteReader:
         group.changes = {index[i]: c for i, c in group.changes.items() if i in index}
 
     def _origins(self, wanted: Sequence[object]) -> dict[int, bytes]:
-        """The bytes of the lines that are, or whose bodies are, these objects, by ``id``."""
+        """The bytes of the lines whose bodies are these objects, by ``id``."""
         ids = set(map(id, wanted))
         found: dict[int, bytes] = {}
         for lines, data in self._seen:
             raws: list[bytes] = []
             for index, line in enumerate(lines):
-                for one in {id(line), id(_body(line))} & ids:
+                one = id(_body(line))
+                if one in ids:
                     raws = raws or data.split(b"\n")
                     found[one] = raws[index]
         return found
@@ -463,7 +473,7 @@ class AirbyteReader:
 
     def _take_one(self, line: Line, raw: bytes) -> Iterator[Event]:
         self._seen.append(((line,), raw))
-        yield from self._take((line,))
+        yield from self._take((line,), raw)
 
     def _odd(self, raw: bytes, fault: str) -> Iterator[Event]:
         """Converts a line that cannot be decoded: unparsed output, another message with a stray
