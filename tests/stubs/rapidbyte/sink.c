@@ -3,7 +3,8 @@
    frame it says only "opened CONTEXT", with a checkpoint. Config, flat: "every": frames to a
    checkpoint (0: none); "fail": a stream whose run fails after "after" frames; "early": one whose
    run ends well after its first frame; "letters": dead letters a frame, each of a
-   record of its own, unless "repeats" of them each are of one; "odd": checkpoints that are
+   record of its own, unless "repeats" of them each are of one, with "reasons" for
+   another reason; "odd": checkpoints that are
    none, or another's; "loose": its checkpoints say that they are a source's; "held": a stream that
    takes frames and never ends; "unopened": a stream whose empty run fails; "kept": an empty
    run has a dead letter, as of a record that an earlier run kept. "watermark": as v4's own
@@ -107,10 +108,12 @@ RB_EXPORT("run") void *x_run(u64 session, u32 phase, char *text, u32 n, u32 dry,
     rows += more - (more < lose ? more : lose);
     for (u64 i = 0; i < rb_number(rb_config, "letters", 0); i++) {
       rb_add("{\"id\":");
-      rb_add_number(letters++ / rb_number(rb_config, "repeats", 1) + 1);
+      u64 repeats = rb_number(rb_config, "repeats", 1), again = letters % repeats;
+      rb_add_number(letters++ / repeats + 1);
       rb_add("}");
       rb_text record = rb_take();
-      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, record.ptr, record.len, "too blue", 8, "data", 4, &r));
+      rb_text why = rb_of(again && rb_number(rb_config, "reasons", 0) ? "too red" : "too blue");
+      RB_MUST(host_emit_dlq_record(stream.ptr, stream.len, record.ptr, record.len, why.ptr, why.len, "data", 4, &r));
     }
     if (rb_number(rb_config, "odd", 0)) {
       RB_MUST(host_checkpoint(1, "{\"id\":1}", 8, &r));

@@ -541,7 +541,9 @@ MISSING, FAILED = "destination.miscounted", "destination.rows_failed"
         # a frame has two letters of one record: the other one is missing
         ("dlq", {"lose": 2, "letters": 2, "repeats": 2}, [], MISSING),
         ("skip", {"lose": 2, "letters": 2, "repeats": 2}, [], MISSING),
-        ("dlq", {"lose": 2, "own_up": 1, "letters": 2, "repeats": 2}, [], FAILED),
+        ("dlq", {"lose": 2, "own_up": 1, "letters": 2, "repeats": 2, "reasons": 1}, [], FAILED),
+        # two equal records are refused, and both are counted
+        ("dlq", {"lose": 2, "own_up": 1, "letters": 2, "repeats": 2}, [1, 2], None),
         ("dlq", {"lose": 2, "letters": 4, "repeats": 2}, [1, 2], None),
         ("dlq", {"lose": 2, "own_up": 1, "letters": 4, "repeats": 2}, [1, 2], None),
         ("skip", {"lose": 1, "own_up": 1}, [1, 2], None),
@@ -560,7 +562,9 @@ def test_l8_a_run_that_counts_fewer_rows_than_it_was_given_acks_none_of_them(
     assert (seen.acks, codes(seen)) == (acks, [] if code is None else [code])
     left_out = [(c.what, c.count, c.stream) for c in seen.of(SkippedItems)]
     left_out = [item for item in left_out if item != ("skipped:data", 1, A)]
-    assert left_out == ([("skipped:records_failed", 2, A)] if policy == "skip" and acks else [])
+    owned_up = [("skipped:records_failed", 2, A)] if policy == "skip" and acks else []
+    equal = [("skipped:equal_dead_letters", 2, A)] if acks and config.get("letters") == 2 else []
+    assert left_out == owned_up + equal
     uncounted = [a for a in seen.of(LogEvent) if "does not count records" in a.message]
     assert len(uncounted) == len(config.keys() & {"mute", "bytes"})
 

@@ -159,7 +159,7 @@ class Answers:
         """Converts a dead letter. One of the empty run counts as none of this run's rows: it is of
         a record that the destination kept from an earlier one, which has counted it."""
         stream = run.stream.id
-        first = not run.opening and run.put_aside(event.letter.record_json)
+        first = not run.opening and run.put_aside(event.letter)
         reject = reject_event(event, stream)
         reject.records = int(first)
         if self._terms.settings.on_data_error == "skip":
@@ -191,16 +191,19 @@ class Answers:
         out; fails the stream where they do not."""
         stream, mode = run.stream.id, write_mode(run.stream)
         given = run.rows(run.given)
-        counts = RunCounts.of(summary, given, run.letters, counted=self._counted)
+        refused, alike = run.refused, run.alike
+        counts = RunCounts.of(summary, given, refused, alike, counted=self._counted)
         self._counted |= counts.written > 0
         if counts.unlisted and self._terms.settings.on_data_error != "skip":
-            self.fail(stream, records_failed(stream, counts.failed, given, run.letters))
+            self.fail(stream, records_failed(stream, counts.failed, given, refused + alike))
             return False
         if counts.unlisted:
             self._tell(SkippedItems("skipped:records_failed", counts.unlisted, stream))
         if counts.missing and (mode != "upsert" or not counts.written):
-            self.fail(stream, rows_missing(stream, counts.written, given, run.letters))
+            self.fail(stream, rows_missing(stream, counts.written, given, refused))
             return False
+        if counts.equal:
+            self._tell(SkippedItems("skipped:equal_dead_letters", counts.equal, stream))
         if counts.missing:
             self._tell(SkippedItems(f"records_merged_or_not_written:{stream}", counts.missing))
         elif given and not counts.counts:

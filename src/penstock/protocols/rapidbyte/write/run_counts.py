@@ -14,34 +14,43 @@ from penstock.protocols.rapidbyte.wire.messages import RunSummary
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The counters of one run that ended well, in records. ``given``: what it was fed; ``letters``:
-    those with a dead letter, of which it may give several for one record; ``written``, ``failed``:
-    as it says. ``counts``: ``written`` is in use."""
+    """The counters of one run that ended well, in records. ``given``: what it was fed; ``refused``:
+    the records with dead letters, those of equal text as one; ``alike``: dead letters that are
+    equal to others, each of which may be a record; ``written``, ``failed``: as it says. ``counts``:
+    ``written`` is in use."""
 
     given: int
-    letters: int
+    refused: int
+    alike: int
     written: int
     failed: int
     counts: bool
 
     @staticmethod
-    def of(summary: RunSummary, given: int, letters: int, *, counted: bool) -> "RunCounts":
+    def of(
+        summary: RunSummary, given: int, refused: int, alike: int, *, counted: bool
+    ) -> "RunCounts":
         """``counted``: an earlier run of the component used its counters. A run that wrote no
         record, batch or byte, and counts its checkpoints, says that it wrote nothing."""
         found = summary.counts
         written, failed = found["records_written"], found["records_failed"]
         nothing = not (found["batches_written"] or found["bytes_written"])
         used = written > 0 or failed > 0 or counted or (nothing and found["checkpoint_count"] > 0)
-        return RunCounts(given, letters, written, failed, used)
+        return RunCounts(given, refused, alike, written, failed, used)
 
     @property
     def unlisted(self) -> int:
         """Records that it failed to write and of which it gave no dead letter."""
-        return max(0, self.failed - self.letters)
+        return max(0, self.failed - self.refused - self.alike)
+
+    @property
+    def equal(self) -> int:
+        """Records that it failed to write and whose dead letter is equal to another's."""
+        return min(max(0, self.failed - self.refused), self.alike)
 
     @property
     def missing(self) -> int:
         """Records that were neither written nor failed; 0 where it does not count."""
         if not self.counts:
             return 0
-        return max(0, self.given - self.written - max(self.failed, self.letters))
+        return max(0, self.given - self.written - max(self.failed, self.refused))

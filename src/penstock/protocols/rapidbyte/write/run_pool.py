@@ -27,7 +27,7 @@ from penstock.protocols.rapidbyte.guest.events import (
 from penstock.protocols.rapidbyte.guest.guest_thread import Inbox
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.compression import Bytes
-from penstock.protocols.rapidbyte.wire.messages import StreamContext
+from penstock.protocols.rapidbyte.wire.messages import DeadLetter, StreamContext
 from penstock.protocols.rapidbyte.write.write_context import WriteSettings, replaces
 from penstock.protocols.writing import WriteStream
 
@@ -44,16 +44,18 @@ class WriteStopped(Exception):
 class StreamRun:
     """One run of a destination component, for frames of one stream: they are put into the guest's
     inbox, and its events are read on a thread of its own. ``version``: of the schema of its frames.
-    ``base``: frames of the stream that were fed before its first. ``ended``: its input has ended,
-    all ``given`` frames were put; ``broken``: its feed failed, so that its end acknowledges
-    nothing; ``finished``: its thread has ended. ``opening``: its events are of the empty run before
-    it. ``fed_at``: when it was fed last."""
+    ``base``: frames of the stream that were fed before its first. ``alike``: its dead letters so
+    far that are equal to an earlier one. ``ended``: its input has ended, all ``given`` frames were
+    put; ``broken``: its feed failed, so that its end acknowledges nothing; ``finished``: its thread
+    has ended. ``opening``: its events are of the empty run before it. ``fed_at``: when it was fed
+    last."""
 
     def __init__(
         self, stream: WriteStream, version: int, *, base: int, inbox: Inbox, now: float
     ) -> None:
         self.stream, self.version, self.base = stream, version, base
-        self._aside: set[int] = set()  # of each record that it put aside, the hash of its text
+        self.alike = 0
+        self._aside: dict[int, int] = {}  # of records put aside: hashes of text and first reason
         self._rows = [0]  # of the first frames, by their number
         self.began = self.fed_at = now
         self.ended = self.broken = self.finished = self.opening = False
@@ -128,16 +130,18 @@ class StreamRun:
         self._rows.append(self._rows[-1] + rows)
         self._inbox.put(frame, timeout)
 
-    def put_aside(self, record: str) -> bool:
+    def put_aside(self, letter: DeadLetter) -> bool:
         """Notes a dead letter. Returns whether it is the first of its record: a record may get
-        several, and records of equal text cannot be told apart."""
-        known = len(self._aside)
-        self._aside.add(hash(record))
-        return len(self._aside) > known
+        several, for several reasons, or be one of several of equal text."""
+        known, reason = len(self._aside), hash(letter.error_message)
+        same = self._aside.setdefault(hash(letter.record_json), reason) == reason
+        first = len(self._aside) > known
+        self.alike += same and not first
+        return first
 
     @property
-    def letters(self) -> int:
-        """The records with a dead letter so far."""
+    def refused(self) -> int:
+        """The records with a dead letter so far, those of equal text as one."""
         return len(self._aside)
 
     @property
