@@ -1,5 +1,6 @@
 """The merge table of the protocol, "Pipeline-Level Permissions & Limits": each row and sentence."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
+from penstock.errors import ConfigError
 from penstock.protocols.rapidbyte.declared.manifest import (
     ComponentManifest,
     ManifestResult,
@@ -213,6 +215,41 @@ def test_a_folder_that_may_only_be_read(declared: Any, asked: Any, expected: Any
     given = grants(result, {})
     assert given.read_only == tuple(f[:-3] for f in expected if f.endswith(":ro"))
     assert given.folders == tuple(f for f in expected if not f.endswith(":ro"))
+
+
+@pytest.mark.parametrize(
+    ("declared", "asked"),
+    [
+        (["{0}", "{0}/in"], ["{0}", "{0}/in:ro"]),
+        (["{0}/in:ro", "{0}"], None),
+        (["{0}", "{0}:ro"], None),
+        (["{0}", "{0}/in/../in/deep:ro"], None),
+        (["{0}", "{0}/../link:ro"], None),
+        (["/", "{0}:ro"], None),
+        (["/{0}", "{0}/in:ro"], None),
+    ],
+)
+def test_l10_a_folder_that_may_only_be_read_lies_in_none_that_may_be_written(
+    tmp_path: Path, declared: list[str], asked: list[str] | None
+):
+    """WASI opens each folder for itself: a guest wrote into ``/d/in:ro`` by ``/d//in``, which is a
+    path of ``/d``."""
+    outer = tmp_path / "d"
+    (outer / "in").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(outer / "in")
+    found = manifest(fs={"preopens": [text.format(outer) for text in declared]})
+    narrowed = None if asked is None else tuple(text.format(outer) for text in asked)
+    with pytest.raises(ConfigError) as caught:
+        merged(found, fs=narrowed)
+    assert caught.value.code == "config.unsupported"
+    assert "may only be read" in caught.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    "declared", [("/d:ro", "/d/in"), ("/d", "/dd:ro"), ("/d:ro", "/d/in:ro"), ("/d", "/d/in")]
+)
+def test_other_folders_may_lie_in_each_other(declared: tuple[str, ...]):
+    assert merged(manifest(fs={"preopens": list(declared)})).folders == tuple(sorted(declared))
 
 
 SETS = [

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.config.sections import Limits, Permissions
+from penstock.errors import ConfigError
 from penstock.model.hosts import ANY, ReachableHosts
 from penstock.model.variables import withheld
 from penstock.protocols.contract import EffectiveLimit
@@ -68,9 +69,17 @@ def effective(
     most: int | None = None,
 ) -> EffectivePermissions:
     """Merges a manifest with the pipeline. ``config``: names hosts, which the manifest may allow.
-    ``most``: the pipeline's ``resources.max_memory``, a bound for each of its components."""
+    ``most``: the pipeline's ``resources.max_memory``, a bound for each of its components. Raises
+    ``ConfigError`` (``config.unsupported``) for folders that cannot be held to ``:ro``."""
     rulings = _merged(found, permissions, limits, config, most)
     values = [line.value for line in rulings]
+    if problems := _writable_all_the_same(values[2]):
+        raise ConfigError(
+            "the component cannot be held to what it may only read",
+            code="config.unsupported",
+            problems=problems,
+            hint="list the folders beside the one that may only be read, and not one around it",
+        )
     private, rule = _private(values[0], found, permissions, config)
     if private:
         rulings.insert(1, EffectiveLimit("network.private_hosts", private, rule))
@@ -190,8 +199,7 @@ def _holds_much(path: str) -> str | None:
     """Describes a folder whose grant exposes far more than a connector needs; None: any other."""
     if not os.path.isabs(path):
         return "a folder that is another one wherever it runs"
-    # POSIX keeps two slashes at the beginning.
-    real = os.sep + os.path.realpath(path).lstrip(os.sep)
+    real = _real(path)
     if real == os.sep:
         return "the root folder, and with it every file"
     if any(real == top or real.startswith(top + os.sep) for top in _KERNEL):
@@ -200,6 +208,23 @@ def _holds_much(path: str) -> str | None:
     if f"{home}{os.sep}".startswith(f"{real}{os.sep}"):
         return "your home folder, or one around it"
     return None
+
+
+def _real(path: str) -> str:
+    """The folder that a path stands for here, without links."""
+    return os.sep + os.path.realpath(path).lstrip(os.sep)  # POSIX keeps two slashes in front
+
+
+def _writable_all_the_same(texts: Iterable[str]) -> list[str]:
+    """Describes the folders that may only be read and lie in one that may be written: a guest
+    reaches them through that one, by a path that begins there."""
+    folders = [(folder, _real(folder.path)) for folder in map(folder_of, texts)]
+    return [
+        f"{inner.path} may only be read, and lies in {outer.path}, which may be written"
+        for inner, real in folders
+        for outer, around in folders
+        if inner.read_only and not outer.read_only and os.path.commonpath([real, around]) == around
+    ]
 
 
 def grants(allowed: EffectivePermissions, environ: Mapping[str, str] | None = None) -> Grants:
