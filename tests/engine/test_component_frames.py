@@ -123,6 +123,20 @@ def test_a_column_that_begins_without_values_has_its_declared_type(bench: Bench)
     assert values(bench) == [None, 7]
 
 
+def test_L9_a_column_that_nobody_declared_and_that_begins_without_values_has_a_later_frames_type(
+    bench: Bench,
+) -> None:
+    """Also where another frame without values comes between, and in a full refresh, in the middle
+    of which a type cannot change."""
+    run(bench, pa.nulls(1), pa.nulls(2), pa.array([7]), pa.nulls(1), pa.array([8]))
+    assert values(bench) == [None, None, None, 7, None, 8]
+
+
+def test_L8_rows_of_a_column_that_never_has_values_all_come(bench: Bench) -> None:
+    run(bench, pa.nulls(1), pa.nulls(2))
+    assert values(bench) == [None] * 3
+
+
 @pytest.mark.parametrize(
     "array",
     [

@@ -1,6 +1,7 @@
 """``discover`` and ``validate`` are optional (section 3): what a component without them comes to,
 and what is assumed of streams that nobody told of."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -147,6 +148,46 @@ def test_the_first_rows_say_which_columns_an_undiscovered_stream_no_longer_has(
     told = [sorted(e.json_schema["properties"]) for e in events if isinstance(e, Schema)]
     assert told == ([] if names is None else [names, ["id", "x"]])
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "told", "rows"),
+    [
+        # x is known with the second frame, and y, which that one begins, with the third
+        ("frame f0 ; frame f1 ; frame f2", [{"x": "integer"}, {"x": "integer", "y": "number"}], 3),
+        # what came before a checkpoint does not wait behind it
+        ("frame f0 ; raw 0 mark ; frame f1", [{"x": "string"}, {"x": "integer"}], 2),
+        ("frame f0", [{"x": "string"}], 1),
+        ("frame f0 ; " * 300 + "frame f1", [{"x": "string"}, {"x": "integer"}], 301),
+    ],
+)
+def test_rows_wait_for_the_type_of_a_column_that_holds_nothing_yet(
+    tmp_path: Path, script: str, told: list[dict[str, str]], rows: int
+) -> None:
+    path = tmp_path / "source.wasm"
+    path.write_bytes(rapidbyte_guests.c_guest("source", "script.c"))
+    frames = [{"x": pa.nulls(1)}, {"x": pa.array([1]), "y": pa.nulls(1)}, {"y": pa.array([0.5])}]
+    if len(told) == 1 or told[1] == {"x": "integer"}:
+        del frames[1]["y"]
+    config: dict[str, Any] = {"a": script, "mark": json.dumps({"id": 1}).encode().hex()}
+    for number, columns in enumerate(frames):
+        config[f"f{number}"] = bytes(frame_of(pa.RecordBatch.from_pydict(columns))).hex()
+    asked = ConfiguredStream(
+        stream=Stream(id=A, json_schema={}, assumed=True),
+        sync_mode=SyncMode.full_refresh,
+        destination_sync_mode=DestinationSyncMode.append,
+    )
+    made = Component(
+        path=str(path),
+        digest=digest_of(path.read_bytes()),
+        cache=str(rapidbyte_guests.CACHE / "compiled"),
+    )
+    events = list(
+        PACKAGE.source.read(ComponentRuntime(made), ReadRequest(config=config, streams=(asked,)))
+    )
+    schemas = [e.json_schema for e in events if isinstance(e, Schema)]
+    assert [{f.name: f.type.kind.value for f in schema_fields(s)} for s in schemas] == told
+    assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == rows
 
 
 def test_frames_decide_what_nobody_told() -> None:

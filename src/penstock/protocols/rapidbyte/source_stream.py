@@ -57,8 +57,18 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire import messages
 from penstock.protocols.rapidbyte.wire.frame_check import decode_frame, frame_errors
 from penstock.protocols.rapidbyte.wire.messages import CursorValue, StreamContext
-from penstock.protocols.rapidbyte.wire.schema import DELETED_AT, OPERATION, changed_schema
+from penstock.protocols.rapidbyte.wire.schema import (
+    DELETED_AT,
+    OPERATION,
+    changed_schema,
+    typed_later,
+)
 from penstock.protocols.reading import ReadRequest
+
+_MOST_AHEAD = 16 << 20
+_MOST_FRAMES_AHEAD = 256
+"""Bytes and frames that wait for a later frame to tell the type of a column that nobody declared
+and that has held nothing but NULL."""
 
 
 class StreamRead:
@@ -75,6 +85,7 @@ class StreamRead:
         self._schema: Mapping[str, Any] = stream.stream.json_schema
         self._state = state
         self._frames: Any = None  # the Arrow schema of the last frame
+        self._ahead: list[tuple[Table, int]] = []  # rows that wait for a column's type
         evolution = component.settings.schema_evolution
         # Nobody but its first rows says which columns an undiscovered stream no longer has.
         self._removing = stream.stream.assumed and evolution.removed_column == "fail"
@@ -124,6 +135,7 @@ class StreamRead:
             case Frame():
                 yield from self._frame(event)
             case CheckpointCall():
+                yield from self._given()
                 yield from self._checkpoint(event)
             case ComponentLog():
                 yield log_event(event)
@@ -131,6 +143,7 @@ class StreamRead:
                 self._letters += 1
                 yield reject_event(event, self._stream.id)
             case RunEnded():
+                yield from self._given()
                 yield from self._ended(event)
             case _:
                 yield Tick()
@@ -138,21 +151,38 @@ class StreamRead:
     def _frame(self, frame: Frame) -> Iterator[Event]:
         try:
             table, size = decode_frame(frame.data)
-            schema = table.schema
             with frame_errors(frame.data):
                 table = frame_types.marked(table)
                 if self._stream.sync_mode is SyncMode.cdc:
                     table = _with_deletes(table)
         except messages.Refusal as e:
             raise broken_frame("source", e, self._stream.id) from None
+        self._component.runtime.stats.bytes += len(frame.data)
+        self._ahead.append((table, size))
+        waiting = sum(size for _, size in self._ahead)
+        full = waiting > _MOST_AHEAD or len(self._ahead) > _MOST_FRAMES_AHEAD
+        yield from self._given(all_of_it=full)
+
+    def _given(self, *, all_of_it: bool = True) -> Iterator[Event]:
+        """Gives the rows that wait, in order, up to the first with a column of unknown type.
+        ``all_of_it``: those too; such a column is text then."""
+        while self._ahead:
+            schemas = [table.schema for table, _ in self._ahead]
+            schema = typed_later(self._schema, schemas)
+            if schema is None and not all_of_it:
+                return
+            table, size = self._ahead.pop(0)
+            yield from self._rows(table, size, schemas[0] if schema is None else schema)
+
+    def _rows(self, table: Table, size: int, schema: Any) -> Iterator[Event]:
+        """``schema``: the columns of the rows, with the types that they are known to have."""
         removing = self._removing and table.num_rows > 0
         if removing or self._frames is None or not schema.equals(self._frames):
             self._frames, self._removing = schema, self._removing and not removing
-            new = changed_schema(self._schema, table.schema, removing=removing)
+            new = changed_schema(self._schema, schema, removing=removing)
             if new is not None:
                 self._schema = new
                 yield Schema(self._stream.id, new)
-        self._component.runtime.stats.bytes += len(frame.data)
         now = int(time.time() * 1000)
         if table.num_rows:
             self._last = None

@@ -86,6 +86,27 @@ def changed_schema(
     return {**object_schema({**types, **new}), "additionalProperties": False}
 
 
+def typed_later(current: Mapping[str, Any], frames: Sequence[ArrowSchema]) -> ArrowSchema | None:
+    """Gives the columns of the first frame that are of Arrow's ``null`` the types that later frames
+    have. Returns its schema then; None where such a column has no type, neither in ``frames`` nor
+    in the stream's JSON Schema ``current``."""
+    properties = current.get("properties", {})
+    unknown = {
+        f.name
+        for f in frames[0]
+        if pa.types.is_null(f.type) and _UNKNOWN in properties.get(f.name, {_UNKNOWN: True})
+    }
+    if not unknown:
+        return frames[0]
+    types: dict[str, Any] = {}
+    for field in (f for frame in frames for f in frame if f.name in unknown):
+        if not pa.types.is_null(field.type):
+            types.setdefault(field.name, field)
+    if types.keys() != unknown:
+        return None
+    return pa.schema([types.get(f.name, f) for f in frames[0]])
+
+
 def _carries(declared: DataType | None, actual: DataType) -> bool:
     """Whether a column of type ``actual`` fits the declared one: text fits JSON, all else must be
     equal."""
