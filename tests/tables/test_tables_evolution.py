@@ -223,7 +223,7 @@ def test_text_is_read_as_it_stands_and_not_as_spark_takes_it_L9(
     ]  # fmt: skip
     refused: list[dict[str, Any]] = [
         {"x": "30d", "t": "08:30", "w": "2024", "d": "1.5", "p": "0.125"},
-        {"x": "1f", "t": "T12", "w": "2024-02", "d": "9" * 39, "p": "1.00000000001"},
+        {"x": "1e999", "t": "T12", "w": "2024-02", "d": "9" * 39, "p": "1.00000000001"},
         {"x": "NaN", "t": "2024", "w": "08:30", "d": "15e-1", "p": "1.25e-1"},
     ]
     given = [{"id": n, **row} for n, row in enumerate((*taken, *refused), 2)]
@@ -238,6 +238,34 @@ def test_text_is_read_as_it_stands_and_not_as_spark_takes_it_L9(
     ]
     lost = [f"{name} NULLED" for name in ("x", "t", "w", "d", "p")]
     assert [row[1:] for row in found[3:]] == [(None,) * 5 + (lost,)] * 3
+
+
+@pytest.mark.spark
+def test_a_number_in_text_that_a_double_cannot_hold_is_entered_L9(
+    spark: Any, loads: Any, tmp_path: Path
+) -> None:
+    """As of sources (``codec.values``): the nearest double, and an entry where digits are lost."""
+    tables = open_table("parquet", str(tmp_path / "lake"))
+    columns = {"id": "integer", "x": "number", "s": {"y": "number"}, "l": ["number"]}
+    text = {"id": "integer", "x": "string", "s": {"y": "string"}, "l": ["string"]}
+    parsed = {"id": "integer", "x": "string", "s": "json", "l": "json"}
+    exact = ["9007199254740992", "-4611686018427387904", "0.1", "123456789012345.6", "1.50e3",
+             "0", "1000000000000000000000", "0.30000000000000004", "00000000000000000001.50",
+             " 7 "]  # fmt: skip
+    rounded = ["9007199254740993", "99999999999999.999999", "-12345678901234567890",
+               "0.12345678901234567891", "1.2345678901234567891e5"]  # fmt: skip
+    only(tables.commit(spark, [loads.load(1, [{"id": 0}], columns)]))
+    made = [*exact, *rounded]
+    rows_in = [{"id": n, "x": x, "s": {"y": x}, "l": ["1", x]} for n, x in enumerate(made, 1)]
+    as_json = [{"id": -n, "x": None, "s": f'{{"y": "{x}"}}', "l": f'["{x}"]'}
+               for n, x in enumerate(made, 1)]  # fmt: skip
+    only(tables.commit(spark, [loads.load(2, rows_in, text), loads.load(3, as_json, parsed)]))
+    found = {row[0]: row[1:] for row in rows(tables, spark, "id", "x", "s.y", "l", LOST)}
+    for n, x in enumerate(made, 1):
+        lost = [f"{path} TRUNCATED" for path in ("x", "s.y", "l") if x in rounded]
+        assert found[n] == (float(x), float(x), [1.0, float(x)], lost), x
+        lost = [f"{path} TRUNCATED" for path in ("s", "l") if x in rounded]
+        assert found[-n] == (None, float(x), [float(x)], lost), x
 
 
 @pytest.mark.spark
@@ -271,6 +299,19 @@ def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     anew = loads.load(3, given, text, replaces=True, **dedup)
     only(tables.commit(spark, [anew]))
     assert rows(tables, spark, "id", "v") == [("2", 3), ("seven", 7), ("six", 6)]
+
+
+@pytest.mark.spark
+def test_keys_that_would_lose_digits_are_refused_L9(spark: Any, loads: Any, tmp_path: Path) -> None:
+    """Two of them would become one key, and one row would be lost."""
+    tables, dedup = open_table("parquet", str(tmp_path / "lake")), {"mode": "append_dedup"}
+    number = {"id": "number", "v": "integer"}
+    only(tables.commit(spark, [loads.load(1, [{"id": 1.0, "v": 1}], number, **dedup)]))
+    given = [{"id": "9007199254740992", "v": 2}, {"id": "9007199254740993", "v": 3}]
+    second = loads.load(2, given, {"id": "string", "v": "integer"}, **dedup)
+    with pytest.raises(SchemaError) as caught:
+        only(tables.commit(spark, [second]))
+    assert caught.value.code == "schema.key_type" and "id" in caught.value.message
 
 
 def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, loads: Any) -> None:

@@ -1,9 +1,10 @@
 """Casts a column from one type to another: keeps each value that fits exactly, else gives NULL.
+A number in text becomes the nearest double.
 
 A :class:`Cast` is built once per column from two types and applied to Spark columns. Nested types
-are cast field by field. For each field whose value can be lost, the cast has a test for it, so that
-the row's change list can name the field (L9). Not here: which type a table's column gets
-(``schema_evolution``), the change list (``load_frame``).
+are cast field by field. For each field whose value, or digits of it, can be lost, the cast has a
+test for it, so that the row's change list can name the field (L9). Not here: which type a table's
+column gets (``schema_evolution``), the change list (``load_frame``).
 """
 
 import functools
@@ -19,21 +20,25 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Apply = Callable[["Column"], "Column"]
+Tests = tuple[tuple[str, Apply], ...]
 
 _NUMERIC = (Kind.integer, Kind.decimal, Kind.number)
 _TEMPORAL = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
 # Spark also takes `30d` and `1f` for numbers, `2024` for its first day, `08:30` for a time of today
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _SHORT_EXPONENT = r"^\s*[+-]?(?=[\d.]{1,16}[eE])\d*\.?\d*[eE][+-]?\d+\s*$"  # 15 digits and a point
+_SAFE_DIGITS = 15  # that every double keeps
 _DAY = r"^\s*[+-]?\d{4,}-\d{1,2}-\d{1,2}(?!\d)"
 
 
 class Cast(NamedTuple):
     """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
-    can lose, its path and a map from the column to whether the value was lost."""
+    can lose, its path and a map from the column to whether the value was lost; ``rounded``: the
+    same of digits of a value that is kept."""
 
     value: Apply
-    failures: tuple[tuple[str, Apply], ...]
+    failures: Tests
+    rounded: Tests = ()
 
 
 def casts_between(
@@ -57,16 +62,16 @@ def _cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast
     if have.kind is want.kind is Kind.array and have.item and want.item:
         inner = _cast(have.item, want.item, path, change)
 
-        def any_lost(c: "Column") -> "Column":
-            lost = F.exists(
-                c, lambda x: functools.reduce(operator.or_, (m(x) for _, m in inner.failures))
-            )
-            return F.coalesce(lost, F.lit(False))
+        def any_of(tests: Tests) -> Tests:
+            def found(c: "Column") -> "Column":
+                return F.coalesce(F.exists(c, lambda x: _any(tests, x)), F.lit(False))
+
+            return ((path, found),) if tests else ()
 
         def each(c: "Column") -> "Column":
             return F.transform(c, inner.value)
 
-        return Cast(each, ((path, any_lost),) if inner.failures else ())
+        return Cast(each, any_of(inner.failures), any_of(inner.rounded))
     if have.kind is Kind.string and keeps_parts(have, want) and change is not TypeChange.null:
         return _parsed_cast(want, path, change)
     return _scalar_cast(have, want, path, change)
@@ -104,11 +109,20 @@ def _parsed_cast(want: DataType, path: str, change: TypeChange) -> Cast:
 
     def lost(c: "Column") -> "Column":
         def any_lost(p: "Column") -> "Column":
-            return functools.reduce(operator.or_, (m(p) for _, m in inner.failures), p.isNull())
+            return p.isNull() | _any(inner.failures, p)
 
         return c.isNotNull() & F.coalesce(once(c, any_lost), F.lit(False))
 
-    return Cast(value, ((path, lost),))
+    def rounded(c: "Column") -> "Column":
+        return F.coalesce(once(c, functools.partial(_any, inner.rounded)), F.lit(False))
+
+    return Cast(value, ((path, lost),), ((path, rounded),) if inner.rounded else ())
+
+
+def _any(tests: Tests, c: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    return functools.reduce(operator.or_, (test(c) for _, test in tests), F.lit(False))
 
 
 def _same(c: "Column") -> "Column":
@@ -122,7 +136,27 @@ def _scalar_cast(have: DataType, want: DataType, path: str, change: TypeChange) 
     def lost(c: "Column") -> "Column":
         return c.isNotNull() & value(c).isNull()
 
-    return Cast(value, ((path, lost),))
+    rounds = have.kind is Kind.string and want.kind is Kind.number
+    return Cast(value, ((path, lost),), ((path, _rounded),) if rounds else ())
+
+
+def _rounded(c: "Column") -> "Column":
+    """Whether the nearest double of a number in text lacks digits of it (``codec.values``): its own
+    text has others, and it is not the same whole number."""
+    from pyspark.sql import functions as F
+
+    number = c.try_cast("double")
+    odd = (F.length(_digits(c)) > _SAFE_DIGITS) & (_digits(c) != _digits(number.cast("string")))
+    same = F.coalesce(c.try_cast("bigint") == number.try_cast("bigint"), F.lit(False))
+    fits = _from_text(c, DataType(Kind.number)).isNotNull()
+    return F.coalesce(fits & odd & ~same, F.lit(False))
+
+
+def _digits(c: "Column") -> "Column":
+    """The digits of a number in text, without its exponent, and zeros at both ends."""
+    from pyspark.sql import functions as F
+
+    return F.regexp_replace(F.regexp_replace(c, "[eE].*$|[^0-9]", ""), "^0+|0+$", "")
 
 
 def _struct_cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast:
@@ -150,10 +184,14 @@ def _struct_cast(have: DataType, want: DataType, path: str, change: TypeChange) 
 
         return field_lost
 
-    failures = tuple(
-        (at, of_field(name, lost)) for name, cast in inner.items() for at, lost in cast.failures
-    )
-    return Cast(value, failures)
+    def of_fields(tests_of: Callable[[Cast], Tests]) -> Tests:
+        return tuple(
+            (at, of_field(name, test))
+            for name, cast in inner.items()
+            for at, test in tests_of(cast)
+        )
+
+    return Cast(value, of_fields(lambda cast: cast.failures), of_fields(lambda cast: cast.rounded))
 
 
 def null_of(kind: DataType) -> "Column":
@@ -198,5 +236,5 @@ def _from_text(c: "Column", want: DataType) -> "Column":
     if want.kind is Kind.timestamp:
         return F.when(c.rlike(_DAY), cast)
     if want.kind is Kind.number:
-        return F.when(c.rlike(_NUMBER), cast)
+        return F.when(c.rlike(_NUMBER) & (F.abs(cast) != float("inf")), cast)
     return null_of(want)

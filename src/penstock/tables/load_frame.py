@@ -396,16 +396,17 @@ def _has_all(fields: Sequence[Field], paths: Sequence[FieldPath]) -> bool:
 
 def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) -> None:
     """Raises ``SchemaError`` (``schema.key_type``) where a key of ``rows`` of :func:`read_parts`
-    does not fit the type that the table's column has: NULL is no key (L9). They are scanned only
-    where the types differ."""
+    does not fit the type that the table's column has: NULL is no key (L9), and two keys that lose
+    digits may become one. They are scanned only where the types differ."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = {".".join(path) for path in load.primary_key}
-    lost = [(path, failed) for path, failed in _cast_failures(casts) if path in paths]
+    losses = [*_cast_failures(casts), *_cast_roundings(casts)]
+    lost = [(path, failed) for path, failed in losses if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
         return
     raise SchemaError(
-        f"table {load.table.name}: its primary key {', '.join(path for path, _ in lost)} has"
+        f"table {load.table.name}: its primary key {', '.join(dict(lost))} has"
         " another type now, and the load has keys that the table's column cannot hold",
         code="schema.key_type",
         where=load.table.name,
@@ -494,7 +495,8 @@ def _no_changes() -> "Column":
 
 
 def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords) -> "Column":
-    """Appends to the change list ``changes`` one entry for every value that a cast loses."""
+    """Appends to the change list ``changes`` one entry for every value that a cast loses, and for
+    every one that loses digits."""
     from pyspark.sql import functions as F
 
     entries = [
@@ -502,11 +504,15 @@ def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords)
             lost,
             F.struct(
                 F.lit(path).alias("field"),
-                F.lit(words.change).alias("change"),
+                F.lit(word).alias("change"),
                 F.lit(words.reason).alias("reason"),
             ),
         )
-        for path, lost in _cast_failures(casts)
+        for word, losses in (
+            (words.change, _cast_failures(casts)),
+            (words.rounded, _cast_roundings(casts)),
+        )
+        for path, lost in losses
     ]
     return F.concat(changes, F.array_compact(F.array(*entries))) if entries else changes
 
@@ -518,4 +524,14 @@ def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
         (path, lost(F.col(quoted(name))))
         for name, cast in casts.items()
         for path, lost in cast.failures
+    ]
+
+
+def _cast_roundings(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
+    from pyspark.sql import functions as F
+
+    return [
+        (path, lost(F.col(quoted(name))))
+        for name, cast in casts.items()
+        for path, lost in cast.rounded
     ]
