@@ -197,6 +197,37 @@ def test_a_merge_beside_another_writer_is_a_conflict_not_a_loss(
     assert rows(tables, "id", "v") == [(1, "new"), (2, "theirs")]
 
 
+@pytest.mark.parametrize("name", ["theirs.parquet", "day=1/theirs.parquet", "_delta_log/0.json"])
+def test_what_another_program_put_into_the_folder_does_not_go_with_it_L8(
+    tables: ParquetTables, loads: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
+    theirs = Path(tables.location(T), name)
+    theirs.parent.mkdir(exist_ok=True)
+    Path(tables.location(T), "_SUCCESS").touch()  # which nobody misses
+    real = parquet_merge.fill
+
+    def meanwhile(*given: Any) -> Any:
+        theirs.write_bytes(b"rows")
+        return real(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_merge, "fill", meanwhile)
+        for mine in (
+            dedup(loads, 2, [{"id": 1, "v": "new"}]),
+            numbered(loads.load(2, [], mode="overwrite", replaces=True), 1),
+        ):
+            outcome = tables.commit(NO_SPARK, [mine])[0]
+            assert isinstance(outcome, DestinationError)
+            assert outcome.code == "destination.not_ours" and name.split("/")[0] in outcome.message
+            assert theirs.read_bytes() == b"rows"
+    theirs.unlink()
+    if theirs.parent.name != "t":
+        theirs.parent.rmdir()
+    assert put(tables, dedup(loads, 2, [{"id": 1, "v": "new"}])) == LoadResult(1)
+    assert rows(tables, "id", "v") == [(1, "new")]
+
+
 def test_a_load_that_only_deletes_leaves_a_table_with_its_columns(
     tables: ParquetTables, loads: Any
 ) -> None:

@@ -45,6 +45,7 @@ from penstock.tables.parquet_folders import (
     prove_writable,
     put_folder,
     read_marker,
+    refuse_others,
     take_files,
     write_marker,
 )
@@ -249,6 +250,7 @@ class _Wave:
         with self.root.lock(plan.load.table):
             if read_marker(plan.folder) != plan.marker:
                 raise _conflict(plan)
+            refuse_others(plan.folder)
             put_folder(staged, plan.folder)
         shutil.rmtree(staged, ignore_errors=True)
         return written

@@ -36,8 +36,9 @@ MARKER = "_penstock.json"
 OWN_FOLDER = ".penstock"
 LOCK_SECONDS = 60.0
 _SUFFIX = ".parquet"
-_APPENDED = re.compile(r"[0-9a-f]{16}-\d{12}-\d{5}\.parquet")  # the files of a load
 _REWRITTEN = "t"  # instead of a key's hash: files of a rewritten table, always finished
+_APPENDED = re.compile(r"[0-9a-f]{16}-\d{12}-\d{5,}\.parquet")  # the files of a load
+_OURS = re.compile(rf"{_APPENDED.pattern}|{_REWRITTEN}-[0-9a-f]{{8}}-\d{{5,}}\.parquet")
 _SWAP = 2  # RENAME_EXCHANGE of renameat2, RENAME_SWAP of renamex_np
 _AT_FDCWD = -100
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
@@ -141,6 +142,17 @@ def _unfinished_files(folder: Path, marker: Marker) -> set[str]:
     higher one, such a file counts as finished."""
     finished = {Path(path).name for path in finished_files(folder, marker)}
     return {n for n in parquet_files(folder) if _APPENDED.fullmatch(n)} - finished
+
+
+def refuse_others(folder: Path) -> None:
+    """Proves that ``folder``, which a rewritten one is to replace, has nothing of another program
+    that would go with it; hidden files do not count. Raises ``DestinationError``
+    (``destination.not_ours``)."""
+    with suppress(FileNotFoundError), os.scandir(folder) as found:
+        for entry in found:
+            hidden = entry.name[0] in "._" and not entry.is_dir()
+            if not hidden and not _OURS.fullmatch(entry.name):
+                raise _not_ours(folder / entry.name, "is another program's, in a table's folder")
 
 
 def name_rewritten(folder: Path) -> None:
