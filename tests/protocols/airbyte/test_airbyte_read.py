@@ -499,6 +499,8 @@ def test_an_oversized_message_that_is_no_record_is_none_by_what_it_holds(tmp_pat
         (b'{"data":{"stream":"a"},"stream":"b","namespace":[]}', B),
         (b'{"data":{"stream":"a"},"stream":"c","namespace":5}', None),
         (b'{"d":{"stream":"a"},"stream":"b"}', B),
+        (b'{"d":{"stream":"a"},"stream":5}', None),
+        (b'null,"x":{"stream":"a"}', None),
         (b'{"d":{"stream":"a"},"stream":"b","namespace":"other"}', None),
     ],
 )
@@ -852,6 +854,14 @@ def test_l8_a_record_without_a_namespace_is_of_the_one_stream_of_its_name(before
         "STARTED:users", "users:1,2", "state:users", "COMPLETE:users", "exit:0",
     ]  # fmt: skip
     assert SkippedItems("namespace_missing:crm.users", 2) in events
+
+
+@pytest.mark.parametrize("more", [{}, {"meta": {}}], ids=["plain", "with meta"])
+def test_only_records_without_their_namespace_are_counted_as_such(more: dict[str, Any]):
+    output = [record("b", 1, "n", **more), record("b", 2, **more), record("b", 3, "n", **more)]
+    events = read(b"".join(output), record("b", 4, **more))
+    counts = [e for e in events if isinstance(e, SkippedItems)]
+    assert counts == [SkippedItems("namespace_missing:n.b", 1)] * 2
 
 
 def test_l8_of_two_forms_of_one_streams_name_the_order_stays():

@@ -359,7 +359,7 @@ class Line(LineOther, gc=False):
 
 
 class LineName(msgspec.Struct, gc=False):
-    stream: str
+    stream: Any = None
     namespace: Any = None
 
 

@@ -84,14 +84,14 @@ _RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
 
 
 class _Group:
-    """Records of one stream, which may not be configured, since it was last flushed. ``bare``: they
-    came without the stream's namespace."""
+    """Records of one stream, which may not be configured, since it was last flushed. ``bare``: how
+    many came without the stream's namespace."""
 
     __slots__ = ("bare", "bodies", "changes", "stream", "times")
 
     def __init__(self, stream: StreamId) -> None:
         self.stream = stream
-        self.bare = False
+        self.bare = 0
         self.bodies: list[msgspec.Raw] = []
         self.times: list[int] = []
         self.changes: dict[int, bytes] = {}
@@ -186,7 +186,8 @@ class AirbyteReader:
 
     def _gather(self, records: list[PlainRecord]) -> None:
         """Adds records of one stream to its group."""
-        group = self._group(records[0].stream, records[0].namespace)
+        group, bare = self._group(records[0].stream, records[0].namespace)
+        group.bare += len(records) if bare else 0
         group.bodies += [r.data for r in records]
         group.times += [r.emitted_at for r in records]
 
@@ -195,7 +196,7 @@ class AirbyteReader:
         raws: list[bytes] = []
         name: str | None = None
         namespace: str | None = None
-        group = _Group(StreamId(None, ""))
+        group, bare = _Group(StreamId(None, "")), False
         for index, line in enumerate(lines):
             record = line.record
             if record is None or line.type != _RECORD:
@@ -211,7 +212,8 @@ class AirbyteReader:
                 continue
             if record.stream != name or record.namespace != namespace:
                 name, namespace = record.stream, record.namespace
-                group = self._group(name, namespace)
+                group, bare = self._group(name, namespace)
+            group.bare += bare
             if record.meta is not ABSENT:
                 self._meta(group, record.meta)
             if record.file_reference is not ABSENT:
@@ -236,7 +238,9 @@ class AirbyteReader:
         )
         return time.time_ns() // 1_000_000
 
-    def _group(self, name: str, namespace: str | None) -> _Group:
+    def _group(self, name: str, namespace: str | None) -> tuple[_Group, bool]:
+        """The group of records that name this stream, and whether the stream's namespace is missing
+        there."""
         self.beats += 1
         bare = None if namespace else self._streams.bare(name)
         key = (name, namespace or None) if bare is None else (name, bare.namespace)
@@ -246,8 +250,7 @@ class AirbyteReader:
             group = self._open[key] = _Group(stream)
             if stream not in self._streams.configured and self._streams.candidates(stream):
                 self._unclaimed.add(stream)
-        group.bare |= bare is not None
-        return group
+        return group, bare is not None
 
     def _meta(self, group: _Group, raw: msgspec.Raw) -> None:
         try:
@@ -291,7 +294,7 @@ class AirbyteReader:
         if not group.bodies:
             return
         if group.bare:
-            self._side_messages.count(f"namespace_missing:{group.stream}", len(group.bodies))
+            self._side_messages.count(f"namespace_missing:{group.stream}", group.bare)
         self._met.add(group.stream)
         self._received[group.stream] = self._received.get(group.stream, 0) + len(group.bodies)
         packed = Packed.of(group.bodies)
@@ -539,9 +542,13 @@ class AirbyteReader:
         if about is None:
             with suppress(*FAULTS):
                 about = _ABOUT.decode(raw)
-        if about is None or about.record is None:
+        if about is None:
             return the_one(streams_named(raw), self._streams.configured)
+        if about.record is None:
+            return None
         name, namespace = about.record.stream, about.record.namespace
+        if not isinstance(name, str):
+            return None
         if namespace is not None and not isinstance(namespace, str):
             return the_one({name}, self._streams.configured)
         stream = self._streams.of(StreamId.of(namespace, name))
