@@ -240,6 +240,12 @@ def test_a_number_that_json_cannot_hold_is_found_however_its_line_is_written_L9(
     assert [bytes(b) for b in batch.bodies] == [b'{"n":NaN}']
 
 
+@pytest.mark.parametrize("between", [b"", b"text\n"])
+def test_each_record_whose_version_is_none_is_counted(between: bytes):
+    events = read(record("a", 1, version="v") + between + record("a", 2, version="v"))
+    assert SkippedItems("malformed:version", 2) in events
+
+
 def test_a_number_that_json_cannot_hold_is_no_version():
     events = read(
         record("a", 1, version=7).replace(b"7", b"NaN"),

@@ -194,7 +194,7 @@ class SingerReader:
         if not bodies:
             yield from broken
             return
-        number = self._version(version)
+        number = self._version(version, len(run))
         group = self._open.get((stream, number))
         if group is None:
             yield from self._announced(stream)
@@ -243,13 +243,14 @@ class SingerReader:
         for stream in candidates or (StreamId(None, name),):
             yield UnconfiguredRecords(stream)
 
-    def _version(self, version: Any) -> int | None:
+    def _version(self, version: Any, messages: int = 1) -> int | None:
+        """The version as a number; None, and counted for so many messages, where it is none."""
         if version is None or (isinstance(version, int) and not isinstance(version, bool)):
             return version
         try:
             return int(version)
         except (TypeError, ValueError, OverflowError):
-            self._unparsed.count("malformed:version")
+            self._unparsed.count("malformed:version", messages)
             return None
 
     def _announced(self, stream: StreamId) -> Iterator[Event]:
