@@ -17,7 +17,7 @@ import duckdb
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.codec.arrow import duckdb_type, part_schema
@@ -124,6 +124,8 @@ VALUES: list[tuple[DataType, str, Any]] = [
     (DECIMAL, '"abc"', MISFIT),
     (BIG, DIGITS, Decimal(DIGITS)),
     (BIG, DIGITS + "9", MISFIT),
+    (BIG, "-7" + "0" * 38, MISFIT),
+    (BIG, "1" + "0" * 41, MISFIT),
     (BIG, "1.5", MISFIT),
     (DATE, '"2021-01-23"', date(2021, 1, 23)),
     (DATE, '"2024-02-29"', date(2024, 2, 29)),
@@ -493,6 +495,37 @@ def test_l9_digits_after_a_decimal_of_38_are_rounded_and_listed(
     found = ({"n": 2} if lost and value else {}, {} if value else {"n": 2})
     assert (done.rounded, done.nulled) == found
     assert bool(decode(schema(n=WIDE), f'{{"n":{text}}}', strict=True).rejects) == lost
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from([(38, 0), (38, 9), (38, 18), (38, 37), (30, 18), (20, 2)]),
+    st.lists(
+        st.from_regex(r"-?[1-9][0-9]{0,45}(\.[0-9]{1,20})?([eE][0-9]{1,2})?", fullmatch=True),
+        max_size=3,
+    ),
+)
+@example((38, 18), ["-7" + "0" * 20, "1" + "0" * 21 + ".123456789012345678"])
+@example((38, 37), ["-70"])
+@example((38, 9), ["-7e29"])
+@pytest.mark.turns(2)
+def test_l9_a_decimal_is_the_number_that_was_sent_or_null(
+    digits: tuple[int, int], texts: list[str]
+) -> None:
+    """Arrow's cast does not notice every number that is too large for it."""
+    of = DataType(Kind.decimal, precision=digits[0], scale=digits[1])
+    bodies = [f'{{"n":{text}}}' for text in texts]
+    alone = [decode(schema(n=of), body).table.to_pylist()[0] for body in bodies]
+    for text, row, beside in zip(
+        texts, alone, decode(schema(n=of), *bodies).table.to_pylist(), strict=True
+    ):
+        assert (row["n"], row[CHANGES]) == (beside["n"], beside[CHANGES])
+        if row["n"] is None:
+            assert row[CHANGES] == [change("n")]
+        elif row[CHANGES]:
+            assert abs(row["n"] - Decimal(text)) < Decimal(1).scaleb(-digits[1])
+        else:
+            assert row["n"] == Decimal(text)
 
 
 def test_l9_a_narrower_decimal_and_an_integer_are_never_rounded() -> None:

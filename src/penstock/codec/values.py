@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 
 from penstock.codec.arrow import arrow_type
 from penstock.codec.duckdb_call import run_query
+from penstock.codec.json_text import data_of
 from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
@@ -143,6 +144,12 @@ def _cast(texts: Array, data_type: DataType) -> Array | None:
                 if not _every(pc.match_substring_regex(texts, _SAFE[data_type.kind])):
                     return None
                 return texts if data_type.kind is not Kind.binary else _unbase64(texts)
+            case Kind.decimal:
+                if not _few_digits(texts, data_type) and not _every(
+                    pc.match_substring_regex(texts, _safe_pattern(data_type))
+                ):
+                    return None
+                return pc.cast(texts, arrow_type(data_type))
             case Kind.date | Kind.timestamp | Kind.timestamp_ntz:
                 times = pc.cast(texts, arrow_type(data_type))
                 return times if _in_range(times) else None
@@ -239,6 +246,16 @@ def _loses(text: str) -> bool:
     unit = Decimal(1).scaleb(number.adjusted() - digits + 1, _WIDE)
     apart = _WIDE.subtract(number, Decimal(float(number)))
     return _WIDE.multiply(abs(apart), Decimal(2)) > unit
+
+
+def _few_digits(texts: Array, data_type: DataType) -> bool:
+    """Whether no text has so many digits before its point that Arrow's cast to a decimal, which
+    does not notice every overflow of 128 bits, may give another number."""
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    if longest > _MOST_DIGITS - (data_type.scale or 0):
+        return False
+    data = data_of(texts).to_pybytes()
+    return b"e" not in data and b"E" not in data
 
 
 def _safe_pattern(data_type: DataType) -> str:
