@@ -45,7 +45,7 @@ class Line(msgspec.Struct, gc=False):
     time_extracted: Any = None
 
 
-class LineAbout(msgspec.Struct, gc=False):
+class MessageHead(msgspec.Struct, gc=False):
     """Any message as far as its type and its stream."""
 
     type: str

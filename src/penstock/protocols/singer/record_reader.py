@@ -37,7 +37,7 @@ from penstock.model.events import (
 from penstock.protocols.reading import ReadRequest
 from penstock.protocols.singer.batch_files import BatchError, MalformedRow, read_batch
 from penstock.protocols.singer.line_decoding import LINE, decoded, text_of, with_python_values
-from penstock.protocols.singer.messages import ABSENT, Line, LineAbout, Message, MessageType, word
+from penstock.protocols.singer.messages import ABSENT, Line, Message, MessageHead, MessageType, word
 from penstock.protocols.singer.state import SCOPE
 from penstock.protocols.singer.stream_names import (
     Ambiguous,
@@ -60,7 +60,7 @@ from penstock.protocols.stdio.json_lines import (
 from penstock.protocols.stdio.read import ReadFailed
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
-_ABOUT = msgspec.json.Decoder(LineAbout, float_hook=float)
+_ABOUT = msgspec.json.Decoder(MessageHead, float_hook=float)
 _MESSAGE = msgspec.json.Decoder(Message, float_hook=float)
 _KIND = attrgetter("type", "stream", "version")
 _RECORD_OF, _TIME_OF = attrgetter("record"), attrgetter("time_extracted")
@@ -430,7 +430,7 @@ class SingerReader:
             case _:
                 yield from self._other(cover)
 
-    def _meant(self, raw: bytes, about: LineAbout | None = None) -> StreamId | None:
+    def _meant(self, raw: bytes, about: MessageHead | None = None) -> StreamId | None:
         """The stream of a broken record: the one that it names, or, in a line that is not JSON, the
         only candidate; else None. ``about``: what is known of the whole line, if ``raw`` is its
         beginning."""
