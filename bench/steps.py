@@ -34,7 +34,8 @@ from penstock.model.events import Batch
 from penstock.model.names import clean_columns
 from penstock.protocols.airbyte.messages import PlainLine
 from penstock.protocols.airbyte.package import PACKAGE
-from penstock.protocols.airbyte.record_reader import AirbyteReader, _one_a_line
+from penstock.protocols.airbyte.record_reader import AirbyteReader
+from penstock.protocols.stdio.json_lines import one_a_line
 
 DATA = Path(__file__).resolve().parent / "data"
 CHUNK, PART = 1 << 20, 16 << 20
@@ -70,7 +71,7 @@ def chunks(lines: list[bytes]) -> list[bytes]:
 def framing(table: Table, data: list[bytes], count: int) -> Packed:
     plain = msgspec.json.Decoder(PlainLine)
     table.time("envelopes (msgspec)", lambda: [len(plain.decode_lines(c)) for c in data])
-    table.time("one message a line", lambda: [_one_a_line(c, 0) for c in data])
+    table.time("one message a line", lambda: [one_a_line(c, 0) for c in data])
 
     def framed() -> list[Packed]:
         sorter = AirbyteReader([StreamId(None, STREAM)])

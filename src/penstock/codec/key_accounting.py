@@ -6,7 +6,8 @@ schema; ``codec.decode`` then finds out which. Bytes are counted without parsing
 and a colon. Text values may hold these bytes too, and then hold as many of them once decoded. So
 two ways to write a body would hide keys, and bodies that use them are always named: white space
 before a colon, and a quote or a colon of a text that is escaped by its number. A body may be
-suspected wrongly, which costs time; no faulty body is passed."""
+suspected wrongly, which costs time. A faulty body is passed in one case only: a key comes again
+with null, and its batch leaves out as many properties of the schema."""
 
 from collections.abc import Iterator, Sequence
 
@@ -26,49 +27,55 @@ def explained(bodies: Packed, columns: Sequence[Column]) -> bool:
     (``codec.bodies``)."""
     if any(p.spaced for p in bodies.pieces):
         return False
-    missing = sum(p.keys for p in bodies.pieces) - sum(
-        len(c) - c.null_count + _inner_values(c, t) for c, t in columns
-    )
+    cells = [v for c, of in columns for v, _ in _values(c, of, None)]
+    empty = sum(v.null_count for v in cells)
+    missing = sum(p.keys for p in bodies.pieces) - sum(map(len, cells)) + empty
     null_keys = sum(p.nulls for p in bodies.pieces)
-    if missing in (0, null_keys):
+    if missing in (0, null_keys) and null_keys <= empty:
         return True
     # Text values (strings that hold JSON, and JSON columns) contain keys and nulls of their own.
     texts = [t for c, of in columns for t, _ in _texts(c, of, None)]
     in_texts = sum(_count(t, KEY) for t in texts)
     if in_texts and any(map(bodies.occurrences, (rb"\u0022", rb"\u003a", rb"\u003A"))):
         return False
-    nulls = null_keys + bodies.occurrences(_SPACED_NULL)
-    return missing - in_texts == nulls - sum(_nulls(t) for t in texts)
+    null_keys += bodies.occurrences(_SPACED_NULL) - sum(_nulls(t) for t in texts)
+    return missing - in_texts == null_keys <= empty
 
 
 def unexplained_rows(bodies: Array, columns: Sequence[Column]) -> Array:
     """Row numbers (int64) of the bodies whose keys are not all accounted for. ``bodies``: a string
     column of them."""
     rows = len(bodies)
-    balance = _net_keys(bodies)
+    keys, nulls = _per_text(bodies, KEY), _null_keys(bodies)
     odd = pc.match_substring_regex(bodies, SPACED_KEY.pattern.decode())
+    valid = empty = pa.nulls(rows, pa.int32()).fill_null(0)
     escaped: Array | None = None
     for column, data_type in columns:
         for values, parents in _values(column, data_type, None):
-            balance = pc.subtract(balance, _per_row(values.is_valid(), parents, rows))
+            valid = pc.add(valid, _per_row(values.is_valid(), parents, rows))
+            empty = pc.add(empty, _per_row(values.is_null(), parents, rows))
         for text, parents in _texts(column, data_type, None):
             if _count(text, KEY):
-                balance = pc.subtract(balance, _per_row(_net_keys(text), parents, rows))
+                held = _per_row(_per_text(text, KEY), parents, rows)
+                keys = pc.subtract(keys, held)
+                nulls = pc.subtract(nulls, _per_row(_null_keys(text), parents, rows))
                 if escaped is None:
                     escaped = pc.match_substring_regex(bodies, _ESCAPE)
-                held = pc.fill_null(pc.match_substring(text, KEY.decode()), False)
-                odd = pc.or_(odd, pc.and_(escaped, pc.not_equal(_per_row(held, parents, rows), 0)))
-    return pc.indices_nonzero(pc.or_(odd, pc.not_equal(balance, 0))).cast(pa.int64())
+                odd = pc.or_(odd, pc.and_(escaped, pc.greater(held, 0)))
+    odd = pc.or_(odd, pc.not_equal(pc.subtract(keys, nulls), valid))
+    return pc.indices_nonzero(pc.or_(odd, pc.greater(nulls, empty))).cast(pa.int64())
 
 
-def _net_keys(texts: Array) -> Array:
-    """The number of keys not followed by null, per text."""
-    net = pc.fill_null(pc.count_substring(texts, KEY.decode()), 0)
-    for null in (NULL, _SPACED_NULL):
-        if _count(texts, null):
-            found = pc.count_substring(texts, null.decode())
-            net = pc.subtract(net, pc.fill_null(found, 0))
-    return net
+def _null_keys(texts: Array) -> Array:
+    """The number of keys followed by null, per text."""
+    return pc.add(_per_text(texts, NULL), _per_text(texts, _SPACED_NULL))
+
+
+def _per_text(texts: Array, pattern: bytes) -> Array:
+    """How often ``pattern`` occurs, per text; 0 in NULL."""
+    if not _count(texts, pattern):
+        return pa.nulls(len(texts), pa.int32()).fill_null(0)
+    return pc.fill_null(pc.count_substring(texts, pattern.decode()), 0)
 
 
 def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
@@ -82,13 +89,6 @@ def _per_row(counts: Array, parents: Array | None, rows: int) -> Array:
     index = pc.index_in(every, summed.column("r").combine_chunks())
     sums = summed.column("n_sum").combine_chunks().cast(pa.int32())
     return pc.fill_null(sums.take(index), 0)
-
-
-def _inner_values(column: Array, data_type: DataType) -> int:
-    """The number of values inside a column that have a key of their own."""
-    return sum(len(c) - c.null_count for c, _ in _values(column, data_type, None)) - (
-        len(column) - column.null_count
-    )
 
 
 def _values(

@@ -22,10 +22,10 @@ from penstock.model.catalog import StreamId
 T = TypeVar("T")
 
 FAULTS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-OPEN = ord("{")
+OPEN, CLOSE = ord("{"), ord("}")
 FIRST = itemgetter(0)
 
-_SPACED_BREAK = re.compile(rb"\}[ \t\r]+\n\{")
+_BREAK = re.compile(rb"\}[ \t\r]*\n\{")
 _STREAM_MARK = re.compile(rb'"stream"\s*:\s*("(?:[^"\\]|\\.)*")')
 # NaN and the infinities; `_ESCAPE` also finds half a surrogate pair.
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|-?\bInfinity\b|\bNaN\b')
@@ -50,11 +50,18 @@ def one_a_line(data: bytes, messages: int) -> bool:
     """Whether each line is exactly one object, given that ``messages`` were decoded from all lines.
     msgspec's ``decode_lines`` also accepts two values on a line and one value over several lines:
     lines that begin with an object end with one, unless the next line goes on with it."""
-    breaks = data.count(b"\n") - data.endswith(b"\n")
-    if messages != breaks + 1 or not data.startswith(b"{"):
+    begins, find, at = [0], data.find, 0
+    while at := find(b"\n", at) + 1:
+        begins.append(at)
+    if begins[-1] == len(data):
+        begins.pop()
+    if len(begins) != messages or not begins or set(itemgetter(0, *begins)(data)) != {OPEN}:
         return False
-    left = breaks - data.count(b"}\n{")
-    return left == 0 or left == len(_SPACED_BREAK.findall(data))
+    before = [begin - 2 for begin in begins[1:]]  # where all lines but the last end
+    ends = set(itemgetter(*before, before[0])(data)) if before else {CLOSE}
+    if ends == {CLOSE}:
+        return True
+    return ends <= {CLOSE, *b" \t\r"} and len(before) == len(_BREAK.findall(data))
 
 
 def is_json(raw: bytes) -> bool:
