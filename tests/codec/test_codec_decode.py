@@ -995,3 +995,24 @@ def test_L8_a_whole_record_may_have_any_number_of_other_fields() -> None:
     done = decode(BESIDE, *map(json.dumps, records), whole=True)
     assert [json.loads(text) for text in done.table["record"].to_pylist()] == records
     assert done.extra_fields == {} and not done.rejects
+
+
+def test_L8_a_whole_record_is_one_value_also_where_no_column_is_beside_it() -> None:
+    bodies = (
+        '{"id":1,"x":[NaN,1e400]}',
+        '{"id":2},"b":2',
+        '{"id":3},"b":null',
+        '{"id":4},"record":{"id":5}',
+        '{"id":6,"id":7,"record":{"record":null}}',
+        '{"id":8,"x":"\\ud800"}',
+        '{"id":9}},{"record":{"id":10}',
+    )
+    sound = {1: bodies[0], 7: bodies[4], 8: bodies[5]}
+    for together in (bodies, *((body,) for body in bodies)):
+        done = decode(schema(record=JSON), *together, whole=True)
+        kept = [json.loads(text)["id"] for text in done.table.to_pydict()["record"]]
+        assert kept == [number for number, body in sound.items() if body in together]
+        refused = [i for i, body in enumerate(together) if body not in sound.values()]
+        assert [(r.index, r.reason) for r in done.rejects] == [
+            (i, "not a JSON object") for i in refused
+        ]

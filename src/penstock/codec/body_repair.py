@@ -14,7 +14,7 @@ from typing import Any, cast
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
 MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not far beyond
-_NO_OBJECT = "not a JSON object"
+NO_OBJECT = "not a JSON object"
 _NO_TEXT = "not UTF-8"
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
@@ -41,6 +41,14 @@ class RepairedBody:
     refused: str | None = None
 
 
+def is_object(body: bytes) -> bool:
+    """Whether a body is one object that :func:`mend` can read."""
+    try:
+        return isinstance(json.loads(body.decode()), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> RepairedBody:
     """Repairs one body. ``aliases``: top-level properties to rename, original name -> the name by
     which the decoder looks for it. Raises nothing: what cannot be repaired has ``body`` None."""
@@ -52,7 +60,7 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
             parse_constant=lambda word: _NO_JSON,
         )
         if not isinstance(found, dict):
-            return RepairedBody(None, refused=_NO_OBJECT)
+            return RepairedBody(None, refused=NO_OBJECT)
         record = cast(dict[str, Any], found)
         cast_failures: list[str] = []
         for field in schema.fields:
@@ -66,7 +74,7 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
     except UnicodeDecodeError:
         return RepairedBody(None, refused=_NO_TEXT)
     except ValueError:
-        return RepairedBody(None, refused=_NO_OBJECT)
+        return RepairedBody(None, refused=NO_OBJECT)
 
 
 def _check(record: dict[str, Any], field: Field, above: str, cast_failures: list[str]) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
-from penstock.codec.body_repair import mend
+from penstock.codec.body_repair import NO_OBJECT, is_object, mend
 from penstock.codec.packed_bodies import Packed
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
@@ -134,6 +134,8 @@ class RowDecoder:
                 beside, others = _decoded(self._plan, bodies)
                 batch.take_faults(beside)
                 columns = [*others[: self._at], *columns, *others[self._at :]]
+            else:
+                batch.reject_more_than_one(bodies)
         return batch.finish(columns, first_seq, extracted_at_ms, changes or {})
 
 
@@ -207,6 +209,14 @@ class _Batch:
             for index, paths in others.items():
                 mine.setdefault(index, []).extend(paths)
         self._cut |= other._cut
+
+    def reject_more_than_one(self, values: Sequence[Any]) -> None:
+        """Rejects those of ``values``, of which each is a property's in a body, that are no object
+        by themselves: ``{"a":1},"b":2`` is two properties there."""
+        if self._mended or len(self._of.read.fields) > len(self._of.schema.fields):
+            for index in _list(shape.malformed(shape.column(Packed.of(values)))):
+                if not is_object(bytes(values[index])):
+                    self._rejects.setdefault(index, RowReject(index, NO_OBJECT))
 
     def reject_null_keys(self, columns: list[Array]) -> None:
         found = {path: self._at(path, columns) for path in self._of.key}
