@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import turns
 import warm_spark
 
 if TYPE_CHECKING:
@@ -31,22 +30,13 @@ os.environ["CI"] = "true"
 gc.set_threshold(50_000, 20, 50)
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    turns.choose(config)
-
-
-def pytest_report_header() -> str:
-    return f"tests and crash schedules that take turns: PENSTOCK_TEST_DAY={os.environ[turns.DAY]}"
-
-
 def pytest_sessionfinish() -> None:
     warm_spark.end_all()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What other days play is left to them. Where several processes share the tests by file, the
-    longest files come first, so that all end together."""
-    turns.leave_to_other_days(config, items)
+    """Where several processes share the tests by file, the longest files come first, so that all
+    end together."""
     if not hasattr(config, "workerinput"):
         return
     slow = Counter(i.path for i in items if i.get_closest_marker("slow"))

@@ -42,7 +42,6 @@ def left(api: "Api") -> list[Path]:
     return sorted((api.home / "reads" / "once").glob("*"))
 
 
-@pytest.mark.turns(1)
 def test_every_form_has_the_rows_of_a_sync(spark_api: "Api") -> None:
     with read(spark_api) as users:
         arrow = users.arrow()
@@ -122,7 +121,6 @@ def test_a_source_that_fails_gives_no_rows(spark_api: "Api") -> None:
     assert failed.value.report.status == "failed"
 
 
-@pytest.mark.turns(1)
 def test_an_incremental_read_brings_what_is_new(spark_api: "Api") -> None:
     with news(spark_api, 20) as first:
         assert seqs(first) == list(range(1, 21))

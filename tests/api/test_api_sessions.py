@@ -28,7 +28,6 @@ def check(said: dict[str, Any]) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(6)
 def test_in_a_classic_session_and_after_it_was_stopped(tmp_path: Path) -> None:
     said = told("classic", tmp_path)
     assert said["kind"] == "pyspark.sql.session"
@@ -37,7 +36,6 @@ def test_in_a_classic_session_and_after_it_was_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(6)
 def test_through_a_connect_server(tmp_path: Path) -> None:
     said = told("connect", tmp_path)
     assert said["kind"].startswith("pyspark.sql.connect")

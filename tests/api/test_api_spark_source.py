@@ -16,7 +16,6 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.spark
-@pytest.mark.turns(6)
 def test_a_connector_runs_once_and_only_counted_attempts_are_written(tmp_path: Path) -> None:
     command = [sys.executable, str(HERE / "as_a_format.py"), str(tmp_path)]
     command.append(str(HERE.parent / "stubs" / "stub_source.py"))

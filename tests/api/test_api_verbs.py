@@ -88,7 +88,6 @@ def test_nothing_is_imported_before_it_is_asked_for(api: "Api") -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(1)
 def test_a_run_returns_its_report_and_the_store_knows_it(spark_api: "Api") -> None:
     report = spark_api.run(ONE)
     assert (report.status, report.streams[0].committed) == ("succeeded", 20)

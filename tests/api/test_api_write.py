@@ -51,7 +51,6 @@ def test_any_kind_of_table_and_upsert(spark_api: "Api", shared_spark: "SparkSess
     assert not [t for t in shared_spark.catalog.listTables("global_temp") if "penstock" in t.name]
 
 
-@pytest.mark.turns(1)
 def test_append_is_the_default_and_overwrite_replaces(spark_api: "Api") -> None:
     write(spark_api, pandas.DataFrame(ROWS[:2]))
     write(spark_api, pandas.DataFrame(ROWS[2:]))

@@ -387,7 +387,6 @@ def test_ctrl_c_stops_a_run_with_exit_7(cli: Cli) -> None:
     assert b"Traceback" not in err
 
 
-@pytest.mark.turns(3)
 def test_a_second_ctrl_c_ends_at_once_and_leaves_nothing_behind(cli: Cli) -> None:
     """L11: also a connector that ignores SIGTERM dies with us."""
     journal = cli.cwd / "journal"

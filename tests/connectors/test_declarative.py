@@ -89,7 +89,6 @@ def rows(source: SourceConnector, config: dict[str, str]) -> list[dict[str, obje
 
 
 @pytest.mark.network
-@pytest.mark.turns(3)
 def test_a_manifest_is_asked_and_read_and_components_beside_it_are_used(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, api: str
 ) -> None:

@@ -127,7 +127,6 @@ def refused(connectors: Path, name: str) -> PenstockError:
 
 @pytest.mark.network
 @pytest.mark.timeout(600)
-@pytest.mark.turns(3)
 def test_a_destination_by_its_name_is_locked_run_and_made_again_elsewhere(
     registry: Registry, connectors: Path, tmp_path: Path
 ) -> None:
@@ -158,7 +157,6 @@ def test_a_destination_by_its_name_is_locked_run_and_made_again_elsewhere(
 
 @pytest.mark.network
 @pytest.mark.timeout(600)
-@pytest.mark.turns(3)
 def test_the_newest_version_is_asked_for_where_none_is_named(
     registry: Registry, connectors: Path
 ) -> None:
@@ -171,7 +169,6 @@ def test_the_newest_version_is_asked_for_where_none_is_named(
 
 @pytest.mark.network
 @pytest.mark.timeout(600)
-@pytest.mark.turns(3)
 def test_what_npm_does_not_have_or_did_not_promise_is_refused(
     registry: Registry, connectors: Path
 ) -> None:

@@ -204,7 +204,6 @@ def test_spec_of_an_installed_connector_is_stored_with_its_environment(
         ),
     ],
 )
-@pytest.mark.turns(2)
 def test_real_connectors_install_and_answer(
     connector_environments: Path, reference: str, config: dict[str, object], streams: list[str]
 ) -> None:

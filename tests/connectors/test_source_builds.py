@@ -39,8 +39,6 @@ from penstock.errors import ConfigError, SourceError
 from penstock.runtimes import limits as confine
 from penstock.runtimes.limits import no_namespace
 
-pytestmark = pytest.mark.turns(2)
-
 __all__ = ["home", "index"]  # fixtures
 
 # A build back end that lies in the package itself, so that nothing else is fetched: it writes down

@@ -62,7 +62,6 @@ def test_every_page_with_blocks_is_followed() -> None:
     assert not [page for page in pages if f'"{page}"' not in tests]
 
 
-@pytest.mark.turns(1)
 def test_the_readme(
     equipped: Folder,
     shared_spark: "SparkSession",
@@ -115,7 +114,6 @@ def test_the_index(equipped: Folder) -> None:
     equipped.follow("index.md")
 
 
-@pytest.mark.turns(6)
 def test_installing(equipped: Folder) -> None:
     equipped.replaced = dict.fromkeys(("pip install", "uv tool install"), "true")
     equipped.follow("install.md")
@@ -127,7 +125,6 @@ def test_the_tutorial(equipped: Folder, monkeypatch: pytest.MonkeyPatch) -> None
     assert "1000" in equipped.said  # the rows of the table that the page reads
 
 
-@pytest.mark.turns(6)
 def test_the_example_of_a_first_pipeline(folder: Folder) -> None:
     text = (ROOT / "examples" / "pipelines" / "faker-to-delta.yaml").read_text()
     folder.file("faker.yaml", text.replace("count: 1000", "count: 20"))
@@ -135,14 +132,12 @@ def test_the_example_of_a_first_pipeline(folder: Folder) -> None:
     assert deltalake.DeltaTable(folder.path / "lake" / "users").to_pyarrow_table().num_rows == 20
 
 
-@pytest.mark.turns(6)
 def test_syncmaven_destinations(equipped: Folder) -> None:
     equipped.file("credentials.json", '{"apiKey": "k"}')
     equipped.environ["API_KEY"] = "k"
     equipped.follow("syncmaven.md")
 
 
-@pytest.mark.turns(6)
 def test_projects(equipped: Folder) -> None:
     project(equipped)
     equipped.follow(
@@ -151,13 +146,11 @@ def test_projects(equipped: Folder) -> None:
     )
 
 
-@pytest.mark.turns(6)
 def test_enrichments(equipped: Folder) -> None:
     equipped.environ["API_KEY"] = "k"
     equipped.follow("enrichments.md")
 
 
-@pytest.mark.turns(6)
 def test_singer(equipped: Folder) -> None:
     equipped.replaced = {"singer:tap-github": "singer:./tap-github"}
     equipped.file("tap.json", "{}")
@@ -166,32 +159,27 @@ def test_singer(equipped: Folder) -> None:
     assert [*(equipped.path / "out").glob("users*.jsonl")]
 
 
-@pytest.mark.turns(6)
 def test_secrets(equipped: Folder) -> None:
     equipped.environ |= {"PGPASSWORD": "hunter-22", "API_TOKEN": "token-33"}
     equipped.follow("secrets.md")
     assert "hunter-22" not in equipped.said and "token-33" not in equipped.said
 
 
-@pytest.mark.turns(6)
 def test_reverse_etl(equipped: Folder) -> None:
     people(equipped)
     equipped.replaced = {"airbyte:./my-destination": "airbyte:./destination"}
     equipped.follow("reverse-etl.md")
 
 
-@pytest.mark.turns(6)
 def test_transforms(equipped: Folder) -> None:
     equipped.follow("transforms.md", elsewhere={"clean.wasm": "examples/test_python_examples.py"})
 
 
-@pytest.mark.turns(6)
 def test_permissions(equipped: Folder) -> None:
     (equipped.path / "source.wasm").symlink_to(built.c_source())
     equipped.follow("permissions.md")
 
 
-@pytest.mark.turns(6)
 def test_rapidbyte(equipped: Folder) -> None:
     (equipped.path / "numbers.wasm").symlink_to(built.c_source())
     (equipped.path / "source_numbers.wasm").symlink_to(built.c_source())
@@ -202,7 +190,6 @@ def test_rapidbyte(equipped: Folder) -> None:
     equipped.follow("rapidbyte.md")
 
 
-@pytest.mark.turns(6)
 def test_writing_a_component(equipped: Folder) -> None:
     equipped.replaced = {
         "examples/rapidbyte/build.py": f"{ROOT}/examples/rapidbyte/build.py",
@@ -211,7 +198,6 @@ def test_writing_a_component(equipped: Folder) -> None:
     equipped.follow("authoring.md", elsewhere={"import exports": "examples/rapidbyte"})
 
 
-@pytest.mark.turns(6)
 def test_watching_runs(equipped: Folder, server: Heard) -> None:
     equipped.file("shop.yaml", SHOP)
     equipped.replaced = {
@@ -223,14 +209,12 @@ def test_watching_runs(equipped: Folder, server: Heard) -> None:
     assert {"/v1/traces", "/v1/metrics", "/api/v1/lineage"} <= {path for path, _ in server.posts}
 
 
-@pytest.mark.turns(6)
 def test_troubleshooting(equipped: Folder) -> None:
     equipped.file("shop.yaml", SHOP)
     equipped.shell("presupposed", "penstock run shop.yaml")
     equipped.follow("troubleshooting.md")
 
 
-@pytest.mark.turns(6)
 def test_schedules(equipped: Folder, server: Heard) -> None:
     srv = equipped.path / "srv"
     (srv / "venv").mkdir(parents=True)
@@ -242,7 +226,6 @@ def test_schedules(equipped: Folder, server: Heard) -> None:
     equipped.follow("schedule.md", elsewhere={"import": "test_schedulers.py"})
 
 
-@pytest.mark.turns(6)
 def test_reading_tables(
     folder: Folder, shared_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,7 +250,6 @@ def test_reading_tables(
     assert counts == [20] * 8
 
 
-@pytest.mark.turns(6)
 def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """With a Spark of its own, since it stops it."""
     cache = warm_spark.cache_in(tmp_path / "cache")
@@ -329,7 +311,6 @@ def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.Fixtur
     folder.follow("cli.md", before=before)
 
 
-@pytest.mark.turns(6)
 def test_connectors_in_python(
     equipped: Folder, shared_spark: "SparkSession", tmp_path: Path
 ) -> None:

@@ -67,7 +67,6 @@ def said(srv: Folder, python: str, program: str, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.turns(6)
 def test_airflow(srv: Folder, python: str) -> None:
     """It finds the DAG of the page and that of the example without a warning; their task runs."""
     (page,) = [b.text for b in blocks("python", page="schedule.md") if "airflow" in b.text]
@@ -78,7 +77,6 @@ def test_airflow(srv: Folder, python: str) -> None:
         assert "shop {'status': 'succeeded', 'rows': 5}" in told or name == "example"
 
 
-@pytest.mark.turns(6)
 def test_dagster(srv: Folder, python: str) -> None:
     (page,) = [b.text for b in blocks("python", page="schedule.md") if "dagster" in b.text]
     file = srv.file("assets.py", srv.here(page))

@@ -15,7 +15,6 @@ CELLS = (
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", CELLS)
-@pytest.mark.turns(6)
 def test_a_killed_call_of_the_python_interface_is_made_good_by_the_next_one_L1_L3(
     tmp_path: Path, name: str
 ) -> None:

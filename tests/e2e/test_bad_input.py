@@ -332,7 +332,6 @@ def test_state_of_another_pipeline(quiet: Site) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(1)
 def test_l2_corrupt_part_is_refused_and_named_and_nothing_is_lost(site: MakeSite) -> None:
     """A run is killed after it sealed; a byte of its part is changed, then put back."""
     here = site(streams=1, records=50)

@@ -58,7 +58,6 @@ def ancestors(pid: int) -> list[int]:
     return found
 
 
-@pytest.mark.turns(6)
 def test_a_killed_executor_costs_an_epoch_and_no_row_L4(cluster: Cluster, tmp_path: Path) -> None:
     """The executor's JVM dies under a connector that is reading. Spark retries its task on the
     other worker, where CLAIM refuses it; a new epoch reads what no state covers."""
@@ -90,7 +89,6 @@ def line(pid: int) -> str:
 
 
 @pytest.mark.network
-@pytest.mark.turns(6)
 def test_the_page_and_the_example_of_a_cluster_are_followed(
     cluster: Cluster, tmp_path: Path, connector_environments: Path
 ) -> None:
@@ -126,7 +124,6 @@ def test_the_page_and_the_example_of_a_cluster_are_followed(
     assert len({*users["id"].to_pylist()}) == users.num_rows == 1000
 
 
-@pytest.mark.turns(6)
 def test_a_speculative_copy_of_a_read_runs_no_connector(cluster: Cluster, tmp_path: Path) -> None:
     """``format("penstock")``: Spark runs a slow task of the read a second time, on the other host,
     while the first goes on."""

@@ -29,7 +29,6 @@ from e2e_harness import end_all
 from engine_daemon import missing
 from pipelines import Heard, Site
 
-import turns
 from forked_cli import SCRIPT
 from penstock.config.load import load_pipeline
 from penstock.config.sections import (
@@ -635,7 +634,6 @@ FAKER_CONFIG = {"count": 20, "seed": 1, "always_updated": False, "parallelism": 
 
 
 @pytest.mark.spark
-@pytest.mark.turns(6)
 def test_a_real_source_is_planned_and_run_as_a_container(site: Callable[..., Site]) -> None:
     here = site()
     pipeline = load_pipeline(here.write(use=FAKER, config=FAKER_CONFIG), env={})
@@ -671,7 +669,6 @@ def test_a_source_that_dies_keeps_what_was_sealed_and_goes_on(site: Callable[...
         ("singer:docker:test/stub-tap:1", "singer:docker:test/stub-target:1"),
     ],
 )
-@pytest.mark.turns(6)
 def test_images_at_both_ends(
     site: Callable[..., Site], source: str, destination: str, tmp_path: Path
 ) -> None:
@@ -696,7 +693,6 @@ def test_images_at_both_ends(
 
 @pytest.mark.spark
 @pytest.mark.parametrize("hosts", [None, [], ["db.corp.test:5432"]])
-@pytest.mark.turns(6)
 def test_an_image_on_the_node_cdk_keeps_its_state(
     site: Callable[..., Site], tmp_path: Path, hosts: list[str] | None
 ) -> None:
@@ -766,7 +762,6 @@ def test_a_server_of_this_machine_is_reached_from_a_container() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(6)
 def test_l11_a_killed_run_leaves_no_container_and_the_next_one_goes_on(
     site: Callable[..., Site],
 ) -> None:
@@ -805,13 +800,12 @@ def nothing_goes_on() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("nothing_goes_on")
 @pytest.mark.parametrize("role", [SOURCE, DESTINATION])
-@pytest.mark.turns(6)
+@pytest.mark.parametrize("killed", [CONTAINER, EVERYTHING])
 def test_a_real_connector_that_is_killed_as_an_image_loses_nothing_L1_L5_L11(
-    role: str, tmp_path: Path
+    role: str, killed: str, tmp_path: Path
 ) -> None:
-    """Two days its container is killed, then two all that Penstock runs: what then stays is removed
-    by the next start."""
-    killed = (CONTAINER, EVERYTHING)[turns.today() // 2 % 2]
+    """Its container is killed, or all that Penstock runs: what then stays is removed by the next
+    start."""
     run_container_cell(role, killed, tmp_path, containers)
 
 
@@ -903,7 +897,6 @@ def built_as_the_page_says(example: str, folder: Path) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.turns(6)
 def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
     site: Callable[..., Site], tmp_path: Path
 ) -> None:
@@ -940,7 +933,6 @@ def test_a_source_of_the_sdk_is_an_image_that_obeys_airbytes_command_line(
     assert [row["id"] for row in here.rows("orders", "id")] == [1, 2, 3, 4]
 
 
-@pytest.mark.turns(6)
 def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
     server: Echo, tmp_path: Path
 ) -> None:
@@ -957,7 +949,6 @@ def test_a_destination_of_the_sdk_is_an_image_that_obeys_syncmavens_protocol(
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.turns(4, at=3)  # not on the day of the Rust components
 def test_the_pages_are_followed(server: Echo, tmp_path: Path) -> None:
     """Images of other names stand in for those that a registry has."""
     names = {

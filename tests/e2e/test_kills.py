@@ -42,7 +42,6 @@ COLD = ("parquet-append/after-seal/child",)
 
 
 @pytest.mark.parametrize("name", IN_CI)
-@pytest.mark.turns(6)
 def test_a_killed_run_comes_back_exactly_once_L1_L3_L5(name: str, tmp_path: Path) -> None:
     run_cell(cell(name), tmp_path, cold=name in COLD)
 
@@ -178,7 +177,6 @@ def test_a_second_run_is_refused_and_a_dead_one_is_followed_at_once_L12(tmp_path
 
 
 @pytest.mark.parametrize("how", ["stubborn", "grandchildren"])
-@pytest.mark.turns(6)
 def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path, how: str) -> None:
     """A connector that ignores SIGTERM, and one that leaves grandchildren that do."""
     place = hung(tmp_path, hang=how)
@@ -200,7 +198,6 @@ def test_nothing_outlives_a_killed_driver_L11(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("when", ["extract", "load"])
-@pytest.mark.turns(6)
 def test_a_java_that_dies_is_told_as_that_L11(when: str, tmp_path: Path) -> None:
     """Killed while the source reads, and while a load is committed: exit 5 and one error that says
     so, no trace, no source begun again on a dead Java; the next run completes exactly."""

@@ -61,7 +61,6 @@ def sent(ran: Ran) -> int:
     return ran.stream("query").read
 
 
-@pytest.mark.turns(1)
 def test_mirror_sends_what_differs_and_removes_what_it_sent(users: MakeUsers) -> None:
     here = users()
     here.have(u1="Ann", u2="Bob", u3="Cid")
@@ -156,7 +155,6 @@ def test_keys_that_are_null_or_come_twice_are_rejects_and_remove_nothing(users: 
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append_dedup"])
-@pytest.mark.turns(6)
 def test_rows_that_were_not_compared_make_the_snapshot_unknown(users: MakeUsers, mode: str) -> None:
     """L8: the snapshot still had what an overwrite took away, so that it was never sent again."""
     here = users()
@@ -175,7 +173,6 @@ def test_rows_that_were_not_compared_make_the_snapshot_unknown(users: MakeUsers,
 
 
 @pytest.mark.parametrize("type_", ["TIMESTAMP", "TIMESTAMP_NTZ", "STRING"])
-@pytest.mark.turns(6)
 def test_a_model_that_has_a_column_of_deletes_of_its_own(users: MakeUsers, type_: str) -> None:
     """As a table has that keeps deleted rows: the removal is told in this column."""
     here = users()
@@ -465,7 +462,6 @@ def test_what_is_left_of_a_full_refresh_is_not_told_to_be_all(users: MakeUsers) 
 
 
 @pytest.mark.parametrize("point", ["after-intent", "after-commit"])
-@pytest.mark.turns(6)
 def test_killed_before_and_after_the_commit(users: MakeUsers, point: str) -> None:
     """SIGKILL of the program: no row is lost, none comes twice, and nothing is sent again once its
     state is saved."""

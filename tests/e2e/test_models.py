@@ -149,7 +149,6 @@ def test_a_connector_is_fed_a_models_rows(models: MakeModels) -> None:
     assert ran.counts("query") == ("complete", 1000, 1000, 0), ran.error
 
 
-@pytest.mark.turns(1)
 def test_the_cursor_is_bound_and_moves_with_what_is_committed(models: MakeModels) -> None:
     here = models()
     query = "SELECT * FROM {users} WHERE :cursor IS NULL OR at > :cursor"

@@ -239,7 +239,6 @@ def test_shared_states_are_matched_as_one(push: MakePush) -> None:
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.turns(1)
 def test_acks_that_count(push: MakePush) -> None:
     """Late, bare, with nulls, with ``global_``, twice; none at all where exit code 0 is
     trusted. Each run brings ten rows more."""
@@ -329,7 +328,6 @@ def test_a_target_that_never_acks_and_one_that_merges_bookmarks(push: MakePush) 
         ({"hang_at": 60, "hang_stubborn": True}, "destination.heartbeat", 50, "2 s"),
     ],
 )
-@pytest.mark.turns(6)
 def test_a_destination_that_dies_keeps_what_it_acked(
     push: MakePush, told: dict[str, Any], code: str, acked: int, words: str
 ) -> None:

@@ -31,7 +31,6 @@ IN_CI = (
 
 
 @pytest.mark.parametrize("name", IN_CI)
-@pytest.mark.turns(6)
 def test_after_a_kill_nothing_is_lost_and_what_is_sent_again_is_told(
     name: str, tmp_path: Path
 ) -> None:
@@ -53,7 +52,6 @@ OF_SYNCMAVEN = (
 
 
 @pytest.mark.parametrize("name", OF_SYNCMAVEN)
-@pytest.mark.turns(6)
 def test_no_row_that_a_syncmaven_destination_acknowledged_is_lost(
     name: str, tmp_path: Path
 ) -> None:

@@ -34,7 +34,6 @@ def real(site: MakeSite, connector_environments: Path) -> MakeSite:
         ("delta", {"destination_sync_mode": "append_dedup"}),
     ],
 )
-@pytest.mark.turns(3)
 def test_faker_lands_and_a_second_run_brings_what_is_new(
     real: MakeSite, kind: str, defaults: dict[str, Any]
 ) -> None:
@@ -81,7 +80,6 @@ def test_hardcoded_records_keep_their_deep_schema(real: MakeSite) -> None:
         assert all(row["_airbyte_meta"]["changes"] == [] for row in rows)
 
 
-@pytest.mark.turns(4)
 def test_spec_check_discover_and_preview_by_the_command_line(
     quiet: Site, connector_environments: Path
 ) -> None:

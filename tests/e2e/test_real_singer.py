@@ -136,7 +136,6 @@ def test_tap_postgres_into_delta_full_incremental_and_again(
     assert "2026-03-01" in json.dumps(shown["streams"][0]["state"])
 
 
-@pytest.mark.turns(6)
 def test_source_faker_into_target_jsonl(real: Callable[..., Site]) -> None:
     here = real()
     folder = here.folder / "out"
@@ -157,7 +156,6 @@ def test_source_faker_into_target_jsonl(real: Callable[..., Site]) -> None:
     assert sum(s.read for s in again.report.streams) == 0
 
 
-@pytest.mark.turns(6)
 def test_source_faker_into_an_airbyte_destination(real: Callable[..., Site]) -> None:
     there = Push(real(), "airbyte")
     ran = there.run(use=FAKER, told={})
@@ -169,7 +167,6 @@ def test_source_faker_into_an_airbyte_destination(real: Callable[..., Site]) -> 
         assert len(ids) == len(set(ids)) == stream.committed > 0
 
 
-@pytest.mark.turns(6)
 def test_a_tap_into_target_postgres(
     real: Callable[..., Site], postgres_cluster: str, database: Any
 ) -> None:
@@ -197,7 +194,6 @@ def test_a_tap_into_target_postgres(
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pipelines"
 
 
-@pytest.mark.turns(6)
 def test_the_examples_with_postgres_run(
     real: Callable[..., Site],
     port: int,

@@ -120,7 +120,6 @@ def test_l4_a_transient_error_is_tried_again_in_the_same_run(
         ran.noted(f"the source is tried again (attempt {attempt}", "crashed as asked")
 
 
-@pytest.mark.turns(1)
 def test_l7_late_crash_is_partial_and_the_next_run_completes_exactly(site: MakeSite) -> None:
     here = site(scenario="late_crash", records=40, state_every=10, crash_after=65)
     here.stub["once"] = str(here.folder / "crashed")
@@ -182,7 +181,6 @@ def _commands_with(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.turns(1)
 def test_l6_overwrite_that_fails_midway_keeps_the_old_table(site: MakeSite) -> None:
     _overwrite_that_fails_midway(site("parquet"))
 
@@ -216,7 +214,6 @@ def test_a_source_that_ends_well_and_leaves_a_stream_out_is_told(site: MakeSite)
 # -- lines of all kinds
 
 
-@pytest.mark.turns(1)
 def test_odd_lines_and_values_lose_nothing(site: MakeSite) -> None:
     """NaN and Infinity; the source's own changes; noise; the output ends inside a line."""
     here = site(special="nan", changes_every=10, noise=True, half_line=True, streams=1, records=30)
@@ -321,7 +318,6 @@ def _steps(stream: str, *data: Any, end: int | None = 1) -> list[dict[str, Any]]
     return [*records, *state, {"status": {"stream": stream, "status": "COMPLETE"}}]
 
 
-@pytest.mark.turns(1)
 def test_l9_misfits_are_null_and_told_extra_fields_counted(site: MakeSite) -> None:
     here = site(
         streams=[{"name": "t", "json_schema": SHAPES, "source_defined_cursor": True}],
@@ -347,7 +343,6 @@ def test_l9_misfits_are_null_and_told_extra_fields_counted(site: MakeSite) -> No
     assert "extra" not in rows[0]
 
 
-@pytest.mark.turns(1)
 def test_strict_mode_rejects_and_the_verb_shows_the_original_bytes(site: MakeSite) -> None:
     here = site(
         streams=[{"name": "t", "json_schema": SHAPES}],
@@ -371,7 +366,6 @@ def test_strict_mode_rejects_and_the_verb_shows_the_original_bytes(site: MakeSit
 # -- secrets
 
 
-@pytest.mark.turns(1)
 def test_l10_secrets_are_in_no_file_line_or_command(site: MakeSite) -> None:
     secret = 'sEcr3t/"quoted"+x'
     here = site(scenario="leak", records=5)
@@ -594,7 +588,6 @@ def test_soft_deletes_keep_the_row_marked(site: MakeSite) -> None:
 # -- lanes, and runs that write nothing
 
 
-@pytest.mark.turns(1)
 def test_two_lanes_of_stream_states_are_exact(site: MakeSite) -> None:
     here = site(streams=4, records=50)
     ran = here.run(lanes=2)
@@ -645,7 +638,6 @@ def test_chosen_streams_and_one_document_on_stdout(quiet: Site) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.turns(6)
 def test_10000_streams_of_which_50_have_rows(site: MakeSite) -> None:
     here = site(scenario="sparse_10000", records=20)
     ran = here.run()

@@ -259,7 +259,6 @@ def counts(states: list[Any], name: str, namespace: str | None = None) -> tuple[
 # -- a Singer target
 
 
-@pytest.mark.turns(1)
 def test_l1_a_target_gives_states_back_in_order_and_nothing_else(place: Place) -> None:
     """Noise, fields that no SCHEMA has, rows after the last STATE, and then no input at all."""
     given = tap(scenario="noise", records=100, trailing=10)
@@ -552,7 +551,6 @@ def test_faker_outside_penstock_feeds_a_destination(
 
 
 @pytest.mark.parametrize("way", ["target", "destination"])
-@pytest.mark.turns(6)
 def test_penstock_feeds_penstock(place: Place, way: str) -> None:
     """Any source into any destination, where the destination is another Penstock: a connector's
     environment is clean, so that its home stands in its command."""

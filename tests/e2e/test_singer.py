@@ -43,7 +43,6 @@ def tap(tmp_path: Path, shared_spark: "SparkSession") -> MakeTap:
 # -- states
 
 
-@pytest.mark.turns(1)
 def test_l1_bookmarks_bring_what_is_new_and_are_shown_and_reset(tap: MakeTap) -> None:
     """Issue 4, Singer source 1, 3, 5: one blob, given back byte for byte, told by stream."""
     here = tap("delta")
@@ -251,7 +250,6 @@ def test_a_schema_with_every_number_and_a_key_that_is_no_property(tap: MakeTap) 
     assert len(here.rows("t")) == 3
 
 
-@pytest.mark.turns(1)
 def test_l6_a_version_replaces_the_rows_before_only_once_it_is_activated(tap: MakeTap) -> None:
     here = tap("delta", scenario="versioned", streams=1, records=50)
     here.run()

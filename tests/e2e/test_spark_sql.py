@@ -131,7 +131,6 @@ def test_rows_have_the_metadata_of_any_other(site: MakeSite) -> None:
 # -- modes
 
 
-@pytest.mark.turns(1)
 def test_the_next_run_is_exact_over_its_own_rows(site: MakeSite) -> None:
     here = site(streams=1, key_space=5)
     here.run(defaults=APPEND, transforms=sql(COUNTS))
@@ -325,7 +324,6 @@ class Killed:
         ("delta", "append_dedup", "after-intent"),
     ],
 )
-@pytest.mark.turns(6)
 def test_l3_a_load_that_was_killed_is_repeated_and_comes_once(
     tmp_path: Path, format: str, mode: str, point: str
 ) -> None:

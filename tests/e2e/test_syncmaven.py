@@ -81,7 +81,6 @@ def there(site: MakeSite) -> Syncmaven:
     return Syncmaven(site(**ONE))
 
 
-@pytest.mark.turns(1)
 def test_a_second_run_sends_only_what_is_new(there: Syncmaven) -> None:
     first = there.run(destination={"stream": "contacts", "checkpoint_every": 30})
     assert (first.status, first.guarantee) == ("succeeded", "at-least-once"), first.error
@@ -104,7 +103,6 @@ def test_a_second_run_sends_only_what_is_new(there: Syncmaven) -> None:
         ({"fail": [7]}, "destination.rows_failed"),
     ],
 )
-@pytest.mark.turns(6)
 def test_what_was_not_counted_is_sent_again_and_no_state_is_ahead(
     there: Syncmaven, told: dict[str, Any], code: str
 ) -> None:

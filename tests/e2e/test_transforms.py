@@ -136,7 +136,6 @@ def test_a_query_that_groups_makes_fewer_rows_than_it_read(site: MakeSite) -> No
     assert sum(row["total"] for row in rows) == sum(FULL)
 
 
-@pytest.mark.turns(1)
 def test_transforms_are_done_in_their_order(site: MakeSite) -> None:
     here = site(**ONE)
     chain = [

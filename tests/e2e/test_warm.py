@@ -209,7 +209,6 @@ def test_a_jvm_that_is_killed_under_two_clients_loses_neither_s_rows_L5(
         done(at, ended, ended.report["start"])
 
 
-@pytest.mark.turns(6)  # of one client and of two
 def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, left: Path) -> None:
     cache = left
     at = place(tmp_path / "one", cache)
@@ -226,7 +225,6 @@ def test_a_driver_that_is_killed_takes_its_spark_along_L5_L11(tmp_path: Path, le
     done(at, at.run(), "warm")
 
 
-@pytest.mark.turns(6)
 def test_a_jvm_that_is_killed_is_a_failed_run_or_a_cold_start_L5(
     tmp_path: Path, left: Path
 ) -> None:
@@ -248,7 +246,6 @@ def test_a_jvm_that_is_killed_is_a_failed_run_or_a_cold_start_L5(
     done(at, at.run(), "cold")
 
 
-@pytest.mark.turns(1)
 def test_two_that_start_together_start_one_spark(tmp_path: Path, cache: Path) -> None:
     places = [place(tmp_path / name, cache) for name in ("one", "two")]
     running = [at.start() for at in places]

@@ -99,7 +99,6 @@ def test_full_refresh_overwrites_or_appends(numbers: MakeWasm) -> None:
     assert here.described()["streams"] == []
 
 
-@pytest.mark.turns(1)
 def test_l1_incremental_brings_what_is_new_and_saves_its_own_checkpoint(numbers: MakeWasm) -> None:
     """Sections 6 and 7: the saved state is the source's own document; the cursor goes back."""
     here = numbers("parquet")
@@ -613,7 +612,6 @@ def test_time_that_a_guest_waits_for_a_slow_peer_is_not_its_own(wasm: MakeWasm) 
 
 
 @pytest.mark.slow
-@pytest.mark.turns(4, at=1)
 def test_its_last_words_on_stderr_are_in_the_error(wasm: MakeWasm) -> None:
     """A Python component; slow where it was not built and compiled before."""
     here = wasm(binary=python_guest())
@@ -721,7 +719,6 @@ def test_defaults_where_nobody_says_anything(wasm: MakeWasm) -> None:
     assert lines["network.allowed_hosts"][0] == []
 
 
-@pytest.mark.turns(1)
 def test_l10_a_host_that_is_not_allowed_is_not_reached(wasm: MakeWasm) -> None:
     here = wasm()
     told = StageEvent()
@@ -1008,7 +1005,6 @@ resources:
     return path
 
 
-@pytest.mark.turns(1)
 def test_a_v4_file_runs_as_it_is(wasm: MakeWasm) -> None:
     """``source-numbers`` is ``source_numbers.wasm`` in ``~/.rapidbyte/plugins``."""
     here = wasm()

@@ -93,7 +93,6 @@ def again(ran: Any) -> list[str]:
 # -- retries (section 5; issue 5, part 7)
 
 
-@pytest.mark.turns(1)
 def test_l8_a_failure_that_may_pass_is_tried_again_by_a_new_conversation(ends: MakeEnds) -> None:
     """What it acknowledged is not sent again; the rest is, in order, and told."""
     here = ends()
@@ -287,7 +286,6 @@ def test_l11_a_cancelled_run_does_not_wait_for_another_try(
     ],
     ids=["trap", "endless loop", "an early end", "a denied host"],
 )
-@pytest.mark.turns(6)
 def test_what_ends_a_write_is_named_and_the_next_run_goes_on(
     ends: MakeEnds, letter: str, section: dict[str, Any], code: str
 ) -> None:

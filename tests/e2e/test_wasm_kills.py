@@ -34,13 +34,11 @@ IN_CI = (
 
 
 @pytest.mark.parametrize("name", IN_CI)
-@pytest.mark.turns(6)
 def test_a_kill_repeats_no_more_than_plan_says(name: str, tmp_path: Path) -> None:
     run_wasm_cell(wasm_cell(name), tmp_path)
 
 
 @pytest.mark.parametrize("point", ["mid-part", "after-seal"])
-@pytest.mark.turns(6)
 def test_l4_a_shard_that_is_killed_ends_in_the_same_run(point: str, tmp_path: Path) -> None:
     """Issue 5, part 11: it is read again, into the generation that the other shard fills, or was
     whole already."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Rust is built on even days, Python's components on odd ones.
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600), pytest.mark.turns(4, at=0)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROWS = 200_000
 Move = Callable[..., Ran]
@@ -424,7 +424,6 @@ def test_l10_a_denied_host_is_not_reached(move: Move, fresh: Server) -> None:
 # -- Python at both ends
 
 
-@pytest.mark.turns(4, at=1)
 def test_python_source_to_python_postgres(
     tmp_path: Path, fresh: Server, shared_spark: "SparkSession"
 ) -> None:

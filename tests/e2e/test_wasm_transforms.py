@@ -113,7 +113,6 @@ def test_python_example_lowers_a_column_between_built_in_transforms(site: Sites)
     assert here.saved()["s0"]["seq"] == 100
 
 
-@pytest.mark.turns(1)
 def test_l8_dead_letters_are_rejects_of_the_records_that_were_read(site: Sites) -> None:
     here = site(streams=1)
     ran = here.run(
@@ -237,7 +236,6 @@ def test_columns_that_it_drops_or_adds_are_planned_by_an_empty_batch(site: Sites
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append_dedup"])
-@pytest.mark.turns(6)
 def test_rows_that_do_not_fit_the_plan_give_the_table_their_columns(site: Sites, mode: str) -> None:
     """The Python example gives nothing for an empty batch, and drops the zone of instants."""
     here = site("delta", streams=1)

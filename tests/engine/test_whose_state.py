@@ -12,8 +12,6 @@ from penstock.engine.inspect import states
 from penstock.engine.run.start import run_pipeline
 from penstock.errors import ConfigError, StateError
 
-pytestmark = pytest.mark.turns(2)
-
 OVERWRITE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 
 

@@ -32,7 +32,7 @@ from penstock.protocols.rapidbyte.guest import probe
 from penstock.protocols.rapidbyte.guest.events import CheckpointCall, DeadLettered
 from penstock.protocols.rapidbyte.wire.messages import Policies, WriteMode
 
-pytestmark = [pytest.mark.slow, pytest.mark.turns(4, at=1)]
+pytestmark = pytest.mark.slow
 NAMES = ("python-source", "python-destination", "python-postgres", "python-transform")
 TYPED = {
     "i16": pa.array([None, -5, 6], pa.int16()), "i64": pa.array([None, 2**62, -1]),

@@ -39,7 +39,7 @@ from penstock.protocols.rapidbyte.wire.messages import (
 )
 from penstock.protocols.rapidbyte.wire.wasm_binary import custom_sections
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.turns(4, at=0)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,7 +14,6 @@ MOST = 4000  # cases from its first on in which a fault that is there must show
 
 
 @pytest.mark.parametrize("block", range(4))
-@pytest.mark.turns(2)
 def test_L6_no_case_loses_a_row(block: int) -> None:
     each = CASES // 4
     for seed in range(block * each, (block + 1) * each):

@@ -169,7 +169,6 @@ def test_who_waits_takes_the_maker_along(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("packaged", [False, True])
-@pytest.mark.turns(6)
 def test_what_is_made_is_used(tmp_path: Path, packaged: bool) -> None:
     """By the packaged Java and by the one at hand, for which ``./test`` has made it: ``-Xshare:on``
     ends a Java that cannot map it, and Java says of each class where it has it from."""

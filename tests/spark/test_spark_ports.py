@@ -58,7 +58,6 @@ def probed(scratch: Path, conf: dict[str, str]) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.turns(6)
 def test_nobody_without_the_secret_gets_a_block_L10(tmp_path: Path) -> None:
     told = probed(tmp_path / "run", {})
     assert told["ports"] >= 2, "the driver's and the block manager's"
@@ -69,7 +68,6 @@ def test_nobody_without_the_secret_gets_a_block_L10(tmp_path: Path) -> None:
     assert told["log"] == "0o600"
 
 
-@pytest.mark.turns(6)
 def test_no_block_holds_a_connector_s_configuration_L10(tmp_path: Path) -> None:
     """The door opened on purpose: the probe can get blocks, and they tell nothing."""
     off = {"spark.authenticate": "false", "spark.network.crypto.enabled": "false"}

@@ -100,7 +100,6 @@ def test_a_session_removes_what_killed_ones_of_other_runs_left_L11(tmp_path: Pat
 
 @pytest.mark.network
 @pytest.mark.slow
-@pytest.mark.turns(6)
 def test_a_machine_without_java_runs_spark_and_delta(tmp_path: Path) -> None:
     """Its Java, its trust store and its jars are all brought by Penstock."""
     environ = {**without_java(tmp_path / "bin"), "XDG_CACHE_HOME": str(tmp_path / "cache")}

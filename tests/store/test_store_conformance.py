@@ -676,7 +676,6 @@ def test_history_keeps_the_newest_thousand(store: Store, lease: Lease) -> None:
     assert [h["blob"] for h in history[:10]] == ["2"] * 10 and history[10]["blob"] is None
 
 
-@pytest.mark.turns(4)
 def test_history_is_bounded_in_bytes(store: Store, lease: Lease) -> None:
     big = "x" * (10 << 20)
     for n in range(6):
@@ -893,7 +892,6 @@ def test_a_run_without_report_failed_once_another_took_over(store: Store, lease:
 # -- many streams
 
 
-@pytest.mark.turns(4)
 def test_ten_thousand_groups_take_seconds(store: Store, lease: Lease) -> None:
     streams = [StreamId("wide", f"stream_{i}") for i in range(10_000)]
     began = time.monotonic()

@@ -18,7 +18,7 @@ from penstock.tables.open import open_table
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=[pytest.param(f, marks=pytest.mark.turns(2)) for f in ("parquet", "delta")])
+@pytest.fixture(params=["parquet", "delta"])
 def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     return open_table(request.param, str(tmp_path / "lake é [x] +"))
 

@@ -45,7 +45,6 @@ def ids(tables: Any, spark: Any, *columns: str, table: str | TableName = "t") ->
     )
 
 
-@pytest.mark.turns(2)
 def test_append_and_its_repetition_L3(tables: Any, spark: Any, loads: Any) -> None:
     first = loads.load(1, [[{"id": 1, "v": "a"}], [{"id": 2, "v": None}]])
     second = loads.load(2, [{"id": 3, "v": "c"}])
@@ -72,7 +71,6 @@ def test_metadata_columns_carry_id_time_changes_and_generation(
     assert read(tables, spark, bare).columns == ["id", "v"]
 
 
-@pytest.mark.turns(2)
 def test_overwrite_publishes_a_generation_in_one_commit_L6(
     tables: Any, spark: Any, loads: Any
 ) -> None:
@@ -88,7 +86,6 @@ def test_overwrite_publishes_a_generation_in_one_commit_L6(
     assert read(tables, spark).count() == 0
 
 
-@pytest.mark.turns(2)
 def test_append_dedup_keeps_the_newest_within_and_across_loads(
     tables: Any, spark: Any, loads: Any
 ) -> None:

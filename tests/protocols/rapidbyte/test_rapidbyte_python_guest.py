@@ -19,7 +19,7 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.runtimes.wasm.compile_cache import CompileCache
 
-pytestmark = [pytest.mark.slow, pytest.mark.turns(4, at=1)]
+pytestmark = pytest.mark.slow
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,7 +110,6 @@ def _sizes(found: dict[Any, list[Any]]) -> dict[Any, int]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 12))
-@pytest.mark.turns(2)
 def test_how_messages_are_written_and_cut_changes_nothing(seed: int, count: int) -> None:
     choose = Random(seed)
     messages = [message(n, choose) for n in range(count)]

@@ -107,6 +107,5 @@ def test_a_c_component_imports_and_exports_what_the_wit_says(role: str):
 
 
 @pytest.mark.slow
-@pytest.mark.turns(4, at=1)
 def test_so_does_one_that_an_independent_tool_built_from_it(cache: Any):
     compare(cache.component(rapidbyte_guests.python_guest()), "source", whole=False)
