@@ -15,6 +15,8 @@ import warm_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytest_plugins = ["counts"]
+
 # Half the processor time of every Java that a test starts: none lives long enough to be tuned, and
 # no query is large enough to be worth code of its own (a quarter of what tables' tests cost).
 INTERPRETED = "-Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"

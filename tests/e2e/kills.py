@@ -1,11 +1,11 @@
 """The crash matrix (issue 3, layer b): SIGKILL of one process at one point of a real run, then run
 again until complete, then look: every id exactly once, no state ahead, nothing left running.
 
-``python tests/e2e/kills.py --all --markdown`` runs every cell; ``--warm`` those of tables, with a
-Spark that an earlier run left; ``--only TEXT`` those whose name
-holds TEXT; ``test_kills.py`` runs nine in CI. A cell is ``SHAPE/POINT/TARGET``. Cells whose
-destination is a connector are ``push_kills``'s and ``syncmaven_kills``'s, those with components at
-both ends ``wasm_kills``'s.
+``python tests/e2e/kills.py --all`` runs every cell and writes ``docs/kill-matrix.md`` and its log
+(``kill_log``); ``--only TEXT`` those whose name holds TEXT; ``--warm`` those of tables, with a
+Spark that an earlier run left; ``test_kills.py`` runs nine in CI. A cell is ``SHAPE/POINT/TARGET``.
+Cells whose destination is a connector are ``push_kills``'s and ``syncmaven_kills``'s, those with
+components at both ends ``wasm_kills``'s.
 
 The source hangs, once, near its end, so that a target is alive whenever it is wanted; whatever
 loads only at the end of a sync is struck there, where only the program is left to kill.
@@ -16,12 +16,14 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
+import kill_log
 from api_kills import ApiCell, api_cells, run_api_cell
 from e2e_harness import Ended, Place, assert_adds_up
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
@@ -233,40 +235,69 @@ AnyCell = Cell | ApiCell | PushCell | SyncmavenCell | WasmCell
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--all", action="store_true", help="every cell")
-    parser.add_argument("--only", default="", help="cells whose name holds this text")
+    parser.add_argument("--all", action="store_true", help="every cell, into docs/kill-matrix.*")
+    parser.add_argument("--only", help="cells whose name holds this text")
     parser.add_argument("--jobs", type=int, default=1, help="cells at the same time")
-    parser.add_argument("--warm", action="store_true", help="with a Spark that was left")
-    parser.add_argument("--markdown", action="store_true", help="a page on stdout")
+    parser.add_argument("--warm", action="store_true", help="of tables, with a Spark that was left")
     asked = parser.parse_args()
-    if not (asked.all or asked.only):
-        parser.error("say --all or --only TEXT")
-    results: dict[str, str] = {}
-    failed: dict[str, str] = {}
+    if asked.all == (asked.only is not None) or (asked.all and asked.warm):
+        parser.error("say --all or --only TEXT, and --warm with --only")
+    if not asked.all:
+        among = cells_of_tables() if asked.warm else every_cell()
+        chosen = [it for it in among if asked.only in it.name]
+        return _failures(play(chosen, asked.jobs, sys.stderr, warm=asked.warm))
+    trees = kill_log.trees_of(kill_log.ROOT)
+    if trees is None:
+        parser.error("the log names what git says of the code: not in a checkout")
+    unfinished = kill_log.KEPT.with_suffix(".part")
+    with unfinished.open("w") as log:
+        log.write(kill_log.head(trees))
+        ends = play(every_cell(), asked.jobs, log)
+    if kill_log.trees_of(kill_log.ROOT) != trees:
+        parser.error(f"the code changed while it was played: {unfinished} is not kept")
+    unfinished.replace(kill_log.KEPT)
+    kill_log.KEPT.with_suffix(".md").write_text(_page(ends) + "\n")
+    return _failures(ends)
 
-    def attempt(it: AnyCell) -> None:
+
+def cells_of_tables() -> list[Cell]:
+    return [it for it in cells() if it.possible]
+
+
+def every_cell() -> list[AnyCell]:
+    others = (push_cells(), syncmaven_cells(), wasm_cells(), api_cells())
+    return [*cells_of_tables(), *chain.from_iterable(others)]
+
+
+def play(
+    chosen: Sequence[AnyCell], jobs: int, log: TextIO, *, warm: bool = False
+) -> dict[str, str]:
+    """How each ended; a line for each is written when it has."""
+
+    def attempt(it: AnyCell) -> str:
         folder = Path(tempfile.mkdtemp(prefix="penstock-kill-"))
         began = time.monotonic()
         try:
-            results[it.name] = _run(it, folder, warm=asked.warm)
+            end = _run(it, folder, warm=warm)
             shutil.rmtree(folder, ignore_errors=True)
-        except AssertionError as e:
-            results[it.name] = "FAILED"
-            failed[it.name] = f"{e} ({folder})"
-        took = time.monotonic() - began
-        print(f"{it.name}: {results[it.name]} ({took:.0f} s)", file=sys.stderr, flush=True)
+        except Exception as e:  # one that cannot be played leaves the others theirs
+            end = f"{kill_log.FAILED} {e!r} ({folder})"
+        line = kill_log.line(it.name, end, time.monotonic() - began)
+        for place in {log, sys.stderr}:
+            place.write(line)
+            place.flush()
+        return end
 
-    with ThreadPoolExecutor(asked.jobs) as pool:
-        possible: list[AnyCell] = [it for it in cells() if it.possible]
-        if not asked.warm:
-            possible += [*push_cells(), *syncmaven_cells(), *wasm_cells(), *api_cells()]
-        chosen = [it for it in possible if asked.only in it.name]
-        list(pool.map(attempt, chosen))
-    if asked.markdown:
-        print(_page(results))
-    for name, why in failed.items():
-        print(f"{name}: {why}", file=sys.stderr)
-    return 1 if failed else 0
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(zip((it.name for it in chosen), pool.map(attempt, chosen), strict=True))
+
+
+def _failures(ends: dict[str, str]) -> int:
+    return 1 if any(_failed(end) for end in ends.values()) else 0
+
+
+def _failed(end: str) -> bool:
+    return end.startswith(kill_log.FAILED)
 
 
 def _run(it: AnyCell, folder: Path, *, warm: bool) -> str:
@@ -289,10 +320,11 @@ def _run(it: AnyCell, folder: Path, *, warm: bool) -> str:
 
 _HEAD = """# Kill matrix
 
-What `python tests/e2e/kills.py --all --markdown > docs/kill-matrix.md` found: real runs on local
-Spark, in which SIGKILL hits one process at one point. The process: the **connector**; the
-**child**, which reads, decodes and seals beside it; the Spark Python **worker** that supervises
-the child; or the whole **program**. Each cell then says who made the sync complete: the `same run`,
+What `python tests/e2e/kills.py --all` found: real runs on local Spark, in which SIGKILL hits one
+process at one point. The log of every cell, and which code was played, is in
+`docs/kill-matrix.txt`. The process: the **connector**; the **child**, which reads, decodes and
+seals beside it; the Spark Python **worker** that supervises the child; or the whole **program**.
+Each cell then says who made the sync complete: the `same run`,
 with a new epoch, or the `next run`.
 
 A cell passes only if, right after the kill, no row was there twice and no saved state was ahead of
@@ -352,7 +384,8 @@ takes no part.
 """
 
 
-def _page(results: dict[str, str]) -> str:
+def _page(ends: dict[str, str]) -> str:
+    results = {name: end.split(" ")[0] if _failed(end) else end for name, end in ends.items()}
     lines = [_HEAD]
     for shape in SHAPES:
         lines += [f"## {shape.name.replace('-', ', ')}", ""]
@@ -390,7 +423,7 @@ def _page(results: dict[str, str]) -> str:
     lines += ["| killed | how it came back |", "|---|---|"]
     lines += [f"| {it.name} | {results.get(it.name, '-')} |" for it in api_cells()]
     lines.append("")
-    passed = sum(1 for r in results.values() if r != "FAILED")
+    passed = sum(not _failed(end) for end in ends.values())
     lines.append(f"{passed} of {len(results)} cells passed.")
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """Real kills (issue 3, layer b; L1 to L7, L11, L12): nine cells of the matrix, a retry of Spark,
 Ctrl-C, a second run at the same time, a driver that is killed.
 
-The whole matrix: ``python tests/e2e/kills.py --all --markdown`` (``docs/kill-matrix.md``).
+The whole matrix: ``python tests/e2e/kills.py --all`` (``docs/kill-matrix.md``).
 """
 
 import json
