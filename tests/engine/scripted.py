@@ -430,6 +430,8 @@ class ScriptedLane(LaneEvents):
         self._shown: set[StreamId] = set()
         self._said: Any = SimpleNamespace(log=lambda level, text: None)
         self.failures = EpochFailures()
+        self.in_doubt: list[tuple[StreamId, str, str | None]] = []
+        self._doubts: list[str] = []
         self._asked = 0
         self.waits_for: LaneQuestion | None = None
         self.told: list[StreamJob | PenstockError | None] = []

@@ -297,8 +297,7 @@ class _Play:
         self.told_again |= bool(move.streams) and not habits.keeps  # it forgets the others
         notes = [] if outcome.report is None else outcome.report.notes
         self.told_again |= any("read from the start" in n for n in notes)  # now, or next time
-        told = outcome.report is not None and outcome.report.guarantee != "exactly-once"
-        self.at_least_once |= told
+        self.at_least_once |= any("rows that no state covers were loaded" in n for n in notes)
         self._judge(at, move, habits, outcome, before)
         self.at_least_once |= outcome.report is not None and outcome.code != 0
         self.goes_on = not outcome.good

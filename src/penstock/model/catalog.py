@@ -76,7 +76,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     guess until rows arrive. ``compared``: its rows can be compared with those that were sent
     before, so that new, changed and removed ones are told apart. ``partial``: a schema without any
     properties came first, and this one declares some: records may have others, which must be
-    kept."""
+    kept. ``begins_after_cursor``: no record that it sends is at the saved cursor or below it."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -91,6 +91,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
     assumed: bool = False
     compared: bool = False
     partial: bool = False
+    begins_after_cursor: bool = False
 
 
 class Catalog(msgspec.Struct, frozen=True):

@@ -225,6 +225,18 @@ class ConnectorMetrics:
 
 
 @dataclass(slots=True)
+class DoubtfulEnd:
+    """What came does not prove that these streams were read whole, for ``reason`` (a clause).
+    ``complete``: they count as complete all the same; else exit code 0 does not complete them (L6),
+    and ``hint`` is what to do."""
+
+    streams: tuple[StreamId, ...]
+    reason: str
+    complete: bool = False
+    hint: str | None = None
+
+
+@dataclass(slots=True)
 class ConnectorExited:
     """The connector ended: the last event of a read. ``code``: its exit code; None: Penstock
     stopped it."""
@@ -254,6 +266,7 @@ Event = (
     | UnconfiguredRecords
     | RecordCountMismatch
     | ConnectorMetrics
+    | DoubtfulEnd
     | ConnectorExited
     | Tick
 )

@@ -12,6 +12,7 @@ from penstock.model.events import (
     ConnectorExited,
     ConnectorMetrics,
     Control,
+    DoubtfulEnd,
     Error,
     Event,
     LogEvent,
@@ -54,6 +55,8 @@ def _masked(masker: Masker, event: Event | StreamHalted) -> Event | StreamHalted
             return StreamHalted(stream, masker.mask(message))
         case ConnectorMetrics(stream, series):
             return ConnectorMetrics(stream, masker.mask_data(series))
+        case DoubtfulEnd(reason=reason):
+            return replace(event, reason=masker.mask(reason))
         case ConnectorExited(code, tail):
             return ConnectorExited(code, masker.mask(tail))
         case _:

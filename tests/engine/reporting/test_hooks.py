@@ -27,9 +27,10 @@ from penstock.model.report import Report
 SOURCE = """
 schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
 if "--discover" in sys.argv:
-    say({"streams": [{"tap_stream_id": "s", "stream": "s", "schema": schema}]}); sys.exit(0)
+    say({"streams": [{"tap_stream_id": "s", "stream": "s", "schema": schema,
+                      "key_properties": ["n"]}]}); sys.exit(0)
 if "--catalog" not in sys.argv: sys.exit(2)
-say({"type": "SCHEMA", "stream": "s", "schema": schema, "key_properties": []})
+say({"type": "SCHEMA", "stream": "s", "schema": schema, "key_properties": ["n"]})
 for n in range(3): say({"type": "RECORD", "stream": "s", "record": {"n": n}})
 say({"type": "STATE", "value": {"at": 2}})
 sys.exit(WORLD.get("exit", 0))

@@ -41,11 +41,12 @@ schema = {"type": "object", "properties": {
     "to": {"type": "object", "properties": {"city": {"type": "string"}}}}}
 names = ["orders", "visits"]
 if "--discover" in sys.argv:
-    say({"streams": [{"tap_stream_id": s, "stream": s, "schema": schema} for s in names]})
+    say({"streams": [{"tap_stream_id": s, "stream": s, "schema": schema,
+                      "key_properties": ["Order No"]} for s in names]})
     sys.exit(0)
 if "--catalog" not in sys.argv: sys.exit(2)
 for s in names:
-    say({"type": "SCHEMA", "stream": s, "schema": schema, "key_properties": []})
+    say({"type": "SCHEMA", "stream": s, "schema": schema, "key_properties": ["Order No"]})
 for n in range(3): say({"type": "RECORD", "stream": "orders", "record": {"Order No": n}})
 say({"type": "RECORD", "stream": "visits", "record": {"Order No": 1, "to": {"city": "Rome"}}})
 say({"type": "STATE", "value": {"at": 2}})

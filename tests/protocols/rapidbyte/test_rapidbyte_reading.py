@@ -30,6 +30,7 @@ from penstock.model.catalog import (
 from penstock.model.events import (
     Batch,
     ConnectorExited,
+    DoubtfulEnd,
     Error,
     Event,
     LogEvent,
@@ -353,3 +354,15 @@ def test_what_is_held_for_a_component_follows_from_its_memory(tmp_path: Path) ->
     free = Component(path=made.path, digest=made.digest, settings={"place": "source"})
     stage = open_component(ComponentRuntime(free)).stage("source", {})
     assert (stage.host_bytes, stage.bounds.frames.all_bytes) == (0, 1 << 30)
+
+
+def test_L6_an_error_in_its_log_and_a_good_end_are_a_warning(made: Make):
+    """A component that skips what it cannot read: COMPLETE holds, and the report says so."""
+    words = b"page 2: no access".hex()
+    config = {"a": "log 0 words ; log 0 words", "b": "log 1 words", "words": words}
+    events = told(made(), ReadRequest(config=config, streams=(stream(A), stream(B))))
+    done = [e.stream for e in events if isinstance(e, StreamStatus) and e.status == "COMPLETE"]
+    assert done == [A, B]
+    (doubt,) = (e for e in events if isinstance(e, DoubtfulEnd))
+    assert (doubt.streams, doubt.complete) == ((A,), True)
+    assert "2 errors" in doubt.reason and "page 2: no access" in doubt.reason

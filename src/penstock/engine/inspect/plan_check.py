@@ -25,6 +25,7 @@ from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
 from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import destination_of, prepare
+from penstock.engine.plan.repeats import may_repeat
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import TransformEndpoint, transforms_of
 from penstock.engine.plan.unsupported import permissions_asked
@@ -101,6 +102,8 @@ def plan_pipeline(
         if isinstance(destination, DestinationEndpoint):
             answer["guarantee"] = "at-least-once"
             answer["notes"] += destination.fidelity(source.package.name, plan.streams)
+        if any(may_repeat(s, destination) for s in plan.streams):
+            answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
         if source.cached_at is not None:

@@ -28,6 +28,7 @@ from penstock.spark.model import Model, columns, frame
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
 from penstock.tables.open import open_table
+from penstock.transforms.model_cursor import begins_after
 from penstock.transforms.spark_model import model_of
 
 if TYPE_CHECKING:
@@ -139,7 +140,13 @@ class ModelSource(SourceEndpoint):
             json_schema=object_schema(types),
             sync_modes=modes if self.model.cursor else modes[:1],
             compared=True,
+            begins_after_cursor=self._begins_after_cursor(),
         )
+
+    def _begins_after_cursor(self) -> bool:
+        settings = self._pipeline.stream_settings(self.stream)
+        path = settings.cursor_field if settings is not None else None
+        return path is not None and begins_after(self.model.query or "", path[0])
 
 
 def model_needs(pipeline: Pipeline) -> SessionNeeds:

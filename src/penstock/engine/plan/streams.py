@@ -15,6 +15,7 @@ from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.repeats import repeats
 from penstock.engine.plan.state_names import begins_anew, mixed, names_in_states, state_role
 from penstock.engine.plan.stream_choice import choose_streams
 from penstock.engine.plan.stream_columns import unknown_columns
@@ -154,10 +155,11 @@ def _planned_each(
 
 
 def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str, str]) -> list[str]:
-    """Returns notes about a table that is written otherwise than until now, or in which rows stay
-    that are gone at the source. ``columns``: cleaned names by original ones, so far."""
+    """Returns notes about a table that is written otherwise than until now, in which rows stay that
+    are gone at the source, or in which rows may come twice. ``columns``: cleaned names by original
+    ones, so far."""
     notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
-    notes += _recased(stream, columns)
+    notes += _recased(stream, columns) + repeats(stream, rules.destination)
     return notes + _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.repeats import may_repeat
 from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
@@ -42,9 +43,10 @@ class Accounting:
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
-        self.at_least_once = False  # True for a destination connector
+        self.at_least_once = False  # True where rows may come twice, whatever this run sees
         self.undeclared: set[str] = set()  # fields that the source sent and its catalog lacks
         self._ended: set[int] = set()
+        self._in_doubt: dict[StreamId, tuple[str, str | None]] = {}  # why, and what to do
         self._loads: list[Load] = []
         self._expected: set[StreamId] = set()
         self._refreshes: set[StreamId] = set()
@@ -73,6 +75,7 @@ class Accounting:
         self.planned[stream.id] = stream
         if stream.configured.fills_generation:
             self._refreshes.add(stream.id)
+        self.at_least_once |= may_repeat(stream, destination)
         if isinstance(destination, DestinationEndpoint):
             line.target = str(destination.target(stream.id))
         else:
@@ -151,6 +154,7 @@ class Accounting:
         if result.again:
             return
         self._ended.add(start.epoch)
+        self._in_doubt.update((stream, (why, hint)) for stream, why, hint in result.in_doubt)
         for stream, read in result.read:
             self._lives(stream, began)
             self.stream(stream).read += read
@@ -270,10 +274,19 @@ class Accounting:
         """Returns the error for streams that are not complete, where the source ended without any
         other failure."""
         expected = self._expected - outcome.halted
-        names = sorted(str(s) for s in expected if self.stream(s).status != "complete")
+        left = [s for s in expected if self.stream(s).status != "complete"]
+        names = sorted(map(str, left))
         if not names or outcome.cancelled:
             return None
         shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        doubts = dict.fromkeys(self._in_doubt[s] for s in sorted(left) if s in self._in_doubt)
+        if doubts:
+            return SourceError(
+                f"the source ended with exit code 0, and these streams are not complete: {shown}: "
+                + "; ".join(why for why, _ in doubts),
+                code="source.incomplete",
+                hint=next((hint for _, hint in doubts if hint), None),
+            )
         refresh = any(str(s) in names for s in self._refreshes)
         return SourceError(
             f"the source ended well and never said that it had read all of: {shown}",

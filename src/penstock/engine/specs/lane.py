@@ -195,7 +195,8 @@ class LaneResult(msgspec.Struct, kw_only=True):
     ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
     streams that may be read again, each after so many seconds; ``passing``: the errors that this
     may mend, which are not in ``errors``. ``undeclared``: fields that records had and their
-    schema has not, as STREAM.FIELD. ``stats``: seconds, bytes, counts for the report."""
+    schema has not, as STREAM.FIELD. ``in_doubt``: streams that the source's exit code 0 did not
+    complete, why (a clause), and what to do. ``stats``: seconds, bytes, counts for the report."""
 
     end: LaneEnd
     complete: list[StreamId] = []
@@ -207,6 +208,7 @@ class LaneResult(msgspec.Struct, kw_only=True):
     expected: list[tuple[StreamId | None, Expected]] = []
     retries: list[tuple[StreamId, float]] = []
     undeclared: tuple[str, ...] = ()
+    in_doubt: list[tuple[StreamId, str, str | None]] = []
     stats: dict[str, float] = {}
 
     @property

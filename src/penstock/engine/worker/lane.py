@@ -127,6 +127,7 @@ class Lane:
             expected=list(self._heard.expected.items()),
             retries=settled.retries,
             undeclared=self._streams.undeclared,
+            in_doubt=self._heard.in_doubt,
             stats=self._process.stats("extract")
             | {
                 "start": self._process.talk.first_byte_seconds,

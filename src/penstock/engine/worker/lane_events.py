@@ -37,6 +37,7 @@ from penstock.model.events import (
     ConnectorExited,
     ConnectorMetrics,
     Control,
+    DoubtfulEnd,
     Error,
     Estimate,
     Event,
@@ -54,6 +55,12 @@ from penstock.model.events import (
 from penstock.protocols.failures import failed
 
 ASK_SECONDS = 0.02
+_SHOWN = 10  # streams in a note
+_NOTHING_CAME = "neither a record nor a state nor a status of them came before the end of the input"
+_NOTHING_CAME_HINT = (
+    "their tables keep what they had; a host that has read an empty stream whole sends its "
+    "STREAM_STATUS COMPLETE"
+)
 
 
 class LaneEvents:
@@ -85,6 +92,8 @@ class LaneEvents:
         self._versions: dict[StreamId, int] = {}
         self._announced: dict[StreamId, int] = {}  # versions activated before their first row
         self._shown: set[StreamId] = set()  # rows of it were read in this epoch
+        self.in_doubt: list[tuple[StreamId, str, str | None]] = []
+        self._doubts: list[str] = []  # notes of them
 
     def take(self, event: Event, sealer: Sealer) -> None:
         """Handles one event. Raises ``SourceError`` (``source.shared_state``), the driver's error
@@ -132,8 +141,12 @@ class LaneEvents:
                 self._miscounted(event)
             case ConnectorMetrics():
                 self.metrics.append(measured(event))
+            case DoubtfulEnd():
+                self._doubted(event, sealer)
             case ConnectorExited():
                 self.exit = event
+                if self._job.served and event.code == 0:
+                    self._left_out(sealer)
 
     def progress(self) -> list[tuple[str, int, int, int | None]]:
         """Returns the counts of streams with records, in the form of ``mailbox.Progress``."""
@@ -157,7 +170,7 @@ class LaneEvents:
             notes.append(f"{stream}: the source was rate limited {times:,} times{last}")
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
-        return [*notes, *self._streams.notes()]
+        return [*notes, *self._doubts, *self._streams.notes()]
 
     def _records(self, event: Batch, sealer: Sealer) -> None:
         self._turn(event.stream, event.version, sealer)
@@ -178,6 +191,22 @@ class LaneEvents:
                 hint="set `lanes: 1`",
             )
         sealer.state(event)
+
+    def _doubted(self, event: DoubtfulEnd, sealer: Sealer) -> None:
+        shown = ", ".join(map(str, event.streams[:_SHOWN]))
+        more = ", ..." if len(event.streams) > _SHOWN else ""
+        self._doubts.append(f"{shown}{more}: {event.reason}")
+        if event.complete:
+            return
+        for stream in event.streams:
+            sealer.withhold(stream)
+            self.in_doubt.append((stream, event.reason, event.hint))
+
+    def _left_out(self, sealer: Sealer) -> None:
+        """Withholds refreshes of which a host sent nothing: the end of its input is no exit code,
+        and must not empty a table (L6)."""
+        if streams := sealer.unseen_refreshes():
+            self._doubted(DoubtfulEnd(streams, _NOTHING_CAME, hint=_NOTHING_CAME_HINT), sealer)
 
     def _estimated(self, event: Estimate) -> None:
         before = self.expected.get(event.stream, Expected())

@@ -98,6 +98,7 @@ class Sealer:
         """Buffers records, and decodes them into parts once ``part_bytes`` or ``buffer_bytes`` are
         reached."""
         stream = self._open[batch.stream]
+        stream.seen = True
         if len(batch.bodies):
             stream.activated = False
             stream.reopened = stream.status is Status.complete
@@ -142,6 +143,7 @@ class Sealer:
         known = self._open.get(reject.stream) if reject.stream is not None else None
         tally = self._unknown if known is None else known.tail
         if known is not None:
+            known.seen = True
             tally.read += reject.records or 0
             known.owed += reject.records is None
             self._uncovered.add(known.info.stream)
@@ -171,6 +173,9 @@ class Sealer:
         else:
             streams = {scope.stream}
             self._uncovered.discard(scope.stream)
+        for name in streams if scope.stream is not None else state.named or ():
+            if name in self._open:
+                self._open[name].seen = True
         for name in streams:
             stream = self._open[name]
             stream.marked = len(stream.buffer)
@@ -191,8 +196,20 @@ class Sealer:
         self._reports_ends |= last or self._any_status
         stream = self._open.get(status.stream)
         if stream is not None:
+            stream.seen = True
             stream.status, stream.reopened = status.status, False
             stream.keys = max(stream.keys, status.keys)
+
+    def withhold(self, name: StreamId) -> None:
+        """Leaves a stream incomplete, however its source ends."""
+        if name in self._open:
+            self._open[name].in_doubt = True
+
+    def unseen_refreshes(self) -> tuple[StreamId, ...]:
+        """Returns the streams that fill a generation and of which no record, state or status
+        came."""
+        found = (n for n, s in self._open.items() if s.info.fills_generation and not s.seen)
+        return tuple(sorted(found))
 
     def refreshed_as(self, name: StreamId, version: int) -> None:
         """Records the version under which the source sends the rows of a full refresh."""
@@ -268,6 +285,8 @@ class Sealer:
     def _done(self, stream: OpenStream, *, clean: bool) -> bool:
         """Whether the stream is complete. What a source that failed said before its last rows does
         not count: there may be more of them."""
+        if stream.in_doubt:
+            return False
         if clean:
             return stream.complete or self._ended_whole(stream)
         return stream.complete and not stream.reopened

@@ -99,7 +99,8 @@ class OpenStream:
     """A stream's buffer. The first ``marked`` batches are covered by a state, with ``covered``; the
     others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
     rejects that are still to be counted as source records. ``activated``: the source's last word is
-    that the version of the rows is whole. ``reopened``: rows came after a COMPLETE status."""
+    that the version of the rows is whole. ``reopened``: rows came after a COMPLETE status.
+    ``seen``: a record, a state or a status of it came. ``in_doubt``: nothing completes it."""
 
     info: LaneStream
     past: list[EarlierRows] = field(default_factory=list[EarlierRows])
@@ -115,6 +116,8 @@ class OpenStream:
     refreshed_as: int | None = None  # see ``StreamSlice``
     activated: bool = False
     reopened: bool = False
+    seen: bool = False
+    in_doubt: bool = False
 
     @property
     def complete(self) -> bool:

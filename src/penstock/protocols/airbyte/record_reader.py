@@ -36,6 +36,7 @@ from penstock.model.events import (
 )
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.enums import MessageType
+from penstock.protocols.airbyte.logged_errors import LoggedErrors
 from penstock.protocols.airbyte.messages import (
     ABSENT,
     FIRST_MILLIS,
@@ -99,10 +100,19 @@ class _Group:
 
 class AirbyteReader:
     """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``beats`` grows with
-    every RECORD and STATE. ``others``: streams of the catalog that are not configured."""
+    every RECORD and STATE. ``others``: streams of the catalog that are not configured.
+    ``trusts_exit``: as in ``LoggedErrors``."""
 
-    def __init__(self, configured: Iterable[StreamId], others: Iterable[StreamId] = ()) -> None:
+    def __init__(
+        self,
+        configured: Iterable[StreamId],
+        others: Iterable[StreamId] = (),
+        *,
+        trusts_exit: bool = False,
+    ) -> None:
         self.beats = 0
+        configured = tuple(configured)
+        self._errors = LoggedErrors(configured, trusts_exit=trusts_exit)
         self._streams = StreamLookup(configured, others)
         self._side_messages = SideMessages()
         self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet yielded
@@ -144,9 +154,12 @@ class AirbyteReader:
         self._seen.clear()
         yield from self._side_messages.counted()
 
-    def ended(self) -> Iterator[Event]:
-        """Reports, after exit code 0, streams that cannot be taken for empty."""
-        yield from self._report_unclear(None)
+    def ended(self, exit_code: int | None) -> Iterator[Event]:
+        """Reports streams whose end is in doubt, and after exit code 0 those that cannot be taken
+        for empty."""
+        yield from self._errors.doubts(exit_code)
+        if exit_code == 0:
+            yield from self._report_unclear(None)
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
         """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
@@ -387,12 +400,15 @@ class AirbyteReader:
                 if event.stream not in self._streams.configured:
                     self._side_messages.count(f"status_not_configured:{event.stream}")
                     continue
+                self._errors.status(event.stream, event.status)
                 yield from self._flush(event.stream)
                 if event.status is Status.complete:
                     yield from self._report_unclear(event.stream)
                     if self._is_unclear(event.stream):
                         continue
-            elif not isinstance(event, LogEvent):
+            elif isinstance(event, LogEvent):
+                self._errors.log(event.level, event.message)
+            else:
                 yield from self._flush_all()
             yield event
 

@@ -85,11 +85,15 @@ class AirbyteSource:
         state = state_file(request.states)
         if state is not None:
             arguments += ["--state", PrivateFile("state.json", state)]
-        reader = AirbyteReader((s.id for s in request.streams), (s.id for s in request.unchosen))
+        reader = AirbyteReader(
+            (s.id for s in request.streams),
+            (s.id for s in request.unchosen),
+            trusts_exit=request.abilities.get("complete_on") == "exit",
+        )
         framer = LineFramer(request.max_record_bytes, request.spool_folder)
 
         def at_the_end(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:
-            return reader.ended() if exited is not None and exited.code == 0 else iter(())
+            return iter(()) if exited is None else reader.ended(exited.code)
 
         events = read(
             runtime, arguments, request.timeouts, reader, framer, request.tick, at_the_end

@@ -1,6 +1,9 @@
 """Describes the protocol to the layers above, without loading any of it (``ProtocolSpec``)."""
 
+from typing import Annotated, Literal
+
 from penstock.config.protocol_spec import ManifestFiles, ProtocolSpec, ServeSpec
+from penstock.config.sections import Section, key
 
 _KNOWN = (
     "source-airtable", "source-amplitude", "source-asana", "source-amazon-ads", "source-braintree",
@@ -41,6 +44,16 @@ _IMAGES: dict[str, str | None] = {
     "destination-snowflake": "singer:meltanolabs-target-snowflake",
 }
 
+
+class SourceKeys(Section, frozen=True, kw_only=True):
+    complete_on: Annotated[
+        Literal["status", "exit"],
+        key("What completes a stream of which an Airbyte source reports no status. `status`: exit "
+            "code 0, unless the source logged an ERROR: then its table stays as it was and the "
+            "stream is incomplete. `exit`: exit code 0, whatever was logged."),
+    ] = "status"  # fmt: skip
+
+
 SPEC = ProtocolSpec(
     name="airbyte",
     source="an Airbyte source",
@@ -56,6 +69,7 @@ SPEC = ProtocolSpec(
         script="source-declarative-manifest",
         wrapper="declarative_wrapper",
     ),
+    source_keys=SourceKeys,
     retried="whose transient_error says that it may pass",
     served=ServeSpec(verb="destination", on_data_error="dlq"),
 )

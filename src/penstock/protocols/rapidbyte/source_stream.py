@@ -34,6 +34,7 @@ from penstock.model.events import (
     Tick,
 )
 from penstock.model.state import StateScope, StateType, StoredState
+from penstock.protocols.doubts import after_errors
 from penstock.protocols.failures import failure
 from penstock.protocols.rapidbyte.declared.sharding import divided
 from penstock.protocols.rapidbyte.declared.stream_context import context_of
@@ -90,6 +91,7 @@ class StreamRead:
         # Nobody but its first rows says which columns an undiscovered stream no longer has.
         self._removing = stream.stream.assumed and evolution.removed_column == "fail"
         self._letters = 0
+        self._errors, self._first_error = 0, ""  # in the component's log
         self._last: State | None = None  # a checkpoint that no frame has followed
         self._began = time.monotonic()
 
@@ -138,6 +140,9 @@ class StreamRead:
                 yield from self._given()
                 yield from self._checkpoint(event)
             case ComponentLog():
+                if event.level == "ERROR":
+                    self._errors += 1
+                    self._first_error = self._first_error or event.message
                 yield log_event(event)
             case DeadLettered():
                 self._letters += 1
@@ -224,6 +229,8 @@ class StreamRead:
         if ended.error is None:
             yield from self._skipped(ended)
             yield StreamStatus(self._stream.id, Status.complete, keys=ended.keys)
+            if self._errors:
+                yield after_errors([self._stream.id], self._errors, self._first_error)
             return
         attempt = self._request.tries.get(self._stream.id, 0) + 1
         allowed = self._component.settings.resources.max_retries

@@ -26,6 +26,7 @@ from penstock.model.catalog import StreamId, SyncMode
 from penstock.model.events import (
     Activate,
     Batch,
+    DoubtfulEnd,
     Event,
     LogEvent,
     Reject,
@@ -66,6 +67,13 @@ _KIND = attrgetter("type", "stream", "version")
 _RECORD_OF, _TIME_OF = attrgetter("record"), attrgetter("time_extracted")
 
 _NAMED = 5  # streams in a message
+_NO_SCHEMA = (
+    "the tap sent no SCHEMA of them, so that exit code 0 does not prove that they were read"
+)
+_NO_SCHEMA_HINT = (
+    "their tables keep what they had; see in the log why the tap left them out, mend that and run "
+    "again; leave out a stream that it cannot read with --exclude"
+)
 _UNREADABLE = "source.batch_unreadable"
 # A line that matches is never taken for plain text: it is, or was meant as, a message with records.
 _RECORD_MARK = re.compile(rb'(?i:"type"\s*:\s*"RECORD")|"record"\s*:\s*\{')
@@ -99,6 +107,7 @@ class SingerReader:
         self._latest: dict[StreamId, int | None] = {}  # versions of records since an activation
         self._activated: dict[StreamId, int] = {}  # versions that are whole so far
         self._heard: set[StreamId] = set()
+        self._declared: set[StreamId] = set()  # a SCHEMA of them came
         self._strange: set[str] = set()  # names of records that are not in the catalog
         self._passed: set[str] = set()  # names of records of streams that are not configured
 
@@ -150,8 +159,17 @@ class SingerReader:
         after exit code 0."""
         for stream in self._activated:
             configured = self._configured.get(stream)
-            if configured is not None and configured.sync_mode is SyncMode.full_refresh:
+            if configured is None or stream not in self._declared:
+                continue
+            if configured.sync_mode is SyncMode.full_refresh:
                 yield StreamStatus(stream, Status.complete)
+
+    def undeclared(self) -> Iterator[Event]:
+        """Yields the configured streams of which no SCHEMA came: a tap that cannot read a stream
+        may write that to stderr, go on with the next one and end with exit code 0 (L6)."""
+        streams = tuple(s for s in self._configured if s not in self._declared)
+        if streams:
+            yield DoubtfulEnd(streams, _NO_SCHEMA, hint=_NO_SCHEMA_HINT)
 
     # -- good lines
 
@@ -312,6 +330,8 @@ class SingerReader:
 
     def _schema(self, message: Message) -> Iterator[Event]:
         stream = yield from self._stream(message.stream, 1)
+        if stream is not None:
+            self._declared.add(stream)
         text = text_of(message.schema)
         schema: Any = None
         with suppress(*FAULTS):

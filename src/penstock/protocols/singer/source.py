@@ -1,9 +1,9 @@
 """Implements the source role with a Singer tap: spec, check, discover, configure, read.
 
-A tap reports no stream status: exit code 0 means that all its streams are complete (L6); the exit
-code of a tap that was stopped means nothing. Not here: the lines of a read (``record_reader``),
-timeouts (``protocols.stdio.read``), options (``command_line``), the choice of modes
-(``stream_config``). Source: specification; the practice of taps where it disagrees.
+A tap reports no stream status: exit code 0 means that all its streams are complete of which a
+SCHEMA came (L6); the exit code of a tap that was stopped means nothing. Not here: the lines of a
+read (``record_reader``), timeouts (``protocols.stdio.read``), options (``command_line``), the
+choice of modes (``stream_config``). Source: specification; the practice of taps where it disagrees.
 """
 
 from collections.abc import Generator, Iterator
@@ -152,6 +152,7 @@ class SingerSource:
                 yield Control(changed)
             if exited is not None and exited.code == 0:
                 reader.unheard()
+                yield from reader.undeclared()
             elif exited is not None:
                 yield from reader.finished()
                 yield from _complaint(exited)
