@@ -115,11 +115,14 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
-    """The saved state of one stream, as its source sent it."""
+    """The saved state of one stream, as its source sent it; a number that no float has is a
+    ``Decimal``. ``unread``: ``{"state"}``, from which a stream that the last run did not read goes
+    on (None: its start); None: from ``state``."""
 
     namespace: str | None
     name: str
     state: Any
+    unread: dict[str, Any] | None = None
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):

@@ -301,11 +301,13 @@ def state(
 ) -> SavedState:
     """Returns the saved state of a pipeline: of a file, of a source and a destination, or of the
     name of one that ran. ``stream``: only this one's."""
+    from penstock.codec.exact_json import with_floats
     from penstock.engine.inspect import states
     from penstock.engine.inspect.pipelines import open_known
 
     with open_known(_known(pipeline, destination, how), home_of(how)) as known:
-        return msgspec.convert(states.show(known, _selector(stream)), SavedState)
+        shown = with_floats(states.show(known, _selector(stream)))
+        return msgspec.convert(shown, SavedState)
 
 
 @explained

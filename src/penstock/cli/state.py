@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from penstock.cli import arguments
 from penstock.cli.app import Surface, group, verb
+from penstock.codec.exact_json import exact_text
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import states
@@ -88,7 +90,7 @@ def history(
             e["at"],
             e["run"],
             text.stream_name(e) if e["name"] else "all",
-            "removed" if e["state"] is None else text.short(json.dumps(e["state"])),
+            "removed" if e["state"] is None else text.short(_json(e["state"])),
         )
         for e in entries
     )
@@ -224,7 +226,7 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
     if streams:
         yield text.grid(
             ("stream", "state"),
-            ((text.stream_name(s), text.short(json.dumps(s["state"]), 200)) for s in streams),
+            ((text.stream_name(s), text.short(_stream_text(s), 400)) for s in streams),
         )
     if keys := answer.get("connector_keys"):
         shown = ((k["scope"], _owner(k), k["key"], k["value"]) for k in keys[:_KEYS_SHOWN])
@@ -234,7 +236,22 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
         if len(keys) > _KEYS_SHOWN:
             yield f"and {len(keys) - _KEYS_SHOWN:,} more keys; --json gives all"
     if answer["shared"] is not None:
-        yield f"shared: {text.short(json.dumps(answer['shared']), 200)}"
+        yield f"shared: {text.short(_json(answer['shared']), 200)}"
+
+
+def _stream_text(entry: dict[str, Any]) -> str:
+    """Returns a stream's state; of one that the last run did not read, also where it goes on."""
+    said = text.short(_json(entry["state"]), 200)
+    if "unread" not in entry:
+        return said
+    own = entry["unread"]["state"]
+    then = "begins at its start" if own is None else f"goes on from {text.short(_json(own), 150)}"
+    return f"{said} (the last run did not read it: when it is read again it {then})"
+
+
+def _json(data: Any) -> str:
+    """Returns JSON data as people read it, every number with all its digits."""
+    return msgspec.json.format(exact_text(data), indent=0).decode()
 
 
 def _owner(found: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ For states and for undeclared fields of messages. Not here: records (``codec.dec
 """
 
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -29,3 +29,16 @@ def floats(text: bytes | str | msgspec.Raw) -> Any:
 def exact_text(data: Any) -> bytes:
     """Encodes data as JSON; a ``Decimal`` is written as a number with all its digits."""
     return _ENCODER.encode(data)
+
+
+def with_floats(data: Any) -> Any:
+    """Returns decoded JSON data in which each ``Decimal`` is a float where a float has all of its
+    digits."""
+    if isinstance(data, dict):
+        return {key: with_floats(value) for key, value in cast(dict[str, Any], data).items()}
+    if isinstance(data, list):
+        return [with_floats(value) for value in cast(list[Any], data)]
+    if isinstance(data, Decimal):
+        number = float(data)
+        return number if Decimal(repr(number)) == data else data
+    return data

@@ -11,7 +11,7 @@ Neighbours: ``protocols/NAME/package.py`` holds ``PACKAGE``, a :class:`ProtocolP
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -209,6 +209,25 @@ class StateRole(Protocol):
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         """``{"type", "streams": [{"namespace", "name", "state"}], "shared"}`` for ``state
         show``."""
+        ...
+
+
+@runtime_checkable
+class SharedStates(Protocol):
+    """A :class:`StateRole` of a protocol in which one state may be of several streams, so that it
+    may advance a stream that was not read."""
+
+    def own(self, states: Sequence[StoredState], stream: StreamId) -> str | None:
+        """The stream's share of the states, as JSON text for :meth:`with_own`. None: they say
+        nothing of it, they cannot be split, or the stream shares a position with others, which
+        moves on without it."""
+        ...
+
+    def with_own(
+        self, states: Sequence[StoredState], stream: StreamId, own: str | None
+    ) -> list[StoredState]:
+        """The states in which ``own``, of :meth:`own`, is the stream's share; None, or where it
+        shares a position now: as :meth:`without`. Equal states where that is its share already."""
         ...
 
 

@@ -7,8 +7,7 @@ What a state means is the protocol's own, which adds ``parse``. Pure functions; 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
-import msgspec
-
+from penstock.codec.exact_json import exact
 from penstock.model.catalog import Stream, StreamId
 from penstock.model.state import StateScope, StateType, StoredState
 
@@ -21,7 +20,7 @@ class StreamStates:
     """``StateRole`` of ``protocols.contract``, without ``parse``."""
 
     def export(self, states: Sequence[StoredState]) -> Any:
-        return [msgspec.json.decode(s.blob) for s in states] or None
+        return [exact(s.blob) for s in states] or None
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         return list({s.scope: s for s in (*saved, *new)}.values())
@@ -66,7 +65,7 @@ class StreamStates:
             {
                 "namespace": s.scope.stream.namespace,
                 "name": s.scope.stream.name,
-                "state": msgspec.json.decode(s.blob),
+                "state": exact(s.blob),
             }
             for s in states
             if s.scope.stream is not None

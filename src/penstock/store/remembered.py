@@ -1,7 +1,7 @@
 """Converts what a pipeline stores of its streams (names, modes, versions) to and from rows of the
 store: kind -> {text: text}, which only grow.
 
-A value that is replaced by later ones (modes, passed over) has a row with numbers as keys; the
+A value that is replaced by later ones (modes, unread, cursors) has a row with numbers as keys; the
 highest number's counts. Pure functions and structs. Not here: which rows may be added
 (``rules.new_names``), reading and writing them (``sql``, ``memory``), schemas, states, what the
 values are used for (``engine.plan``).
@@ -18,8 +18,11 @@ Rows = Mapping[str, Mapping[str, str]]
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
-_OF_STREAM = (_COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED)
-_OVER, _READ, _PUBLISHED = "over", "read", "published"
+_CURSOR = "cursor:"
+_OF_STREAM = (
+    _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR
+)  # fmt: skip
+_OVER, _UNREAD, _READ, _PUBLISHED = "over", "unread", "read", "published"
 
 
 class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +49,12 @@ class TableNames(msgspec.Struct, frozen=True, kw_only=True):
 class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what is stored of streams, or what is to be added. ``columns``: original property ->
     column. ``answer_columns``: the same for the result of queries over the whole stream.
-    ``state_names``: the stream's names in the source's states. ``passed_over``: streams that the
-    source sent though they were not selected, so that its state advanced without their rows.
+    ``state_names``: the stream's names in the source's states. ``unread``: streams that the last
+    run did not read, so that the saved state may have advanced without their rows; each with the
+    share of the state that its own last run left (``StateRole.own``; None: it has none).
+    ``passed_over``: those of them of which the source sent rows all the same. ``owned``: streams
+    that were unread once, or whose state a user brought: the saved state is theirs. ``cursors``: the
+    cursor with which a stream's state was made (empty: not known).
     ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
     the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
     of the host of ``penstock serve`` whose rows became visible."""
@@ -57,7 +64,10 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     answer_columns: dict[StreamId, dict[str, str]] = {}
     modes: dict[StreamId, UsedModes] = {}
     state_names: dict[StreamId, frozenset[str]] = {}
+    unread: dict[StreamId, str | None] = {}
     passed_over: frozenset[StreamId] = frozenset()
+    owned: frozenset[StreamId] = frozenset()
+    cursors: dict[StreamId, FieldPath] = {}
     versions: dict[StreamId, dict[int, int]] = {}
     visible: dict[StreamId, dict[int, int]] = {}
     refreshes: dict[StreamId, frozenset[int]] = {}
@@ -90,7 +100,10 @@ def remembered(rows: Rows) -> Remembered:
         answer_columns={s: dict(row) for s, row in of[_ANSWER].items()},
         modes={s: used for s, row in of[_MODES].items() if (used := _modes(row)) is not None},
         state_names={s: frozenset(row) for s, row in of[_CALLED].items()},
-        passed_over=frozenset(s for s, row in of[_PASSED].items() if _newest(row) == _OVER),
+        unread={s: _own(row) for s, row in of[_PASSED].items() if _word(row) in (_OVER, _UNREAD)},
+        passed_over=frozenset(s for s, row in of[_PASSED].items() if _word(row) == _OVER),
+        owned=frozenset(s for s, row in of[_PASSED].items() if _word(row) == _READ),
+        cursors={s: _path(row) for s, row in of[_CURSOR].items()},
         versions={s: _numbers(row) for s, row in of[_VERSIONS].items()},
         visible={s: _numbers(row) for s, row in of[_VISIBLE].items()},
         refreshes={s: frozenset(map(int, row)) for s, row in of[_REFRESHED].items()},
@@ -100,13 +113,15 @@ def remembered(rows: Rows) -> Remembered:
 def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
     """Returns the streams whose rows :func:`added` may change."""
     maps = (more.columns, more.answer_columns, more.modes, more.state_names, more.versions)
-    named = {s for one in (*maps, more.visible, more.refreshes) for s in one}
+    newest = (more.visible, more.refreshes, more.unread, more.cursors)
+    named = {s for one in (*maps, *newest) for s in one}
     return named | more.passed_over | set(taken_up)
 
 
 def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[str, dict[str, str]]:
     """Makes the rows to add for ``more``, and for the streams ``taken_up``, which are no longer
-    passed over. ``known``: the stored rows of :func:`kinds` of these streams."""
+    unread: what the saved state says of them is theirs. A stream that is unread already keeps its
+    own share. ``known``: the stored rows of :func:`kinds` of these streams."""
     rows: dict[str, dict[str, str]] = {
         _TABLES: more.tables.tables,
         _TARGETS: more.tables.targets,
@@ -121,18 +136,19 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
             for s, numbers in more.refreshes.items()
         },
     }
-    for stream, modes in more.modes.items():
-        kind = _MODES + stream.key
-        if modes != _modes(known.get(kind, {})):
-            rows[kind] = _next(known.get(kind, {}), msgspec.json.encode(modes).decode())
-    for stream in more.passed_over:
-        kind = _PASSED + stream.key
-        if _newest(known.get(kind, {})) != _OVER:
-            rows[kind] = _next(known.get(kind, {}), _OVER)
-    for stream in taken_up:
-        kind = _PASSED + stream.key
-        if _newest(known.get(kind, {})) == _OVER:
-            rows[kind] = _next(known[kind], _READ)
+    replaced = {_MODES + s.key: _json(modes) for s, modes in more.modes.items()}
+    replaced |= {_CURSOR + s.key: _json(path) for s, path in more.cursors.items()}
+    unread = {s: known.get(_PASSED + s.key, {}) for s in (*more.unread, *more.passed_over)}
+    for stream, row in unread.items():
+        own = _own(row) if _word(row) in (_OVER, _UNREAD) else more.unread.get(stream)
+        over = stream in more.passed_over or _word(row) == _OVER
+        text = "" if own is None else f":{own}"
+        replaced[_PASSED + stream.key] = f"{_OVER if over else _UNREAD}{text}"
+    replaced |= {_PASSED + s.key: _READ for s in taken_up}
+    for kind, text in replaced.items():
+        row = known.get(kind, {})
+        if _newest(row) != text and not (kind.startswith(_MODES) and _same_modes(row, text)):
+            rows[kind] = _next(row, text)
     return {kind: row for kind, row in rows.items() if row}
 
 
@@ -146,6 +162,29 @@ def _newest(row: Mapping[str, str]) -> str | None:
 
 def _next(row: Mapping[str, str], text: str) -> dict[str, str]:
     return {str(1 + max(map(int, row), default=0)): text}
+
+
+def _word(row: Mapping[str, str]) -> str | None:
+    newest = _newest(row)
+    return None if newest is None else newest.partition(":")[0]
+
+
+def _own(row: Mapping[str, str]) -> str | None:
+    _, colon, text = (_newest(row) or "").partition(":")
+    return text if colon else None
+
+
+def _path(row: Mapping[str, str]) -> FieldPath:
+    return msgspec.json.decode(_newest(row) or "[]", type=FieldPath)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _same_modes(row: Mapping[str, str], text: str) -> bool:
+    """Whether the stored modes are these: a version before may have written them otherwise."""
+    return _modes(row) == msgspec.json.decode(text, type=UsedModes)
 
 
 def _modes(row: Mapping[str, str]) -> UsedModes | None:

@@ -100,14 +100,19 @@ def _must_be_known(name: str, store: Store, *, by_name: bool) -> None:
     known = store.pipelines()
     if name in known:
         return
-    advice = "it has never run, so nothing is saved"
-    ran = [p for p in known if store.runs(p, 1)] if by_name else []
+    if not by_name:
+        raise ConfigError(
+            f"the pipeline {name!r} has never run with this home: it has no saved state",
+            code="config.unknown_pipeline",
+            hint="`penstock run` runs it; if it ran elsewhere, give that --home",
+        )
+    advice = "no pipeline has run with this home; name a pipeline file, or give --home"
+    ran = [p for p in known if store.runs(p, 1)]
     if ran:
         advice = hint(name, ran, "pipelines that ran")
-    elif by_name:
-        advice = "no pipeline has run with this home; name a pipeline file, or give --home"
     raise ConfigError(
-        f"there is no pipeline {name!r} in the state store",
+        f"the pipeline {name!r} has never run with this home: there is no such pipeline in the"
+        " state store",
         code="config.unknown_pipeline",
         hint=advice,
     )

@@ -8,13 +8,17 @@ end, which only a connector's configuration can say.
 import re
 from collections.abc import Iterator
 from copy import deepcopy
+from decimal import Decimal
 from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import exact
 from penstock.config.pipeline import StreamOptions
+from penstock.config.selectors import find_stream
 from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import OpenPipeline
+from penstock.engine.plan.state_names import meant
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 
@@ -33,19 +37,23 @@ def rewind(
     ``a.b`` for one inside of another; None: it is the only one, or the only time. A day in place of
     a time is its first moment. Returns the state as ``show`` does. Raises ``StateError``
     (``state.cursor``) where no or several values could be meant, or ``to`` is of another type."""
-    shown = states.show(known, stream)["streams"]
-    entry = shown[0]
-    wanted = StreamId.of(entry["namespace"], entry["name"])
-    old = entry["state"]
+    role = known.states()
+    entries = {
+        StreamId.of(entry["namespace"], entry["name"]): entry["state"]
+        for entry in role.describe(states.given_states(known))["streams"]
+    }
+    wanted = find_stream(stream, entries)
+    old, own = entries[wanted], meant(known.store.remembered(known.name), wanted)
+    given = states.goes_on_from(known, own)
     path = _cursor(_leaves(old), field, wanted)
     value = _in_form_of(_at(old, path), to, wanted, path)
-    raw = deepcopy(states.export(known))
+    raw = deepcopy(role.export(given))
     places = [*_places(raw, wanted, old, here=False)]
     if not places:
         raise _no_cursor(wanted, "its state is shared with other streams", [])
     for place in places:
         cast(dict[str, Any], _at(place, path[:-1]))[path[-1]] = value
-    return states.update(known, raw)
+    return states.moved(known, own, role.merge(given, role.parse(raw)))
 
 
 def _leaves(state: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -53,7 +61,7 @@ def _leaves(state: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     if isinstance(state, dict):
         for key, value in cast(dict[str, Any], state).items():
             yield from _leaves(value, (*path, key))
-    elif path and isinstance(state, (str, int, float)) and not isinstance(state, bool):
+    elif path and isinstance(state, (str, int, float, Decimal)) and not isinstance(state, bool):
         yield path, state
 
 
@@ -93,10 +101,10 @@ def _in_form_of(old: Any, to: str, stream: StreamId, path: Path) -> Any:
             raise _other_type(stream, path, old, to, "a time")
         return to
     try:
-        value = msgspec.json.decode(to)
+        value = exact(to)
     except msgspec.DecodeError:
         value = None
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, Decimal)):
         raise _other_type(stream, path, old, to, "a number")
     return value
 

@@ -8,6 +8,7 @@ before brings an older state back. Neighbours: ``engine.inspect.pipelines`` open
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from penstock.config.pipeline import StreamOptions
 from penstock.config.selectors import find_stream
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.plan.state_names import meant
+from penstock.engine.plan.unread import separable, with_own
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
@@ -32,9 +34,19 @@ Change = Callable[[Sequence[StoredState]], list[StoredState]]
 
 def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
-    and ``connector_keys`` where connectors keep keys. Raises ``ConfigError`` for a
-    stream that has no state."""
+    and ``connector_keys`` where connectors keep keys. A stream that the last run did not read has
+    ``unread``: ``{"state"}``, from which it goes on when it is read again (None: it begins at its
+    start). Raises ``ConfigError`` for a stream that has no state."""
     described = known.states().describe(known.store.states(known.name))
+    given = {_id(e): e["state"] for e in known.states().describe(given_states(known))["streams"]}
+    for entry in described["streams"]:
+        own = given.pop(_id(entry), None)
+        if own != entry["state"]:
+            entry["unread"] = {"state": own}
+    described["streams"] += [
+        {"namespace": s.namespace, "name": s.name, "state": None, "unread": {"state": own}}
+        for s, own in given.items()
+    ]
     if stream is not None:
         wanted = find_stream(stream, [_id(entry) for entry in described["streams"]])
         described["streams"] = [e for e in described["streams"] if _id(e) == wanted]
@@ -45,8 +57,9 @@ def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, 
 
 
 def export(known: OpenPipeline, stream: StreamOptions | None = None) -> Any:
-    """Returns the state that the source would be given, as JSON data; None: there is no state."""
-    states = known.store.states(known.name)
+    """Returns the state that the source would be given, as JSON data in which numbers keep all
+    their digits (``Decimal``); None: there is no state."""
+    states = given_states(known)
     if stream is not None:
         states = _of_stream(states, stream)
     return known.states().export(states)
@@ -71,7 +84,7 @@ def history(
                 "type": entry.get("type"),
                 "namespace": None if of is None else of.namespace,
                 "name": None if of is None else of.name,
-                "state": None if blob is None else json.loads(blob),
+                "state": None if blob is None else exact(blob),
             }
         )
     return entries
@@ -83,7 +96,7 @@ def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
     on."""
     role = known.states()
     if stream is None:
-        return _change(known, "reset", lambda _: [])
+        return _change(known, "reset", lambda _: [], settled=lambda _: _unread(known))
     described = role.describe(known.store.states(known.name))
     streams = {_id(entry) for entry in described["streams"]}
     # A LEGACY state names no streams: role.reset() refuses it.
@@ -94,7 +107,8 @@ def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
         )
     wanted = meant(known.store.remembered(known.name), wanted)
     reset = Reset((wanted,), lambda states: role.without(states, [wanted]))
-    return _change(known, "reset", lambda saved: role.reset(saved, wanted), reset)
+    reset_one = partial(role.reset, stream=wanted)
+    return _change(known, "reset", reset_one, reset, settled=lambda _: {wanted})
 
 
 def adopt(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
@@ -118,7 +132,11 @@ def replace(known: OpenPipeline, raw: Any, *, force: bool = False) -> dict[str, 
     streams that the pipeline never had. Raises ``StateError``."""
     given = known.states().parse(raw)
     _refuse_foreign(known, given, force)
-    return _change(known, "import", lambda _: given, brings=True)
+
+    def settled(after: Sequence[StoredState]) -> set[StreamId]:
+        return _unread(known) | _named(known, after)
+
+    return _change(known, "import", lambda _: given, brings=True, settled=settled)
 
 
 def update(
@@ -133,7 +151,27 @@ def update(
         given = _of_stream(given, stream)
     _refuse_foreign(known, given, force)
     known.refuse_other()
-    return _change(known, "set", lambda saved: role.merge(saved, given), brings=True)
+    named = _named(known, given) or _unread(known)
+    return _change(
+        known, "set", lambda saved: role.merge(saved, given), brings=True, settled=lambda _: named
+    )
+
+
+def moved(known: OpenPipeline, stream: StreamId, states: Sequence[StoredState]) -> dict[str, Any]:
+    """Replaces the saved state by one in which only this stream's cursor differs (``rewind``); it
+    goes by the same field. Returns the state as :func:`show` does."""
+    return _change(
+        known, "rewind", lambda _: list(states), settled=lambda _: {stream}, same_cursor=True
+    )
+
+
+def goes_on_from(known: OpenPipeline, stream: StreamId) -> list[StoredState]:
+    """Returns the saved states in which this stream has its own share, if the last run did not read
+    it."""
+    unread = known.store.remembered(known.name).unread
+    role, states = known.states(), known.store.states(known.name)
+    own = {stream: unread[stream]} if stream in unread else {}
+    return with_own(role, states, separable(role, states, own))
 
 
 def read_state(text: str, origin: str) -> Any:
@@ -204,16 +242,38 @@ def _refuse_foreign(known: OpenPipeline, given: Sequence[StoredState], force: bo
     )
 
 
+def given_states(known: OpenPipeline) -> list[StoredState]:
+    """Returns the saved states in which each stream has its own share, whether or not the last run
+    read it."""
+    role, states = known.states(), known.store.states(known.name)
+    unread = known.store.remembered(known.name).unread
+    return with_own(role, states, separable(role, states, unread))
+
+
+def _unread(known: OpenPipeline) -> set[StreamId]:
+    return {*known.store.remembered(known.name).unread}
+
+
+def _named(known: OpenPipeline, states: Sequence[StoredState]) -> set[StreamId]:
+    """Returns the streams that states name, by the ids that the store has for them."""
+    earlier = known.store.remembered(known.name)
+    return {meant(earlier, _id(entry)) for entry in known.states().describe(states)["streams"]}
+
+
 def _change(
     known: OpenPipeline,
     verb: str,
     change: Change,
     reset: Reset | None = None,
     *,
+    settled: Callable[[Sequence[StoredState]], set[StreamId]],
     brings: bool = False,
+    same_cursor: bool = False,
 ) -> dict[str, Any]:
-    """Applies a change under the pipeline's lease. ``brings``: the states come from outside, and
-    must be of the source's protocol."""
+    """Applies a change under the pipeline's lease. ``settled``: the streams of which the states
+    after it say what the user wants, whether or not the last run read them; by which cursor they go
+    is not known any more, except under ``same_cursor``. ``brings``: the states come from outside,
+    and must be of the source's protocol."""
     store, role = known.store, known.states()
     lease = store.acquire(known.name, this_holder(f"state {verb}"), _LEASE_SECONDS)
     try:
@@ -222,7 +282,11 @@ def _change(
         after = change(store.states(known.name))
         if brings:
             store.remember(lease, _joining(known, after))
+        streams = settled(after)
         store.replace_states(lease, after, reset)
+        had = store.remembered(known.name).cursors
+        unknown = {} if same_cursor else dict.fromkeys(streams & had.keys(), ())
+        store.remember(lease, Remembered(cursors=unknown), taken_up=streams)
     finally:
         store.release(lease)
     return {"pipeline": known.name, **role.describe(after)}

@@ -28,6 +28,7 @@ def sync_plan(prepared: Prepared) -> SyncPlan:
     pipeline, lanes = prepared.pipeline, prepared.plan.lanes
     return SyncPlan(
         streams=prepared.plan.streams,
+        unread=prepared.plan.unread,
         open=prepared.plan.open,
         max_epochs=1 if prepared.served else 3,
         keyed=prepared.keys is not None,

@@ -29,6 +29,7 @@ from penstock.engine.plan.unsupported import not_enforced, permissions_asked, re
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
+from penstock.engine.plan.unread import brought_by_user
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
@@ -42,6 +43,7 @@ from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
 from penstock.store.contract import Lease, Store
+from penstock.store.rules import HISTORY_KEPT
 from penstock.tables.contract import SchemaChangePolicies, TableFormat
 from penstock.tables.open import open_table
 from penstock.transforms.open import SPARK_SQL
@@ -214,6 +216,7 @@ def _prepared(
         slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
         changes_config=source.changed_before,
         stateless=stateless,
+        brought=lambda: brought_by_user(store.state_history(pipeline.pipeline, HISTORY_KEPT)),
     )
     role = state_role(source.package, earlier, known, catalog.streams)
     # Changes of a stream read by cdc go by while it is not read: an older position would skip them.

@@ -24,7 +24,7 @@ def state_role(
 ) -> StateRole:
     """Returns the protocol's rules for the states of this pipeline. ``earlier``, ``synced``: what
     the store remembers, and the streams that it has; ``streams``: the source's catalog."""
-    known: dict[StreamId, Collection[str]] = dict.fromkeys(synced, ())
+    known: dict[StreamId, Collection[str]] = dict.fromkeys((*synced, *earlier.unread), ())
     known.update(earlier.state_names)
     for stream in streams:
         known[stream.id] = {*known.get(stream.id, ()), *package.state.names_of(stream)}
@@ -47,14 +47,14 @@ def meant(earlier: Remembered, stream: StreamId) -> StreamId:
 
 
 def meant_by(
-    passed: Collection[StreamId], streams: Iterable[Stream], role: StateRole
+    unread: Collection[StreamId], streams: Iterable[Stream], role: StateRole
 ) -> dict[StreamId, tuple[StreamId, ...]]:
-    """Returns those of ``streams`` that were ``passed`` over before, under their id or a name that
-    states use for them, each with the ids under which it was passed over."""
+    """Returns those of ``streams`` that are among the ``unread`` ones, under their id or a name that
+    states use for them, each with the ids under which it is there."""
     found: dict[StreamId, tuple[StreamId, ...]] = {}
     for stream in streams:
         called = {stream.id, *(StreamId(None, name) for name in role.names_of(stream))}
-        names = tuple(s for s in passed if s in called)
+        names = tuple(s for s in unread if s in called)
         if names:
             found[stream.id] = names
     return found

@@ -7,7 +7,7 @@ there is to note; gathers the problems of all streams. Not here: which streams a
 ``engine.plan.prepare`` gathers the inputs.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import msgspec
 
@@ -21,7 +21,8 @@ from penstock.engine.plan.stream_choice import choose_streams
 from penstock.engine.plan.stream_columns import unknown_columns
 from penstock.engine.plan.stream_plan import StreamRules, deletions_lost, plan_stream
 from penstock.engine.plan.table_names import misnamed, only, record_names, table_names
-from penstock.engine.specs.plan import PlannedStream
+from penstock.engine.plan.unread import inseparable, unread_notes, unread_streams, with_own
+from penstock.engine.specs.plan import PlannedStream, UnreadStreams
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import (
     Catalog,
@@ -41,7 +42,8 @@ from penstock.store.remembered import Remembered, TableNames, UsedModes
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The planned streams of a run. ``gone``: streams, configured or synced before, that the source
     no longer has; their tables are kept. ``found``: what the store must remember. ``open``: the
-    source reveals its streams only while it is read."""
+    source reveals its streams only while it is read. ``unread``: streams that an earlier run or
+    this one does not read."""
 
     streams: tuple[PlannedStream, ...]
     lanes: int
@@ -49,6 +51,7 @@ class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
     gone: tuple[StreamId, ...]
     found: Remembered = Remembered()
     open: bool = False
+    unread: UnreadStreams = UnreadStreams()
 
 
 def plan_streams(
@@ -63,11 +66,12 @@ def plan_streams(
     slots: int | None = None,
     changes_config: bool = False,
     stateless: bool = False,
+    brought: Callable[[], bool] = lambda: False,
 ) -> StreamsPlan:
     """Plans all streams of a run. ``known``: streams synced before. ``cores``, ``slots``: of this
     machine, and of Spark (None: unknown). ``changes_config``: the source has sent CONTROL before.
-    ``stateless``: it is given no state, whatever is saved. Raises ``ConfigError`` with every
-    problem of every stream at once."""
+    ``stateless``: it is given no state, whatever is saved. ``brought``: whether a user may have
+    brought the saved state. Raises ``ConfigError`` with every problem of every stream at once."""
     package, earlier, destination = rules.package, rules.earlier, pipeline.destination
     problems: list[str] = []
     chosen, gone = choose_streams(pipeline, catalog, known, problems)
@@ -86,9 +90,13 @@ def plan_streams(
             else "`penstock discover` shows the source's streams and what each supports",
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
+    role = state_role(package, earlier, known, catalog.streams)
+    unread = unread_streams(
+        pipeline, catalog, streams, role, states, earlier, known,
+        brought=brought, stateless=stateless,
+    )  # fmt: skip
     if not stateless:
-        role = state_role(package, earlier, known, catalog.streams)
-        notes += _given(pipeline, streams, role, states, known)
+        notes += _given(pipeline, streams, role, states, known, unread)
     if package.sharding is not None and pipeline.resources is not None and spec is not None:
         role, resources, most = package.sharding, pipeline.resources, slots or cores
         streams = [_sharded(s, resources, role, spec, most) for s in streams]
@@ -114,6 +122,7 @@ def plan_streams(
         gone=tuple(gone),
         found=to_remember(rules, planned, only(called, (s.id for s in streams))),
         open=catalog.open,
+        unread=unread,
     )
 
 
@@ -181,12 +190,14 @@ def _given(
     role: StateRole,
     states: Sequence[StoredState],
     known: Set[StreamId],
+    unread: UnreadStreams,
 ) -> list[str]:
     """Returns notes about the state that the source will be given. Raises ``ConfigError`` where
     some streams need a state that others must not be given (L6)."""
+    problem = inseparable(role, states, unread, streams, pipeline.pipeline)
     anew = [s.id for s in streams if begins_anew(s.configured)]
     others = [s.id for s in streams if not begins_anew(s.configured)]
-    problem = mixed(role, states, anew, others, pipeline.pipeline)
+    problem = problem or mixed(role, states, anew, others, pipeline.pipeline)
     if problem is not None:
         raise ConfigError(
             f"the pipeline {pipeline.pipeline!r} cannot run as it is",
@@ -194,16 +205,17 @@ def _given(
             problems=[problem],
             hint="nothing was read and nothing was changed",
         )
-    given = role.without(states, anew)
+    notes = unread_notes(role, states, unread)
+    given = role.without(with_own(role, states, unread.again), anew)
     if role.within(given, [s.id for s in streams]) != given:
-        return [
+        return notes + [
             "the streams of the source share one position, which moves on in this run: streams that"
             " are not in it are read from the start when they run next"
         ]
     absent = sorted(known - {s.id for s in streams})
     if others or not absent or role.splits(states, anew):
-        return []
-    return [
+        return notes
+    return notes + [
         "every stream of this run begins anew, so the source is given no state; its state cannot be"
         f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced"
     ]

@@ -52,7 +52,7 @@ from penstock.engine.reporting.timeline import PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
-from penstock.engine.run.state_resets import reset_overwritten, reset_passed_over, reset_states
+from penstock.engine.run.state_resets import reset_overwritten, reset_states
 from penstock.engine.run.wiring import Assembly
 from penstock.engine.serve import Echo, ServedInput
 from penstock.engine.specs.failpoints import announce_driver
@@ -146,8 +146,6 @@ class Run:
                 self._store.adopt(lease, forgotten, anew=True)
         elif prepared.plan.open and not prepared.served:
             reset_overwritten(self._store, lease, prepared, self._accounting.note)
-        if not prepared.served:
-            reset_passed_over(self._store, lease, prepared, self._accounting.note)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)

@@ -1,5 +1,5 @@
-"""Deletes saved states before a run reads: of ``--full-refresh``, of streams whose rows replace a
-table, and of streams that earlier runs passed over. What is deleted is read from the start (L6).
+"""Deletes saved states before a run reads: of ``--full-refresh``, and of streams whose rows replace
+a table. What is deleted is read from the start (L6).
 
 Each function changes the store that it is given, which of a dry run is one in memory, and says in a
 note what a user would not expect. Not here: ``penstock state reset`` (``engine.inspect``).
@@ -10,10 +10,8 @@ from collections.abc import Callable, Sequence
 
 from penstock.engine.plan.earlier_modes import overwritten
 from penstock.engine.plan.prepare import Prepared
-from penstock.engine.plan.state_names import meant_by
 from penstock.model.catalog import StreamId
 from penstock.store.contract import Lease, Reset, Store
-from penstock.store.remembered import Remembered
 
 Note = Callable[[str], None]
 
@@ -39,28 +37,6 @@ def reset_overwritten(store: Store, lease: Lease, prepared: Prepared, note: Note
     streams = [s for s in known if overwritten(settings(s), s, earlier)]
     if streams:  # even if no state is saved: a sealed state may cover them
         _reset(store, lease, prepared, streams, note)
-
-
-def reset_passed_over(store: Store, lease: Lease, prepared: Prepared, note: Note) -> None:
-    """Deletes the states of streams that are selected now and were passed over by earlier runs
-    while the source's state went on, so that they are read from the start (L6)."""
-    passed = prepared.rules.earlier.passed_over
-    if prepared.plan.open:
-        found = {s: (s,) for s in passed if prepared.pipeline.stream_settings(s) is not None}
-    else:
-        wanted = [s.configured.stream for s in prepared.plan.streams]
-        found = meant_by(passed, wanted, prepared.states)
-    if not found:
-        return
-    streams = sorted(found)
-    note(
-        f"{', '.join(map(str, streams))}: read from the start, since the source sent its rows"
-        " in earlier runs, which did not want them"
-    )
-    # even if no state is saved: a sealed state may cover them
-    _reset(store, lease, prepared, streams, note)
-    taken_up = {name for names in found.values() for name in names}
-    store.remember(lease, Remembered(), taken_up=taken_up)
 
 
 def _reset(

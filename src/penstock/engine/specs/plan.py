@@ -101,6 +101,21 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
         return {"by": "cursor" if cursor else "extraction", "field": cursor}
 
 
+class UnreadStreams(msgspec.Struct, frozen=True, kw_only=True):
+    """The streams whose share of the saved state may not be theirs. ``again``: streams that this
+    run reads and the last one did not, each with the share of its own last run
+    (``store.remembered``); ``names``: those under which the store has them. ``passed``: those of
+    them of which the source sent rows that were not selected. ``left``: streams that this run does
+    not read; ``placeless``: those of them that have no share of their own: they were never read,
+    or what changes of them meanwhile is gone at the source."""
+
+    again: dict[StreamId, str | None] = {}
+    names: frozenset[StreamId] = frozenset()
+    passed: frozenset[StreamId] = frozenset()
+    left: tuple[StreamId, ...] = ()
+    placeless: frozenset[StreamId] = frozenset()
+
+
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a lane's epoch. ``open``: the lane takes streams that are not planned.
     ``attempt``: counts the epochs of the lane in this sync, from 1. ``tries``: how often each
@@ -125,11 +140,12 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     generation is complete, and the source's end alone completes no version. ``open``: the source
     reveals its streams only while it is read; lane 0 takes whatever it sends. ``keyed``: connectors
     keep keys of their own in the store. ``max_rejected``: of streams that have no limit of their
-    own.
+    own. ``unread``: streams that an earlier run or this one does not read.
     ``poll_seconds``: the longest pause between two looks at the lanes; ``scan_seconds``: between
     two at what they sealed."""
 
     streams: tuple[PlannedStream, ...]
+    unread: UnreadStreams = UnreadStreams()
     open: bool = False
     keyed: bool = False
     resent: bool = False

@@ -24,6 +24,7 @@ from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
 from penstock.engine.sync.ports import LaneHandle, LaneRunner, StreamPlanner, Time
 from penstock.engine.sync.progress import SyncProgress
+from penstock.engine.sync.unread import settle_unread
 from penstock.errors import Cancelled, PenstockError, StateError
 from penstock.model.catalog import StreamId
 
@@ -122,6 +123,8 @@ class SyncRun:
         nothing = (self._plan.streams and not wanted) or self._delivery.dead()
         if self._progress.cancelled or nothing or self._state_is_held():
             return
+        if not self._plan.resent:
+            settle_unread(self._progress, self._plan.unread, wanted)
         starts = self._epochs.begin(wanted, range(self._plan.lanes))
         self._running = {lane: self._start(start) for lane, start in starts.items()}
         again: dict[int, tuple[float, LaneStart, LaneResult]] = {}

@@ -2,7 +2,8 @@
 
 Pure functions over saved states. A saved blob is the source's own AirbyteStateMessage, byte for
 byte (L1). A GLOBAL one is rewritten only to remove a part, for a reset, a full refresh or a STREAM
-state that replaces it, and to keep the entries of streams that a run did not read. Where a source
+state that replaces it, to keep the entries of streams that a run did not read, and to give such a
+stream its own again. Where a source
 has changed from STREAM to GLOBAL or back, a GLOBAL state and STREAM states of other streams are
 saved side by side.
 Not here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
@@ -138,7 +139,7 @@ class AirbyteState:
 
     def export(self, states: Sequence[StoredState]) -> Any:
         text = state_file(states)
-        return None if text is None else msgspec.json.decode(text)
+        return None if text is None else exact(text)
 
     def parse(self, raw: Any) -> list[StoredState]:
         """Accepts what ``state_forms`` knows, one or a list of them, a V1 message, a bare LEGACY
@@ -235,6 +236,34 @@ class AirbyteState:
         }
         return self.without(states, others - set(streams))
 
+    def own(self, states: Sequence[StoredState], stream: StreamId) -> str | None:
+        if not self.splits(states, (stream,)):
+            return None
+        for state in states:
+            if state.scope.stream == stream:
+                return exact_text(exact(state.blob)["stream"].get("stream_state")).decode()
+            if state.scope.type is StateType.global_ and not _shares(state):
+                for entry in _entries(state):
+                    if _stream_of(entry) == stream:
+                        return exact_text(entry["stream_state"]).decode()
+        return None
+
+    def with_own(
+        self, states: Sequence[StoredState], stream: StreamId, own: str | None
+    ) -> list[StoredState]:
+        if own is None or not self.splits(states, (stream,)) or any(map(_shares_place, states)):
+            return self.without(states, (stream,))
+        if self.own(states, stream) == own:
+            return list(states)
+        entry = {"stream_descriptor": {"name": stream.name}, "stream_state": exact(own)}
+        if stream.namespace is not None:
+            entry["stream_descriptor"]["namespace"] = stream.namespace
+        shared = next((s for s in states if s.scope.type is StateType.global_), None)
+        if shared is None:
+            return self.merge(states, [_of_entry(entry)])
+        others = [s for s in states if s is not shared and s.scope.stream != stream]
+        return [_with_entry(shared, stream, entry), *others]
+
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """None: streams have no versions."""
         del states, stream
@@ -245,7 +274,7 @@ class AirbyteState:
         shared: Any = None
         apart = {s.scope.stream for s in states}  # their entries in GLOBAL are null
         for state in states:
-            message = wire_struct.from_data(AirbyteStateMessage, msgspec.json.decode(state.blob))
+            message = wire_struct.from_data(AirbyteStateMessage, exact(state.blob))
             if state.scope.type is StateType.legacy:
                 shared = message.data
                 continue
@@ -298,6 +327,23 @@ def _splits(state: StoredState) -> bool:
 def _shares(state: StoredState) -> bool:
     """Whether a GLOBAL state has a shared part."""
     return exact(state.blob)["global"].get("shared_state") not in (None, {})
+
+
+def _shares_place(state: StoredState) -> bool:
+    return state.scope.type is StateType.global_ and _shares(state)
+
+
+def _with_entry(state: StoredState, stream: StreamId, entry: dict[str, Any]) -> StoredState:
+    """A GLOBAL state in which the entry is the stream's."""
+    message = exact(state.blob)
+    entries = [*(message["global"].get("stream_states") or ())]
+    at = [i for i, each in enumerate(entries) if _stream_of(each) == stream]
+    if not at:
+        entries.append(entry)
+    for index in at:
+        entries[index] = {**entries[index], "stream_state": entry["stream_state"]}
+    message["global"]["stream_states"] = entries
+    return StoredState(state.scope, exact_text(message).decode())
 
 
 def _with_unread(

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.codec.exact_json import exact_text
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
@@ -59,4 +60,4 @@ def _parsed(item: Any, index: int) -> StoredState:
             code="state.invalid",
             hint=_HINT,
         ) from None
-    return saved(msgspec.json.encode(item).decode(), StreamId.of(None, cursor.stream))
+    return saved(exact_text(item).decode(), StreamId.of(None, cursor.stream))

@@ -2,8 +2,8 @@
 has a known form.
 
 Pure functions over saved states. A saved blob is the value of the tap's own STATE message, byte for
-byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh, and to
-keep the bookmarks of streams that a run did not read. Numbers keep all their digits. A state is
+byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh, to
+keep the bookmarks of streams that a run did not read, and to give such a stream its own again. Numbers keep all their digits. A state is
 split by bookmarks whose stream is known, never by guessing. Not here: when a state may be saved
 (``engine``), where (``state``). Sources: specification, State and STATE Message; the conventions of
 singer-python's bookmarks (``bookmarks`` by tap_stream_id, ``currently_syncing``,
@@ -12,8 +12,6 @@ singer-python's bookmarks (``bookmarks`` by tap_stream_id, ``currently_syncing``
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
-
-import msgspec
 
 from penstock.codec.exact_json import exact, exact_text
 from penstock.errors import StateError
@@ -50,7 +48,7 @@ class SingerState:
 
     def export(self, states: Sequence[StoredState]) -> Any:
         text = state_file(states)
-        return None if text is None else msgspec.json.decode(text)
+        return None if text is None else exact(text)
 
     def parse(self, raw: Any) -> list[StoredState]:
         """Accepts the bare value, a STATE message, Meltano's form (``singer_state``, or
@@ -130,6 +128,34 @@ class SingerState:
         del streams
         return list(states)
 
+    def own(self, states: Sequence[StoredState], stream: StreamId) -> str | None:
+        if not states or not self.splits(states, (stream,)):
+            return None
+        value = exact(states[-1].blob)
+        if not isinstance(value, dict) or _says_beside(cast(dict[str, Any], value)):
+            return None
+        owners = _Owners(self._names, (stream,))
+        found: dict[str, dict[str, Any]] = {}
+        for part, name, mark in _by_stream(value):
+            if stream.name in owners.of(name):
+                found.setdefault(part, {})[name] = mark
+        return exact_text(found).decode() if found else None
+
+    def with_own(
+        self, states: Sequence[StoredState], stream: StreamId, own: str | None
+    ) -> list[StoredState]:
+        if own is None:
+            return self.without(states, (stream,))
+        if self.own(states, stream) == own:
+            return list(states)
+        left = self.without(states, (stream,))
+        value = exact(left[-1].blob) if left else {}
+        if not isinstance(value, dict) or _says_beside(cast(dict[str, Any], value)):
+            return left
+        for part, marks in exact(own).items():
+            value[part] = {**(value.get(part) or {}), **marks}
+        return [StoredState(SCOPE, exact_text(value).decode())]
+
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """Looks where PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
         (``activate_versions``)."""
@@ -148,7 +174,7 @@ class SingerState:
         streams: list[dict[str, Any]] = []
         shared: Any = None
         for state in states[-1:]:
-            shared = msgspec.json.decode(state.blob)
+            shared = exact(state.blob)
             marks = _bookmarks(shared)
             if marks is None:
                 continue

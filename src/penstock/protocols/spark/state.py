@@ -8,8 +8,7 @@ has all other rules.
 from collections.abc import Mapping
 from typing import Any, cast
 
-import msgspec
-
+from penstock.codec.exact_json import exact_text
 from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
@@ -36,4 +35,4 @@ def _parsed(item: Any, index: int) -> StoredState:
             code="state.invalid",
             hint="give what `penstock state export` writes",
         )
-    return saved(msgspec.json.encode(item).decode(), StreamId.of(None, stream))
+    return saved(exact_text(item).decode(), StreamId.of(None, stream))

@@ -1,0 +1,150 @@
+"""Decides which streams' share of the saved state is not theirs, since earlier runs did not read
+them.
+
+A source may write into one state the positions of streams that it was not asked for. Such a state
+is saved as it is (L1); the share that a stream's own last run left is kept in the store
+(``store.remembered``), and the stream goes on from that when it is read again, or begins at its
+start. Pure. Not here: how states are taken apart (``protocols.contract.SharedStates``), when shares
+are kept and given back (``engine.sync.unread``). Neighbour: ``engine.plan.streams`` plans a run.
+"""
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+from penstock.config.pipeline import Pipeline
+from penstock.engine.plan.state_names import begins_anew, meant_by
+from penstock.engine.specs.plan import PlannedStream, UnreadStreams
+from penstock.model.catalog import Catalog, StreamId, SyncMode
+from penstock.model.state import StoredState
+from penstock.protocols.contract import SharedStates, StateRole
+from penstock.store.remembered import Remembered
+
+_BROUGHT = frozenset({"state import", "state set", "state rewind"})
+
+
+def unread_streams(
+    pipeline: Pipeline,
+    catalog: Catalog,
+    streams: Sequence[PlannedStream],
+    role: StateRole,
+    states: Sequence[StoredState],
+    earlier: Remembered,
+    known: Set[StreamId],
+    *,
+    brought: Callable[[], bool],
+    stateless: bool,
+) -> UnreadStreams:
+    """Returns the streams that were not read or will not be. ``known``: streams synced before.
+    ``brought``: whether a user may have brought the saved state. ``stateless``: the states of this
+    run's streams are deleted before it begins."""
+    if not isinstance(role, SharedStates):
+        return UnreadStreams()
+    unread, wanted = earlier.unread, {s.id for s in streams}
+    if catalog.open:
+        found = {s: (s,) for s in unread if pipeline.stream_settings(s) is not None}
+    else:
+        found = meant_by(unread, [s.configured.stream for s in streams], role)
+    again = {s: _first(unread[name] for name in names) for s, names in found.items()}
+    if not catalog.open:
+        again |= _never_read(streams, role, states, earlier, known, brought)
+    every = {s.id for s in catalog.streams} | known | unread.keys()
+    left = every - wanted - again.keys() - {name for names in found.values() for name in names}
+    if catalog.open:
+        left = {s for s in left if pipeline.stream_settings(s) is None}
+    log_based = {s for s, modes in earlier.modes.items() if modes.sync_mode is SyncMode.cdc}
+    return UnreadStreams(
+        again=dict.fromkeys(again) if stateless else again,
+        names=frozenset({*again, *(name for names in found.values() for name in names)}),
+        passed=frozenset(s for s, names in found.items() if earlier.passed_over & {*names}),
+        left=tuple(sorted(left)),
+        placeless=frozenset((left - known - earlier.modes.keys()) | (left & log_based)),
+    )
+
+
+def _never_read(
+    streams: Sequence[PlannedStream],
+    role: StateRole,
+    states: Sequence[StoredState],
+    earlier: Remembered,
+    known: Set[StreamId],
+    brought: Callable[[], bool],
+) -> dict[StreamId, None]:
+    """Returns the streams of which the state says something though no run has read them: in a home
+    of the version before, and where a source is ahead of its catalog."""
+    had = known | earlier.modes.keys() | earlier.unread.keys() | earlier.owned
+    found = [
+        s.id
+        for s in streams
+        if s.id not in had
+        and role.splits(states, (s.id,))
+        and role.without(states, (s.id,)) != states
+    ]
+    return {} if not found or brought() else dict.fromkeys(found)
+
+
+def brought_by_user(history: Iterable[Mapping[str, object]]) -> bool:
+    """Whether a user set or imported a state, by the history of the states."""
+    return any(entry["run"] in _BROUGHT for entry in history)
+
+
+def _first(shares: Iterable[str | None]) -> str | None:
+    return next((share for share in shares if share is not None), None)
+
+
+def with_own(
+    role: StateRole, states: Sequence[StoredState], again: Mapping[StreamId, str | None]
+) -> list[StoredState]:
+    """Returns the states in which each of these streams has its own share; of states that cannot be
+    split, only what is left without them (:func:`inseparable`)."""
+    left = list(states)
+    for stream, own in again.items() if isinstance(role, SharedStates) else ():
+        left = role.with_own(left, stream, own)
+    return left
+
+
+def separable(
+    role: StateRole, states: Sequence[StoredState], unread: Mapping[StreamId, str | None]
+) -> dict[StreamId, str | None]:
+    """Returns those of the streams whose share of the states can be told from the others'."""
+    return {s: own for s, own in unread.items() if role.splits(states, (s,))}
+
+
+def inseparable(
+    role: StateRole,
+    states: Sequence[StoredState],
+    unread: UnreadStreams,
+    streams: Sequence[PlannedStream],
+    pipeline: str,
+) -> str | None:
+    """Returns why these streams cannot be read, with the user's options: the saved state may have
+    passed over rows of streams that the last run did not read; None: they can. Where it is known to
+    have done so, they begin anew, and so do all others."""
+    going_on = {s.id for s in streams if not begins_anew(s.configured)}
+    asked = (going_on & unread.again.keys()) - unread.passed
+    lost = sorted(s for s in asked if not role.splits(states, (s,)))
+    if not lost:
+        return None
+    names, name = ", ".join(map(str, lost)), shlex.quote(pipeline)
+    return (
+        f"stream {names}: the last run did not read it, and only the source knows what its one saved"
+        " state says of which stream: it may have passed over rows. Read all streams from the start"
+        f" (`--full-refresh`, or first `penstock state reset {name}`), or run {names} in a pipeline"
+        f" of its own; if you know that the state is right for {names} too, save it as such:"
+        f" `penstock state export {name} > state.json`, then `penstock state import {name}"
+        " state.json`"
+    )
+
+
+def unread_notes(
+    role: StateRole, states: Sequence[StoredState], unread: UnreadStreams
+) -> list[str]:
+    """Returns a note for each stream that goes on otherwise than the saved state says."""
+    notes: list[str] = []
+    for stream, own in separable(role, states, unread.again).items():
+        if with_own(role, states, {stream: own}) != list(states):
+            then = "begins at its start" if own is None else "goes on from the state of its own"
+            notes.append(
+                f"stream {stream}: the saved state says of it what the source wrote in runs that did"
+                f" not read it; it {then}{'' if own is None else ' last run'}"
+            )
+    return notes

@@ -1,0 +1,71 @@
+"""Gives streams their own share of the saved state when they are read again, and keeps the share of
+streams that this run does not read (L1, L6).
+
+Runs once in a sync, when what earlier runs sealed is loaded and saved, and before a source is
+given a state. Not here: which streams these are (``engine.plan.unread``). Neighbour:
+``engine.sync.sync`` calls it.
+"""
+
+from collections.abc import Collection
+
+from penstock.engine.plan.unread import with_own
+from penstock.engine.specs.plan import PlannedStream, UnreadStreams
+from penstock.engine.sync.progress import SyncProgress
+from penstock.errors import StateError
+from penstock.model.catalog import StreamId
+from penstock.protocols.contract import SharedStates
+from penstock.store.contract import Reset
+from penstock.store.remembered import Remembered
+
+
+def settle_unread(
+    progress: SyncProgress, unread: UnreadStreams, wanted: Collection[PlannedStream]
+) -> None:
+    """Settles the states of streams that were not read (``unread.again``) and will not be.
+    ``wanted``: the planned streams that are read now. Each step may be repeated after a crash: the
+    shares are given back before they are forgotten, and kept before a source can write over them.
+    Raises ``StateError`` where an earlier run sealed a state that cannot be split."""
+    session = progress.session
+    known = session.store.remembered(session.pipeline)
+    _give_back(progress, unread)
+    reading = {s.id for s in wanted} | unread.again.keys()
+    left = {*unread.left, *(progress.streams.keys() - reading)} - known.unread.keys()
+    cursors = {
+        s.id: s.configured.cursor_field
+        for s in wanted
+        if s.configured.cursor_field and not s.configured.stream.source_defined_cursor
+    }
+    role, states = progress.state_role(), progress.states()
+    shares: dict[StreamId, str | None] = {}
+    if isinstance(role, SharedStates):
+        shares = {s: None if s in unread.placeless else role.own(states, s) for s in left}
+    more = Remembered(unread=shares, cursors=cursors)
+    if shares or cursors or unread.names:
+        session.store.remember(session.lease, more, taken_up=unread.names)
+
+
+def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:
+    """Saves the states in which the streams have their own share. Where the states cannot be split
+    and have passed over rows of a stream, all of them are deleted."""
+    session, role, states = progress.session, progress.state_role(), progress.states()
+    inseparable = [s for s in sorted(unread.again) if not role.splits(states, (s,))]
+    anew = [s for s in inseparable if s in unread.passed or not progress.go_on([s])]
+    refused = [s for s in inseparable if s not in anew]
+    if refused:
+        raise StateError(
+            f"{', '.join(map(str, refused))}: no earlier run read it, and only the source knows"
+            " what its one saved state says of which stream",
+            code="state.unread",
+            hint="see `penstock plan` for what can be done; what is sealed is kept",
+        )
+    if anew:
+        session.observer.note(
+            f"{', '.join(map(str, anew))}: read from the start, since the source sent its rows in"
+            " earlier runs, which did not want them; the saved state is one text of which only the"
+            " source knows what it says of which stream: all of it was forgotten, and streams that"
+            " are not in this run are read from the start as well when they run next"
+        )
+    given = with_own(role, states, unread.again)
+    if given != states:
+        strip = Reset((), lambda states: with_own(role, states, unread.again))
+        session.store.replace_states(session.lease, given, strip)
