@@ -26,8 +26,9 @@ from penstock.engine.log.memory import MemoryLog
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import LaneResult
 from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncOutcome, SyncPlan
+from penstock.engine.sync.ports import Discovered
 from penstock.engine.sync.sync import SyncRun
-from penstock.errors import DestinationError, PenstockError, StateError
+from penstock.errors import DestinationError, PenstockError, SourceError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import Load, Segment, SegmentId
@@ -59,7 +60,9 @@ class Scenario:
     between them (``scripted``); ``every``: a state after so many records; ``quantum``: events a
     lane handles between two looks of the driver. ``first``: the columns that discovery tells.
     ``dynamic``: schemas and names are kept in the store. ``shards``: of every stream; as many lanes
-    as that."""
+    as that. ``catalogs``: what the discoveries of the programs, one after the other, return beside
+    the read (the last one of all later ones), after ``discovery_polls`` looks at it; None: it fails
+    each time. Empty: there is no discovery beside."""
 
     mode: DestinationSyncMode
     sync_mode: SyncMode = SyncMode.incremental
@@ -85,6 +88,8 @@ class Scenario:
     no_states: bool = False
     seal_bytes: int = 1
     max_rejected: MaxRejected = field(default_factory=MaxRejected)
+    catalogs: tuple[str | None, ...] = ()
+    discovery_polls: int = 3
 
     @property
     def states(self) -> StateRole:
@@ -110,6 +115,11 @@ class World:
         self.loads: dict[tuple[str, int], Load] = {}
         self.commits = 0
         self.refuse_at = 0  # of the commit with this number, the first load is refused
+        self.programs = 0
+        self.kept = "old"  # the catalog of the last discovery
+        self.given: dict[int, str] = {}  # the catalog that an epoch's source was given
+        self.found: set[str] = set()  # the catalogs that discoveries returned
+        self.reads_failed = 0
 
     def arm(self, fault: Fault | None) -> None:
         self.steps, self.fault = 0, fault
@@ -297,26 +307,64 @@ def run_once(
     world.holder = lease.token
     tally = tally or Tally()
     rejects = RejectsKeeper(Path(), None, tally.note)
-    session = SyncSession(lease, world.store, world.log, scenario.states, rejects, tally)
-    planner = SimPlanner(scenario, world.store, lease)
-    sync = SyncRun(
-        plan_of(scenario, planner),
-        session,
-        delivery(world, scenario, session),
-        _Runner(world, scenario, planner),
-        planner,
-        SimTime(world),
-    )
-    outcome = sync.run()
+
+    def synced(discovery: SimDiscovery | Discovered) -> SyncOutcome:
+        session = SyncSession(lease, world.store, world.log, scenario.states, rejects, tally)
+        planner = SimPlanner(scenario, world.store, lease)
+        sync = SyncRun(
+            plan_of(scenario, planner),
+            session,
+            delivery(world, scenario, session),
+            _Runner(world, scenario, planner, discovery.given),
+            planner,
+            SimTime(world),
+            discovery,
+        )
+        return sync.run()
+
+    number, world.programs = world.programs, world.programs + 1
+    if scenario.catalogs:
+        catalog = scenario.catalogs[min(number, len(scenario.catalogs) - 1)]
+        outcome = synced(SimDiscovery(world, catalog, scenario.discovery_polls))
+        if outcome.changed:
+            assert catalog is not None
+            outcome = synced(Discovered(catalog))
+    else:
+        outcome = synced(Discovered())
+    assert not outcome.changed
     world.store.release(lease)
     return outcome
 
 
+class SimDiscovery:
+    """``engine.plan.catalog_check.CatalogCheck``: a discovery that takes a while."""
+
+    beside, first = True, False
+
+    def __init__(self, world: World, catalog: str | None, polls: int) -> None:
+        self._world, self._catalog, self._polls, self.given = world, catalog, polls, world.kept
+
+    def poll(self, *, reading: bool) -> str | None:
+        self._polls -= 1
+        if self._polls > 0 or (self._catalog is None and reading):
+            return None
+        if self._catalog is None:
+            raise SourceError("no discovery", code="source.exited")
+        self._world.kept = self._catalog
+        self._world.found.add(self._catalog)
+        return self._catalog
+
+    def read_failed(self) -> None:
+        self._world.reads_failed += 1
+
+
 class _Runner:
-    def __init__(self, world: World, scenario: Scenario, planner: SimPlanner) -> None:
+    def __init__(self, world: World, scenario: Scenario, planner: SimPlanner, given: str) -> None:
         self._world, self._scenario, self._planner = world, scenario, planner
+        self._given = given
 
     def start(self, start: LaneStart) -> SimHandle:
+        self._world.given[start.epoch] = self._given
         return SimHandle(self._world, self._scenario, self._planner, start)
 
 

@@ -2,7 +2,7 @@
 the one of its first row.
 
 Singer SDK: discovery prints ``Stream.schema``, and with ``stream_maps`` the message has the mapped
-one. A type may also have changed since the catalog was kept.
+one.
 """
 
 from pathlib import Path
@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 from quick_runs import Bench
 
-from penstock.connectors.environments import Environment, Installed
-from penstock.connectors.source import SourceConnector
-from penstock.engine.plan import open_source
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
@@ -71,30 +68,3 @@ def test_L6_types_that_change_after_the_first_row_end_the_refresh(bench: Bench, 
     assert report.error is not None and report.error["code"] == "schema.changed"
     assert "id (string -> integer)" in report.error["message"]
     assert bench.ids("users") == []
-
-
-def test_a_schema_that_changes_in_a_refresh_ends_the_kept_catalog(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The next run would begin with the same types for a day."""
-    folder = bench.folder / "environment"
-    folder.mkdir()
-    lock = Environment(
-        protocol="singer", package="p", version="1", key="k", lock="", python="3.11",
-        script="python", folder="",
-    )  # fmt: skip
-    entry = Installed(name="t", environment=lock, path=str(folder), built_at="")
-    real = open_source.resolve
-
-    def installed(*given: Any, **more: Any) -> SourceConnector:
-        source = real(*given, **more)
-        source._entry = entry
-        return source
-
-    monkeypatch.setattr(open_source, "resolve", installed)
-    assert run(bench, ["integer", [1]]).status == "succeeded"
-    assert list((folder / "discovered").iterdir())
-    report = run(bench, ["integer", [1]], ["string", ["a"]])
-    assert report.error is not None and report.error["code"] == "schema.changed"
-    assert not list((folder / "discovered").iterdir())
-    assert any("asks it for its streams again" in note for note in report.notes)

@@ -383,7 +383,7 @@ def test_L6_what_was_sent_unwanted_is_known_by_any_of_its_names(bench: Bench, kn
     assert bench.run(tap, source=only).exit_code == 0
     bench.set(streams={"orders": 5, "app-users": 6}, **more)
     pipeline = load_pipeline(bench.file(tap), env={})
-    report = run_pipeline(pipeline, bench.home, observer=Silent(), refresh=True)
+    report = run_pipeline(pipeline, bench.home, observer=Silent())
     assert report.exit_code == 0, report
     assert set(bench.ids("users")) == {*upto(6)}
     assert any("app-users: read from the start" in note for note in report.notes)

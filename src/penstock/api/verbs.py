@@ -138,9 +138,9 @@ def run(
 
     ``full_refresh``: forget the streams' states first; ``recreate``: and replace what their tables
     hold. ``limit``: records per stream; with it, or ``dry_run``, nothing is written or saved.
-    ``refresh``: ask the source for its streams. ``daemon`` False: start a Spark of this run's own.
-    Raises ``PenstockError``, with the ``report`` where the run had begun: also for a run of which
-    some streams are complete (``report.status`` is ``partial``)."""
+    ``refresh``: discover the source's streams before the read, not beside it. ``daemon`` False:
+    start a Spark of this run's own. Raises ``PenstockError``, with the ``report`` where the run had
+    begun: also for a run of which some streams are complete (``report.status`` is ``partial``)."""
     changes, how = split(given)
     pipeline = _pipeline(source, destination, changes, how)
     home = home_of(how)
@@ -221,7 +221,7 @@ def plan(
     if how.get("yes", False):
         agree(pipeline, home, yes=True)
     with shown(how.get("progress"), pipeline.secret_values) as observer:
-        answer = plan_pipeline(pipeline, home, observer=observer, refresh=refresh)
+        answer = plan_pipeline(pipeline, home, observer=observer)
     return msgspec.convert(answer, Plan)
 
 

@@ -136,6 +136,7 @@ def _time(spent: dict[str, float], total: float, start: str | None) -> str:
     parts = [
         ("install", spent["install"], ""),
         ("prepare", spent.get("prepare", 0.0), ""),
+        ("discover", spent.get("discover", 0.0), ""),
         ("start-up", spent["start"], f" ({start})" if start else ""),
         ("stage", spent.get("stage", 0.0), ""),
         ("start lanes", spent.get("lane", 0.0), ""),

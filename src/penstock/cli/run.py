@@ -93,7 +93,7 @@ class SyncOptions:
 
 Refresh = Annotated[
     bool,
-    typer.Option("--refresh", help="Ask the source for its streams, even if it was asked today."),
+    typer.Option("--refresh", help="Discover the source's streams before the read, not beside it."),
 ]
 Lanes = Annotated[
     str | None, arguments.option("--lanes", "N|auto", "How many source processes read at a time.")
@@ -232,7 +232,7 @@ def plan(
             settle(surface, consents(pipeline, surface.home), yes=True)
         with watching(surface.output) as observer:
             try:
-                planned = plan_pipeline(pipeline, surface.home, observer=observer, refresh=refresh)
+                planned = plan_pipeline(pipeline, surface.home, observer=observer)
             except PenstockError as e:
                 if found is None:
                     raise

@@ -230,6 +230,14 @@ class Source(ConnectorSection, frozen=True, kw_only=True):
             examples=["./catalog.json"],
         ),
     ] = None
+    discover: Annotated[
+        Literal["first", "beside"] | None,
+        key(
+            "Whether its streams are discovered before it is read, or beside the first records. "
+            "Default: beside, but first where a second process could harm the read (a refresh "
+            "token, cdc, a queue)."
+        ),
+    ] = None
     protocol_keys: Annotated[
         dict[str, Any], key("Keys that protocols declare for a source.", declared="source")
     ] = {}  # noqa: RUF012

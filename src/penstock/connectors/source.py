@@ -5,13 +5,13 @@ secrets in every answer, error and line (L10). Not here: a run's reading (``engi
 ``launch.connect``), building (``install``).
 """
 
-from collections.abc import Generator, Set
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from penstock.connectors import discovery_cache
+from penstock.connectors import kept_catalog
 from penstock.connectors.connector import RunnableConnector
-from penstock.connectors.discovery_cache import CachedCatalog
+from penstock.connectors.kept_catalog import KeptCatalog
 from penstock.connectors.launch import connect
 from penstock.connectors.reference import ConnectorRef
 from penstock.errors import ConfigError
@@ -38,28 +38,16 @@ class SourceConnector(RunnableConnector):
     def role(self) -> SourceRole:
         return role_of(self.protocol, self.ref)
 
-    def kept_catalog(self, key: str) -> CachedCatalog | None:
-        """Returns the catalog that discovery returned within the last day under the configuration
-        with hash ``key``; only of an installed source, since the code of a local one may have
-        changed."""
-        return None if self._entry is None else discovery_cache.load(Path(self._entry.path), key)
+    def kept_catalog(self, key: str) -> KeptCatalog | None:
+        """Returns the catalog that the last discovery returned under the configuration with hash
+        ``key``; only of an installed source, since the code of a local one may have changed."""
+        return None if self._entry is None else kept_catalog.load(Path(self._entry.path), key)
 
-    def keep_catalog(self, key: str, catalog: Catalog) -> None:
-        """Caches the catalog of an installed source."""
+    def keep_catalog(self, key: str, catalog: Catalog, *, first: bool = False) -> None:
+        """Keeps the catalog of an installed source. ``first``: it is discovered before it is read
+        from now on."""
         if self._entry is not None:
-            discovery_cache.store(Path(self._entry.path), key, catalog)
-
-    def catalog_drift(self, key: str, undeclared: Set[str], *, asked: bool) -> bool:
-        """Takes the properties that records had and the cached catalog lacks; returns whether the
-        source is asked again (``discovery_cache.drift``)."""
-        if self._entry is None:
-            return False
-        return discovery_cache.drift(Path(self._entry.path), key, undeclared, asked=asked)
-
-    def forget_catalog(self, key: str) -> None:
-        """Deletes the cached catalog."""
-        if self._entry is not None:
-            discovery_cache.forget(Path(self._entry.path), key)
+            kept_catalog.store(Path(self._entry.path), key, catalog, first=first)
 
     def discover(
         self, config: dict[str, Any], timeouts: RunTimeouts = DISCOVER_TIMEOUTS

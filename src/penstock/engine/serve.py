@@ -137,7 +137,8 @@ class InputSource(SourceEndpoint):
     def validate(self) -> None:
         """No-op: the input has no configuration."""
 
-    def discover(self, *, refresh: bool = False) -> Catalog:
+    def discover(self, *, first: bool = True, recovers: bool = False) -> Catalog:
+        del first, recovers
         return self._catalog
 
     def abilities(self) -> dict[str, object]:

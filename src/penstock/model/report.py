@@ -50,6 +50,7 @@ class TimeSpent(msgspec.Struct, kw_only=True):
 
     install: float = 0.0
     prepare: float = 0.0
+    discover: float = 0.0
     start: float = 0.0
     stage: float = 0.0
     lane: float = 0.0

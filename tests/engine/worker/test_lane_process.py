@@ -180,14 +180,6 @@ def test_line_that_a_full_disk_cut_off_ends_before_the_next(
     assert log.lost == 2
 
 
-def test_a_field_that_the_schema_lacks_is_told_as_drift(tmp_path: Path) -> None:
-    told = "ROW['record']['data'] = {'id': 1, 'new_column': 2}\nsay(ROW)"
-    assert lane(tmp_path, told).undeclared == ("s.new_column",)
-    other = tmp_path / "other"
-    other.mkdir()
-    assert lane(other, "say(ROW)").undeclared == ()
-
-
 @pytest.mark.parametrize(
     ("data", "reason"),
     [

@@ -34,7 +34,7 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, Role
 from penstock.model.catalog import CheckResult
 from penstock.store.contract import Store
-from penstock.store.lock_holder import iso_time, this_holder
+from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.transforms.open import BUILT_IN
 
@@ -62,12 +62,9 @@ def _saver(store: Store, pipeline: Pipeline, role: str) -> Save:
     return save
 
 
-def plan_pipeline(
-    pipeline: Pipeline, home: Home, *, observer: RunObserver, refresh: bool = False
-) -> dict[str, Any]:
+def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> dict[str, Any]:
     """Returns what ``run`` would do, as ``penstock plan`` prints it; no record is read or written.
-    Problems are listed, not raised. ``refresh``: ask the source for its streams, even if its
-    catalog is cached."""
+    Problems are listed, not raised."""
     with _opened(pipeline, home) as store:
         permissions, limits, _ = permissions_asked(pipeline)
         answer: dict[str, Any] = {
@@ -89,7 +86,7 @@ def plan_pipeline(
             )
             transforms = transforms_of(pipeline, home, store, observer)
             answer["asks"] = _asks(source, *transforms, destination)
-            prepared = prepare(pipeline, source, destination, store, transforms, refresh=refresh)
+            prepared = prepare(pipeline, source, destination, store, transforms)
         except ConfigError as e:
             answer["problems"] = e.problems or [e.message]
             return answer
@@ -106,11 +103,6 @@ def plan_pipeline(
             answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
-        if source.cached_at is not None:
-            asked = iso_time(source.cached_at)
-            answer["notes"].append(
-                f"its streams are as the source gave them at {asked}; --refresh asks it anew"
-            )
         answer["notes"] += _isolation(*prepared.endpoints())
         return answer
 

@@ -9,6 +9,7 @@ The layout, one folder an epoch::
     epochs/00000007/parts/000003-1.parquet
     epochs/00000007/rejects/000001.jsonl
     epochs/00000007/seg-00000001.json          a manifest: complete by rename, checked by CRC (L2)
+    unconfirmed/00000007                       its catalogue is not confirmed by a discovery yet
 """
 
 import errno
@@ -102,6 +103,20 @@ class Log(Protocol):
 
     def drop_epochs(self, epochs: Sequence[int]) -> None:
         """Deletes the folders of epochs that are closed and drained."""
+        ...
+
+    def mark_unconfirmed(self, epoch: int, given: str) -> None:
+        """Marks an epoch, before its source is started, whose catalogue no discovery has confirmed
+        yet. Durable. ``given``: names what the catalogue gives to the source
+        (``engine.plan.given_catalog``)."""
+        ...
+
+    def unconfirmed(self) -> dict[int, str]:
+        """Returns the epochs that are marked, each with what its source was given."""
+        ...
+
+    def unmark(self, epochs: Iterable[int]) -> None:
+        """Removes the marks of these epochs, durably."""
         ...
 
 
@@ -289,6 +304,25 @@ class FileLog:
         folder = self.root / "epochs"
         with storage(folder, "sync"), suppress(FileNotFoundError):
             sync(folder)
+
+    def _mark(self, epoch: int) -> Path:
+        return self.root / "unconfirmed" / f"{epoch:08d}"
+
+    def mark_unconfirmed(self, epoch: int, given: str) -> None:
+        path = self._mark(epoch)
+        with storage(path, "write"):
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            sync(self.root)
+            replace(path, given.encode(), durable=True)
+
+    def unconfirmed(self) -> dict[int, str]:
+        folder = self.root / "unconfirmed"
+        with storage(folder, "read"):
+            found = [p for p in folder.iterdir() if _is_epoch(p)] if folder.is_dir() else []
+            return {int(p.name): p.read_text() for p in sorted(found)}
+
+    def unmark(self, epochs: Iterable[int]) -> None:
+        _remove([self._mark(epoch) for epoch in epochs])
 
 
 def _is_epoch(folder: Path) -> bool:

@@ -4,7 +4,7 @@ A part holds whatever the simulation's decoder returns (anything with a length).
 ``engine.log.log`` (the contract).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.errors import LogError
@@ -26,6 +26,7 @@ class MemoryLog:
         self.rejects: dict[str, bytes] = {}
         self.manifests: list[tuple[Segment, ...]] = []
         self.runs_of_sources: dict[int, int] = {}
+        self.marks: dict[int, str] = {}
 
     def claim(self, epoch: int, owner: str) -> None:
         if epoch in self.claims:
@@ -89,3 +90,17 @@ class MemoryLog:
         for epoch in epochs:
             self.claims.pop(epoch, None)
         self.on_step("log.drop.after")
+
+    def mark_unconfirmed(self, epoch: int, given: str) -> None:
+        self.on_step("log.mark.before")
+        self.marks[epoch] = given
+        self.on_step("log.mark.after")
+
+    def unconfirmed(self) -> dict[int, str]:
+        return dict(self.marks)
+
+    def unmark(self, epochs: Iterable[int]) -> None:
+        for epoch in epochs:
+            self.on_step("log.unmark.before")
+            self.marks.pop(epoch, None)
+            self.on_step("log.unmark.after")

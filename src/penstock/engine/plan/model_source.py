@@ -74,10 +74,10 @@ class ModelSource(SourceEndpoint):
         """Returns what the query requires of the Spark session. Raises ``ConfigError``."""
         return _needs(self.model)
 
-    def discover(self, *, refresh: bool = False) -> Catalog:
+    def discover(self, *, first: bool = True, recovers: bool = False) -> Catalog:
         """Returns its one stream, with the columns of the query's result. Raises
         ``ConfigError``."""
-        del refresh
+        del first, recovers
         fields: tuple[Field, ...] | None = None
         if self.model.database is not None:
             described = postgres.describe(self.model)

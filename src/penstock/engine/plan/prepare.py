@@ -7,7 +7,7 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 
 import os
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +33,6 @@ from penstock.engine.plan.unread import brought_by_user
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
-    FieldPath,
     Stream,
     StreamId,
     SyncMode,
@@ -136,22 +135,6 @@ def evolution(pipeline: Pipeline) -> SchemaChangePolicies:
     )
 
 
-def other_keys(prepared: Prepared) -> list[tuple[StreamId, str, str]]:
-    """Lists streams for which the source sent, while it was read, another primary key than its
-    catalog has: (stream, the catalog's key, the key it sent)."""
-    known = {s.id: s.source_defined_primary_key for s in prepared.catalog.streams if not s.assumed}
-    found: list[tuple[StreamId, str, str]] = []
-    for planned in prepared.plan.streams:
-        now = planned.configured.stream.source_defined_primary_key or ()
-        if planned.id in known and set(known[planned.id] or ()) != set(now):
-            found.append((planned.id, _key_text(known[planned.id] or ()), _key_text(now)))
-    return found
-
-
-def _key_text(key: tuple[FieldPath, ...]) -> str:
-    return ", ".join(".".join(path) for path in key) or "none"
-
-
 def prepare(
     pipeline: Pipeline,
     source: SourceEndpoint,
@@ -159,20 +142,32 @@ def prepare(
     store: Store,
     transforms: Sequence[TransformEndpoint] = (),
     *,
-    refresh: bool = False,
+    first: bool = True,
+    recovers: bool = False,
     stateless: bool = False,
 ) -> Prepared:
     """Checks the pipeline, discovers the streams, plans. ``transforms``: of ``transforms_of``.
-    ``refresh``: ask the source for its catalog now, even if one is cached; where the plan fails
-    with a cached catalog, the source is asked too. ``stateless``: give the source no state,
-    whatever is saved. Raises ``ConfigError``, ``SourceError``, ``DestinationError``."""
-    made = partial(_prepared, pipeline, source, destination, store, transforms, stateless=stateless)
+    ``first`` False: the source may be read beside its discovery; not where the kept catalog cannot
+    be planned with, nor a stream by cdc. ``recovers``: as of ``SourceEndpoint.discover``.
+    ``stateless``: give the source no state, whatever is saved. Raises ``ConfigError``,
+    ``SourceError``, ``DestinationError``."""
+
+    def made(*, first: bool) -> Prepared:
+        found = partial(source.discover, first=first, recovers=recovers)
+        return _prepared(
+            pipeline, source, destination, store, transforms, found, stateless=stateless
+        )
+
     try:
-        return made(refresh=refresh)
+        prepared = made(first=first)
+        if source.undiscovered is not None or not source.kept:
+            return prepared
+        if all(s.configured.sync_mode is not SyncMode.cdc for s in prepared.plan.streams):
+            return prepared
     except ConfigError:
-        if source.cached_at is None:
+        if not source.kept:
             raise
-    return made(refresh=True)
+    return made(first=True)
 
 
 def _prepared(
@@ -181,8 +176,8 @@ def _prepared(
     destination: TableFormat | DestinationEndpoint,
     store: Store,
     transforms: Sequence[TransformEndpoint],
+    discover: Callable[[], Catalog],
     *,
-    refresh: bool,
     stateless: bool,
 ) -> Prepared:
     queries = queries_of(pipeline.transforms)
@@ -193,7 +188,7 @@ def _prepared(
         transform.check()
     destination.check()
     outline = Outlines(transforms)
-    catalog = _with_named(pipeline, source, source.discover(refresh=refresh), store)
+    catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
     rules = StreamRules(
         package=source.package,

@@ -1,29 +1,44 @@
-"""The source of a pipeline: asks its connector for the streams, and keeps that answer.
+"""The source of a pipeline: asks its connector for its streams, before the read or beside it.
 
 Moves no record. Neighbours: ``engine.plan.open_source`` makes it, ``engine.plan.model_source`` is
-the source that Spark reads, ``engine.plan.prepare`` and the verbs that move no data start here.
+the source that Spark reads, ``engine.plan.prepare`` and the verbs that move no data start here,
+``engine.plan.catalog_check`` waits for a discovery beside the read.
 """
 
+import re
+import threading
 import time
-from collections.abc import Callable, Set
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
 import msgspec
 
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.source import SourceConnector
+from penstock.engine.plan.background_discovery import BackgroundDiscovery
 from penstock.engine.plan.endpoint import SOURCE, Endpoint, Save
+from penstock.engine.plan.given_catalog import given
 from penstock.engine.specs.observer import RunObserver
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog
+from penstock.model.events import Control, Event
 from penstock.protocols.connection import EventSink
 from penstock.store.contract import Store
+
+_RENEWS = re.compile(r"refresh_?token|oauth", re.IGNORECASE)
+"""In the name of a property: the source renews its credentials, which a second process beside it
+would end."""
+_CONSUMES = re.compile(
+    r"kafka|sqs|pub-?sub|kinesis|rabbitmq|amqp|mqtt|pulsar|eventhub", re.IGNORECASE
+)
+"""In the name of a connector: its discovery may take messages away from its read."""
 
 
 class SourceEndpoint(Endpoint[SourceConnector]):
     """The source. ``connect``: returns the connector, which sends events beside its answers to the
-    sink. ``cached_at``: when the source sent the catalog that :meth:`discover` returned from the
-    cache (seconds since 1970); None: it was asked now."""
+    sink. ``discovered``: when a discovery before the read began and ended (readings of
+    ``time.monotonic``); None: there was none. ``kept``: the catalog that :meth:`discover` returned
+    is that of an earlier run; ``undiscovered``: because the source could not be discovered."""
 
     def __init__(
         self,
@@ -36,50 +51,128 @@ class SourceEndpoint(Endpoint[SourceConnector]):
     ) -> None:
         super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
         self._section = pipeline.source
-        self.cached_at: float | None = None
+        self.discovered: tuple[float, float] | None = None
+        self.kept = False
+        self.undiscovered: SourceError | None = None
+        self._catalog = Catalog(())
+        self._beside: BackgroundDiscovery | None = None
+        self._thread = threading.current_thread()
+        self._controls: list[Control] = []
         began = time.monotonic()
         self.connector = connect(self.take)
         self.connector.changed(self.user_config, self.config)
         self.install_seconds = time.monotonic() - began
         self.package = self.connector.protocol
 
-    def discover(self, *, refresh: bool = False) -> Catalog:
-        """Returns the source's catalog, or that of the catalog file that the user gives. An
-        installed source is asked once a day and configuration (the user's: one that the source
-        changes itself, as a rotating token, makes no other catalog); ``refresh``: it is asked now.
-        Raises ``ConfigError``, ``SourceError``."""
-        self.cached_at = None
-        if self._section.catalog is None:
-            kept = None if refresh else self.connector.kept_catalog(self.base_hash)
-            if kept is not None:
-                self.cached_at = kept.at
-                return kept.catalog
-            self.observer.phase("discover", f"asking {self._section.use} for its streams")
-            catalog = self.connector.discover(self.config, self.timeouts)
-            self.connector.keep_catalog(self.base_hash, catalog)
-            return catalog
-        with open(self._section.catalog, "rb") as file:
+    def take(self, event: Event) -> None:
+        if isinstance(event, Control) and threading.current_thread() is not self._thread:
+            self._controls.append(event)  # the store is the run's thread's
+            return
+        super().take(event)
+
+    def discover(self, *, first: bool = True, recovers: bool = False) -> Catalog:
+        """Returns the source's catalog as it is now, or that of the catalog file that the user
+        gives. ``first`` False: where the source may be read beside its discovery, begins that and
+        returns the catalog of the last discovery. ``recovers``: if the discovery fails, that
+        catalog is returned, so that what was sealed is delivered without the source (L5). Raises
+        ``ConfigError``, ``SourceError``."""
+        self.kept = False
+        if self._section.catalog is not None:
+            self._catalog = self._of_file(self._section.catalog)
+            return self._catalog
+        kept = self.connector.kept_catalog(self.base_hash)
+        usable = kept is not None and not kept.catalog.open
+        if kept is not None and usable and not first and not self._discovers_first(kept.first):
+            self.begin_discovery()
+            self.kept, self._catalog = True, kept.catalog
+            return self._catalog
+        self.observer.phase("discover", f"asking {self._section.use} for its streams")
+        began = time.monotonic()
+        try:
+            self._catalog = self._asked()
+        except SourceError as e:
+            if kept is None or not usable or not recovers:
+                raise
+            self.kept, self.undiscovered, self._catalog = True, e, kept.catalog
+        self.discovered = began, time.monotonic()
+        return self._catalog
+
+    def _asked(self) -> Catalog:
+        if self._beside is not None:
+            return self.discovered_beside()
+        catalog = self.connector.discover(self.config, self.timeouts)
+        self.connector.keep_catalog(self.base_hash, catalog)
+        return catalog
+
+    def _of_file(self, path: str) -> Catalog:
+        with open(path, "rb") as file:
             try:
                 raw = msgspec.json.decode(file.read())
             except msgspec.DecodeError as e:
                 raise ConfigError(
-                    f"the catalog file {self._section.catalog} is not JSON: {e}",
+                    f"the catalog file {path} is not JSON: {e}",
                     code="config.catalog",
                     hint="give what the tap's `--discover` prints",
                 ) from e
         return self.connector.role.catalog_of(raw)
 
-    def drifted(self, undeclared: Set[str]) -> bool:
-        """Takes the properties that records had and the catalog lacks; returns whether the next run
-        asks the source for its catalog because of them."""
-        asked = self.cached_at is None
-        return self.connector.catalog_drift(self.base_hash, undeclared, asked=asked)
+    def _discovers_first(self, failed: bool) -> bool:
+        """Whether the source is discovered before it is read. ``failed``: a read failed beside a
+        discovery before."""
+        if self._section.discover is not None:
+            return self._section.discover == "first"
+        spec = self.connector.spec()
+        return (
+            failed
+            or self.changed_before
+            or bool(spec.abilities.get("advanced_auth"))
+            or _has_name(self.config, _RENEWS)
+            or _has_name(spec.config_schema, _RENEWS)
+            or _CONSUMES.search(self.connector.ref.text) is not None
+        )
 
-    def forget_catalog(self) -> None:
-        """Drops the cached catalog, so that the next run asks the source."""
-        self.connector.forget_catalog(self.base_hash)
+    def begin_discovery(self) -> None:
+        """Begins a discovery beside the read."""
+        config = self.config
+        self._beside = BackgroundDiscovery(lambda: self.connector.discover(config, self.timeouts))
+
+    def discovering(self) -> bool:
+        """Whether the discovery beside the read is under way."""
+        return self._beside is not None and self._beside.running()
+
+    def discovered_beside(self) -> Catalog:
+        """Waits for the discovery beside the read, and keeps its catalog. Raises what it raised."""
+        assert self._beside is not None
+        try:
+            catalog = self._beside.result()
+        finally:
+            controls, self._controls = self._controls, []
+            for control in controls:
+                self.take(control)
+        self.connector.keep_catalog(self.base_hash, catalog)
+        return catalog
+
+    def discover_first(self) -> None:
+        """Saves that later runs discover the source before they read it."""
+        self.connector.keep_catalog(self.base_hash, self._catalog, first=True)
+
+    def given(self, catalog: Catalog | None = None) -> str:
+        """Returns what a catalog gives to the source; None: the one that :meth:`discover` returned
+        last."""
+        catalog = self._catalog if catalog is None else catalog
+        return given(self._pipeline, catalog, self.base_hash)
 
     def abilities(self) -> dict[str, Any]:
         """Returns the abilities that the connector's spec declares, overridden by those of the
         pipeline file."""
         return {**self.connector.spec().abilities, **self._section.protocol_keys}
+
+
+def _has_name(value: Any, names: re.Pattern[str]) -> bool:
+    """Whether an object in ``value``, at any depth, has a key that matches."""
+    if isinstance(value, Mapping):
+        found = cast(Mapping[str, Any], value)
+        return any(names.search(k) is not None or _has_name(v, names) for k, v in found.items())
+    if isinstance(value, list):
+        return any(_has_name(each, names) for each in cast(list[Any], value))
+    return False

@@ -44,7 +44,6 @@ class Accounting:
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
         self.at_least_once = False  # True where rows may come twice, whatever this run sees
-        self.undeclared: set[str] = set()  # fields that the source sent and its catalog lacks
         self._ended: set[int] = set()
         self._in_doubt: dict[StreamId, tuple[str, str | None]] = {}  # why, and what to do
         self._loads: list[Load] = []
@@ -62,6 +61,18 @@ class Accounting:
         for stream in streams:
             self._expected.add(stream)
             self.stream(stream)
+
+    def plan_again(self, streams: Iterable[StreamId]) -> None:
+        """Replaces the streams that this run syncs: those that are gone from the source, of which
+        nothing was committed, leave the report."""
+        wanted = set(streams)
+        for stream in self._expected - wanted:
+            self.planned.pop(stream, None)
+            self._refreshes.discard(stream)
+            if not self.streams[stream].committed:
+                del self.streams[stream]
+        self._expected.clear()
+        self.expect(wanted)
 
     def stream(self, stream: StreamId) -> StreamReport:
         """Returns the report's entry of a stream, created on first use."""
@@ -148,7 +159,6 @@ class Accounting:
         self._lane_peaks[start.lane] = max(self._lane_peaks.get(start.lane, 0), peak)
         self.notes += result.notes
         self.metrics += result.metrics
-        self.undeclared.update(result.undeclared)
         for stream, expected in result.expected:
             self._expect_rows(stream, expected)
         if result.again:

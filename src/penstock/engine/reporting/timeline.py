@@ -20,7 +20,8 @@ from penstock.errors import ConfigError
 from penstock.files import replace, write_new
 from penstock.model.report import TimeSpent
 
-PREPARE, START, STAGE, LANE, LOAD = "prepare", "start Spark", "stage", "lane", "load"
+PREPARE, DISCOVER, START = "prepare", "discover", "start Spark"
+STAGE, LANE, LOAD = "stage", "lane", "load"
 STARTING = "Spark starts"  # beside the preparation; what is waited for of it is START
 _DRIVER = "driver"
 
@@ -71,14 +72,17 @@ class Timeline:
         ``beside`` and ``tail``, which are counted twice. A lane's seconds without its connector's
         and without the staging of a model's rows are ``lane``; what neither preparation, Spark's
         start, a lane nor a load covers is ``finish``."""
-        loads, lanes = self.seconds(LOAD), self.seconds(LANE)
+        spent.discover = waits = self.seconds(DISCOVER)
+        loads, lanes = self.seconds(LOAD), self.seconds(LANE, DISCOVER) - waits
         spent.load = loads
-        spent.beside = max(loads + lanes - self.seconds(LOAD, LANE), 0.0)
+        spent.beside = max(loads + lanes - self.seconds(LOAD, LANE, DISCOVER) + waits, 0.0)
         spent.stage = self.seconds(STAGE)
         spent.lane = max(lanes - spent.stage - spent.extract, 0.0)
-        before = self.seconds(PREPARE, START)
-        spent.prepare = max(before - self.seconds(START) - spent.install, 0.0)
-        named = spent.install + spent.prepare + spent.start + spent.stage + spent.lane
+        own = self.seconds(PREPARE, START, DISCOVER) - self.seconds(START, DISCOVER)
+        spent.prepare = max(own - spent.install, 0.0)
+        named = (
+            spent.install + spent.prepare + spent.discover + spent.start + spent.stage + spent.lane
+        )
         named += spent.extract + spent.load - spent.beside
         spent.finish = max(total - named, 0.0)
         ended = max((s.end - self.began for s in self._spans if s.name == LANE), default=total)

@@ -13,10 +13,11 @@ import tempfile
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -31,6 +32,7 @@ from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
+from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.plan.feeder_jobs import rejected_keys
@@ -39,7 +41,6 @@ from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import (
     Prepared,
     destination_of,
-    other_keys,
     prepare,
     remember,
 )
@@ -48,7 +49,7 @@ from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import transforms_of
 from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.reporting.telemetry import Telemetry
-from penstock.engine.reporting.timeline import PREPARE
+from penstock.engine.reporting.timeline import DISCOVER, PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
@@ -59,6 +60,7 @@ from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import SyncOutcome
+from penstock.engine.sync.ports import Discovered, Discovery
 from penstock.engine.sync.sync import SyncRun
 from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
 from penstock.files import replace
@@ -66,7 +68,7 @@ from penstock.model.catalog import SyncMode
 from penstock.model.report import Report
 from penstock.runtimes.masking import Masker
 from penstock.store.contract import Lease, Store
-from penstock.store.lock_holder import iso_time, this_holder
+from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.task_keys import keys_url
 
@@ -74,6 +76,15 @@ if TYPE_CHECKING:
     from penstock.spark.model import Model
 
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+
+
+class BuiltSync(NamedTuple):
+    """A sync that is built, with what it was built of."""
+
+    prepared: Prepared
+    sync: SyncRun
+    monitor: RunMonitor
+    mailbox: Mailbox
 
 
 class Run:
@@ -125,7 +136,7 @@ class Run:
         self._refuse_other_source(log)
         if not self._dry and self._served is None:
             self._spark.start_early(stack, pulse.check)
-        prepared = self._prepare(stack, lease, pulse, full_refresh=full_refresh)
+        prepared = self._prepare(stack, lease, pulse, log, full_refresh=full_refresh)
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if recreate and isinstance(prepared.destination, DestinationEndpoint):
@@ -183,7 +194,13 @@ class Run:
             self._store.end_keys(lease, covered(log.segments()))
 
     def _prepare(
-        self, stack: ExitStack, lease: Lease, pulse: LeaseHeartbeat, *, full_refresh: bool
+        self,
+        stack: ExitStack,
+        lease: Lease,
+        pulse: LeaseHeartbeat,
+        log: FileLog,
+        *,
+        full_refresh: bool,
     ) -> Prepared:
         source = self._source(lease)
         pulse.check()
@@ -206,9 +223,14 @@ class Run:
             destination,
             self._store,
             transforms,
-            refresh=self._refresh,
+            first=self._refresh or self._dry or full_refresh,
+            recovers=not (self._dry or full_refresh) and _has_sealed(log),
             stateless=full_refresh or self._served is not None,
         )
+        return self._with_ends(prepared)
+
+    def _with_ends(self, prepared: Prepared) -> Prepared:
+        """Adds where connectors keep their own keys, and what ``penstock serve`` knows."""
         if any(spec_of(e.connector.launch().protocol).keeps_keys for e in prepared.endpoints()):
             url = keys_url(self._home.state_url(self._pipeline.state))
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
@@ -271,46 +293,95 @@ class Run:
         pulse: LeaseHeartbeat,
         run_log: RunLog,
     ) -> Report:
-        mailbox = Mailbox(log.root, self.id, self._configs.mail_key())
-        pulse.beat(mailbox)
         needs, lanes = prepared.destination.needs(), prepared.plan.lanes
         spark = self._spark.session or self._spark.open(stack, needs, lanes, pulse.check)
         echo = None
         if self._served is not None:
             known = self._served.published(self._store, lease)
             echo = Echo(self._served.say, known)
-        monitor = RunMonitor(
-            self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination,
-            echo, java_died,
-        )  # fmt: skip
-        folder = self._folder / "rejects"
-        rejects = RejectsKeeper(log.root, folder, monitor.note, rejected_keys(prepared, log.root))
-        session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
-        save = self._configs.save
-        sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(spark)
-        return self._run_sync(prepared, sync, monitor, run_log, mailbox)
 
-    def _run_sync(
-        self,
-        prepared: Prepared,
-        sync: SyncRun,
-        monitor: RunMonitor,
-        run_log: RunLog,
-        mailbox: Mailbox,
-    ) -> Report:
-        errors: list[PenstockError] = []
+        def built(prepared: Prepared, name: str) -> BuiltSync:
+            mailbox = Mailbox(log.root, name, self._configs.mail_key())
+            pulse.beat(mailbox)
+            monitor = RunMonitor(
+                self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination,
+                echo, java_died,
+            )  # fmt: skip
+            folder = self._folder / "rejects"
+            keys = rejected_keys(prepared, log.root)
+            rejects = RejectsKeeper(log.root, folder, monitor.note, keys)
+            session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
+            parts = Assembly(prepared, session, mailbox, monitor, self._configs.save, self._limit)
+            sync = parts.sync(spark, self._discovery(prepared))
+            return BuiltSync(prepared, sync, monitor, mailbox)
+
+        return self._run_sync(
+            built(prepared, self.id),
+            run_log,
+            lambda: built(self._prepared_again(prepared, lease), f"{self.id}-2"),
+        )
+
+    def _discovery(self, prepared: Prepared) -> Discovery:
+        source = prepared.source
+        if self._served is not None or isinstance(source, ModelSource):
+            return Discovered()
+        if not source.kept:
+            return Discovered(source.given())
+        return CatalogCheck(
+            source, lambda begin, end: self.timeline.add(DISCOVER, begin, end, track=DISCOVER)
+        )
+
+    def _prepared_again(self, before: Prepared, lease: Lease) -> Prepared:
+        """Prepares the run with the catalog that was discovered beside the read, as it gives other
+        streams to the source than the kept one."""
+        self._accounting.note(
+            "the source's catalogue has changed since the last run: what was read with the one"
+            " before was given up, and was read again with the new one"
+        )
+        prepared = prepare(
+            self._pipeline, before.source, before.destination, self._store, before.transforms
+        )
+        prepared = self._with_ends(prepared)
+        self._accounting.plan_again(s.id for s in prepared.plan.streams)
+        remember(prepared, self._store, lease)
+        for note in prepared.plan.notes:
+            self._accounting.note(note)
+        return prepared
+
+    def _place(self, prepared: Prepared) -> None:
         for stream in prepared.plan.streams:
             self._accounting.place(stream, prepared.destination)
         if self._telemetry is not None:
             self._telemetry.planned(self.id, self._accounting.planned, self._accounting.places())
+
+    def _run_sync(
+        self,
+        built: BuiltSync,
+        run_log: RunLog,
+        again: Callable[[], BuiltSync] | None = None,
+    ) -> Report:
+        """``again``: builds the sync with the catalog that was discovered beside the first one."""
+        errors: list[PenstockError] = []
+        mailboxes, monitor = [built.mailbox], built.monitor
+        self._place(built.prepared)
         self.timeline.add(PREPARE, self.timeline.began)
+        if built.prepared.source.discovered is not None:
+            self.timeline.add(DISCOVER, *built.prepared.source.discovered)
         try:
-            outcome = sync.run()
+            outcome = built.sync.run()
+            if outcome.changed and again is not None:
+                monitor.finish(outcome)
+                built = again()
+                monitor = built.monitor
+                mailboxes.append(built.mailbox)
+                self._place(built.prepared)
+                outcome = built.sync.run()
+            prepared = built.prepared
             if not (outcome.errors or outcome.failed or outcome.halted or outcome.cancelled):
                 outcome.errors += self._never_came(prepared)
             monitor.finish(outcome)
-            mailbox.remove()
-            self._look_at_drift(prepared, outcome)
+            for mailbox in mailboxes:
+                mailbox.remove()
         except PenstockError as e:
             ours = isinstance(e, LeaseLost | Cancelled)
             errors.append(e if ours else java_died() or e)
@@ -336,29 +407,6 @@ class Run:
             for entry in self._pipeline.source.streams or ()
             if not entry.is_pattern and not any(map(entry.matches, known))
         ]
-
-    def _look_at_drift(self, prepared: Prepared, outcome: SyncOutcome) -> None:
-        """Drops the cached catalog where the source sent fields that it is not known to lack, a
-        schema that ended a full refresh, or another primary key than it has; adds a note."""
-        source, undeclared = prepared.source, self._accounting.undeclared
-        at = None if source.cached_at is None else iso_time(source.cached_at)
-        what = None
-        if any(e.code == "schema.changed" for e in outcome.errors):
-            source.forget_catalog()
-            what = "schemas"
-        elif undeclared and source.drifted(undeclared):
-            what = "fields"
-        if what is not None and at is not None:
-            self._accounting.note(
-                f"the source sent {what} that its catalog did not have at {at}: the next run asks "
-                "it for its streams again"
-            )
-        for stream, before, now in other_keys(prepared) if at is not None else ():
-            source.forget_catalog()
-            self._accounting.note(
-                f"{stream}: the source says that its primary key is {now}, and its catalog of {at} "
-                f"said {before}: what it says now holds; the next run asks it for its streams again"
-            )
 
     def _report(self, outcome: SyncOutcome, errors: list[PenstockError], run_log: RunLog) -> Report:
         report = self._accounting.report(
@@ -411,7 +459,7 @@ class Run:
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
         save = self._configs.save
         sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
-        return self._run_sync(prepared, sync, monitor, run_log, mailbox)
+        return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
 
     def send_telemetry(self, telemetry: Telemetry, report: Report) -> list[str]:
         """Sends the run that has ended. Returns what went wrong, a sentence each."""
@@ -423,6 +471,14 @@ class Run:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         body = msgspec.json.format(msgspec.json.encode(report), indent=2)
         replace(self._folder / "report.json", body)
+
+
+def _has_sealed(log: FileLog) -> bool:
+    """Whether an earlier run sealed what is not delivered yet; a damaged log is the sync's to
+    report."""
+    with suppress(LogError):
+        return bool(log.segments())
+    return True
 
 
 def _masker(prepared: Prepared) -> Masker:

@@ -30,6 +30,7 @@ from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
 from penstock.engine.sync.model_diff import ModelDiff
 from penstock.engine.sync.model_rows import ModelRows
+from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
 from penstock.spark.session import choose_master, is_cluster
 from penstock.tables.contract import Deletes, TableFormat, TablePolicy
@@ -57,9 +58,9 @@ class Assembly:
         self._prepared, self._session, self._mailbox = prepared, session, mailbox
         self._monitor, self._save, self._limit = monitor, save, limit
 
-    def sync(self, spark: "SparkSession | None") -> SyncRun:
-        """Builds the sync. ``spark`` None: a dry run. Raises ``ConfigError`` where Spark cannot
-        analyse a query."""
+    def sync(self, spark: "SparkSession | None", discovery: Discovery | None = None) -> SyncRun:
+        """Builds the sync. ``spark`` None: a dry run. ``discovery``: the one that confirms its
+        catalog. Raises ``ConfigError`` where Spark cannot analyse a query."""
         prepared, session = self._prepared, self._session
         queries = None if spark is None else self._queries(spark)
         if queries is not None:
@@ -83,6 +84,7 @@ class Assembly:
                 queries and queries.settle,
             ),
             self._monitor,
+            discovery,
         )
 
     def _reading(self, submit: Submit) -> Submit:

@@ -194,8 +194,7 @@ class LaneResult(msgspec.Struct, kw_only=True):
     ``PenstockError.as_dict`` gives them. ``metrics``: the connector's own measurements.
     ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
     streams that may be read again, each after so many seconds; ``passing``: the errors that this
-    may mend, which are not in ``errors``. ``undeclared``: fields that records had and their
-    schema has not, as STREAM.FIELD. ``in_doubt``: streams that the source's exit code 0 did not
+    may mend, which are not in ``errors``. ``in_doubt``: streams that the source's exit code 0 did not
     complete, why (a clause), and what to do. ``stats``: seconds, bytes, counts for the report."""
 
     end: LaneEnd
@@ -207,7 +206,6 @@ class LaneResult(msgspec.Struct, kw_only=True):
     metrics: list[dict[str, Any]] = []
     expected: list[tuple[StreamId | None, Expected]] = []
     retries: list[tuple[StreamId, float]] = []
-    undeclared: tuple[str, ...] = ()
     in_doubt: list[tuple[StreamId, str, str | None]] = []
     stats: dict[str, float] = {}
 

@@ -176,10 +176,13 @@ class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):
 class SyncOutcome(msgspec.Struct, kw_only=True):
     """The result of a sync. ``complete``: streams that the source completed and that are committed
     whole. ``halted``: streams that are not, without a failure: the destination wanted no more of
-    them, or of a stream whose state they share."""
+    them, or of a stream whose state they share. ``changed``: a discovery found that the source is
+    given another catalogue now: what was read with the old one was given up, and nothing else
+    was done than to recover."""
 
     complete: set[StreamId]
     failed: dict[StreamId, PenstockError]
     errors: list[PenstockError]
     halted: set[StreamId] = set()
     cancelled: bool = False
+    changed: bool = False

@@ -28,7 +28,9 @@ from penstock.store.keys import lane_task
 class Backlog:
     """The sealed segments of one sync. ``published``: streams of which a generation was published.
     ``waiting``: slices of generations that are not complete, per stream. ``begun``: epochs of this
-    sync; ``kept``: streams of which they sealed rows that were not given up."""
+    sync; ``kept``: streams of which they sealed rows that were not given up. ``unconfirmed``:
+    epochs whose catalogue no discovery has confirmed yet, with what their source was given: nothing
+    of them is delivered or committed."""
 
     def __init__(
         self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: LaneWatcher
@@ -44,6 +46,7 @@ class Backlog:
         self.waiting: Mapping[StreamId, tuple[PendingSlice, ...]] = {}
         self.begun: set[int] = set()
         self.kept: set[StreamId] = set()
+        self.unconfirmed: dict[int, str] = {}
 
     def has_rows(self, stream: StreamId, generation: int | None) -> bool:
         """Whether rows of the stream are sealed that those of a new epoch join: of an earlier epoch
@@ -63,6 +66,7 @@ class Backlog:
         ledger."""
         used = {s.id.epoch for s in self._visible()}
         closed = self._store.closed_epochs(self._session.pipeline)
+        used |= self.unconfirmed.keys()
         empty = [e for e in self._log.epochs() if e in closed and e not in used]
         if empty:
             self._log.drop_epochs(empty)
@@ -97,21 +101,46 @@ class Backlog:
         self._store.abandon(self._lease, left)
         self._store.replace_states(self._lease, [])
 
+    def begin_unconfirmed(self, epoch: int, given: str) -> None:
+        """Marks an epoch, before its source is started, as not confirmed."""
+        self._log.mark_unconfirmed(epoch, given)
+        self.unconfirmed[epoch] = given
+
+    def settle_unconfirmed(self, found: str) -> None:
+        """Confirms the epochs whose source was given what a discovery has ``found``; gives up the
+        others whole, which no lane may read any more. None of their states was saved."""
+        marks = self.unconfirmed
+        other = {e for e, given in marks.items() if given != found}
+        if other:
+            name = self._session.pipeline
+            self._close(other & self._store.open_epochs(name))
+            sealed = visible(self._log.segments(), self._store.closed_epochs(name))
+            items = [
+                ConsumedSlice(segment.id, stream)
+                for segment in sealed
+                if segment.id.epoch in other
+                for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
+            ]
+            self._store.abandon(self._lease, items)
+        self._log.unmark(sorted(marks))
+        self.unconfirmed = {}
+
     # -- what may be loaded
 
     def _visible(self) -> list[Segment]:
         return self._sealed()[0]
 
     def _sealed(self) -> tuple[list[Segment], set[ConsumedSlice]]:
-        """Returns the segments that count, and what of them (and of earlier ones) is consumed. Adds
-        to ``kept``. Raises ``LogError`` where a segment is missing."""
-        name = self._session.pipeline
+        """Returns the segments that count, and what of them (and of earlier ones) is consumed; not
+        those of an epoch whose catalogue is not confirmed. Adds to ``kept``. Raises ``LogError``
+        where a segment is missing."""
+        name, waits = self._session.pipeline, self.unconfirmed
         closed = self._store.closed_epochs(name)
-        found = visible(self._log.segments(), closed)
+        found = [s for s in visible(self._log.segments(), closed) if s.id.epoch not in waits]
         there = {*self._log.epochs(), *(s.id.epoch for s in found)}
         taken = self._store.consumed(name, there)
         # read last: an epoch that another driver has deleted meanwhile has no shares
-        due = {e: n for e, n in self._store.shares(name).items() if e in there}
+        due = {e: n for e, n in self._store.shares(name).items() if e in there and e not in waits}
         sealed = chained(found, taken, closed, due)
         for segment in sealed:
             if segment.id.epoch in self.begun:

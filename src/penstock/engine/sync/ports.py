@@ -1,5 +1,5 @@
 """Defines the contracts of a sync's collaborators: the runner of lanes, the planner of streams, the
-clock.
+discovery beside them, the clock.
 
 Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is written against these;
 ``engine.deliver.delivery`` has the contract of delivery, ``engine.specs.observer`` that of
@@ -67,6 +67,43 @@ class StreamPlanner(Protocol):
         has rows under the schema before, which must fit the new one. Raises ``ConfigError``,
         ``SchemaError``."""
         ...
+
+
+class Discovery(Protocol):
+    """The discovery of the source's streams in this run. ``given``: what the catalogue of the plan
+    gives to the source. ``beside``: whether a discovery of this run returns the same is not known
+    yet; ``first``: and no lane begins before it is, else epochs begin unconfirmed."""
+
+    given: str
+    beside: bool
+    first: bool
+
+    def poll(self, *, reading: bool) -> str | None:
+        """Returns what the catalogue of a discovery of this run gives to the source; None: it is
+        under way. ``reading``: a lane reads; a discovery that failed beside one is tried once more
+        after it. Raises ``PenstockError`` where it failed for good."""
+        ...
+
+    def read_failed(self) -> None:
+        """Saves that a read failed beside a discovery: later runs discover first."""
+        ...
+
+
+class Discovered:
+    """Implements :class:`Discovery` where the plan's catalogue is that of a discovery of this run,
+    or where none is needed: the user's file, a source without discovery."""
+
+    beside = first = False
+
+    def __init__(self, given: str = "") -> None:
+        self.given = given
+
+    def poll(self, *, reading: bool) -> str | None:
+        del reading
+        return self.given
+
+    def read_failed(self) -> None:
+        return None
 
 
 class Time(Protocol):

@@ -22,18 +22,28 @@ from penstock.engine.specs.plan import (
 )
 from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
-from penstock.engine.sync.ports import LaneHandle, LaneRunner, StreamPlanner, Time
+from penstock.engine.sync.ports import (
+    Discovered,
+    Discovery,
+    LaneHandle,
+    LaneRunner,
+    StreamPlanner,
+    Time,
+)
 from penstock.engine.sync.progress import SyncProgress
 from penstock.engine.sync.unread import settle_unread
-from penstock.errors import Cancelled, PenstockError, StateError
+from penstock.errors import Cancelled, LeaseLost, PenstockError, StateError
 from penstock.model.catalog import StreamId
 
 _SHOWN = 10
 
 
 class _Running(msgspec.Struct):
+    """``result``: of a lane that has ended and waits until its catalogue is confirmed."""
+
     start: LaneStart
     handle: LaneHandle
+    result: LaneResult | None = None
 
 
 class SyncRun:
@@ -47,7 +57,13 @@ class SyncRun:
         runner: LaneRunner,
         planner: StreamPlanner,
         time: Time,
+        discovery: Discovery | None = None,
     ) -> None:
+        self._discovery: Discovery = discovery or Discovered()
+        self._found: str | None = None  # what a discovery of this run gives to the source
+        self._undiscovered = False  # the discovery failed
+        self._unsure: set[int] = set()  # epochs that were begun beside the discovery
+        self._log = session.log
         self._plan, self._delivery, self._runner, self._planner = plan, delivery, runner, planner
         self._observer, self._time, self._failures = session.observer, time, session.failures
         self._progress = SyncProgress(session, {s.id: s for s in plan.streams})
@@ -63,10 +79,17 @@ class SyncRun:
         """Recovers, reads and drains; returns the outcome. Raises only what stops everything: a
         lost lease, an error of the store or the log."""
         kind = self._progress.state_types()
+        self._backlog.unconfirmed = self._log.unconfirmed()
+        if self._backlog.unconfirmed and not self._discovery.beside:
+            self._backlog.settle_unconfirmed(self._discovery.given)
         self.recover()
+        self._wait_for_discovery()
         self._backlog.published.clear()  # of earlier syncs
-        self._read()
+        if not (self._changed() or self._undiscovered):
+            self._read()
         self._backlog.close_all()
+        if self._changed() and not self._progress.cancelled:
+            return self._given_another()
         if self._progress.cancelled:
             self._delivery.stop()
         else:
@@ -85,6 +108,13 @@ class SyncRun:
             halted=self._halted() - complete,
             cancelled=self._progress.cancelled,
         )
+
+    def _given_another(self) -> SyncOutcome:
+        """Ends a sync whose source is given another catalogue now."""
+        self._delivery.source_done([])
+        self._backlog.settle()
+        self._backlog.drop_old()
+        return SyncOutcome(complete=set(), failed={}, errors=[], changed=True)
 
     def _halted(self) -> set[StreamId]:
         """Returns the streams that the destination halted, and those that cannot go on without
@@ -110,9 +140,87 @@ class SyncRun:
         self._delivery.repeat(self)
         if self._plan.resent:
             self._backlog.give_up()
+        self._drain_recovered()
+
+    def _drain_recovered(self) -> None:
         self._backlog.drain_recovered()
         self._backlog.settle()
         self._backlog.drop_old()
+
+    # -- the discovery beside the read
+
+    def _wait_for_discovery(self) -> None:
+        """Waits, before a lane begins, where lanes must or where an epoch of an earlier run is not
+        confirmed: it is delivered where its source was given the same, else given up whole."""
+        earlier = bool(self._backlog.unconfirmed)
+        if not (earlier or (self._discovery.beside and self._discovery.first)):
+            return
+        while not self._look_for_discovery(reading=False):
+            if self._undiscovered or self._progress.cancelled:
+                return
+            self.pause()
+        if earlier:
+            self._backlog.settle_unconfirmed(self._found or "")
+            self._drain_recovered()
+
+    def _look_for_discovery(self, *, reading: bool) -> bool:
+        """Whether a discovery of this run has returned. One that failed for good is an error of the
+        sync."""
+        if self._found is None and not self._undiscovered:
+            try:
+                self._found = self._discovery.poll(reading=reading)
+            except PenstockError as e:
+                if isinstance(e, LeaseLost | Cancelled):
+                    raise
+                self._undiscovered = True
+                self._failures.errors.append(e)
+        return self._found is not None
+
+    def _changed(self) -> bool:
+        """Whether the discovery of this run showed that the source is given another catalogue."""
+        return self._found is not None and self._found != self._discovery.given
+
+    def _confirmed(self) -> bool:
+        """Whether the catalogue of the lanes that run is confirmed. Stops them where it is not."""
+        if not self._unsure or not self._backlog.unconfirmed:
+            return True
+        reading = any(it.result is None for it in self._running.values())
+        if not self._look_for_discovery(reading=reading):
+            return False
+        if self._changed():
+            self._stop_lanes()
+            return False
+        self._backlog.settle_unconfirmed(self._discovery.given)
+        return True
+
+    def _ended_unconfirmed(self) -> bool:
+        """Whether all lanes have ended and their catalogue was not confirmed; settles that. What
+        they sealed is given up where another one was discovered, else it waits for a discovery of
+        the next run."""
+        if any(it.result is None for it in self._running.values()):
+            return False
+        if not (self._changed() or self._undiscovered or self._progress.cancelled):
+            return False
+        for it in self._running.values():
+            result = it.result or LaneResult(end=LaneEnd.cancelled)
+            if self._changed():  # what it read does not count
+                result = LaneResult(end=LaneEnd.cancelled, stats=result.stats)
+            self._observer.lane_ended(it.start, result)
+            self._failures.errors += [PenstockError.from_dict(e) for e in result.errors]
+        self._running.clear()
+        if self._changed():
+            self._backlog.settle_unconfirmed(self._found or "")
+        return True
+
+    def _poll_lanes(self) -> None:
+        for it in self._running.values():
+            if it.result is not None:
+                continue
+            it.result = result = it.handle.poll()
+            if result is None or it.start.epoch not in self._unsure or self._stopped:
+                continue
+            if result.errors or result.passing or result.end in (LaneEnd.failed, LaneEnd.lost):
+                self._discovery.read_failed()
 
     # -- reading
 
@@ -131,8 +239,13 @@ class SyncRun:
         began = loaded_at = scanned_at = self._time.now()
         while self._running or again:
             self.look()
+            self._poll_lanes()
+            if not self._confirmed():
+                if not self._ended_unconfirmed():
+                    self._time.sleep(self._plan.poll_after(self._time.now() - began))
+                continue
             for lane, it in list(self._running.items()):
-                result = it.handle.poll()
+                result = it.result
                 if result is None:
                     continue
                 del self._running[lane]
@@ -261,6 +374,9 @@ class SyncRun:
         )
 
     def _start(self, start: LaneStart) -> _Running:
+        if self._discovery.beside and self._found is None:
+            self._backlog.begin_unconfirmed(start.epoch, self._discovery.given)
+            self._unsure.add(start.epoch)
         self._observer.lane_started(start)
         return _Running(start, self._runner.start(start))
 

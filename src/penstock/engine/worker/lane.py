@@ -126,7 +126,6 @@ class Lane:
             metrics=self._heard.metrics,
             expected=list(self._heard.expected.items()),
             retries=settled.retries,
-            undeclared=self._streams.undeclared,
             in_doubt=self._heard.in_doubt,
             stats=self._process.stats("extract")
             | {

@@ -17,12 +17,11 @@ from penstock.model.events import Batch
 from penstock.model.types import SEQ_EPOCH_SHIFT, RowSchema
 
 _SHOWN = 20
-_DROPPED = "field not in the schema, dropped"
 _WORDS = (
     "values that did not fit their type and became NULL",
     "numbers with more digits than their type keeps, rounded and listed in their rows",
     "times with more than 6 digits of a second, cut to the microsecond",
-    _DROPPED,
+    "field not in the schema, dropped",
 )
 
 
@@ -43,11 +42,6 @@ class ChangedValueCounts:
                 known[label] = known.get(label, 0) + count
         if decoded.incomplete:
             self._incomplete.setdefault(stream, set()).update(decoded.incomplete)
-
-    @property
-    def undeclared(self) -> tuple[str, ...]:
-        """The fields that records had and their schema has not, as STREAM.FIELD."""
-        return tuple(self._found[_DROPPED])
 
     def notes(self) -> list[str]:
         """Returns a note for each field, the fields with the highest counts first, and how to keep
@@ -154,11 +148,6 @@ class StreamDecoders:
         if columnar:
             return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
         return RowDecoder(schema, key=key, ignored=job.ignored, whole=job.whole, **job_wide)
-
-    @property
-    def undeclared(self) -> tuple[str, ...]:
-        """As :attr:`ChangedValueCounts.undeclared`."""
-        return self._odd.undeclared
 
     def notes(self) -> list[str]:
         """Returns the notes of :class:`ChangedValueCounts`."""

@@ -1,0 +1,52 @@
+"""Keeps the catalog that an installed source's last discovery returned, so that the next read can
+begin with it while the discovery of that run is under way.
+
+One file for each configuration, beside the environment that returned it, so that another version or
+another lock never finds it; mode 0600, since names of tables can be confidential. A file that
+cannot be read or written only means that the source is discovered first. Not here: whether a kept
+catalog may be used (``engine.plan.source_endpoint``), whether it still holds
+(``engine.plan.catalog_check``).
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from penstock.files import replace
+from penstock.model.catalog import Catalog
+
+_FORMAT = 3
+_FOLDER = "discovered"
+
+
+class KeptCatalog(msgspec.Struct, frozen=True):
+    """A kept catalog. ``first``: a read failed beside a discovery, so that the source is discovered
+    before it is read."""
+
+    format: int
+    catalog: Catalog
+    first: bool = False
+
+
+def load(environment: Path, key: str) -> KeptCatalog | None:
+    """Returns the catalog kept under ``key`` (a hash of the configuration); None: there is none."""
+    try:
+        found = msgspec.json.decode(_file(environment, key).read_bytes(), type=KeptCatalog)
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return None
+    return found if found.format == _FORMAT else None
+
+
+def store(environment: Path, key: str, catalog: Catalog, *, first: bool = False) -> None:
+    """Keeps a catalog. That the source is discovered first stays."""
+    before = load(environment, key)
+    first |= before is not None and before.first
+    file = _file(environment, key)
+    with suppress(OSError):
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        replace(file, msgspec.json.encode(KeptCatalog(_FORMAT, catalog, first)))
+
+
+def _file(environment: Path, key: str) -> Path:
+    return environment / _FOLDER / f"{key}.json"
