@@ -313,6 +313,52 @@ def test_a_target_that_never_acks_and_one_that_merges_bookmarks(push: MakePush) 
     assert positions(there) == {"s0": 110, "s1": 110}
 
 
+def steps(there: Push, rows: int, *states: int) -> dict[str, Any]:
+    """A source of so many records and then these states. It says that its stream is complete."""
+    tap = isinstance(there.site, TapSite)
+    done: list[dict[str, Any]] = []
+    if rows:
+        done.append({"records": {"stream": "s0", "from": states[0] - rows + 1, "to": states[0]}})
+    for seq in states:
+        mark = {"replication_key": "seq", "replication_key_value": seq}
+        own = {"bookmarks": {"s0": mark}}
+        done.append({"state": own if tap else {"stream": "s0", "state": {"seq": seq}}})
+    if not tap:
+        done.append({"status": {"stream": "s0", "status": "COMPLETE"}})
+    return {"steps": done}
+
+
+ECHOES = [
+    ("singer", {"ack": "flushed", "every": 10}),  # the first state only, where no record came
+    ("singer", {"ack": "with_records"}),  # none
+    ("airbyte", {"acks": "with_rows"}),  # none
+]
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("tap", [True, False])
+@pytest.mark.parametrize(("kind", "told"), ECHOES)
+def test_l1_states_that_cover_no_row_are_acked_by_exit_code_0(
+    push: MakePush, kind: str, told: dict[str, Any], *, tap: bool
+) -> None:
+    """A run without new rows, and states after the last row, into destinations that give back no
+    state where no record came, or only the first (PipelineWise's targets, DuckDB's)."""
+    there = push(kind, tap=tap, **ONE)
+    assert there.run(steps(there, 10, 10), told={}).status == "succeeded"
+    idle = there.run(steps(there, 0, 15, 20), told=told)
+    assert (idle.status, idle.exit_code) == ("succeeded", 0), idle.error
+    assert idle.counts("s0") == ("complete", 0, 0, 0)
+    assert positions(there) == {"s0": 20}
+    after = there.run(steps(there, 10, 30, 35, 40), told=told)
+    assert after.counts("s0") == ("complete", 10, 10, 0), after.error
+    assert positions(there) == {"s0": 40}
+    assert after.stream("s0").sent_again == 0
+    assert there.all().seqs("s0") == [*range(1, 11), *range(21, 31)]
+    dies = {"ack": "none", "acks": "none", "exit": 1, "exit_code": 1}
+    failed(there.run(steps(there, 0, 50), told=dies), "destination.exited")
+    assert positions(there) == {"s0": 40}
+
+
 # -- destinations that fail
 
 

@@ -19,7 +19,7 @@ from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.serve import Echo, ServedInput, input_pipe, refuse_remote
 from penstock.engine.specs.lane import LaneStream
 from penstock.engine.specs.plan import PlannedStream
-from penstock.engine.worker.host_states import HostStates
+from penstock.engine.worker.host_states import EveryState, NewestStates
 from penstock.engine.worker.sealer import Sealer
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
@@ -51,11 +51,11 @@ def unheard(state: str, taken: int, rejected: int) -> None:
 class Told:
     """An echo over one file, and what it said."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, every: bool = True) -> None:
         self.said: list[str] = []
         self.counts: list[tuple[int, int]] = []
         self.path = folder / "states-1.jsonl"
-        self.echo = Echo(self._hear)
+        self.echo = Echo(self._hear, every=every)
         self.echo.follow(self.path)
 
     def met(self, *states: tuple[StateScope, str], cut: bool = False) -> None:
@@ -126,6 +126,34 @@ def test_the_rest_goes_back_when_everything_is_committed(told: Told) -> None:
     assert len(told.said) == 4
 
 
+def test_l1_a_load_brings_the_newest_state_of_each_scope_where_not_every_one_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    """A host that saves each line by itself spends more on that than the sync takes."""
+    told = Told(tmp_path, every=False)
+    told.met((ONE, "1"), (TWO, "a"), (ONE, "2"), (TWO, "b"), (ONE, "3"), (ONE, "4"))
+    assert told.committed((ONE, "2")) == ["2"]
+    assert told.committed((ONE, "2")) == []
+    assert told.committed((ONE, "3"), (TWO, "b")) == ["3", "b"]
+    told.met((TWO, "a"), (TWO, "c"), (TWO, "a"))
+    assert told.committed((TWO, "a")) == ["a"], "what comes after the first need not be there"
+    told.said.clear()
+    told.echo.rest()
+    assert sorted(told.said) == ["4", "a"]
+
+
+def test_a_state_that_another_supersedes_before_it_is_sealed_is_not_written(tmp_path: Path) -> None:
+    written: list[bytes] = []
+    host = NewestStates(written.append)
+    for scope, blob in ((ONE, "1"), (TWO, "a"), (ONE, "2")):
+        host.state(State(scope, blob))
+    assert written == []
+    host.decoded()
+    assert [json.loads(line) for line in written] == [[ONE.key, "2"], [TWO.key, "a"]]
+    host.decoded()
+    assert len(written) == 2
+
+
 def counted(folder: Path, *said: Any) -> list[tuple[str, int, int]]:
     """What goes back when everything is committed. ``said``: events of a sealer, a number of its
     next decoded record that is rejected, or None: it seals."""
@@ -153,7 +181,7 @@ def counted(folder: Path, *said: Any) -> list[tuple[str, int, int]]:
         log = MemoryLog()
         sealer = Sealer(
             log, epoch=1, lane=0, streams=info, decode=decode, clock=lambda: 0.0,
-            host=HostStates(file.write),
+            host=EveryState(file.write),
         )  # fmt: skip
         for event in said:
             match event:

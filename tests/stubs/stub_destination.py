@@ -25,6 +25,7 @@ OPTIONS
                       newest          the last one of each stream only, after the end of input
                       final           the last one of all only, after the end of input
                       every_third     the newest at every third state, and the last one
+                      with_rows       at once, if a record came since the last state; else never
                       skip_first      all but the first of the run, at once
                       wrong_stream    under another stream's name
                       unasked         a state that was never sent, before each echo
@@ -181,6 +182,10 @@ class Write:
             self.held = [state]
             if self.seen % 3 == 0:
                 self.answer(self.held.pop())
+        elif how == "with_rows":
+            if self.rows > self.seen:
+                self.answer(state)
+            self.seen = self.rows
         elif how == "newest":
             self.newest[json.dumps(state.get("stream", {}).get("stream_descriptor"))] = state
         elif self.o.get("ack_every") and self.rows < self.next_ack:

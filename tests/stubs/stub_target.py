@@ -6,7 +6,10 @@
 ``save``: file that every line of its input goes to. ``ack``: which states it prints: ``each`` (at
 once), ``end`` (the last, at the end), ``last`` (the last, at the end, if no RECORD followed it),
 ``merge`` (after every ``every`` RECORDs of a stream, that stream's bookmark of the last state;
-all of it at the end), ``none``. ``prints``: lines printed at the start. ``after``: lines of input,
+all of it at the end), ``flushed`` (as PipelineWise's and DuckDB's: the first STATE is kept, and at
+each flush, after ``every`` RECORDs or at the end where RECORDs wait, the last one in its place;
+what is kept is printed at each flush and at the end), ``with_records`` (the last, at the end, if a
+RECORD came at all), ``none``. ``prints``: lines printed at the start. ``after``: lines of input,
 then ``say`` on stderr and ``close`` its stdin, ``kill`` itself, ``hang`` or exit with ``code``.
 ``about``: answer to --about. ``exit``: code at the end.
 """
@@ -16,6 +19,8 @@ import os
 import sys
 import time
 from typing import Any
+
+AT_THE_END = ("end", "last", "merge")
 
 
 def main() -> int:
@@ -36,7 +41,9 @@ def main() -> int:
     ack = overrides.get("ack", "end")
     state: Any = None
     flushed: dict[str, Any] = {"bookmarks": {}}
+    kept: Any = None
     counts: dict[str, int] = {}
+    waiting = 0  # RECORDs since the last flush
     for lines, raw in enumerate(sys.stdin.buffer, 1):
         if "save" in overrides:
             with open(overrides["save"], "ab") as save:
@@ -45,6 +52,7 @@ def main() -> int:
         match message["type"]:
             case "STATE":
                 state = message["value"]
+                kept = kept or state
                 if ack == "each":
                     print(json.dumps(state), flush=True)
             case "RECORD":
@@ -52,6 +60,10 @@ def main() -> int:
                     state = None
                 stream = message["stream"]
                 counts[stream] = counts.get(stream, 0) + 1
+                waiting += 1
+                if ack == "flushed" and waiting == overrides.get("every"):
+                    waiting, kept = 0, state
+                    print(json.dumps(kept), flush=True)
                 known = (state or {}).get("bookmarks", {}) if isinstance(state, dict) else {}
                 if ack == "merge" and counts[stream] % overrides["every"] == 0 and stream in known:
                     flushed["bookmarks"][stream] = known[stream]
@@ -68,7 +80,9 @@ def main() -> int:
             if overrides.get("hang"):
                 time.sleep(60)
             return int(overrides.get("code", 0))
-    if ack in ("end", "last", "merge") and state is not None:
+    if ack == "flushed":
+        print(json.dumps(state if waiting else kept))
+    elif state is not None and (counts if ack == "with_records" else ack in AT_THE_END):
         print(json.dumps(state))
     return int(overrides.get("exit", 0))
 

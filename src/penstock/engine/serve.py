@@ -6,8 +6,9 @@ a connector's stdout; the log, the loads and the ledger are those of every run. 
 The host (the program that feeds us) sends again what was not acknowledged, so what an earlier run
 sealed without a load in the ledger is given up. The input cannot be begun again, so a lane that is
 lost fails the run. Its end may be the end of a source that died, so no table is replaced before the
-host says that the stream is complete, where its protocol has a message for that. Each state is sent
-back, in order, once everything before it is committed.
+host says that the stream is complete, where its protocol has a message for that. States are sent
+back, in order, once everything before them is committed: each of them or the newest of each scope
+that a load covers, as the protocol demands.
 
 Neighbours: ``cli.serve`` speaks to the host; ``engine.run`` runs it.
 """
@@ -28,6 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.config.pipeline import Pipeline
+from penstock.config.protocol_spec import spec_of
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.connectors.source import SourceConnector
@@ -103,6 +105,12 @@ class ServedInput(msgspec.Struct, frozen=True, kw_only=True):
                 store.remember(lease, Remembered(refreshes={stream: frozenset([number])}))
 
         return known
+
+    def echo(self, store: Store, lease: Lease) -> "Echo":
+        """Returns what sends the states back."""
+        as_served = spec_of(self.protocol).served
+        every = as_served is not None and as_served.every_state
+        return Echo(self.say, self.published(store, lease), every=every)
 
     def source(self, pipeline: Pipeline, store: Store, observer: RunObserver) -> "InputSource":
         """Returns the input as a source."""
@@ -246,12 +254,15 @@ class _Met(msgspec.Struct):
 
 class Echo:
     """Sends states back once they are committed, in the order in which they were read, per scope.
-    The lane writes each state that it reads to a file (``engine.worker.lane_events``) before it
-    seals what the state covers; a state that waits takes a hundred bytes of memory, however long it
-    is."""
+    ``every``: each state, else the newest of each scope that a load covers, and no others: some
+    hosts save each line of a target by itself, which costs more than the sync. The lane writes the
+    states to a file (``engine.worker.host_states``) before it seals what they cover; a state that
+    waits takes a hundred bytes of memory, however long it is."""
 
-    def __init__(self, say: Say, published: Published = lambda stream: None) -> None:
-        self._say, self._published = say, published
+    def __init__(
+        self, say: Say, published: Published = lambda stream: None, *, every: bool = True
+    ) -> None:
+        self._say, self._published, self._every = say, published, every
         self._files: dict[Path, int] = {}
         self._waiting: dict[str, deque[_Met]] = {}
         self._uncounted: dict[Path, deque[_Met]] = {}
@@ -267,8 +278,9 @@ class Echo:
             self._published(load.stream)
 
     def committed(self, states: Sequence[StoredState]) -> None:
-        """Sends back these states, and before each the earlier ones of its scope. Of equal states
-        the first is taken: it may be the only one whose rows are committed."""
+        """Sends back these states of a load, and before each the earlier ones of its scope, where
+        every state is sent. Of equal states the first is taken: it may be the only one whose rows
+        are committed."""
         self._read()
         for state in states:
             waiting = self._waiting.get(state.scope.key, deque[_Met]())
@@ -277,14 +289,16 @@ class Echo:
             self._give(waiting, first + 1)
 
     def rest(self) -> None:
-        """Sends back all states that wait, when everything is committed."""
+        """Sends back the states that wait, when everything is committed."""
         self._read()
         for waiting in self._waiting.values():
             self._give(waiting, len(waiting))
 
     def _give(self, waiting: deque[_Met], count: int) -> None:
-        for _ in range(count):
+        for left in range(count, 0, -1):
             met = waiting.popleft()
+            if left > 1 and not self._every:
+                continue
             with met.path.open("rb") as file:
                 file.seek(met.at)
                 self._say(json.loads(file.readline())[1], met.taken, met.rejected)

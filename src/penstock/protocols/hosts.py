@@ -28,7 +28,8 @@ class TargetHost(Protocol):
 
     def state(self, blob: str, taken: int, rejected: int) -> str:
         """The line of stdout that gives a state back. ``taken``, ``rejected``: records since the
-        state before it in its scope that became rows, and that did not."""
+        state before it in its scope that became rows, and that did not; 0 where not every state
+        is given back (``ServeSpec.every_state``)."""
         ...
 
     def about(self, version: str, config_schema: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,13 @@ from penstock.engine.worker.feeder import run_push
 from penstock.errors import LogError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.model.names import clean_columns
-from penstock.model.segments import Segment, SegmentId, StreamSlice, WriteDisposition
+from penstock.model.segments import (
+    PartRef,
+    Segment,
+    SegmentId,
+    StreamSlice,
+    WriteDisposition,
+)
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.writing import END, Acks, DestinationCounts, WriteStream
@@ -577,14 +583,39 @@ def test_mail_is_taken_in_order_and_once(tmp_path: Path) -> None:
         task.claim("two")
 
 
-def bare(seq: int, of: StreamId | None, *, state: bool, scoped: bool = True) -> Segment:
+def bare(
+    seq: int, of: StreamId | None, *, state: bool, scoped: bool = True, rows: int = 1
+) -> Segment:
+    """A segment of so many rows, of its own stream or (shared) of S."""
+    part = PartRef(path="p", rows=rows, raw_bytes=rows, size=rows, crc=0)
+    one = StreamSlice(
+        stream=of or S,
+        disposition=WriteDisposition(mode=DestinationSyncMode.append),
+        schema_version=1,
+        generation=0,
+        fills_generation=False,
+        parts=(part,) if rows else (),
+        read=rows,
+    )
     return Segment(
         id=SegmentId(1, seq),
         lane=0,
         scope=scope(of) if scoped else None,
-        slices=(),
+        slices=(one,),
         state="{}" if state else None,
     )
+
+
+def fed(*segments: Segment) -> FedSegments:
+    cover = FedSegments()
+    for segment in segments:
+        cover.fed(segment)
+    return cover
+
+
+def ends(cover: FedSegments) -> list[int]:
+    """The segments that a good end covers."""
+    return sorted(s.seq for s in cover.ended_well())
 
 
 def test_l1_what_an_ack_covers() -> None:
@@ -604,15 +635,51 @@ def test_l1_what_an_ack_covers() -> None:
     assert cover.acked(2) == [] and cover.acked(3) == []
     cover.begin(SegmentId(1, 8))
     assert [s.seq for s in cover.left()] == [2, 6, 7, 8]
-    assert sorted(s.seq for s in cover.ended_well()) == [6, 7]
+    assert ends(cover) == [6, 7]
     assert [s.seq for s in cover.acked(END)] == [2]
     assert [s.seq for s in cover.left()] == [8]
 
 
+def test_l1_a_good_end_covers_states_of_no_row_and_never_one_of_rows() -> None:
+    """Some targets give back only the first state where no record came, some give back none."""
+    assert ends(fed(bare(1, S, state=True, rows=0), bare(2, T, state=True, rows=0))) == [1, 2]
+    once = fed(
+        bare(1, S, state=True),
+        bare(2, S, state=True, rows=0),
+        bare(3, S, state=True, rows=0),
+        bare(4, S, state=False),
+    )
+    assert [s.seq for s in once.acked(1)] == [1]
+    assert ends(once) == [2, 3, 4]
+    assert once.left() == [] and once.acked(2) == []
+
+
+def test_l1_a_state_after_rows_that_were_not_acked_covers_them() -> None:
+    """A state between them and the end says the same of them; nor may rows be settled without the
+    state that covers them, which the next run would take for one of no row."""
+    lost = fed(bare(1, S, state=True), bare(2, S, state=True, rows=0), bare(3, S, state=False))
+    assert ends(lost) == []
+    bare_rows = fed(
+        bare(1, S, state=True, rows=0), bare(2, S, state=False), bare(3, S, state=True, rows=0)
+    )
+    assert ends(bare_rows) == [1]
+    assert [s.seq for s in bare_rows.left()] == [2, 3]
+
+
+def test_l1_a_shared_state_covers_the_rows_of_every_scope() -> None:
+    """A generation's rows are fed after the shared state that covers them, in a scope of their
+    own; a stream's own state covers that stream."""
+    both = (bare(1, None, state=True, rows=0), bare(2, T, state=True, rows=0))
+    assert ends(fed(*both)) == [1, 2]
+    generation = fed(*both, bare(3, S, state=False))
+    assert ends(generation) == [2]
+    assert [s.seq for s in generation.left()] == [1, 3]
+    assert [s.seq for s in generation.acked(1)] == [1]
+    assert ends(generation) == [3]
+
+
 def test_l1_a_shared_mark_covers_shared_segments_only() -> None:
-    cover = FedSegments()
-    for segment in (bare(1, None, state=False), bare(2, S, state=False), bare(3, None, state=True)):
-        cover.fed(segment)
+    cover = fed(bare(1, None, state=False), bare(2, S, state=False), bare(3, None, state=True))
     assert [s.seq for s in cover.acked(1)] == [1, 3]
     assert [s.seq for s in cover.left()] == [2]
 

@@ -10,6 +10,7 @@ import os
 import msgspec
 
 from penstock.config.pipeline import Pipeline
+from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
@@ -55,6 +56,7 @@ class LaneJobs:
         prepared, mailbox = self._prepared, self._mailbox
         pipeline, source = prepared.pipeline, prepared.source
         planned, generations = prepared.by_id(), dict(start.generations)
+        host = spec_of(source.package.name).served if prepared.served else None
         return LaneJob(
             run=mailbox.run,
             lane=start.lane,
@@ -85,6 +87,7 @@ class LaneJobs:
             abilities=source.abilities(),
             unchosen=tuple(s for s in prepared.catalog.streams if s.id not in planned),
             served=prepared.served,
+            every_state=host is not None and host.every_state,
             open=start.open,
             tries=start.tries,
             attempts=1 if prepared.served else pipeline.source.attempts,

@@ -55,7 +55,7 @@ from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
 from penstock.engine.run.state_resets import reset_overwritten, reset_states
 from penstock.engine.run.wiring import Assembly
-from penstock.engine.serve import Echo, ServedInput
+from penstock.engine.serve import ServedInput
 from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
@@ -295,10 +295,8 @@ class Run:
     ) -> Report:
         needs, lanes = prepared.destination.needs(), prepared.plan.lanes
         spark = self._spark.session or self._spark.open(stack, needs, lanes, pulse.check)
-        echo = None
-        if self._served is not None:
-            known = self._served.published(self._store, lease)
-            echo = Echo(self._served.say, known)
+        served = self._served
+        echo = None if served is None else served.echo(self._store, lease)
 
         def built(prepared: Prepared, name: str) -> BuiltSync:
             mailbox = Mailbox(log.root, name, self._configs.mail_key())

@@ -167,6 +167,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     abilities: dict[str, Any] = {}
     unchosen: tuple[Stream, ...] = ()
     served: bool = False  # the source is another program (engine.serve): states are written out
+    every_state: bool = False  # that program is sent each state, else the newest of a load
     keys: KeysAt | None = None
     mail_key: bytes = b""  # of Mailbox
     open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``

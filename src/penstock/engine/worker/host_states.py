@@ -1,19 +1,75 @@
 """Writes the states of a host's input (``penstock serve``) to the file from which they are sent
-back to the host, and how many records each covers.
+back to the host.
 
-A state is written when it is read, as it may be long; the counts follow once what it covers is
-decoded, and before that is sealed. Neighbours: ``engine.worker.sealer`` says what comes and what is
-rejected, ``engine.serve.Echo`` reads the file (``Mailbox.states_path``).
+:class:`EveryState`: each of them, with the number of records that it covers. A state is written
+when it is read, as it may be long; the counts follow once what it covers is decoded, and before
+that is sealed. :class:`NewestStates`: the newest of each scope, before what it covers is sealed;
+all others are superseded before they could be sent back. Neighbours: ``engine.worker.sealer``
+reports what comes and what is rejected, ``engine.serve.Echo`` reads the file
+(``Mailbox.states_path``).
 """
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
 from penstock.model.catalog import StreamId
 from penstock.model.events import State
+
+
+class HostStates(Protocol):
+    """The states of one epoch. Records of a stream are numbered from 0, in the order in which they
+    came."""
+
+    def records(self, stream: StreamId, count: int) -> None:
+        """Notes records that may become rows."""
+        ...
+
+    def refused(self, stream: StreamId, count: int) -> None:
+        """Notes rejects that were not among the records."""
+        ...
+
+    def misfit(self, stream: StreamId, number: int) -> None:
+        """Notes that a record was rejected when it was decoded; numbers come in order."""
+        ...
+
+    def state(self, state: State) -> None:
+        """Takes a state."""
+        ...
+
+    def decoded(self) -> None:
+        """Writes what is not written: what all states so far cover has been decoded, and is sealed
+        next."""
+        ...
+
+
+class NewestStates:
+    """Implements :class:`HostStates` for a host that is sent the newest state of each scope.
+    ``write``: appends to the file."""
+
+    def __init__(self, write: Callable[[bytes], object]) -> None:
+        self._write = write
+        self._newest: dict[str, str] = {}
+
+    def records(self, stream: StreamId, count: int) -> None:
+        """No-op: nothing is counted."""
+
+    def refused(self, stream: StreamId, count: int) -> None:
+        """No-op: nothing is counted."""
+
+    def misfit(self, stream: StreamId, number: int) -> None:
+        """No-op: nothing is counted."""
+
+    def state(self, state: State) -> None:
+        self._newest[state.scope.key] = state.blob
+
+    def decoded(self) -> None:
+        for state in self._newest.items():
+            self._write(_line(*state))
+        self._newest.clear()
 
 
 @dataclass(slots=True)
@@ -25,9 +81,9 @@ class _Uncounted:
     refused: int
 
 
-class HostStates:
-    """The states of one epoch. ``write``: appends to the file. Records of a stream are numbered
-    from 0, in the order in which they came."""
+class EveryState:
+    """Implements :class:`HostStates` for a host that is sent every state, with its counts.
+    ``write``: appends to the file."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write
@@ -39,31 +95,26 @@ class HostStates:
         self._uncounted: list[_Uncounted] = []
 
     def records(self, stream: StreamId, count: int) -> None:
-        """Notes records that may become rows."""
         self._came[stream] = self._came.get(stream, 0) + count
         self._fresh.add(stream)
 
     def refused(self, stream: StreamId, count: int) -> None:
-        """Notes rejects that were not among the records."""
         self._refused[stream] = self._refused.get(stream, 0) + count
         self._fresh.add(stream)
 
     def misfit(self, stream: StreamId, number: int) -> None:
-        """Notes that a record was rejected when it was decoded; numbers come in order."""
         self._misfits.setdefault(stream, deque()).append(number)
 
     def state(self, state: State) -> None:
-        """Writes a state."""
         of = state.scope.stream
         streams = self._fresh if of is None else self._fresh & {of}
         self._fresh = self._fresh - streams
         upto = {stream: self._came.get(stream, 0) for stream in streams}
         refused = sum(self._refused.pop(stream, 0) for stream in streams)
-        self._write(msgspec.json.encode([state.scope.key, state.blob]) + b"\n")
+        self._write(_line(state.scope.key, state.blob))
         self._uncounted.append(_Uncounted(upto, refused))
 
     def decoded(self) -> None:
-        """Writes the counts of all states so far: what they cover has been decoded."""
         counts = [self._counts(state) for state in self._uncounted]
         if counts:
             self._write(msgspec.json.encode({"counts": counts}) + b"\n")
@@ -80,3 +131,7 @@ class HostStates:
                 misfits.popleft()
                 taken, rejected = taken - 1, rejected + 1
         return taken, rejected
+
+
+def _line(scope: str, blob: str) -> bytes:
+    return msgspec.json.encode([scope, blob]) + b"\n"

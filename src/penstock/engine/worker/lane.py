@@ -20,7 +20,7 @@ from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
-from penstock.engine.worker.host_states import HostStates
+from penstock.engine.worker.host_states import EveryState, HostStates, NewestStates
 from penstock.engine.worker.lane_events import LaneEvents, measured
 from penstock.engine.worker.lane_failures import FailureDecision
 from penstock.engine.worker.part_writer import ThreadedPartWriter
@@ -110,7 +110,8 @@ class Lane:
         if not self._job.served:
             return None
         path = self._mailbox.states_path(self._job.epoch)
-        return HostStates(private(path, "ab", buffering=0).write)
+        kind = EveryState if self._job.every_state else NewestStates
+        return kind(private(path, "ab", buffering=0).write)
 
     def _result(
         self, end: LaneEnd, complete: Mapping[StreamId, bool], sealer: Sealer

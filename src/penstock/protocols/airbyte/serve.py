@@ -107,7 +107,9 @@ class _Configured(msgspec.Struct, frozen=True, kw_only=True):
 
 def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     """Decodes a ConfiguredAirbyteCatalog; see :func:`generations` for its numbers. Its modes are
-    taken as they are, whatever the streams in it offer. Raises ``ConfigError``."""
+    taken as they are, whatever the streams in it offer: ``overwrite`` replaces what is there with
+    what arrives in this sync (protocol, Destination Sync Modes), also where the source sends
+    increments. Raises ``ConfigError``."""
     try:
         entries = msgspec.json.decode(raw, type=_Configured).streams
         found = [_configured(entry, index) for index, entry in enumerate(entries)]
@@ -137,19 +139,19 @@ def _configured(entry: _Entry, index: int) -> tuple[ConfiguredStream, list[str]]
             f" generation_id {number}: all older generations can be kept (minimum 0) or replaced"
             " (minimum equal to the generation), and not a part of them"
         )
-    cursor = entry.cursor_field or ()
+    sync_mode, cursor = entry.sync_mode or SyncMode.full_refresh, entry.cursor_field or ()
     key = tuple(path for path in entry.primary_key or () if path)
     key = key or stream.source_defined_primary_key or ()
     asked = msgspec.structs.replace(
         stream,
-        sync_modes=(SyncMode.full_refresh, SyncMode.incremental),
+        sync_modes=(sync_mode,),
         source_defined_cursor=True,
         default_cursor_field=cursor or stream.default_cursor_field,
         source_defined_primary_key=key or None,
     )
     configured = ConfiguredStream(
         stream=asked,
-        sync_mode=entry.sync_mode or SyncMode.full_refresh,
+        sync_mode=sync_mode,
         destination_sync_mode=entry.destination_sync_mode or DestinationSyncMode.append,
         cursor_field=cursor,
         primary_key=key,

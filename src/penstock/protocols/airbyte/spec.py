@@ -71,5 +71,5 @@ SPEC = ProtocolSpec(
     ),
     source_keys=SourceKeys,
     retried="whose transient_error says that it may pass",
-    served=ServeSpec(verb="destination", on_data_error="dlq"),
+    served=ServeSpec(verb="destination", on_data_error="dlq", every_state=True),
 )
