@@ -65,6 +65,7 @@ class FuzzDestination(DestinationEndpoint):
             problems=lambda described, config, timeouts: [],
             fidelity=lambda protocol, described, options, config, timeouts: [],
             validate=lambda config: [],
+            own_stream=lambda stream: None,
         )
         self.name, self.role_name = "airbyte:./destination", "destination"
         self.config: dict[str, Any] = {}

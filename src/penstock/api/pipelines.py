@@ -25,16 +25,25 @@ _COMPONENT = ".wasm"
 
 
 def is_file(word: str) -> bool:
-    """Whether ``word`` names a pipeline file rather than a connector or a pipeline's name."""
+    """Whether ``word`` names a pipeline file rather than a connector (also one whose manifest or
+    last word ends as a pipeline file does) or a pipeline's name."""
     if word.endswith(_COMPONENT):
         return False
-    return word == STDIN or word.endswith(FILE_ENDINGS) or Path(word).is_file()
+    if word == STDIN or Path(word).is_file():
+        return True
+    return word.endswith(FILE_ENDINGS) and not _begins_as_a_connector(word)
+
+
+def _begins_as_a_connector(word: str) -> bool:
+    """Whether ``word`` begins with a protocol or a table format and a colon."""
+    head, colon, _ = word.partition(":")
+    return bool(colon) and head in (*TABLES, *specs())
 
 
 def is_connector(word: str) -> bool:
     """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
-    head, colon, _ = word.partition(":")
-    return bool(colon) or head in (*TABLES, *specs()) or " " in word or word.endswith(_COMPONENT)
+    named = ":" in word or word in (*TABLES, *specs())
+    return named or " " in word or word.endswith(_COMPONENT)
 
 
 def pipeline_of(

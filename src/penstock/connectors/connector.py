@@ -5,6 +5,7 @@ Neighbours: ``source``, ``destination`` and ``transform`` are the roles; ``insta
 environments.
 """
 
+from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from penstock.config.sections import Limits, Permissions
 from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.environments import Installed
 from penstock.connectors.launch import Launch, connect
+from penstock.connectors.moved_dependencies import mending
 from penstock.connectors.npm import find_node
 from penstock.connectors.reference import ConnectorRef, RefKind
 from penstock.errors import ConfigError, PenstockError, Role
@@ -33,10 +35,7 @@ SPEC_TIMEOUTS = RunTimeouts(total=300.0)
 CHECK_TIMEOUTS = RunTimeouts(total=600.0)
 
 _SPEC_FORMAT = 2
-_OLD = (
-    "it is older than the setuptools that came without pkg_resources: pin one that has it, with "
-    "--constraint 'setuptools<80' (in the pipeline file: install.constraints)"
-)
+_LAST_LINES = 60  # a traceback
 
 
 def silent(event: Event, /) -> None:
@@ -94,7 +93,7 @@ def restricted(
 class RunnableConnector:
     """A connector that can be run. ``log`` gets the events beside its answers, stderr as INFO; it
     is called from another thread too. ``extra_secrets``: values that are masked everywhere,
-    whatever the connector's schema says."""
+    whatever the connector's schema says. ``timeouts``: the pipeline's, for the spec too."""
 
     ROLE: ClassVar[Role]
     SPEC_FILE = "spec.json"
@@ -108,6 +107,7 @@ class RunnableConnector:
         entry: Installed | None = None,
         log: EventSink = silent,
         extra_secrets: Sequence[str] = (),
+        timeouts: RunTimeouts | None = None,
     ) -> None:
         self.ref = ref
         self.protocol = protocol
@@ -115,9 +115,11 @@ class RunnableConnector:
         self._entry = entry
         self._log = log
         self._extra_secrets = tuple(extra_secrets)
+        self._spec_timeouts = SPEC_TIMEOUTS if timeouts is None else _for_spec(timeouts)
         self._spec: ConnectorSpec | None = None
         self._variables: Sequence[str] | None = None
         self._noted: set[str] = set()
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # of stderr
 
     @classmethod
     def takes(cls, ref: ConnectorRef, protocol: ProtocolPackage) -> None:
@@ -154,6 +156,13 @@ class RunnableConnector:
         version = self.spec().abilities.get("manifest", {}).get("version")
         return None if version is None else str(version)
 
+    @property
+    def package(self) -> str | None:
+        """The package of the index in whose environment it runs; None: it is none, or it was named
+        by its address."""
+        entry = self._entry
+        return None if entry is None or entry.environment.url else entry.environment.package
+
     def launch(self) -> Launch:
         """Returns what is needed to run it. Raises ``ConfigError`` (``connector.consent``)."""
         self._consented()
@@ -181,13 +190,13 @@ class RunnableConnector:
         if request is not None:
             raise request.refusal()
 
-    def spec(self, timeouts: RunTimeouts = SPEC_TIMEOUTS) -> ConnectorSpec:
+    def spec(self) -> ConnectorSpec:
         """Returns its spec. It is asked once; an installed connector once for its environment,
         whose lock fixes its code. Raises ``ConfigError``, the role's error."""
         self._spec = self._spec or self._stored_spec()
         if self._spec is None:
             with self._asked(self._extra_secrets) as connection:
-                self._spec = connection.spec(timeouts, self._log)
+                self._spec = connection.spec(self._spec_timeouts, self._log)
             self._store_spec(self._spec)
         return self._spec
 
@@ -196,9 +205,15 @@ class RunnableConnector:
         Raises ``ConfigError`` with every problem and its path."""
         from penstock.protocols.json_schema.config_check import validate_config
 
-        notes = validate_config(self.spec(), config, self.protocol.secret_word)
+        notes = validate_config(self.spec(), config, self.protocol.secret_word, self._detail)
         self._noted.update(notes)
         return notes
+
+    def _detail(self, text: str) -> None:
+        """Logs a detail once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self._log(LogEvent("DEBUG", text))
 
     def _validated(self, config: dict[str, Any]) -> None:
         """Validates a config before the connector is asked; notes that were not returned to a
@@ -218,9 +233,19 @@ class RunnableConnector:
             return manifest.effective(self._launch, config)
 
     def built(self) -> list[str]:
-        """Returns a note where packages of its environment were built from source."""
-        sources = () if self._entry is None else self._entry.environment.sources
-        return [f"built from source, which ran their code: {', '.join(sources)}"] if sources else []
+        """Returns notes of its environment: packages that were built from source, and a package of
+        another name than the reference's."""
+        notes = [] if self._entry is None else list(self._entry.environment.sources)
+        if notes:
+            notes = [f"built from source, which ran their code: {', '.join(notes)}"]
+        named = self.protocol.package_names(self.ref.name or "")[0]
+        if self.package not in (None, named):
+            full = f"{self.protocol.name}:{self.package}"
+            notes.append(
+                f"{self.ref.text} stays the package {self.package} here, which it meant before: a "
+                f"new pipeline would get {named}; write `use: {full}`"
+            )
+        return notes
 
     def secrets(self, config: dict[str, Any]) -> list[str]:
         """Returns the secret values of a config and the extra ones, for a ``Masker``."""
@@ -257,11 +282,18 @@ class RunnableConnector:
         try:
             yield connect(self._launch, Masker(secrets), ConnectionStats(), stderr=self._heard)
         except PenstockError as e:
-            if "No module named 'pkg_resources'" in e.message:
-                e.hint = _OLD
+            said = "\n".join((*self._last_lines, e.message))
+            e.hint = self.mending(said) or e.hint
             raise
 
+    def mending(self, words: str) -> str | None:
+        """Returns a hint where it failed with these words because a dependency moved."""
+        entry = self._entry
+        given = () if entry is None else entry.constraints
+        return mending(words, self.ref.text, given=given, installed=entry is not None)
+
     def _heard(self, line: str) -> None:
+        self._last_lines.append(line)
         self._log(LogEvent("INFO", line))
 
     def _spec_file(self) -> Path | None:
@@ -286,6 +318,13 @@ class RunnableConnector:
             replace(file, msgspec.json.encode(cached), permissions=0o666)
         except OSError:
             return  # a cache: without it the connector is asked each time
+
+
+def _for_spec(timeouts: RunTimeouts) -> RunTimeouts:
+    """Returns the timeouts of the question for the spec: the pipeline's until the first output. Its
+    total is that of a run of hours, and does not bound an answer."""
+    total = max(timeouts.start, SPEC_TIMEOUTS.total or 0.0)
+    return RunTimeouts(start=timeouts.start, stop=timeouts.stop, total=total)
 
 
 def describe_installed(entry: Installed) -> dict[str, Any]:

@@ -55,6 +55,12 @@ class DestinationConnector(RunnableConnector):
             self._configured = (config, found)
         return self._configured[1]
 
+    def own_stream(self, stream: WriteStream) -> str | None:
+        """Returns the stream of its own that a stream is written to, as its last answer tells;
+        None: the one of the target's name."""
+        spec = self.spec() if self._configured is None else self._configured[1]
+        return self.role.own_stream(spec, stream)
+
     def fidelity(
         self,
         source_protocol: str,

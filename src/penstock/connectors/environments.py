@@ -49,13 +49,15 @@ _LOCK_BOUND = 3600.0
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
     """An environment that is complete. ``built_at``: ISO 8601, UTC. ``constraints``: those the user
-    added when it was resolved."""
+    added when it was resolved. ``exact``: it was built when a name meant exactly that package; one
+    that was built before may also have served a shorter name."""
 
     name: str
     environment: Environment
     path: str
     built_at: str
     constraints: tuple[str, ...] = ()
+    exact: bool = False
 
     @property
     def executable(self) -> str:

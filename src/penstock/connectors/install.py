@@ -36,6 +36,7 @@ from penstock.connectors.environments import (
     new_folder,
     package_folder,
 )
+from penstock.connectors.moved_dependencies import mending
 from penstock.connectors.package_request import (
     WHY,
     PackageRequest,
@@ -56,6 +57,9 @@ from penstock.connectors.uv import Progress, Python, UvFailed
 from penstock.errors import ConnectorError, Role, in_role
 
 _NEWER = "3.99"
+_OFFLINE = re.compile(
+    r"error sending request|client error \(Connect\)|tcp connect error|dns error|Failed to fetch: "
+)
 
 
 class _Found(msgspec.Struct, frozen=True):
@@ -86,22 +90,57 @@ def ensure(
     with in_role(wanted.role):
         if specs()[wanted.protocol].registry == "npm":
             return npm.ensure(wanted, connectors.absolute(), progress, upgrade=upgrade)
-        return _any_of(wanted, connectors.absolute(), progress, upgrade=upgrade)
+        if wanted.as_before:
+            return _any_of(wanted, connectors.absolute(), progress)
+        return _named(wanted, connectors.absolute(), progress, upgrade=upgrade)
 
 
-def _any_of(
+def _named(
     wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool
 ) -> Installed:
-    """Installs the first candidate that can be installed. Raises ``ConnectorError``."""
+    """Installs exactly the named package. Raises ``ConnectorError``, whose hint names the packages
+    that may be meant."""
+    candidate, *others = wanted.candidates
+    folder = package_folder(connectors, candidate.protocol, candidate.package)
+    if not upgrade and (ready := _ready(candidate, folder)) is not None:
+        return ready
+    try:
+        return _ensure(candidate, connectors, progress, upgrade=upgrade)
+    except ConnectorError as e:
+        if e.code == "connector.not_found":
+            e.hint = _meant(wanted, others, connectors) or e.hint
+        raise
+
+
+def _meant(wanted: PackageRequest, others: list[PackageRequest], connectors: Path) -> str | None:
+    """Returns a hint for a name that the index lacks: the packages of longer names that it has, or
+    a known name that is similar."""
+    alone = [msgspec.structs.replace(other, version=None) for other in others]
+    named = [o.package for o in alone if _exists(o, BuildPolicy(connectors))]
+    if named:
+        return f"did you mean {' or '.join(f'{wanted.protocol}:{name}' for name in named)} ?"
+    if wanted.version:
+        return None
+    here = [e.name for e in installed(connectors) if e.environment.protocol == wanted.protocol]
+    return advice(wanted.protocol, wanted.name, here)
+
+
+def _any_of(wanted: PackageRequest, connectors: Path, progress: Progress) -> Installed:
+    """Returns what a name meant before names were exact: the first candidate of which an
+    environment was built then, else the first one that is there or can be installed. Raises
+    ``ConnectorError``."""
     candidates = wanted.candidates
-    for candidate in candidates if not upgrade else ():
+    there: list[tuple[bool, Installed]] = []
+    for candidate in candidates:
         folder = package_folder(connectors, candidate.protocol, candidate.package)
         if (ready := _ready(candidate, folder)) is not None:
-            return ready
+            there.append((all(e.exact for e in installed_of(folder)), ready))
+    if there:
+        return min(there, key=lambda found: found[0])[1]
     failed: list[ConnectorError] = []
     for candidate in candidates:
         try:
-            return _ensure(candidate, connectors, progress, upgrade=upgrade)
+            return _ensure(candidate, connectors, progress, upgrade=False)
         except ConnectorError as e:
             if e.code not in ("connector.not_found", "connector.install_failed"):
                 raise
@@ -434,18 +473,40 @@ def _compile(
         request = Path(scratch) / "request.txt"
         asked = (found.requirement, *taken_for_granted(wanted), *more)
         request.write_text("".join(f"{line}\n" for line in asked))
-        bounds: list[str] = []
-        if wanted.constraints:
-            constraints = Path(scratch) / "constraints.txt"
-            constraints.write_text("\n".join(wanted.constraints) + "\n")
-            bounds = ["--constraints", str(constraints)]
         lock = Path(scratch) / "lock.txt"
-        run(
-            progress,
-            *("pip", "compile", "--generate-hashes", "--no-annotate", "--no-header"),
-            *("--output-file", str(lock), *bounds, "--python", python.path, str(request)),
-        )
-        return lock.read_text("utf-8")
+
+        def compiled(*bounds: str) -> str:
+            run(
+                progress,
+                *("pip", "compile", "--generate-hashes", "--no-annotate", "--no-header"),
+                *("--output-file", str(lock), *bounds, "--python", python.path, str(request)),
+            )
+            return lock.read_text("utf-8")
+
+        if not wanted.constraints:
+            return compiled()
+        constraints = Path(scratch) / "constraints.txt"
+        constraints.write_text("\n".join(wanted.constraints) + "\n")
+        try:
+            return compiled("--constraints", str(constraints))
+        except UvFailed as e:
+            if "No solution found" not in e.words or needs_build(e.words) is not None:
+                raise
+            return _in_place_of_pins(compiled, constraints, e, progress)
+
+
+def _in_place_of_pins(
+    compiled: Callable[..., str], constraints: Path, contradiction: UvFailed, progress: Progress
+) -> str:
+    """Resolves with the constraints in place of what packages ask for: an old connector may pin
+    exactly the dependency that no longer works. Raises ``UvFailed``."""
+    progress("a package's own pin contradicts the constraints, which are taken in its place")
+    try:
+        return compiled("--overrides", str(constraints))
+    except UvFailed as e:
+        if needs_build(e.words) is not None:
+            raise
+        raise contradiction from None
 
 
 def _environment(
@@ -499,6 +560,7 @@ def _build(
             path=str(path),
             built_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
             constraints=tuple(sorted(wanted.constraints)),
+            exact=not wanted.as_before,
         )
         mark_ready(entry)
     except UvFailed as e:
@@ -537,12 +599,14 @@ def _script(wanted: PackageRequest, venv: Path) -> str:
 
 
 def _failed(wanted: PackageRequest, words: str) -> ConnectorError:
-    offline = any(w in words.lower() for w in ("error sending request", "dns error", "connect"))
-    hint = (
-        "is the network reachable? Proxies and certificates are taken from the environment"
-        if offline
-        else "if a dependency is at fault, bound it with a constraint, or try another version"
-    )
+    if (hint := mending(words, wanted.reference, given=wanted.constraints)) is None:
+        # What a build printed is not uv's: a compiler names files that are called connect.c.
+        offline = _OFFLINE.search(re.split(r"\[std(?:err|out)\]", words)[0]) is not None
+        hint = (
+            "is the network reachable? Proxies and certificates are taken from the environment"
+            if offline
+            else "if a dependency is at fault, bound it with --constraint, or try another version"
+        )
     return ConnectorError(
         f"connector {wanted.reference!r} could not be installed. uv's words:\n{words}",
         code="connector.install_failed",

@@ -27,7 +27,8 @@ class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``constraints``: requirement lines that bound its dependencies, for an old connector that a
     newer dependency broke. ``url``: the package's address, in place of the index. ``builds``:
     packages without a wheel may be built, under ``permissions`` and ``limits``, which are the
-    connector's own. ``role``: of the connector."""
+    connector's own. ``role``: of the connector. ``as_before``: the request is of a pipeline that
+    ran when a name could mean one of ``alternatives`` too, and means what it meant then."""
 
     protocol: str
     reference: str
@@ -43,6 +44,7 @@ class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
     permissions: Permissions | None = None
     limits: Limits | None = None
     role: Role = "source"
+    as_before: bool = False
 
     @property
     def candidates(self) -> "list[PackageRequest]":

@@ -32,6 +32,7 @@ from penstock.errors import ConfigError, Role, in_role
 from penstock.protocols import load
 from penstock.protocols.connection import EventSink
 from penstock.protocols.contract import ProtocolPackage
+from penstock.runtimes.contract import RunTimeouts
 
 C = TypeVar("C", bound=RunnableConnector)
 
@@ -46,7 +47,9 @@ class ResolveOptions(TypedDict, total=False):
     start from and local commands run in (default: the current one). ``extra_secrets``: see
     ``RunnableConnector``. ``permissions``, ``limits``: apply to every question. ``settings``: see
     ``Component``. ``builds``: packages without a wheel may be built, under ``permissions`` and
-    ``limits`` too (default: yes). ``container``: how an image runs."""
+    ``limits`` too (default: yes). ``container``: how an image runs. ``timeouts``: the
+    pipeline's, for the question for the spec (default: those of verbs without a pipeline).
+    ``package``, ``as_before``: which package a name means (``engine.plan.named_packages``)."""
 
     log: EventSink
     progress: Progress
@@ -60,6 +63,9 @@ class ResolveOptions(TypedDict, total=False):
     settings: Mapping[str, Any]
     builds: bool
     container: ContainerSettings
+    timeouts: RunTimeouts
+    package: str
+    as_before: bool
 
 
 def resolve(
@@ -102,7 +108,10 @@ def resolve(
             permissions=permissions,
             limits=limits,
             role=role,
+            as_before=how.get("as_before", False),
         )
+        if ref.kind is RefKind.package and "package" in how:
+            asked = replace(asked, package=how["package"], alternatives=())
         entry = ensure(asked, connectors, how.get("progress", quiet), upgrade=upgrade)
         with in_role(role):
             launch = installed_launch(protocol, entry, here, env_keys)
@@ -118,6 +127,7 @@ def resolve(
         entry=entry,
         log=how.get("log", silent),
         extra_secrets=how.get("extra_secrets", ()),
+        timeouts=how.get("timeouts"),
     )
 
 

@@ -52,6 +52,13 @@ class DestinationRole(Protocol):
 
     described_once: bool
     """It learns of streams and their schemas when it starts, and never again."""
+    acks_with_states: bool
+    """It acks by giving a state back, so that ``acks`` of the pipeline file applies to it."""
+
+    def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
+        """The stream of the destination's own that a stream is written to; None: it has the name
+        of its target."""
+        ...
 
     def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
         """Whether the destination has to be asked with its configuration (``configured_spec`` of
@@ -76,7 +83,13 @@ class DestinationRole(Protocol):
 
 class FixedSpec:
     """The part of :class:`DestinationRole` and of its conversation where a destination's spec is
-    the same with every configuration."""
+    the same with every configuration, and has no streams of its own."""
+
+    acks_with_states = True
+
+    def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
+        del spec, stream
+        return None
 
     def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
         del spec, streams

@@ -16,6 +16,7 @@ from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, Syn
 Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
+_PACKAGES = "packages"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR = "cursor:"
@@ -57,7 +58,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     cursor with which a stream's state was made (empty: not known).
     ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
     the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
-    of the host of ``penstock serve`` whose rows became visible."""
+    of the host of ``penstock serve`` whose rows became visible. ``packages``: connector (its
+    protocol and name) -> its package in the index; no stream's."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -71,6 +73,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     versions: dict[StreamId, dict[int, int]] = {}
     visible: dict[StreamId, dict[int, int]] = {}
     refreshes: dict[StreamId, frozenset[int]] = {}
+    packages: dict[str, str] = {}
 
     def newest_visible(self, stream: StreamId) -> int:
         """Returns the newest generation of the stream that its table shows; 0: none."""
@@ -78,9 +81,9 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def kinds(streams: Iterable[StreamId]) -> list[str]:
-    """Returns the kinds of the rows of these streams, and of the names of tables."""
+    """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
-    return [_TABLES, _TARGETS, _RECORDS, *of_streams]
+    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, *of_streams]
 
 
 def remembered(rows: Rows) -> Remembered:
@@ -107,6 +110,7 @@ def remembered(rows: Rows) -> Remembered:
         versions={s: _numbers(row) for s, row in of[_VERSIONS].items()},
         visible={s: _numbers(row) for s, row in of[_VISIBLE].items()},
         refreshes={s: frozenset(map(int, row)) for s, row in of[_REFRESHED].items()},
+        packages=dict(rows.get(_PACKAGES, {})),
     )
 
 
@@ -126,6 +130,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         _TABLES: more.tables.tables,
         _TARGETS: more.tables.targets,
         _RECORDS: more.tables.records,
+        _PACKAGES: more.packages,
         **{_COLUMNS + s.key: columns for s, columns in more.columns.items()},
         **{_ANSWER + s.key: columns for s, columns in more.answer_columns.items()},
         **{_CALLED + s.key: {n: n for n in names} for s, names in more.state_names.items()},

@@ -103,6 +103,158 @@ def test_a_schema_that_is_none_is_a_note_and_not_the_users_fault():
     assert len(validate_config(remote, {}, WORD)) == 1
 
 
+# -- schemas with a fault
+
+SDK: dict[str, Any] = {  # as the Singer SDK 0.52 to 0.54 prints it
+    "type": "object",
+    "required": ["path"],
+    "properties": {
+        "path": {"type": ["string"]},
+        "primary_keys": {"type": ["array", "null"], "items": {"type": ["string"]}},
+        "stream_maps": {
+            "type": ["object", "null"],
+            "properties": {"__else__": {"anyOf": [{"const": "__NULL__"}, {"type": "null"}, "null"]}},
+        },
+    },
+}
+
+
+def test_a_bare_type_in_anyof_costs_no_check_and_is_a_detail() -> None:
+    details: list[str] = []
+    spec = ConnectorSpec(protocol="x", config_schema=SDK)
+    config: dict[str, Any] = {"path": "p", "primary_key": ["id"], "stream_maps": {"__else__": None}}
+    assert validate_config(spec, config, WORD, details.append) == [
+        "config.primary_key: the connector's schema does not name it; did you mean 'primary_keys'?"
+    ]
+    assert len(details) == 1 and "stream_maps.properties.__else__.anyOf.2" in details[0]
+    assert problems({"primary_keys": "id", "stream_maps": {"__else__": 5}}, SDK) == [
+        "config: 'path' is required",
+        "config.primary_keys: expected null or array, not string (got 'id')",
+        'config.stream_maps.__else__: "__NULL__" was expected (got 5)',
+        "config.stream_maps.__else__: fits none of 3 alternatives (the nearest is shown)",
+    ]
+
+
+FAULTY = [  # a faulty part of a schema; a value that only it could refuse; does it cost a check?
+    ({"type": ["string", None]}, None, False),
+    ({"type": "string", "title": 1, "description": None, "examples": "x"}, "x", False),
+    ({"type": "object", "required": ["a", "a"]}, {"a": 1}, False),
+    ({"type": "string", "required": False}, "x", False),
+    ({"properties": {"b": "string"}}, {"b": "x"}, False),
+    ({"type": "str"}, 5, True),
+    ({"type": "string", "pattern": "(?<x"}, "x", True),
+    ({"minimum": "1"}, 0, True),
+    ({"anyOf": {"type": "string"}}, 5, True),
+    ({"anyOf": [{"type": "string"}, 7]}, 5, True),
+    ({"oneOf": [{"type": "string", "pattern": "("}, {"const": "x"}]}, "x", True),
+    ({"not": {"pattern": "("}}, "x", True),
+    ({"if": {"pattern": "("}, "then": {"type": "integer"}}, "x", True),
+    ({"properties": None, "additionalProperties": False}, {"b": 1}, True),
+    ({"patternProperties": {"(": {}}, "additionalProperties": False}, {"b": 1}, True),
+    ({"properties": {"not": {"type": "s"}, "oneOf": {}}, "additionalProperties": False},
+     {"not": 1, "oneOf": 2}, True),
+    ({"items": [{"type": "string"}, 5]}, ["x", 1], True),
+    ({"$ref": "#/definitions/none"}, 5, True),
+    ({"$ref": "https://example.org/x"}, 5, True),
+    ({"dependencies": {"a": "b"}}, {"a": 1}, True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "value", "costs"), FAULTY, ids=lambda v: None)
+def test_a_fault_in_a_schema_costs_its_own_check_alone(
+    part: dict[str, Any], value: Any, costs: bool
+) -> None:
+    schema = {
+        "type": "object",
+        "required": ["port"],
+        "properties": {"port": {"type": "integer"}, "odd": part},
+    }
+    details: list[str] = []
+    spec = ConnectorSpec(protocol="x", config_schema=schema)
+    found = validate_config(spec, {"port": 1, "odd": value}, WORD, details.append)
+    lost = [note for note in found if "invalid here, which is not checked" in note]
+    assert (bool(lost), bool(details)) == (costs, not costs)
+    assert not costs or "properties.odd" in lost[0]
+    assert "config.port: expected integer, not string (got 'x')" in problems(
+        {"port": "x", "odd": value}, schema
+    )
+    assert problems({"odd": value}, schema) == ["config: 'port' is required"]
+
+
+def test_alternatives_beside_a_fault_are_still_checked() -> None:
+    faulty = {"properties": {**SCHEMA["properties"], "odd": {"type": "str"}}, "required": ["host"]}
+    one = {"host": "h", "tunnels": [{"method": "KEY"}]}
+    assert problems(one, faulty) == ["config.tunnels.0: 'key' is required"]
+
+
+# -- required, with a default
+
+
+def test_a_required_property_with_a_default_is_not_missing() -> None:
+    schema: dict[str, Any] = {
+        "required": ["a", "b", "inner", "linked"],
+        "definitions": {
+            "linked": {"required": ["x", "y"], "properties": {"x": {"$ref": "#/definitions/x"}}},
+            "x": {"type": "integer", "default": 0},
+        },
+        "properties": {
+            "a": {"type": "string", "default": "A"},
+            "b": {"type": "string"},
+            "inner": {"required": ["c", "d"], "properties": {"c": {"default": None}, "d": {}}},
+            "linked": {"$ref": "#/definitions/linked"},
+        },
+        "allOf": [{"required": ["a"]}],
+    }
+    assert problems({"inner": {}, "linked": {}}, schema) == [
+        "config: 'b' is required",
+        "config.inner: 'd' is required",
+        "config.linked: 'y' is required",
+    ]
+    wrong = {"a": 1, "b": "", "inner": {"d": 1}, "linked": {"y": 1}}
+    assert problems(wrong, schema) == ["config.a: expected string, not integer (got 1)"]
+
+
+BRANCHES: dict[str, Any] = {
+    "properties": {
+        "login": {
+            "required": ["region"],
+            "properties": {"region": {"default": "eu"}},
+            "oneOf": [
+                {
+                    "required": ["kind", "token", "region"],
+                    "properties": {"kind": {"const": "T", "default": "T"}, "token": {}},
+                },
+                {
+                    "required": ["kind", "user", "port"],
+                    "properties": {"kind": {"const": "U"}, "user": {}, "port": {"default": 22}},
+                },
+                {"required": ["kind", "token"], "properties": {"kind": {"const": "V"},
+                                                              "token": {"default": "t"}}},
+            ],
+        }
+    }
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("login", "found"),
+    [
+        ({"kind": "U", "user": "u"}, []),
+        ({"token": "t"}, []),
+        ({"kind": "V"}, []),
+        ({"kind": "T", "token": "t"}, []),
+        ({"kind": "T"}, ["config.login: 'token' is required"]),  # that of V is no default of T
+        ({"kind": "U"}, ["config.login: 'user' is required"]),
+    ],
+)
+def test_a_default_counts_in_its_own_alternative(login: dict[str, Any], found: list[str]) -> None:
+    if found:
+        assert problems({"login": login}, BRANCHES) == found
+    else:
+        spec = ConnectorSpec(protocol="x", config_schema=BRANCHES)
+        assert validate_config(spec, {"login": login}, WORD) == []
+
+
 def test_formats_are_not_stricter_than_the_connector():
     schema = {"properties": {"at": {"type": "string", "format": "date-time"}}}
     spec = ConnectorSpec(protocol="x", config_schema=schema)

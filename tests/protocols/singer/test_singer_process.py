@@ -106,6 +106,52 @@ def test_spec_without_about_is_no_error(scenario: str, capabilities: list[str]):
     assert spec.abilities["capabilities"] == capabilities
 
 
+IGNORES_OPTIONS = """
+import json, time
+print(json.dumps({"type": "SCHEMA", "stream": "a", "schema": {}, "key_properties": []}), flush=True)
+for n in range(100_000):
+    print(json.dumps({"type": "RECORD", "stream": "a", "record": {"n": n}}), flush=True)
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "level", "said"),
+    [
+        (IGNORES_OPTIONS, "INFO", "the tap began to send messages, and was stopped"),
+        ("import sys; sys.exit(2)", "INFO", "ended with exit code 2; it wrote nothing to stderr"),
+        ("import os; os.kill(os.getpid(), 9)", "INFO", "the tap was killed by signal 9"),
+        ("import not_there", "WARN", "No module named 'not_there' (the tap ended with exit code"),
+    ],
+    ids=["sends", "ends", "dies", "cannot start"],
+)
+def test_a_tap_without_about_and_help_is_no_fault(
+    program: str, level: str, said: str, tmp_path: Path
+):
+    """The specification has neither option; one that cannot start at all is warned of."""
+    file = tmp_path / "tap.py"
+    file.write_text(program)
+    heard: list[Event] = []
+    tap = ProcessRuntime([sys.executable, str(file)])
+    spec = SOURCE.spec(tap, LIMITS, heard.append)
+    assert spec.config_schema["type"] == "object" and spec.abilities == {}
+    (line,) = only(heard, LogEvent)
+    assert line.level == level and said in line.message and "None" not in line.message
+
+
+def test_the_users_start_bounds_a_tap_that_says_what_it_is_late(tmp_path: Path):
+    file = tmp_path / "tap.py"
+    about = {"capabilities": ["catalog"], "settings": {"type": "object"}}
+    file.write_text(f"import time; time.sleep(2); print({json.dumps(about)!r})")
+    tap = ProcessRuntime([sys.executable, str(file)])
+    late = SOURCE.spec(tap, RunTimeouts(start=20, stop=1), ignore)
+    assert late.abilities["capabilities"] == ["catalog"]
+    heard: list[Event] = []
+    began = time.monotonic()
+    assert SOURCE.spec(tap, RunTimeouts(start=0.5, stop=1), heard.append).abilities == {}
+    assert time.monotonic() - began < 10 and "0.5" in only(heard, LogEvent)[0].message
+
+
 def test_discover_and_check():
     catalog = SOURCE.discover(runtime(), {}, LIMITS, ignore)
     assert [s.id for s in catalog.streams] == [StreamId(None, "s0"), StreamId(None, "s1")]

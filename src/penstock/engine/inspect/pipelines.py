@@ -15,6 +15,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import lasting
+from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.source_protocol import refuse_other_protocol, refuse_other_source
 from penstock.engine.plan.state_names import state_role
 from penstock.errors import ConfigError, StateError
@@ -22,6 +23,7 @@ from penstock.protocols import load
 from penstock.protocols.contract import ProtocolPackage, StateRole
 from penstock.store.contract import Lease, Store
 from penstock.store.open import open_store
+from penstock.store.remembered import Remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class OpenPipeline:
         """Records the file's source as the one whose states are saved. Raises ``StateError``."""
         if self.source is not None and self.source.protocol is not None:
             refuse_other_protocol(self.store, self.name, self.source.protocol)
+            if self.store.source_of(self.name) is None:
+                self.store.remember(lease, Remembered(packages=used(())))
             kept = lasting(self.source, Path.cwd())
             self.store.remember_source(lease, self.source.protocol, kept)
 

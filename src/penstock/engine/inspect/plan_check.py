@@ -94,7 +94,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
         plan = prepared.plan
-        target = destination.target if isinstance(destination, DestinationEndpoint) else None
+        target = destination.written_to if isinstance(destination, DestinationEndpoint) else None
         answer["streams"] = describe(plan, destination, target)
         if isinstance(destination, DestinationEndpoint):
             answer["guarantee"] = "at-least-once"

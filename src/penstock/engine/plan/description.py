@@ -11,7 +11,6 @@ import msgspec
 
 from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.specs.plan import PlannedStream
-from penstock.model.catalog import StreamId
 from penstock.model.type_words import type_text
 from penstock.tables.contract import PlannedDestination
 
@@ -19,10 +18,10 @@ from penstock.tables.contract import PlannedDestination
 def describe(
     plan: StreamsPlan,
     destination: PlannedDestination,
-    target: Callable[[StreamId], StreamId] | None = None,
+    target: Callable[[PlannedStream], str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Returns the ``streams`` of ``penstock plan``. ``target``: names a stream at a destination
-    connector; ``table`` and ``target`` are then as in a report. ``columns_known``: false where the
+    """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination
+    connector writes a stream to; ``table`` and ``target`` are then as in a report. ``columns_known``: false where the
     result of a query decides the columns."""
     return [
         {
@@ -38,7 +37,7 @@ def describe(
             "shards": s.shards,
             "hints": [msgspec.to_builtins(h) for h in s.hints],
             "table": None if target is not None else destination.location(s.table),
-            "target": None if target is None else str(target(s.id)),
+            "target": None if target is None else target(s),
             "retry_rejected": s.retry_rejected,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
             "columns_known": not s.queried,

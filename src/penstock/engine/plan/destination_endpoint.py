@@ -74,6 +74,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
             builds=section.install.builds,
             container=section.container,
             constraints=section.install.constraints,
+            timeouts=self.timeouts,
+            **self.meant,
         )
         self.connector.changed(self.user_config, self.config)
         self.install_seconds = time.monotonic() - began
@@ -90,6 +92,11 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
     def target(self, stream: StreamId) -> StreamId:
         """Returns the stream's namespace and name at the destination."""
         return target_of(stream, self._namespace, self._prefix)
+
+    def written_to(self, stream: PlannedStream) -> str:
+        """Returns what a stream is written to: a stream of the destination's own, or its target."""
+        own = self.connector.own_stream(self.planned(stream, {0: stream.schema}, 0))
+        return own or str(self.target(stream.id))
 
     def location(self, table: TableName) -> str:
         return str(self.target(StreamId.of(table.namespace, table.name)))

@@ -16,6 +16,7 @@ from penstock.config.pipeline import ConnectorSection, Pipeline
 from penstock.config.sections import Resources
 from penstock.connectors.connector import RunnableConnector
 from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.plan.named_packages import meant
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError
@@ -53,7 +54,8 @@ class Endpoint(Generic[C]):
         self.notes: list[str] = []
         self.user_config = section.config
         self.base_hash = _config_hash(section.config)
-        self.timeouts = _timeouts(pipeline, section, component=_is_component(section.use))
+        self.timeouts = timeouts_of(pipeline, section)
+        self.meant = meant(store, pipeline.pipeline, section.use)
         override = store.config_override(pipeline.pipeline, role)
         holds = override is not None and override[0] == self.base_hash
         self.config = override[1] if override is not None and holds else section.config
@@ -134,14 +136,10 @@ def folder_of(section: ConnectorSection) -> Path | None:
     return None if section.folder is None else Path(section.folder)
 
 
-def _is_component(use: str) -> bool:
-    return parse_ref(use).kind is RefKind.component
-
-
-def _timeouts(pipeline: Pipeline, section: ConnectorSection, *, component: bool) -> RunTimeouts:
+def timeouts_of(pipeline: Pipeline, section: ConnectorSection) -> RunTimeouts:
     """Returns the timeouts of a connector. A component's ``timeout_seconds`` bounds its work, not
     the time it waits, and its runtime enforces it; so it is left out."""
-    asked = pipeline.timeouts
+    asked, component = pipeline.timeouts, parse_ref(section.use).kind is RefKind.component
     limit = section.limits.timeout_seconds if section.limits and not component else None
     bounds = [b for b in (asked.total, limit) if b is not None]
     return RunTimeouts(asked.start, asked.heartbeat, min(bounds, default=None), asked.stop)

@@ -9,8 +9,9 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
-from penstock.engine.plan.endpoint import SOURCE, Save, component_settings, folder_of
+from penstock.engine.plan.endpoint import SOURCE, Save, component_settings, folder_of, timeouts_of
 from penstock.engine.plan.model_source import ModelSource
+from penstock.engine.plan.named_packages import meant
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError
@@ -39,6 +40,8 @@ def source_of(
             builds=pipeline.source.install.builds,
             container=pipeline.source.container,
             constraints=pipeline.source.install.constraints,
+            timeouts=timeouts_of(pipeline, pipeline.source),
+            **meant(store, pipeline.pipeline, pipeline.source.use),
         )
 
     query = parse_ref(pipeline.source.use).kind is RefKind.query

@@ -19,6 +19,7 @@ from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import Save
+from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
@@ -332,7 +333,8 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     kept = ref.text if prepared.served else lasting(ref, Path.cwd())
     store.remember_source(lease, connector.protocol.name, kept)
     planned = prepared.plan.streams
-    store.remember(lease, prepared.plan.found)
+    packages = used(end.connector for end in prepared.endpoints())
+    store.remember(lease, msgspec.structs.replace(prepared.plan.found, packages=packages))
     before = store.newest_schemas(lease.pipeline, [s.id for s in planned])
     shown = {stream: (schema.required, schema.frame_types) for stream, schema in before.items()}
     planned = [as_shown(s, *shown[s.id]) if s.id in shown else s for s in planned]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import is_same, shown
+from penstock.engine.plan.named_packages import other_name
 from penstock.errors import ConfigError, StateError
 from penstock.store.contract import Store
 
@@ -43,6 +44,8 @@ def refuse_other_source(
     if had is None or had.protocol != source.protocol or is_same(had.reference, source, here):
         return
     if same_as is not None and is_same(had.reference, parse_ref(same_as), here):
+        return
+    if other_name(store, pipeline, had.reference, source):
         return
     if store.states(pipeline) or sealed():
         raise ConfigError(

@@ -66,6 +66,8 @@ class TransformEndpoint(Endpoint[TransformConnector]):
                 builds=section.install.builds,
                 container=section.container,
                 constraints=section.install.constraints,
+                timeouts=self.timeouts,
+                **self.meant,
             )
         except ConfigError as e:
             near = closest(section.use, BUILT_IN)

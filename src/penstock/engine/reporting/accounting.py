@@ -88,7 +88,7 @@ class Accounting:
             self._refreshes.add(stream.id)
         self.at_least_once |= may_repeat(stream, destination)
         if isinstance(destination, DestinationEndpoint):
-            line.target = str(destination.target(stream.id))
+            line.target = destination.written_to(stream)
         else:
             line.table = destination.location(stream.table)
 

@@ -62,7 +62,16 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import SyncOutcome
 from penstock.engine.sync.ports import Discovered, Discovery
 from penstock.engine.sync.sync import SyncRun
-from penstock.errors import Cancelled, ConfigError, Defect, LeaseLost, LogError, PenstockError
+from penstock.errors import (
+    Cancelled,
+    ConfigError,
+    Defect,
+    DestinationError,
+    LeaseLost,
+    LogError,
+    PenstockError,
+    SourceError,
+)
 from penstock.files import replace
 from penstock.model.catalog import SyncMode
 from penstock.model.report import Report
@@ -385,6 +394,8 @@ class Run:
             errors.append(e if ours else java_died() or e)
             outcome = SyncOutcome(complete=set(), failed={}, errors=[])
             monitor.finish(outcome)
+        for error in (*errors, *outcome.errors, *outcome.failed.values()):
+            _mend(error, prepared)
         return self._report(outcome, errors, run_log)
 
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:
@@ -477,6 +488,14 @@ def _has_sealed(log: FileLog) -> bool:
     with suppress(LogError):
         return bool(log.segments())
     return True
+
+
+def _mend(error: PenstockError, prepared: Prepared) -> None:
+    """Gives the error of a connector that a moved dependency broke the hint that mends it."""
+    ends = {SourceError: prepared.source, DestinationError: prepared.destination}
+    end = next((end for kind, end in ends.items() if isinstance(error, kind)), None)
+    if isinstance(end, SourceEndpoint | DestinationEndpoint):
+        error.hint = end.connector.mending(error.message) or error.hint
 
 
 def _masker(prepared: Prepared) -> Masker:

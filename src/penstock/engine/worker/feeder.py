@@ -40,6 +40,7 @@ from penstock.model.events import (
     Tick,
 )
 from penstock.model.segments import SegmentId
+from penstock.protocols import load
 from penstock.protocols.connection import Connection
 from penstock.protocols.failures import failed
 from penstock.protocols.writing import (
@@ -286,7 +287,9 @@ class PushRun:
         notes += self._told.notes()
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
-        if not self._acks and self._cover.left() and not self._halted:
+        role = load(self._job.protocol).destination
+        by_states = role is not None and role.acks_with_states
+        if by_states and not self._acks and self._cover.left() and not self._halted:
             others = not self._counted.keys().isdisjoint(_NO_ACKS)
             gave = "no state back that it had been sent" if others else "no state back"
             notes.append(

@@ -9,19 +9,20 @@ discriminator.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 import jsonschema_rs
 import msgspec
 
 from penstock.codec.schema_walk import BRANCHES, CONDITIONS, parts
 from penstock.config import did_you_mean
-from penstock.config.secret_texts import is_harmless, names_a_secret
+from penstock.config.secret_texts import MARKS_ONLY, is_harmless, names_a_secret
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.address_secrets import address_secrets
+from penstock.protocols.json_schema.schema_repair import no_remote, repaired
 
 _PARTS = (*BRANCHES, *CONDITIONS)
 _HEADER = re.compile(r"[A-Za-z][\w-]*:(?!//)\s*(?P<value>\S.*)")
@@ -31,25 +32,44 @@ _DEPTH = 24
 Path = tuple[str | int, ...]
 
 
+def _dropped(text: str, /) -> None:
+    """Drops a detail."""
+
+
 def validate_config(
-    spec: ConnectorSpec, config: dict[str, Any], secret_word: str | None
+    spec: ConnectorSpec,
+    config: dict[str, Any],
+    secret_word: str | None,
+    detail: Callable[[str], None] = _dropped,
 ) -> list[str]:
     """Validates a configuration. Raises ``ConfigError`` with every fault in ``problems``, each with
-    its path (``config.credentials.0.port``). Returns notes: keys that the schema does not name,
-    which is not a fault, as most schemas are open; or that nothing was validated, where the
-    published schema itself is invalid, which is the connector's fault and not the user's."""
-    schema = spec.config_schema
+    its path (``config.credentials.0.port``). A required property that has a default is not missing:
+    the connector takes the default.
+
+    Returns notes: keys that the schema does not name, which is not a fault, as most schemas are
+    open; and what is not checked, where the published schema itself is invalid, which is the
+    connector's fault and not the user's. ``detail``: gets faults of the schema that cost no
+    check."""
+    schema, notes = spec.config_schema, list[str]()
     try:
-        validator = jsonschema_rs.Draft7Validator(
-            schema, mask="the value", validate_formats=False, retriever=_no_remote
-        )
-    except (jsonschema_rs.ValidationError, ValueError) as e:
-        text = str(e).partition("\n")[0]
-        return [f"the connector's own config schema is invalid, so config is not checked: {text}"]
-    secrets = _Secrets(schema, config, secret_word)
-    problems = [p for error in validator.iter_errors(config) for p in _problems(error, secrets)]
+        validator = _validator(schema)
+    except (jsonschema_rs.ValidationError, ValueError):
+        repair = repaired(schema)
+        for fault in repair.meant:
+            detail(f"the connector's config schema has a fault that costs no check: {fault}")
+        try:
+            validator = _validator(repair.schema)
+        except (jsonschema_rs.ValidationError, ValueError) as e:
+            text = str(e).partition("\n")[0]
+            return [f"the connector's own config schema is invalid, so config is not checked: {text}"]
+        schema = repair.schema
+        notes = [f"the connector's config schema is invalid here, which is not checked: {fault}"
+                 for fault in repair.lost]  # fmt: skip
+    secrets = _Secrets(spec.config_schema, config, secret_word)
+    found = _Faults(schema, secrets)
+    problems = [p for error in validator.iter_errors(config) for p in found.of(error)]
     if not problems:
-        return list(_unnamed(schema, config))
+        return [*notes, *_unnamed(schema, config)]
     problems = list(dict.fromkeys(problems))
     raise ConfigError(
         problems[0] if len(problems) == 1 else f"{len(problems)} faults in the connector's config",
@@ -80,8 +100,10 @@ def _may_match(pattern: str, name: str) -> bool:
         return True
 
 
-def _no_remote(uri: str) -> NoReturn:
-    raise ValueError(f"schemas are not fetched: {uri}")
+def _validator(schema: Any) -> jsonschema_rs.Draft7Validator:
+    return jsonschema_rs.Draft7Validator(
+        schema, mask="the value", validate_formats=False, retriever=no_remote
+    )
 
 
 class _Secrets:
@@ -198,7 +220,10 @@ class _Names:
         self.known: dict[str, list[Any]] = {}
         self.patterns: list[str] = []
         self.open, self.typed = False, False
+        ours = root.get(MARKS_ONLY) if isinstance(root, dict) else None
         for part in parts(root, nodes, _PARTS):
+            if part is ours:
+                continue
             more = part.get("additionalProperties")
             self.open |= more is True
             self.typed |= isinstance(more, dict)
@@ -238,56 +263,86 @@ def _unnamed(root: Any, config: dict[str, Any]) -> Iterator[str]:
     yield from walk([root], config, ())
 
 
-# -- messages
+# -- faults
 
 
-def _problems(error: Any, secrets: _Secrets) -> Iterator[str]:
-    """Yields one line for each fault. Of alternatives (oneOf, anyOf) only the one that the user
-    means is reported."""
-    kind = error.kind.name
-    if kind in ("oneOf", "anyOf"):
-        contexts = getattr(error.kind, "context", None)
-        if contexts:
-            yield from _alternatives(error, contexts, secrets)
+class _Faults:
+    """Words the faults that the validator found in a configuration."""
+
+    def __init__(self, schema: Any, secrets: _Secrets) -> None:
+        self._schema, self._secrets = schema, secrets
+
+    def of(self, error: Any) -> Iterator[str]:
+        """Yields one line for each fault. Of alternatives (oneOf, anyOf) only the one that the user
+        means is reported; none where what one of them lacks has a default."""
+        kind = error.kind.name
+        if kind in ("oneOf", "anyOf"):
+            contexts = getattr(error.kind, "context", None)
+            if contexts:
+                yield from self._alternatives(error, contexts)
+                return
+        path: Path = tuple(error.instance_path)
+        where, got = _where(path), _got(path, error.instance, self._secrets)
+        if kind == "required":
+            if not self._has_default(error):
+                yield f"{where}: {error.kind.property!r} is required"
+        elif kind == "additionalProperties":
+            names = [str(n) for n in error.kind.unexpected]
+            yield f"{where}: unknown: {', '.join(names)}"
+        elif kind == "enum":
+            options = [str(o) for o in cast(list[Any], error.kind.options)]
+            hint = did_you_mean.hint(str(error.instance), options)
+            yield f"{where}: not one of the allowed values{got}; {hint}"
+        elif kind == "type":
+            types = " or ".join(cast(list[str], error.kind.types))
+            yield f"{where}: expected {types}, not {_type_word(error.instance)}{got}"
+        else:
+            yield f"{where}: {error.message}{got}"
+
+    def _alternatives(self, error: Any, contexts: list[list[Any]]) -> Iterator[str]:
+        """Yields the faults of the branch whose discriminator matches; where none matches, the
+        allowed values of the discriminator; where there is no discriminator, the faults of the
+        branch with the fewest."""
+        path: Path = tuple(error.instance_path)
+        if not any(contexts):
+            yield f"{_where(path)}: fits several of {len(contexts)} alternatives"
             return
-    path: Path = tuple(error.instance_path)
-    where, got = _where(path), _got(path, error.instance, secrets)
-    if kind == "required":
-        yield f"{where}: {error.kind.property!r} is required"
-    elif kind == "additionalProperties":
-        names = [str(n) for n in error.kind.unexpected]
-        yield f"{where}: unknown: {', '.join(names)}"
-    elif kind == "enum":
-        options = [str(o) for o in cast(list[Any], error.kind.options)]
-        hint = did_you_mean.hint(str(error.instance), options)
-        yield f"{where}: not one of the allowed values{got}; {hint}"
-    elif kind == "type":
-        types = " or ".join(cast(list[str], error.kind.types))
-        yield f"{where}: expected {types}, not {_type_word(error.instance)}{got}"
-    else:
-        yield f"{where}: {error.message}{got}"
+        branches = [[(e, found) for e in b if (found := [*self.of(e)])] for b in contexts]
+        if not all(branches):
+            return  # one fits, but for what has a default
+        mismatches = [[e for e, _ in branch if _discriminates(e, path)] for branch in branches]
+        matching = [b for b, m in zip(branches, mismatches, strict=True) if not m]
+        if any(mismatches) and not matching:
+            wrong = mismatches[0][0]
+            words = [str(w) for m in mismatches for e in m for w in _expected(e)]
+            discriminator = tuple(wrong.instance_path)
+            got = _got(discriminator, wrong.instance, self._secrets)
+            hint = did_you_mean.hint(str(wrong.instance), words)
+            yield f"{_where(discriminator)}: not one of the alternatives{got}; {hint}"
+            return
+        for _, found in min(matching or branches, key=len):
+            yield from found
+        if not any(mismatches) and len(contexts) > 1:
+            yield f"{_where(path)}: fits none of {len(contexts)} alternatives (the nearest is shown)"
 
-
-def _alternatives(error: Any, contexts: list[list[Any]], secrets: _Secrets) -> Iterator[str]:
-    """Yields the faults of the branch whose discriminator matches; where none matches, the allowed
-    values of the discriminator; where there is no discriminator, the faults of the branch with the
-    fewest."""
-    path: Path = tuple(error.instance_path)
-    mismatches = [[e for e in branch if _discriminates(e, path)] for branch in contexts]
-    matching = [b for b, m in zip(contexts, mismatches, strict=True) if not m]
-    if any(mismatches) and not matching:
-        wrong = mismatches[0][0]
-        words = [str(w) for m in mismatches for e in m for w in _expected(e)]
-        discriminator = tuple(wrong.instance_path)
-        got = _got(discriminator, wrong.instance, secrets)
-        hint = did_you_mean.hint(str(wrong.instance), words)
-        yield f"{_where(discriminator)}: not one of the alternatives{got}; {hint}"
-        return
-    best = min(matching or contexts, key=len)
-    for inner in best:
-        yield from _problems(inner, secrets)
-    if not any(mismatches) and len(contexts) > 1:
-        yield f"{_where(path)}: fits none of {len(contexts)} alternatives (the nearest is shown)"
+    def _has_default(self, error: Any) -> bool:
+        """Whether the property that is missing has a default: in the schema that requires it, or in
+        one that holds for the same object and has that schema as a branch."""
+        steps: list[Any] = list(error.schema_path)[:-1]
+        nodes = [self._schema]
+        for step in steps:
+            inner: Any = nodes[-1]
+            if not (step in inner if isinstance(inner, dict) else isinstance(inner, list)):
+                return False
+            nodes.append(inner[step])
+        while True:
+            for part in parts(self._schema, [nodes.pop()], ("allOf",)):
+                named = _named(part, "properties").get(error.kind.property)
+                if any("default" in p for p in parts(self._schema, [named], ("allOf",))):
+                    return True
+            step = steps.pop() if steps else ""
+            if not isinstance(step, int) and step not in _PARTS:
+                return False
 
 
 def _discriminates(error: Any, path: Path) -> bool:

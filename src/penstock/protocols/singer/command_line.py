@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.config.secret_texts import MARKS_ONLY
 from penstock.protocols.singer.messages import About
 from penstock.runtimes.contract import Argument, PrivateFile
 
@@ -29,7 +30,6 @@ _SECRET_NAMES = (
     "|[Pp]rivate|[Aa]uth|_pw$|dsn|_url$|connection_string"
 )
 SECRET_WORD = "secret"
-_ANYTHING = "penstock-anything"
 
 
 def config_file(config: dict[str, Any]) -> list[Argument]:
@@ -104,8 +104,8 @@ def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
     schema = cast(dict[str, Any], _marked(settings, 0))
     given = schema.get("allOf", [])
     branches = cast(list[Any], given) if isinstance(given, list) else [given]
-    schema["allOf"] = [*branches, {"$ref": f"#/{_ANYTHING}"}]
-    schema[_ANYTHING] = _named_like_secrets()
+    schema["allOf"] = [*branches, {"$ref": f"#/{MARKS_ONLY}"}]
+    schema[MARKS_ONLY] = _named_like_secrets()
     return schema
 
 
@@ -116,7 +116,7 @@ def unknown_schema() -> dict[str, Any]:
 
 def _named_like_secrets() -> dict[str, Any]:
     """A schema that allows anything and marks properties named like a secret, at any depth."""
-    inner = {"$ref": f"#/{_ANYTHING}"}
+    inner = {"$ref": f"#/{MARKS_ONLY}"}
     return {
         "patternProperties": {_SECRET_NAMES: {SECRET_WORD: True}},
         "additionalProperties": inner,

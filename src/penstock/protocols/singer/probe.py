@@ -6,6 +6,7 @@ of commands (``source``, ``destination``). Source: reference §1.1; ``--about`` 
 older programs refuse it.
 """
 
+import re
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -24,6 +25,8 @@ _TYPES = frozenset(MessageType)
 _SHOWN = 5  # lines of stderr
 _FIRST = 64 * 1024  # bytes in which a message is looked for
 _TARGET_SECONDS = 120.0  # a program that imports half the world before it says its version
+_LACKS = re.compile(r"^(?:ImportError|ModuleNotFoundError)\b", re.MULTILINE)
+_DEFAULT = RunTimeouts().start
 
 
 class Answer(probe.CommandAnswer):
@@ -42,7 +45,17 @@ class Answer(probe.CommandAnswer):
         if said is None:
             said = "\n".join(self.stderr_tail.strip().splitlines()[-_SHOWN:])
         how = f"the tap ended with exit code {self.code}"
-        return f"{said} ({how})" if said else f"{how} and said nothing on stderr"
+        if self.code is None:
+            began = "began to send messages" if self.speaks else "did not end"
+            how = f"the tap {began}, and was stopped"
+        elif self.code < 0:
+            how = f"the tap was killed by signal {-self.code}"
+        return f"{said} ({how})" if said else f"{how}; it wrote nothing to stderr"
+
+    @property
+    def lacks_a_module(self) -> bool:
+        """Whether it failed because Python did not find what it imports: it cannot run at all."""
+        return bool(self.code) and _LACKS.search(self.stderr_tail) is not None
 
 
 def _unheard(event: Event) -> None:
@@ -58,11 +71,11 @@ def ask(
     role: Role = "source",
 ) -> Answer:
     """Runs a tap to its end, or until it sends messages; a target with empty input, for at most
-    ``RunTimeouts.start`` seconds and :data:`_TARGET_SECONDS`. ``config``: its changes go to ``log``
+    :data:`_TARGET_SECONDS`, or what the user gives as ``RunTimeouts.start``. ``config``: its changes go to ``log``
     as a ``Control`` event. Raises the role's error where it cannot be started."""
     answer, limits = Answer(), timeouts
     if role == "destination":
-        bound = min(timeouts.start, _TARGET_SECONDS)
+        bound = start_bound(timeouts, _TARGET_SECONDS)
         limits = RunTimeouts(start=bound, heartbeat=bound, total=bound, stop=bound)
     said = bytearray()
     changed = None
@@ -86,6 +99,12 @@ def ask(
     if changed is not None:
         log(Control(changed))
     return answer
+
+
+def start_bound(timeouts: RunTimeouts, usual: float) -> float:
+    """Returns the seconds for an answer that comes at once, where it comes: the user's
+    ``RunTimeouts.start``; ``usual`` where that is the default."""
+    return usual if timeouts.start == _DEFAULT else timeouts.start
 
 
 def document(answer: Answer, log: Callable[[Event], None]) -> dict[str, object] | None:

@@ -39,7 +39,7 @@ from penstock.protocols.singer.command_line import (
     unknown_schema,
 )
 from penstock.protocols.singer.config_writeback import WriteBack
-from penstock.protocols.singer.probe import Answer, ask, document
+from penstock.protocols.singer.probe import Answer, ask, document, start_bound
 from penstock.protocols.singer.record_reader import SingerReader
 from penstock.protocols.singer.schema import DELETED_AT
 from penstock.protocols.singer.state import state_file
@@ -61,7 +61,7 @@ class SingerSource:
     def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """The spec by ``--about``, which the Singer SDK has; else a schema that allows anything,
         with the options that ``--help`` names."""
-        brief = _at_most(timeouts, _SHORT)
+        brief = _brief(timeouts)
         said = ask(runtime, ["--about", "--format=json"], brief, log)
         about = about_of(said.text) if said.code == 0 else None
         if about is not None:
@@ -72,7 +72,9 @@ class SingerSource:
         usage = ask(runtime, ["--help"], brief, log)
         abilities = abilities_of_help(usage.text.decode(errors="replace"))
         if not abilities:
-            log(LogEvent("WARN", f"the tap says nothing of itself: {usage.words}"))
+            level = "WARN" if usage.lacks_a_module else "INFO"
+            text = "the tap does not describe itself (--about, --help), so any config is taken"
+            log(LogEvent(level, f"{text}: {usage.words}"))
         return ConnectorSpec(protocol=PROTOCOL, config_schema=unknown_schema(), abilities=abilities)
 
     def check(
@@ -81,7 +83,7 @@ class SingerSource:
         """Runs discovery. A tap without one is started: it must send a message or exit with 0."""
         answer = _discovery(runtime, config, timeouts, log)
         if not answer.speaks and _has_none(answer):
-            brief = _at_most(timeouts, _SHORT)
+            brief = _brief(timeouts)
             answer = ask(runtime, config_file(config), brief, log, WriteBack(config))
         ok = answer.speaks or answer.code == 0
         return CheckResult(ok, None if ok else answer.words)
@@ -215,6 +217,7 @@ def _failed(command: str, answer: Answer) -> NoReturn:
     )
 
 
-def _at_most(timeouts: RunTimeouts, seconds: float) -> RunTimeouts:
+def _brief(timeouts: RunTimeouts) -> RunTimeouts:
+    seconds = start_bound(timeouts, _SHORT)
     total = seconds if timeouts.total is None else min(timeouts.total, seconds)
     return msgspec.structs.replace(timeouts, total=total)

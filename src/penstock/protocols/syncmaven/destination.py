@@ -6,6 +6,7 @@ itself (``writer``). Source: the protocol page, Destination flow; reference §1.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -31,6 +32,13 @@ class SyncmavenDestination:
     ``connection.DestinationConversation`` of ``protocols``)."""
 
     described_once = False
+    acks_with_states = False
+
+    def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
+        known = _known_streams(spec)
+        with suppress(DestinationError):  # it has none of that name
+            return stream.into if known is None else stream_specs.chosen(stream, known).name
+        return stream.into
 
     def spec(self, runtime: Host, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         """Its credentials' schema, and in ``abilities`` its roles and its streams, where it tells

@@ -78,7 +78,7 @@ def _ask(
 ) -> A:
     bounds = [b for b in (timeouts.start, timeouts.total) if b is not None]
     bound = min(bounds)
-    with host.runtime().open((), timeouts, feed=True) as channel:
+    with host.question() as runtime, runtime.open((), timeouts, feed=True) as channel:
         until = time.monotonic() + bound
         _send(channel, line, until)
         for message in _heard(channel, until, log, party):

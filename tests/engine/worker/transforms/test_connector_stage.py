@@ -4,7 +4,7 @@ would."""
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -569,10 +569,10 @@ def sealed() -> Sealed:
 
     def made(
         script: Script, events: list[Event], *, components: int = 1, how: str = "dlq",
-        key: bool = False,
+        key: bool = False, after: Sequence[TransformJob] = (),
     ) -> Account:  # fmt: skip
         connect = playing(Scripted(script).apply)
-        job = job_of(tuple(component(n) for n in range(components)), key=key)
+        job = job_of((*(component(n) for n in range(components)), *after), key=key)
         streams, log = StreamDecoders(job), MemoryLog()
         sealer = Sealer(
             log, epoch=1, lane=0, streams=[s.lane for s in job.streams], decode=streams.decode,
@@ -659,6 +659,82 @@ def test_l8_one_dead_letter_leaves_the_other_records_committed(sealed: Sealed) -
 
     given = [records(1, 3), records(4, 6), done(), ConnectorExited(0)]
     assert sealed(picky, given) == (6, 4, 2, 0, 2, 4, 6)
+
+
+def leaving_out(*ids: int, letters: tuple[int, ...] = ()) -> Script:
+    """Hands rows on but those of ``ids``; those of ``letters`` become dead letters."""
+
+    def script(feed: Iterator[Any]) -> Iterator[Any]:
+        for table in feed:
+            found = table.column("id").to_pylist()
+            for row in found:
+                if row in letters:
+                    yield Reject(A, "not liked", b'{"id":%d}' % row)
+            left = table.filter(pa.array([row not in (*ids, *letters) for row in found]))
+            yield TransformedRows(left, left.nbytes)
+        yield TransformProgress(END)
+
+    return script
+
+
+SIX = [records(1, 3), state("s1"), records(4, 6), state("s2"), done(), ConnectorExited(0)]
+
+
+def test_l8_records_that_a_component_leaves_out_are_filtered(sealed: Sealed) -> None:
+    assert sealed(leaving_out(1, 2, 4, 5), SIX) == (6, 2, 0, 4, 0, 2, 6)
+    assert sealed(leaving_out(*range(1, 7)), SIX) == (6, 0, 0, 6, 0, 0, 6)
+    assert sealed(leaving_out(), SIX) == (6, 6, 0, 0, 0, 6, 6)
+
+
+def test_l8_dead_letters_are_not_left_out_too(sealed: Sealed) -> None:
+    assert sealed(leaving_out(1, 4, letters=(2, 6)), SIX) == (6, 2, 2, 2, 2, 2, 6)
+    # the second component is given two rows and takes both
+    assert sealed(leaving_out(1, 4, letters=(2, 6)), SIX, components=2) == (6, 2, 2, 2, 2, 2, 6)
+
+
+def test_l8_what_answers_table_by_table_is_counted_so(sealed: Sealed) -> None:
+    """As an enrichment does."""
+
+    def every_second(feed: Iterator[Any]) -> Iterator[Any]:
+        for n, table in enumerate(feed):
+            left = table.filter(pa.array([row % 2 == 0 for row in table.column("id").to_pylist()]))
+            yield TransformedRows(left, left.nbytes)
+            yield TransformProgress(n + 1)
+        yield TransformProgress(END)
+
+    assert sealed(every_second, SIX) == (6, 3, 0, 3, 0, 3, 6)
+    assert sealed(every_second, SIX, components=2) == (6, 3, 0, 3, 0, 3, 6)
+
+
+def test_l8_joined_and_multiplied_rows_hide_what_is_left_out(sealed: Sealed) -> None:
+    def twice(feed: Iterator[Any]) -> Iterator[Any]:
+        for table in feed:
+            both = pa.concat_tables([table.slice(1), table.slice(1)])
+            yield TransformedRows(both, both.nbytes)
+        yield TransformProgress(END)
+
+    assert sealed(twice, SIX) == (6, 6, 0, 0, 0, 8, 6)
+
+    def at_the_end(feed: Iterator[Any]) -> Iterator[Any]:
+        last = pa.concat_tables([*feed]).slice(0, 4)
+        yield TransformedRows(last, last.nbytes)
+        yield TransformProgress(END)
+
+    assert sealed(at_the_end, SIX) == (6, 4, 0, 2, 0, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("query", "account"),
+    [
+        ("SELECT id FROM input WHERE id > 4", (6, 2, 0, 4, 0, 2, 6)),
+        ("SELECT max(id) AS id FROM input", (6, 4, 0, 2, 0, 2, 6)),  # as of any joined rows
+        ("SELECT id FROM input WHERE id > 9", (6, 0, 0, 6, 0, 0, 6)),
+    ],
+)
+def test_l8_what_a_query_after_a_component_leaves_out_is_filtered(
+    sealed: Sealed, query: str, account: tuple[int, ...]
+) -> None:
+    assert sealed(leaving_out(1, 4), SIX, after=[sql(query)]) == account
 
 
 def test_l8_record_that_is_none_is_a_reject_before_the_transform_sees_it(run: Stage) -> None:

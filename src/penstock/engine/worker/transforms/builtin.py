@@ -19,6 +19,7 @@ from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
 from penstock.engine.specs.lane import StreamJob
 from penstock.engine.worker.row_decoding import ArrowRows, StreamDecoders
+from penstock.engine.worker.transforms.left_out import LeftOut
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -65,6 +66,7 @@ class BuiltInStage:
         self._last, self._open, self._tick = last, open, tick
         self._chains: dict[StreamId, Chain] = {}
         self._failed: set[StreamId] = set()
+        self._left_out: dict[StreamId, LeftOut] = {}  # of rows whose records are not known
 
     def schema(self, job: StreamJob) -> RowSchema:
         """Returns the schema of the stage's output."""
@@ -77,6 +79,8 @@ class BuiltInStage:
                 if self._failed and self._is_lost(event):
                     continue
                 if not isinstance(event, Batch) or event.stream not in self._streams.jobs:
+                    if isinstance(event, Reject) and event.records is None:
+                        self._counts(event.stream).owed += 1
                     yield event
                     continue
                 try:
@@ -126,6 +130,8 @@ class BuiltInStage:
 
     def _batch(self, batch: Batch, job: StreamJob) -> Iterator[Event]:
         if not len(batch.bodies):
+            if batch.read:
+                self._counts(batch.stream).mark(batch)
             yield batch  # without rows: it only counts records
             return
         own = batch.stands_for is None  # each row is a record of the source
@@ -146,11 +152,12 @@ class BuiltInStage:
                 raw = turned.text() if turned.index is None else bodies(turned.index)
                 yield Reject(batch.stream, turned.reason, raw, turned.field, records=records)
         else:
+            self._count_made(batch, made, users.num_rows, len(given.rejects))
             for turned in made.rejected:
                 raw = turned.text()
                 yield Reject(batch.stream, turned.reason, raw, turned.field, records=None)
         times, changes = _carried(given.rows, made.table.num_rows, made.origin)
-        yield Batch(
+        out = Batch(
             batch.stream,
             Columns(made.table.rename_columns([f.source for f in chain.schema.fields])),
             times,
@@ -161,6 +168,22 @@ class BuiltInStage:
             filtered=filtered,
             keys=batch.keys,
         )
+        if left and not own:
+            self._counts(batch.stream).mark(out)
+        yield out
+
+    def _count_made(self, batch: Batch, made: ChainResult, rows: int, refused: int) -> None:
+        """Counts what came of rows that a transform made before. Where the query does not tell
+        which rows it kept, it kept all, unless none remains."""
+        counts, out = self._counts(batch.stream), made.table.num_rows
+        kept_all = made.origin is None and out > 0
+        counts.given += out + len(made.rejected) if kept_all else rows
+        counts.made += out
+        counts.refused += len(made.rejected)
+        counts.owed += refused
+
+    def _counts(self, stream: StreamId) -> LeftOut:
+        return self._left_out.setdefault(stream, LeftOut())
 
 
 def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:

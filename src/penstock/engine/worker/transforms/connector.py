@@ -29,6 +29,7 @@ from penstock.engine.specs.lane import LaneJob, StreamJob
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.transforms.barrier import EventBarrier
 from penstock.engine.worker.transforms.connector_run import Answers, LastAnswer, TransformRun
+from penstock.engine.worker.transforms.left_out import LeftOut
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
@@ -85,7 +86,8 @@ class ComponentStage:
         self._answers: Answers = ByteQueue(QUEUED_BYTES)
         self._waiting = EventBarrier()
         self._runs: dict[StreamId, TransformRun] = {}  # alive
-        self._fed: dict[StreamId, int] = {}  # tables
+        self._fed: dict[StreamId, list[int]] = {}  # rows of each table and of those before it
+        self._left_out: dict[StreamId, LeftOut] = {}
         self._records: dict[StreamId, int] = {}
         self._failed: set[StreamId] = set()
         self._showed: dict[StreamId, tuple[Any, RowSchema]] = {}
@@ -116,11 +118,11 @@ class ComponentStage:
                 yield from self._batch(event)
             case State():
                 self._waiting.state(event)
-                yield from self._waiting.ready()
+                yield from self._ready()
             case StreamStatus(status=Status.complete):
                 self._end(event.stream)
                 self._waiting.status(event)
-                yield from self._waiting.ready()
+                yield from self._ready()
             case StreamStatus(status=Status.incomplete):
                 yield from self._source_failed(event.stream, "the source did not finish the stream")
                 yield event
@@ -131,6 +133,9 @@ class ComponentStage:
             case Error():
                 if event.stream is not None:
                     yield from self._source_failed(event.stream, event.message)
+                yield event
+            case Reject(records=None) if event.stream in self._streams.jobs:
+                self._counts(event.stream).owed += 1
                 yield event
             case ConnectorExited():
                 yield from self._exited(event)
@@ -146,7 +151,7 @@ class ComponentStage:
         while not all(run.broken for run in self._runs.values()):
             yield from self._one_step()
         self._waiting.over()
-        yield from self._waiting.ready()
+        yield from self._ready()
         yield event
 
     def _source_failed(self, stream: StreamId, why: str) -> Iterator[Event]:
@@ -159,7 +164,7 @@ class ComponentStage:
             run.fail(why)
             self._failed.add(stream)
             self._waiting.failed(stream)
-            yield from self._waiting.ready()
+            yield from self._ready()
 
     def _batch(self, batch: Batch) -> Iterator[Event]:
         stream, job = batch.stream, self._streams.jobs[batch.stream]
@@ -168,7 +173,7 @@ class ComponentStage:
             yield from self._ended(stream)  # a run must not mix rows of two versions
         if not len(batch.bodies):
             self._count(batch, batch.read)
-            yield from self._waiting.ready()
+            yield from self._ready()
             return
         schema = self._given(job)
         rows = self._streams.rows(batch, schema, self._place)
@@ -176,11 +181,12 @@ class ComponentStage:
         for index, reason, name in rows.rejects:
             raw = bytes(batch.bodies[index])
             yield Reject(stream, reason, raw, name, records=1 if own else None)
+            self._counts(stream).owed += not own
         read = batch.read - (len(rows.rejects) if own else 0)
         users = rows.rows.select([f.name for f in schema.fields])
         if stream in self._failed or self._enough(stream) or not users.num_rows:
             self._count(batch, read)
-            yield from self._waiting.ready()
+            yield from self._ready()
             return
         yield from self._feed(batch, job, schema, users, rows.rows)
         self._count(batch, read)
@@ -200,7 +206,8 @@ class ComponentStage:
         run.newest = max(run.newest, (newest or 0) // 1000)
         while not run.offer(users, users.nbytes):
             yield from self._one_step(partial(run.has_room, users.nbytes))
-        self._fed[batch.stream] = self._fed.get(batch.stream, 0) + 1
+        fed = self._fed.setdefault(batch.stream, [])
+        fed.append((fed[-1] if fed else 0) + users.num_rows)
         self._waiting.fed(batch.stream)
 
     def _count(self, batch: Batch, read: int) -> None:
@@ -211,6 +218,17 @@ class ComponentStage:
             filtered=batch.filtered, keys=batch.keys,
         )  # fmt: skip
         self._waiting.read(count)
+
+    def _counts(self, stream: StreamId) -> LeftOut:
+        return self._left_out.setdefault(stream, LeftOut())
+
+    def _ready(self) -> Iterator[Event]:
+        """Yields what waited and may pass. Counts tell how many records the transform left out,
+        unless rows of their stream are lost, which nothing covers."""
+        for event in self._waiting.ready():
+            if isinstance(event, Batch) and event.read and event.stream not in self._failed:
+                self._counts(event.stream).mark(event)
+            yield event
 
     def _enough(self, stream: StreamId) -> bool:
         limit = self._job.limit
@@ -226,7 +244,7 @@ class ComponentStage:
                 hint="each has an instance until the source says that the stream is complete: sync "
                 "fewer streams in one pipeline",
             )
-        base = self._fed.get(job.id, 0)
+        base = len(self._fed.get(job.id, ()))
         run = TransformRun(
             job.id, self._answers, base=base, version=version, queue_bytes=self._queue_bytes
         )
@@ -260,7 +278,7 @@ class ComponentStage:
         self._end(stream)
         while stream in self._runs:
             yield from self._one_step()
-        yield from self._waiting.ready()
+        yield from self._ready()
 
     def _one_step(self, other: Callable[[], bool] = bool) -> Iterator[Event]:
         self._answers.wait(_LOOK, other)
@@ -293,6 +311,7 @@ class ComponentStage:
                 yield from self._through(run, answer)
             case Reject():
                 answer.records = None  # it is not known which records it was made from
+                self._counts(run.stream).refused += 1
                 self._waiting.came(run.stream)
                 yield answer
             case Error():
@@ -301,12 +320,15 @@ class ComponentStage:
                 yield answer
 
     def _through(self, run: TransformRun, through: TransformProgress) -> Iterator[Event]:
-        stream = run.stream
+        stream, fed = run.stream, self._fed.get(run.stream, [])
         if through.upto == END:
             run.well = True
             self._waiting.ended(stream)
+            done = len(fed)
         else:
-            self._waiting.through(stream, run.base + through.upto)
+            done = run.base + through.upto
+            self._waiting.through(stream, done)
+        self._counts(stream).given = fed[done - 1] if done else 0
         if through.keys > self._kept.get(stream, 0):
             self._kept[stream] = through.keys
             kept = Batch(
@@ -314,7 +336,7 @@ class ComponentStage:
                 version=run.version, stands_for=0, keys=((self._settings.place, through.keys),),
             )  # fmt: skip
             self._waiting.kept(kept)
-        yield from self._waiting.ready()
+        yield from self._ready()
 
     def _over(self, run: TransformRun) -> Iterator[Event]:
         if self._runs.get(run.stream) is run:
@@ -330,7 +352,7 @@ class ComponentStage:
         yield error
         yield StreamStatus(run.stream, Status.incomplete)
         self._waiting.failed(run.stream)
-        yield from self._waiting.ready()
+        yield from self._ready()
 
     def _rows(self, run: TransformRun, made: TransformedRows) -> Iterator[Event]:
         stream, table = run.stream, made.table
@@ -340,6 +362,7 @@ class ComponentStage:
         names = [known[n].source if n in known else n for n in table.column_names]
         self._waiting.came(stream)
         self._emitted.add(stream)
+        self._counts(stream).made += table.num_rows
         if table.num_rows:
             yield Batch(
                 stream, Columns(table.rename_columns(names)), [run.newest] * table.num_rows,

@@ -1,0 +1,108 @@
+"""Knows the connectors that break because a dependency moved, and what mends them.
+
+Two tables: the words by which a fault is known, and the packages that are older than Python 3.10.
+Each entry has the requirement that was tried and works, and why. Pure, and light to import. Not
+here: running connectors (``connector``), installing (``install``).
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class MovedDependency(NamedTuple):
+    """One fault. ``words``: matches the connector's stderr, or the installer's message.
+    ``requirement``: mends it, with the groups of ``words`` in it. ``why``: what moved."""
+
+    words: re.Pattern[str]
+    requirement: str
+    why: str
+
+
+MOVED = (
+    # singer-python 5.0 to 5.12 and singer:target-csv@0.3.0 import it.
+    MovedDependency(
+        re.compile(r"No module named '?pkg_resources"),
+        "setuptools<80",
+        "it is older than the setuptools that came without pkg_resources",
+    ),
+    # airbyte:source-hubspot@5.7.0 asks for pendulum<3.0.0 alone; 2.1.2 has to be built.
+    MovedDependency(
+        re.compile(r"module 'pendulum(?:\.\w+)?' has no attribute|from 'pendulum[.']"),
+        "pendulum>=2,<3",
+        "it needs pendulum 2: where nothing excludes older ones the newest with wheels is 0.4, and"
+        " pendulum 3 has other names",
+    ),
+    # airbyte:source-file 0.5.40 to 0.6.0, airbyte:source-s3 4.14.5 to 4.16.1.
+    MovedDependency(
+        re.compile(r"no version of smart-open\[(all|s3)\]=="),
+        "smart-open[{0}]>=5,<7",
+        "its release asks for a smart-open of its own version, which does not exist",
+    ),
+)
+"""In the order to look."""
+
+OLDER_THAN_PYTHON_3_10 = {
+    "botocore": "botocore>=1.20",
+    "cachetools": "cachetools>=4",
+    "frozendict": "frozendict>=2",
+    "funcy": "funcy>=1.17",
+    "humps": "pyhumps>=3",
+    "pymongo": "pymongo>=3.8,<4",
+    "requests": "requests>=2.20",
+    "urllib3": "urllib3>=1.26",
+    "voluptuous": "voluptuous>=0.12",
+}
+"""Modules whose old versions take abstract classes from ``collections``: what imports on Python
+3.11, where botocore 1.8, cachetools 2.0, frozendict 1.2, funcy 1.10, pyhumps 1.3, pymongo 3.5,
+requests 2.12, urllib3 1.22 and voluptuous 0.10 fail. singer:tap-bronto@1.0.2 starts with those of
+funcy and voluptuous."""
+
+_ABCS = (
+    "Callable|Container|Hashable|ItemsView|Iterable|Iterator|KeysView|Mapping|MappingView"
+    "|MutableMapping|MutableSequence|MutableSet|Sequence|Set|Sized|ValuesView"
+)
+_OLD_ABCS = re.compile(
+    rf"cannot import name '(?:{_ABCS})' from 'collections'"
+    rf"|module 'collections' has no attribute '(?:{_ABCS})'"
+)
+_MODULE = re.compile(r"/(?:site|dist)-packages/(\w+)")
+
+
+def mending(
+    words: str, reference: str, *, given: Sequence[str] = (), installed: bool = True
+) -> str | None:
+    """Returns a hint for a connector that failed with these words; None: no known fault.
+    ``reference``: the connector's. ``given``: the constraints that it was installed with.
+    ``installed``: it is a package that Penstock installs, so that its dependencies may be
+    bounded."""
+    for fault in MOVED:
+        found = fault.words.search(words)
+        if found is not None:
+            requirement = fault.requirement.format(*found.groups())
+            return f"{fault.why}: {_way(requirement, reference, given, installed)}"
+    found = _OLD_ABCS.search(words)
+    if found is None:
+        return None
+    module = next(iter(_MODULE.findall(words[: found.start()])[::-1]), None)
+    why = "is older than Python 3.10, which took the abstract classes out of `collections`"
+    if module in OLDER_THAN_PYTHON_3_10:
+        way = _way(OLDER_THAN_PYTHON_3_10[module], reference, given, installed)
+        return f"its package {module} {why}: {way}"
+    named = f" ({module})" if module else ""
+    return (
+        f"a package of it{named} {why}: bound that package from below with --constraint, or try"
+        " another version of the connector"
+    )
+
+
+def _way(requirement: str, reference: str, given: Sequence[str], installed: bool) -> str:
+    if not installed:
+        text = shlex.quote(requirement)
+        return f"install {text} where it is installed (a package of the index: --constraint {text})"
+    options = " ".join(f"--constraint {shlex.quote(one)}" for one in (*given, requirement))
+    return (
+        f"`penstock add {shlex.quote(reference)} {options}` builds it so; give {options} with each"
+        " command then, or list it under install.constraints in the pipeline file"
+    )
