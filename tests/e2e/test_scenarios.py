@@ -248,7 +248,7 @@ def test_a_key_that_comes_twice_and_records_after_the_last_state(site: MakeSite)
     assert all(row["name"] for row in here.rows("s0"))  # of two values the last one
     second = here.run({"trailing": 0}, defaults=APPEND)
     assert not any("no state covers" in note for note in second.notes)
-    second.noted("s0 is at-least-once", "its cursor")
+    second.noted("at-least-once: s0")
     assert here.seqs("s0") == sorted([*FULL, *range(91, 101)])
 
 

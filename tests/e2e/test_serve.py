@@ -8,10 +8,12 @@ read by delta-rs or DuckDB.
 import json
 import shlex
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +21,7 @@ import deltalake
 import duckdb
 import pytest
 from connector_sites import stub
+from uv import find_uv_bin
 
 import forked_cli
 import warm_spark
@@ -501,6 +504,71 @@ def test_l6_a_refresh_is_seen_once_it_is_complete_and_never_twice(place: Place) 
     assert kinds == [("STATE", None), ("TRACE", "ERROR")]
     assert as_sent(died.states)[0] == stream_state("s1", 4)
     assert "s0" in died.states[1]["trace"]["error"]["message"]
+
+
+@pytest.mark.parametrize("place", ["parquet", "delta"], indirect=True)
+def test_overwrite_holds_what_arrives_in_a_sync_also_of_increments(place: Place) -> None:
+    """The catalog of PyAirbyte's smoke test: incremental and overwrite, of streams that offer
+    full_refresh only, without a key or cursor; states may be absent. A source that dies leaves the
+    table as it was (L6), and an empty stream empties it once it is complete."""
+    nothing: Row = {"primary_key": None, "cursor_field": None}
+    streams = [entry(name, "overwrite", namespace="smoke", **nothing) for name in ("s0", "CamelS1")]
+
+    def served(*messages: Row, status: int = 0) -> Served:
+        found = place.destination(streams)
+        found.feed(*messages)
+        assert found.end() == status, found.err
+        return found
+
+    def whole(name: str, status: str = "COMPLETE") -> Row:
+        told = complete(name)
+        told["trace"]["stream_status"]["stream_descriptor"]["namespace"] = "smoke"
+        told["trace"]["stream_status"]["status"] = status
+        return told
+
+    def of(*seqs: int, stream: str = "s0") -> list[Row]:
+        started, streamed = whole(stream, "STARTED"), [record(stream, n, "smoke") for n in seqs]
+        return [started, *streamed]
+
+    served(*of(1, 2), whole("s0"), *of(7, stream="CamelS1"), whole("CamelS1"))
+    assert (place.seqs("smoke/s0"), place.seqs("smoke/CamelS1")) == ([1, 2], [7])
+    served(*of(3), whole("s0"), *of(stream="CamelS1"), whole("CamelS1"))
+    assert (place.seqs("smoke/s0"), place.seqs("smoke/CamelS1")) == ([3], [])
+    served(*of(4), *of(8, stream="CamelS1"), whole("CamelS1"), status=1)
+    assert (place.seqs("smoke/s0"), place.seqs("smoke/CamelS1")) == ([3], [8])
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@in_delta
+def test_the_smoke_test_of_pyairbyte_passes(place: Place, tmp_path: Path) -> None:
+    """All scenarios of ``pyab destination-smoke-test``, by the script of docs/cli.md."""
+    python = tmp_path / "pyairbyte"
+    run = partial(subprocess.run, check=True, capture_output=True, timeout=300, cwd=tmp_path)
+    run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, str(python)])
+    run([find_uv_bin(), "pip", "install", "--quiet", "--python", str(python), "airbyte==0.71.3"])
+    script = tmp_path / "destination-penstock"
+    script.write_text(
+        f'#!/bin/sh\nexec {SCRIPT} serve destination --as airbyte --home {place.home} "$@"\n'
+    )
+    script.chmod(0o755)
+    told = subprocess.run(
+        [
+            str(python / "bin/pyab"), "destination-smoke-test", f"--destination={script}",
+            f'--config={{"destination": "delta:{place.lake}"}}', "--scenarios=all",
+            "--reuse-namespace=smoke",
+        ],
+        capture_output=True,
+        env={**place.environ, "PATH": f"{python / 'bin'}:{place.environ['PATH']}",
+             "AIRBYTE_OFFLINE_MODE": "1"},
+        cwd=tmp_path,
+        timeout=500,
+    )  # fmt: skip
+    assert told.returncode == 0, told.stdout + told.stderr
+    tables = {path.parent.name for path in (place.lake / "smoke").glob("*/_delta_log")}
+    assert len(tables) >= 15, tables
+    assert place.report()["status"] == "succeeded"
 
 
 @pytest.mark.network

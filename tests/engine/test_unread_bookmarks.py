@@ -21,7 +21,7 @@ from penstock.store.open import open_store
 from penstock.store.schema import NAMES
 
 # ``rows``: stream -> how many there are. Every state says of every stream that all was read.
-# ``shape``: of the bookmarks; ``names``: how the state calls a stream; ``beside``: what else it has.
+# ``shape``: of the bookmarks; ``names``: how the state calls a stream; ``beside``: its other keys.
 TAP = """
 schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
 SHAPE, NAMES = WORLD.get("shape", "mark"), WORLD.get("names", {})
@@ -232,7 +232,6 @@ def test_L6_a_stream_that_is_new_at_the_source_is_no_unread_one(bench: Bench) ->
     bench.set(rows={"repos": 2}, shape="flat")
     sync(bench, tap)
     world(bench, 3, 3, shape="flat")
-    (bench.home.root / "cache").exists()
     report = bench.run(tap, source=APPEND)
     assert report.exit_code == 0, report.error
 

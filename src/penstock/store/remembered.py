@@ -54,8 +54,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     run did not read, so that the saved state may have advanced without their rows; each with the
     share of the state that its own last run left (``StateRole.own``; None: it has none).
     ``passed_over``: those of them of which the source sent rows all the same. ``owned``: streams
-    that were unread once, or whose state a user brought: the saved state is theirs. ``cursors``: the
-    cursor with which a stream's state was made (empty: not known).
+    that were unread once, or whose state a user brought: the saved state is theirs. ``cursors``:
+    the cursor with which a stream's state was made (empty: not known).
     ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
     the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
     of the host of ``penstock serve`` whose rows became visible. ``packages``: connector (its

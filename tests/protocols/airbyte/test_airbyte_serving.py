@@ -112,6 +112,19 @@ def test_a_configured_stream_is_what_its_source_was_asked_for() -> None:
     assert (made.cursor_field, made.primary_key) == (("at",), (("id",),))
 
 
+def test_overwrite_replaces_also_what_its_source_reads_in_increments() -> None:
+    """Protocol, Destination Sync Modes: overwrite replaces whatever data exists with the data that
+    arrives in this sync. PyAirbyte asks for it beside incremental, of streams that offer
+    full_refresh only."""
+    stream = {"supported_sync_modes": ["full_refresh"]}
+    _, (asked,) = serve.configured(catalog(entry(stream=stream, destination_sync_mode="overwrite")))
+    overrides = StreamOverrides(sync_mode="incremental", destination_sync_mode="overwrite")
+    made = PACKAGE.source.configure(asked.stream, overrides)
+    assert made.sync_mode is SyncMode.incremental
+    assert made.destination_sync_mode is DestinationSyncMode.overwrite
+    assert made.fills_generation, "nothing is replaced before the stream is complete (L6)"
+
+
 def test_a_key_of_the_sources_own_holds_where_none_is_configured() -> None:
     raw = catalog(entry(stream={"source_defined_primary_key": [["id"]]}))
     _, (stream,) = serve.configured(raw)

@@ -1,6 +1,7 @@
 """One opaque blob with bookmarks by convention: export, parse, merge, reset, describe (L1)."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -139,7 +140,7 @@ def test_describe_shows_bookmarks_and_what_is_shared():
     assert STATE.describe([saved(BLOB)]) == {
         "type": "LEGACY",
         "streams": [
-            {"namespace": None, "name": "db-a", "state": {"v": 1.2345678901234567}},
+            {"namespace": None, "name": "db-a", "state": {"v": Decimal("1.2345678901234567890")}},
             {"namespace": None, "name": "b", "state": {"v": 2}},
         ],
         "shared": {"currently_syncing": "db-a", "activate_versions": {"db-a": 3}, "x": 1},

@@ -403,6 +403,13 @@ def test_streams_have_a_process_each_and_a_shared_state_waits_for_all(sink: Path
     assert wrote.acks == [1, END]
 
 
+def test_l1_a_state_that_covers_no_row_is_acked_without_a_process(sink: Path) -> None:
+    wrote = write(host(sink=str(sink)), mark(1), rows(1), mark(2), mark(3), mark(4, None))
+    assert wrote.acks == [1, 2, 3, 4, END]
+    idle = write(host(), mark(1), mark(2, None))
+    assert (idle.acks, idle.exit) == ([1, 2, END], 0)
+
+
 def test_failed_rows_hold_the_state_back_by_default() -> None:
     feed = [rows(1, 2), mark(1), rows(3), mark(2)]
     wrote = write(host(fail=[3]), *feed, options={"checkpoint_every": 2})

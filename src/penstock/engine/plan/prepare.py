@@ -20,17 +20,18 @@ from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.named_packages import used
+from penstock.engine.plan.saved_cursors import saved_cursors
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
 from penstock.engine.plan.stream_plan import StreamRules, as_shown
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
+from penstock.engine.plan.unread import brought_by_user, separable, with_own
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
-from penstock.engine.plan.unread import brought_by_user
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Catalog,
@@ -38,6 +39,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
+from penstock.model.state import StoredState
 from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
 from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
@@ -146,18 +148,20 @@ def prepare(
     first: bool = True,
     recovers: bool = False,
     stateless: bool = False,
+    sealed: Sequence[StoredState] = (),
 ) -> Prepared:
     """Checks the pipeline, discovers the streams, plans. ``transforms``: of ``transforms_of``.
     ``first`` False: the source may be read beside its discovery; not where the kept catalog cannot
     be planned with, nor a stream by cdc. ``recovers``: as of ``SourceEndpoint.discover``.
-    ``stateless``: give the source no state, whatever is saved. Raises ``ConfigError``,
-    ``SourceError``, ``DestinationError``."""
+    ``stateless``: give the source no state, whatever is saved. ``sealed``: states that this run
+    saves before it reads. Raises ``ConfigError``, ``SourceError``, ``DestinationError``."""
 
     def made(*, first: bool) -> Prepared:
         found = partial(source.discover, first=first, recovers=recovers)
         return _prepared(
-            pipeline, source, destination, store, transforms, found, stateless=stateless
-        )
+            pipeline, source, destination, store, transforms, found,
+            stateless=stateless, sealed=sealed,
+        )  # fmt: skip
 
     try:
         prepared = made(first=first)
@@ -180,6 +184,7 @@ def _prepared(
     discover: Callable[[], Catalog],
     *,
     stateless: bool,
+    sealed: Sequence[StoredState],
 ) -> Prepared:
     queries = queries_of(pipeline.transforms)
     _refuse_unsupported(pipeline, destination, queries)
@@ -191,6 +196,10 @@ def _prepared(
     outline = Outlines(transforms)
     catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
+    role = state_role(source.package, earlier, known, catalog.streams)
+    saved = store.states(pipeline.pipeline)
+    given = with_own(role, saved, separable(role, saved, earlier.unread))
+    given = [] if stateless else role.merge(given, sealed)
     rules = StreamRules(
         package=source.package,
         destination=destination,
@@ -200,13 +209,14 @@ def _prepared(
         transforms=transform_jobs(pipeline, transforms, source.package.deleted_at_field),
         outline=outline,
         queried=bool(queries),
+        cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
     )
     plan = plan_streams(
         pipeline,
         catalog,
         rules,
         known=known,
-        states=store.states(pipeline.pipeline),
+        states=saved,
         cores=os.cpu_count() or 1,
         spec=source.connector.spec() if source.package.sharding is not None else None,
         slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
@@ -214,7 +224,6 @@ def _prepared(
         stateless=stateless,
         brought=lambda: brought_by_user(store.state_history(pipeline.pipeline, HISTORY_KEPT)),
     )
-    role = state_role(source.package, earlier, known, catalog.streams)
     # Changes of a stream read by cdc go by while it is not read: an older position would skip them.
     moving = [id for id, modes in earlier.modes.items() if modes.sync_mode is SyncMode.cdc]
     prepared = Prepared(

@@ -6,10 +6,14 @@ run; no protocol has a word for it. Under append a table keeps each of them. Pur
 Not here: rows that no state covers (``Segment.exact``).
 """
 
+from collections.abc import Sequence
+
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import DestinationSyncMode, SyncMode, default_cursor
 from penstock.tables.contract import PlannedDestination
+
+_SHOWN = 10
 
 
 def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
@@ -27,15 +31,20 @@ def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
     )
 
 
-def repeats(stream: PlannedStream, destination: PlannedDestination) -> list[str]:
-    """Returns the note about such a stream, which names its cursor."""
-    if not may_repeat(stream, destination):
+def repeats(streams: Sequence[PlannedStream], destination: PlannedDestination) -> list[str]:
+    """Returns the note about such streams, which names their cursors."""
+    found = [s for s in streams if may_repeat(s, destination)]
+    if not found:
         return []
-    cursor = ".".join(default_cursor(stream.configured))
-    whose = f"its cursor {cursor}" if cursor else "the position that it keeps"
-    key = "" if stream.configured.primary_key else ", with a primary_key,"
+    named = ", ".join(map(_with_cursor, found[:_SHOWN])) + (", ..." if len(found) > _SHOWN else "")
+    keyed = all(s.configured.primary_key for s in found)
+    upsert = "`mode: upsert` keeps" if keyed else "`mode: upsert` with a `primary_key` keeps"
     return [
-        f"stream {stream.id} is at-least-once: its source may send the rows at {whose} again in "
-        "each run, and append keeps them all; `destination_sync_mode: append_dedup`"
-        f"{key} keeps one row per key"
+        f"at-least-once: {named}: a source may send the rows at its cursor again in each run, and "
+        f"append keeps them all; {upsert} one row per key"
     ]
+
+
+def _with_cursor(stream: PlannedStream) -> str:
+    cursor = ".".join(default_cursor(stream.configured))
+    return f"{stream.id} ({f'cursor {cursor}' if cursor else 'the position that its source keeps'})"

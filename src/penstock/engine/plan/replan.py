@@ -14,6 +14,7 @@ import msgspec
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.prepare import Prepared
+from penstock.engine.plan.repeats import repeats
 from penstock.engine.plan.stream_columns import lacks_properties
 from penstock.engine.plan.stream_plan import StreamRules, as_shown, plan_stream
 from penstock.engine.plan.streams import (
@@ -92,7 +93,10 @@ class Planner:
         newest = self._schema_before(stream_id, before)
         if newest is not None:
             planned = as_shown(planned, newest.required, newest.frame_types)
-        for text in table_notes(planned, rules, known.columns.get(stream_id, {})):
+        notes = table_notes(planned, rules, known.columns.get(stream_id, {}))
+        if before is None:
+            notes += repeats([planned], rules.destination)
+        for text in notes:
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
 

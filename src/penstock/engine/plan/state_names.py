@@ -24,7 +24,8 @@ def state_role(
 ) -> StateRole:
     """Returns the protocol's rules for the states of this pipeline. ``earlier``, ``synced``: what
     the store remembers, and the streams that it has; ``streams``: the source's catalog."""
-    known: dict[StreamId, Collection[str]] = dict.fromkeys((*synced, *earlier.unread), ())
+    unread = earlier.unread.keys() - earlier.passed_over  # those may be names of records
+    known: dict[StreamId, Collection[str]] = dict.fromkeys((*synced, *unread), ())
     known.update(earlier.state_names)
     for stream in streams:
         known[stream.id] = {*known.get(stream.id, ()), *package.state.names_of(stream)}
@@ -49,8 +50,8 @@ def meant(earlier: Remembered, stream: StreamId) -> StreamId:
 def meant_by(
     unread: Collection[StreamId], streams: Iterable[Stream], role: StateRole
 ) -> dict[StreamId, tuple[StreamId, ...]]:
-    """Returns those of ``streams`` that are among the ``unread`` ones, under their id or a name that
-    states use for them, each with the ids under which it is there."""
+    """Returns those of ``streams`` that are among the ``unread`` ones, under their id or a name
+    that states use for them, each with the ids under which it is there."""
     found: dict[StreamId, tuple[StreamId, ...]] = {}
     for stream in streams:
         called = {stream.id, *(StreamId(None, name) for name in role.names_of(stream))}

@@ -9,13 +9,14 @@ are read (``engine.plan.streams``). Neighbours: ``engine.plan.replan`` plans whi
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from penstock.config import modes
 from penstock.config.pipeline import StreamSettings
 from penstock.engine.plan.earlier_modes import as_before
+from penstock.engine.plan.saved_cursors import SavedCursor, keep_cursor
 from penstock.engine.plan.stream_columns import source_columns
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
@@ -24,6 +25,7 @@ from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
     Stream,
+    StreamId,
     SyncMode,
     default_cursor,
 )
@@ -52,7 +54,8 @@ class StreamRules:
     """What applies to every stream that a run plans. ``earlier``: what earlier runs stored; names
     that this run chose before its source sent the stream do not bind it. ``transforms``: those that
     work on batches; ``outline``: returns the output columns of those that are connectors.
-    ``queried``: queries over the whole stream follow, which decide its columns."""
+    ``queried``: queries over the whole stream follow, which decide its columns. ``cursors``: those
+    by which saved states go."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -62,6 +65,7 @@ class StreamRules:
     transforms: tuple[TransformJob, ...] = ()
     outline: Outline | None = None
     queried: bool = False
+    cursors: Mapping[StreamId, SavedCursor] = field(default_factory=dict[StreamId, SavedCursor])
 
 
 class _KeyLost(ConfigError):
@@ -84,8 +88,11 @@ def plan_stream(
     Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
     overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
+    saved = rules.cursors.get(stream.id)
     if before is not None:
         overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
+    elif saved is not None:
+        overrides = keep_cursor(stream, overrides, source_rules(package), saved)
     if rules.queried:
         overrides = msgspec.structs.replace(overrides, appends=_QUERIED)
 

@@ -16,6 +16,7 @@ from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.repeats import repeats
+from penstock.engine.plan.saved_cursors import kept_cursor
 from penstock.engine.plan.state_names import begins_anew, mixed, names_in_states, state_role
 from penstock.engine.plan.stream_choice import choose_streams
 from penstock.engine.plan.stream_columns import unknown_columns
@@ -111,8 +112,12 @@ def plan_streams(
             "state covers are kept, and may come twice; a kill loses what was not sealed yet where "
             "the source drops changes before it sends them"
         )
+    chosen_cursors = {stream.id: settings.cursor_field for stream, settings in chosen}
     for s in streams:
+        if s.id in rules.cursors and not chosen_cursors[s.id]:
+            notes += kept_cursor(s.configured)
         notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
+    notes += repeats(streams, rules.destination)
     notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     return StreamsPlan(
@@ -164,11 +169,10 @@ def _planned_each(
 
 
 def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str, str]) -> list[str]:
-    """Returns notes about a table that is written otherwise than until now, in which rows stay that
-    are gone at the source, or in which rows may come twice. ``columns``: cleaned names by original
-    ones, so far."""
+    """Returns notes about a table that is written otherwise than until now, or in which rows stay
+    that are gone at the source. ``columns``: cleaned names by original ones, so far."""
     notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
-    notes += _recased(stream, columns) + repeats(stream, rules.destination)
+    notes += _recased(stream, columns)
     return notes + _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
 
 
@@ -208,16 +212,18 @@ def _given(
     notes = unread_notes(role, states, unread)
     given = role.without(with_own(role, states, unread.again), anew)
     if role.within(given, [s.id for s in streams]) != given:
-        return notes + [
+        return [
+            *notes,
             "the streams of the source share one position, which moves on in this run: streams that"
-            " are not in it are read from the start when they run next"
+            " are not in it are read from the start when they run next",
         ]
     absent = sorted(known - {s.id for s in streams})
     if others or not absent or role.splits(states, anew):
         return notes
-    return notes + [
+    return [
+        *notes,
         "every stream of this run begins anew, so the source is given no state; its state cannot be"
-        f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced"
+        f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced",
     ]
 
 

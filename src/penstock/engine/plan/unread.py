@@ -97,8 +97,9 @@ def with_own(
     """Returns the states in which each of these streams has its own share; of states that cannot be
     split, only what is left without them (:func:`inseparable`)."""
     left = list(states)
-    for stream, own in again.items() if isinstance(role, SharedStates) else ():
-        left = role.with_own(left, stream, own)
+    if isinstance(role, SharedStates):
+        for stream, own in again.items():
+            left = role.with_own(left, stream, own)
     return left
 
 
@@ -126,11 +127,11 @@ def inseparable(
         return None
     names, name = ", ".join(map(str, lost)), shlex.quote(pipeline)
     return (
-        f"stream {names}: the last run did not read it, and only the source knows what its one saved"
-        " state says of which stream: it may have passed over rows. Read all streams from the start"
-        f" (`--full-refresh`, or first `penstock state reset {name}`), or run {names} in a pipeline"
-        f" of its own; if you know that the state is right for {names} too, save it as such:"
-        f" `penstock state export {name} > state.json`, then `penstock state import {name}"
+        f"stream {names}: the last run did not read it, and only the source knows what its one"
+        " saved state says of which stream: it may have passed over rows. Read all streams from the"
+        f" start (`--full-refresh`, or first `penstock state reset {name}`), or run {names} in a"
+        f" pipeline of its own; if you know that the state is right for {names} too, save it as"
+        f" such: `penstock state export {name} > state.json`, then `penstock state import {name}"
         " state.json`"
     )
 
@@ -141,10 +142,16 @@ def unread_notes(
     """Returns a note for each stream that goes on otherwise than the saved state says."""
     notes: list[str] = []
     for stream, own in separable(role, states, unread.again).items():
-        if with_own(role, states, {stream: own}) != list(states):
-            then = "begins at its start" if own is None else "goes on from the state of its own"
+        if stream in unread.passed:
+            since = "" if own is None else " of what came after its own last run"
             notes.append(
-                f"stream {stream}: the saved state says of it what the source wrote in runs that did"
-                f" not read it; it {then}{'' if own is None else ' last run'}"
+                f"{stream}: read from the start{since}, since the source sent its rows in earlier"
+                " runs, which did not want them"
+            )
+        elif with_own(role, states, {stream: own}) != list(states):
+            then = "its start" if own is None else "the state of its own last run"
+            notes.append(
+                f"stream {stream}: what the saved state says of it was written in runs that did not"
+                f" read it; it goes on from {then}"
             )
     return notes

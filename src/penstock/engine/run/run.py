@@ -75,6 +75,7 @@ from penstock.errors import (
 from penstock.files import replace
 from penstock.model.catalog import SyncMode
 from penstock.model.report import Report
+from penstock.model.state import StoredState
 from penstock.runtimes.masking import Masker
 from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import this_holder
@@ -188,13 +189,30 @@ class Run:
 
         def sealed() -> bool:
             """Whether an earlier run sealed a state that this run would save first (L5)."""
-            after = self._store.floors(name).get(None, 0)
             with suppress(LogError):
-                return any(s.state is not None and s.id.epoch > after for s in log.segments())
+                return bool(self._sealed(log, self._store.floors(name).get(None, 0)))
             return True
 
         ref = source_reference(self._pipeline)
         refuse_other_source(self._store, name, ref, source.same_as, sealed)
+
+    @staticmethod
+    def _sealed(log: FileLog, after: int) -> list[StoredState]:
+        """Returns the states that earlier runs sealed, since epoch ``after``, and that this run
+        saves before it reads. Raises ``LogError``."""
+        return [
+            StoredState(s.scope, s.state)
+            for s in log.segments()
+            if s.scope is not None and s.state is not None and s.id.epoch > after
+        ]
+
+    def _sealed_states(self, log: FileLog) -> list[StoredState]:
+        """Returns :meth:`_sealed` since the last reset of any stream; of a damaged log none: the
+        sync reports it."""
+        floors = self._store.floors(self._pipeline.pipeline)
+        with suppress(LogError):
+            return self._sealed(log, max(floors.values(), default=0))
+        return []
 
     def _end_keys(self, lease: Lease, log: FileLog) -> None:
         """Drops connector keys of earlier runs that no sealed checkpoint covers, before any reset.
@@ -235,6 +253,7 @@ class Run:
             first=self._refresh or self._dry or full_refresh,
             recovers=not (self._dry or full_refresh) and _has_sealed(log),
             stateless=full_refresh or self._served is not None,
+            sealed=self._sealed_states(log),
         )
         return self._with_ends(prepared)
 
@@ -395,7 +414,7 @@ class Run:
             outcome = SyncOutcome(complete=set(), failed={}, errors=[])
             monitor.finish(outcome)
         for error in (*errors, *outcome.errors, *outcome.failed.values()):
-            _mend(error, prepared)
+            _mend(error, built.prepared)
         return self._report(outcome, errors, run_log)
 
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:

@@ -195,8 +195,9 @@ class LaneResult(msgspec.Struct, kw_only=True):
     ``PenstockError.as_dict`` gives them. ``metrics``: the connector's own measurements.
     ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
     streams that may be read again, each after so many seconds; ``passing``: the errors that this
-    may mend, which are not in ``errors``. ``in_doubt``: streams that the source's exit code 0 did not
-    complete, why (a clause), and what to do. ``stats``: seconds, bytes, counts for the report."""
+    may mend, which are not in ``errors``. ``in_doubt``: streams that the source's exit code 0 did
+    not complete, why (a clause), and what to do. ``stats``: seconds, bytes, counts for the
+    report."""
 
     end: LaneEnd
     complete: list[StreamId] = []

@@ -28,16 +28,18 @@ def settle_unread(
     session = progress.session
     known = session.store.remembered(session.pipeline)
     _give_back(progress, unread)
-    reading = {s.id for s in wanted} | unread.again.keys()
-    left = {*unread.left, *(progress.streams.keys() - reading)} - known.unread.keys()
+    # The state of rows that were not delivered is saved with them, in a later run.
+    pending = {*session.failures.blocked, *session.failures.halted}
+    left = {*unread.left} - known.unread.keys() - pending
     cursors = {
         s.id: s.configured.cursor_field
         for s in wanted
         if s.configured.cursor_field and not s.configured.stream.source_defined_cursor
     }
-    role, states = progress.state_role(), progress.states()
+    role = progress.state_role()
     shares: dict[StreamId, str | None] = {}
     if isinstance(role, SharedStates):
+        states = progress.states()
         shares = {s: None if s in unread.placeless else role.own(states, s) for s in left}
     more = Remembered(unread=shares, cursors=cursors)
     if shares or cursors or unread.names:

@@ -251,10 +251,10 @@ class AirbyteState:
     def with_own(
         self, states: Sequence[StoredState], stream: StreamId, own: str | None
     ) -> list[StoredState]:
+        if own is not None and self.own(states, stream) == own:
+            return list(states)
         if own is None or not self.splits(states, (stream,)) or any(map(_shares_place, states)):
             return self.without(states, (stream,))
-        if self.own(states, stream) == own:
-            return list(states)
         entry = {"stream_descriptor": {"name": stream.name}, "stream_state": exact(own)}
         if stream.namespace is not None:
             entry["stream_descriptor"]["namespace"] = stream.namespace

@@ -3,11 +3,12 @@ has a known form.
 
 Pure functions over saved states. A saved blob is the value of the tap's own STATE message, byte for
 byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh, to
-keep the bookmarks of streams that a run did not read, and to give such a stream its own again. Numbers keep all their digits. A state is
-split by bookmarks whose stream is known, never by guessing. Not here: when a state may be saved
-(``engine``), where (``state``). Sources: specification, State and STATE Message; the conventions of
-singer-python's bookmarks (``bookmarks`` by tap_stream_id, ``currently_syncing``,
-``activate_versions``), and taps that use other names for their streams.
+keep the bookmarks of streams that a run did not read, and to give such a stream its own again.
+Numbers keep all their digits. A state is split by bookmarks whose stream is known, never by
+guessing. Not here: when a state may be saved (``engine``), where (``state``). Sources:
+specification, State and STATE Message; the conventions of singer-python's bookmarks (``bookmarks``
+by tap_stream_id, ``currently_syncing``, ``activate_versions``), and taps that use other names for
+their streams.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,0 +1,108 @@
+"""Keeps a stream's cursor as long as its saved state goes by it, and refuses a change of it (L1).
+
+A source that is given a state under another cursor passes over rows, or fails in every run. The
+cursor that a stream was read with is stored when it is read (``engine.sync.unread``). Pure. Not
+here: which cursors a protocol allows (``protocols/*/stream_config.py``), keys. Neighbours:
+``engine.plan.stream_plan`` plans the stream, ``engine.plan.prepare`` gathers what is saved.
+"""
+
+import shlex
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.errors import ConfigError
+from penstock.model.catalog import ConfiguredStream, FieldPath, Stream, StreamId, SyncMode
+from penstock.model.state import StoredState
+from penstock.protocols.contract import SourceRole, StateRole
+from penstock.protocols.reading import StreamOverrides
+from penstock.store.remembered import Remembered
+
+
+class SavedCursor(msgspec.Struct, frozen=True):
+    """The cursor by which the saved state of a stream goes. ``reset``: the command that deletes
+    that state."""
+
+    path: FieldPath
+    reset: str
+
+
+def saved_cursors(
+    role: StateRole, states: Sequence[StoredState], earlier: Remembered, pipeline: str
+) -> dict[StreamId, SavedCursor]:
+    """Returns the cursors of streams of which ``states``, those that the source is given, say
+    something. A stream without a state takes today's cursor."""
+    found: dict[StreamId, SavedCursor] = {}
+    for stream, path in earlier.cursors.items():
+        if path and role.without(states, (stream,)) != states:
+            command = ["penstock", "state", "reset", pipeline]
+            if role.splits(states, (stream,)):
+                command += ["--stream", str(stream)]
+            found[stream] = SavedCursor(path, shlex.join(command))
+    return found
+
+
+def keep_cursor(
+    stream: Stream, overrides: StreamOverrides, rules: SourceRole, saved: SavedCursor
+) -> StreamOverrides:
+    """Returns the overrides with the saved cursor, where the user has not chosen one and the
+    source's own is another now. Raises ``ConfigError`` where the user chose another, and where the
+    saved one is gone from the stream."""
+    try:
+        today = rules.configure(stream, overrides)
+    except ConfigError:
+        if overrides.cursor_field:
+            raise
+        today = None
+    if today is not None and not _goes_on(today):
+        return overrides
+    cursor = () if today is None else today.cursor_field
+    if cursor == saved.path:
+        return overrides
+    if overrides.cursor_field:
+        raise _changed(stream, saved, cursor, "")
+    kept = msgspec.structs.replace(overrides, cursor_field=saved.path)
+    try:
+        rules.configure(stream, kept)
+    except ConfigError:
+        gone = f"; {_text(saved.path)} is no cursor of the stream any more"
+        raise _changed(stream, saved, cursor, gone) from None
+    return kept
+
+
+def kept_cursor(configured: ConfiguredStream) -> list[str]:
+    """Returns a note where a stream, for which the user chose no cursor, goes on by its saved
+    one."""
+    default = configured.stream.default_cursor_field
+    if not configured.cursor_field or configured.cursor_field == default:
+        return []
+    now = f"the source's default is {_text(default)} now" if default else "the source names none"
+    return [
+        f"stream {configured.id}: its cursor stays {_text(configured.cursor_field)}, by which its"
+        f" saved state goes; {now}"
+    ]
+
+
+def _goes_on(configured: ConfiguredStream) -> bool:
+    """Whether the stream goes on from its state by a cursor that is not the source's own affair."""
+    return (
+        configured.sync_mode is SyncMode.incremental
+        and not configured.fills_generation
+        and not configured.stream.source_defined_cursor
+    )
+
+
+def _changed(stream: Stream, saved: SavedCursor, cursor: FieldPath, why: str) -> ConfigError:
+    old, new = _text(saved.path), _text(cursor) or "none"
+    back = "" if why else f" put the cursor back (cursor_field: {old}), or"
+    return ConfigError(
+        f"stream {stream.id}: its cursor has changed from {old} to {new}{why}: its saved state goes"
+        f" by {old}, and by another cursor the source would pass over rows",
+        code="config.cursor_changed",
+        hint=f"nothing was changed;{back} have the stream read from the start: `{saved.reset}`",
+        stream=str(stream.id),
+    )
+
+
+def _text(path: FieldPath | None) -> str:
+    return ".".join(path or ())
