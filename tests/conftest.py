@@ -36,9 +36,13 @@ def pytest_sessionfinish() -> None:
     warm_spark.end_all()
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks choose
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Where several processes share the tests by file, the longest files come first, so that all
-    end together."""
+    """A test that is given a session is one with Spark, whoever forgot the mark. Where several
+    processes share the tests by file, the longest files come first, so that all end together."""
+    for item in items:
+        if "shared_spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
     if not hasattr(config, "workerinput"):
         return
     slow = Counter(i.path for i in items if i.get_closest_marker("slow"))

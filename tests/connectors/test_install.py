@@ -22,6 +22,8 @@ from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
+pytestmark = pytest.mark.network
+
 
 def wheel(
     folder: Path,

@@ -14,6 +14,8 @@ from penstock.connectors.source import SourceConnector
 from penstock.errors import ConfigError, SourceError
 from penstock.protocols import load
 
+pytestmark = pytest.mark.network
+
 __all__ = ["home", "index"]  # fixtures
 
 

@@ -152,6 +152,7 @@ def test_what_cannot_be_a_source(tmp_path: Path, text: str, code: str) -> None:
     assert caught.value.hint
 
 
+@pytest.mark.network
 def test_spec_of_an_installed_connector_is_stored_with_its_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

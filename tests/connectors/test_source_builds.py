@@ -39,6 +39,8 @@ from penstock.errors import ConfigError, SourceError
 from penstock.runtimes import limits as confine
 from penstock.runtimes.limits import no_namespace
 
+pytestmark = pytest.mark.network
+
 __all__ = ["home", "index"]  # fixtures
 
 # A build back end that lies in the package itself, so that nothing else is fetched: it writes down

@@ -296,7 +296,7 @@ def assert_all_time_is_named(report: Report) -> None:
     """The seconds of a report add up to the run's within 3 %."""
     it = report.time
     named = it.install + it.prepare + it.start + it.stage + it.lane + it.extract + it.load
-    named += it.finish - it.beside
+    named += it.finish + it.discover - it.beside
     assert abs(named - report.seconds) <= 0.03 * report.seconds + 0.01, it
 
 

@@ -174,8 +174,15 @@ class SimPlanner(Planner):
         else:
             schema = RowSchema(schema.fields, 1)
         self.schemas[stream] = schema
-        self.current[stream] = _planned_stream(self._scenario, stream, schema, lane, told)
-        return self.current[stream]
+        planned = _planned_stream(self._scenario, stream, schema, lane, told)
+        if stream in self._store.remembered(self._lease.pipeline).pending_refreshes:
+            planned = msgspec.structs.replace(
+                planned,
+                configured=msgspec.structs.replace(planned.configured, refreshes=True),
+                disposition=msgspec.structs.replace(planned.disposition, refreshes=True),
+            )
+        self.current[stream] = planned
+        return planned
 
     def continued(self, planned: ContinuedStream) -> StreamJob:
         lane = self.lane_stream(planned.stream.id, planned.generation)
@@ -360,6 +367,8 @@ class SimSource:
             blob: dict[str, Any] = {
                 "bookmarks": {s.name: {"at": n, "version": self._version[s]} for s, n in at.items()}
             }
+            if self._scenario.position:
+                blob["lsn"] = sum(at.values())
             yield State(StateScope(kind), json.dumps(blob))
             return
 
@@ -370,7 +379,8 @@ class SimSource:
             message = {"type": "STREAM", "stream": one(stream)}
             yield State(StateScope(kind, stream), json.dumps(message))
             return
-        shared = {"shared_state": {}, "stream_states": [*map(one, at)]}
+        position = {"lsn": sum(at.values())} if self._scenario.position else {}
+        shared = {"shared_state": position, "stream_states": [*map(one, at)]}
         yield State(StateScope(kind), json.dumps({"type": "GLOBAL", "global": shared}))
 
 
@@ -469,6 +479,7 @@ class SimHandle:
         self._result: LaneResult | None = None
         self._cancelled = False
         generations = dict(start.generations)
+        planner.current.update({s.id: s for s in start.streams})
         jobs = {s.id: planner.first_job(s.id, generations[s.id], start.lane) for s in start.streams}
         self._lane = ScriptedLane(start.epoch, jobs)
         self._source = SimSource(scenario, start, jobs)

@@ -60,9 +60,10 @@ class Scenario:
     between them (``scripted``); ``every``: a state after so many records; ``quantum``: events a
     lane handles between two looks of the driver. ``first``: the columns that discovery tells.
     ``dynamic``: schemas and names are kept in the store. ``shards``: of every stream; as many lanes
-    as that. ``catalogs``: what the discoveries of the programs, one after the other, return beside
-    the read (the last one of all later ones), after ``discovery_polls`` looks at it; None: it fails
-    each time. Empty: there is no discovery beside."""
+    as that. A refresh that the store has as pending is played. ``catalogs``: what the discoveries
+    of the programs, one after the other, return beside the read (the last one of all later ones),
+    after ``discovery_polls`` looks at it; None: it fails each time. Empty: there is no discovery
+    beside."""
 
     mode: DestinationSyncMode
     sync_mode: SyncMode = SyncMode.incremental
@@ -86,6 +87,7 @@ class Scenario:
     held: bool = False
     renumber: bool = False
     no_states: bool = False
+    position: bool = False  # the shared state has one beside what it says of the streams
     seal_bytes: int = 1
     max_rejected: MaxRejected = field(default_factory=MaxRejected)
     catalogs: tuple[str | None, ...] = ()

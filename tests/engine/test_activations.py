@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from quick_runs import Bench
 
+pytestmark = pytest.mark.dear
+
 # ``turns``: ["row", version, id] or ["activate", version]; ``code``: of the exit.
 TAP = """
 schema = {"type": "object", "properties": {"id": {"type": "integer"}}}

@@ -21,6 +21,8 @@ from penstock.engine.worker.feeder import run_push
 from penstock.errors import ConfigError, Defect
 from penstock.model.report import Report
 
+pytestmark = pytest.mark.dear
+
 STUBS = Path(__file__).parents[1] / "stubs"
 TARGET, DESTINATION = STUBS / "stub_target.py", STUBS / "stub_destination.py"
 

@@ -8,8 +8,10 @@ reaches a table, and no row is lost or doubled.
 from dataclasses import replace
 
 import pytest
+from schedules import count_steps as count_any_steps
 from schedules import pairs, singles
-from simulation import Fault, Scenario, Tally, World, run_once
+from simulated_push import Target, push_once
+from simulation import Fault, Scenario, SimTime, Tally, World, run_once
 from test_crashes import (
     APPEND,
     DEDUP,
@@ -20,8 +22,11 @@ from test_crashes import (
     count_steps,
     run_faulty,
 )
+from test_crashes_push import MANNERS, Pushed, check
+from test_crashes_push import SCENARIOS as PUSHED
 
 from penstock.engine.sync.ports import Discovered
+from penstock.errors import Cancelled
 from penstock.model.catalog import SyncMode
 from penstock.model.state import StateType
 
@@ -159,3 +164,49 @@ def test_a_catalogue_that_was_discovered_first_needs_no_mark() -> None:
     world = World()
     run_once(world, replace(FORMS["append"], records=RECORDS))
     assert not Discovered().beside and "log.mark.before" not in world.names
+
+
+@pytest.mark.parametrize("name", ["stream", "global", "legacy", "overwrite"])
+@pytest.mark.parametrize("manner", ["at-once", "late", "end", "dies"])
+@pytest.mark.parametrize("which", ["another", "another-after-a-crash"])
+def test_L1_L5_nothing_of_another_catalogue_is_fed_to_a_connector(
+    name: str, manner: str, which: str
+) -> None:
+    scenario = replace(PUSHED[name], catalogs=CATALOGS[which], discovery_polls=6)
+
+    def new() -> Pushed:
+        return Pushed(scenario, Target(manners=list(MANNERS[manner]), forgets=True))
+
+    first = new()
+    total = count_any_steps(scenario, lambda w, s, t: push_once(w, first.target, s, t))
+    for kind in ("crash", "lost", "takeover"):
+        for at in singles(total, (name, manner, which, kind)):
+            pushed = new()
+            pushed.run(Fault(at, kind))
+            check(pushed, (name, manner, which, kind, at))
+            for _, row in pushed.target.given:
+                assert pushed.world.given[row[2] >> 40] in pushed.world.found
+
+
+@pytest.mark.parametrize("name", ["append-same", "append-another", "overwrite-same"])
+@pytest.mark.parametrize("at", [1, 3, 8, 15, 25])
+def test_a_run_that_is_stopped_before_its_discovery_keeps_what_it_sealed(
+    name: str, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = replace(SCENARIOS[name], discovery_polls=LATE)
+    world, looks = World(), [0]
+
+    def look(time: SimTime) -> None:
+        looks[0] += 1
+        if looks[0] >= at:
+            raise Cancelled("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimTime, "check", look)
+        outcome = run_once(world, scenario)
+    assert outcome.cancelled and not world.tables and not world.store.states("sim")
+    tally = Tally()
+    outcome = run_once(world, scenario, tally=tally, take_over=True)
+    assert not outcome.errors
+    check_exact(world, scenario, (name, at))
+    check_given(world, (name, at))

@@ -168,6 +168,7 @@ def check(pushed: Pushed, schedule: object) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.dear
 def test_L1_every_manner_without_a_crash(name: str, manner: str) -> None:
     for forgets in (False, True):
         for described_once in (False, True):
@@ -177,6 +178,7 @@ def test_L1_every_manner_without_a_crash(name: str, manner: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("manner", MANNERS)
+@pytest.mark.dear
 def test_L1_single_steps(name: str, manner: str) -> None:
     for at in singles(steps(name, manner), (name, manner)):
         kind = ("crash", "crash", "lost", "takeover")[at % 4]
@@ -187,6 +189,7 @@ def test_L1_single_steps(name: str, manner: str) -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 @pytest.mark.parametrize("manner", ["at-once", "late", "lost", "again", "halts"])
+@pytest.mark.dear
 def test_L1_pairs_of_steps(name: str, manner: str) -> None:
     for first, second in pairs(steps(name, manner), 4, (name, manner)):
         pushed = one(name, manner, forgets=first % 2 == 0, described_once=second % 3 == 0)

@@ -16,7 +16,8 @@ from penstock.engine.specs.plan import SyncOutcome
 from penstock.errors import PenstockError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
-from penstock.store.contract import Holder, Lease, Reset
+from penstock.store.contract import Holder, Lease
+from penstock.store.remembered import Remembered, asked
 from penstock.tables.contract import TableAhead, TableBehind
 
 APPEND, DEDUP, OVERWRITE = (
@@ -112,6 +113,7 @@ def test_L3_a_restored_home_is_told_and_marks_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.dear
 def test_L3_a_home_copied_at_any_step_loses_nothing(name: str) -> None:
     """The home is stopped and copied at each step; the first goes on, then the copy runs: it either
     says that it is one, or what its states claim is there. Adopted, it has every row."""
@@ -141,6 +143,7 @@ def test_L3_a_home_copied_at_any_step_loses_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["append-stream", "dedup-stream"])
+@pytest.mark.dear
 def test_L3_two_homes_with_the_same_open_number_are_told_apart(name: str) -> None:
     """Both are copies; each writes down the next number, one commits it, the other repeats its
     own: the number alone would pass for a repetition."""
@@ -205,14 +208,14 @@ def test_L3_a_table_that_lacks_loads_is_noticed(name: str, lost: str) -> None:
 def recreate(world: World) -> None:
     """As ``run --recreate``."""
     lease = taken(world)
-    role = SCENARIOS["append-stream"].states
-    reset = Reset((A, B), lambda states: role.without(states, [A, B]))
-    world.store.replace_states(lease, reset.strip(world.store.states("sim")), reset)
-    world.store.adopt(lease, [A, B], anew=True)
+    world.store.adopt(lease, [A, B])
+    refresh = asked("r", "", world.store.last_epoch("sim"), None)
+    world.store.remember(lease, Remembered(refresh={A: refresh, B: refresh}))
     world.store.release(lease)
 
 
 @pytest.mark.parametrize("name", ["append-stream", "append-global", "dedup-stream"])
+@pytest.mark.dear
 def test_L3_making_tables_anew_survives_a_crash_at_any_step(name: str) -> None:
     scenario = reading(SCENARIOS[name], 3)
     for at in range(1, count_steps(scenario) + 1):

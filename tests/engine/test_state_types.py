@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from quick_runs import Bench
 
+pytestmark = pytest.mark.dear
+
 # ``rows``: stream -> how many there are; ``kind``: the type of the states that it sends;
 # ``beside``: what a GLOBAL one has beside its streams.
 SOURCE = """

@@ -208,9 +208,8 @@ class _Play:
         self.forgiven = False  # the user took tables that lack rows
         self.dropped = False
         self.adopting = False  # since the last load: by the user, or by a reset
-        self.recreating = False
         self.goes_on = False  # the last run did not end well
-        self.of_copy = (False, False)  # both, as they were when the home was copied
+        self.of_copy = False  # as it was when the home was copied
         self.anew = False  # tables were made anew, or dropped, since the state was exported
 
     def _tables(self, first: int) -> dict[str, Rows]:
@@ -221,12 +220,12 @@ class _Play:
             match move.kind:
                 case "copy":
                     self.copy = self.world.home.copied()
-                    self.of_copy = (self.recreating, self.goes_on)
+                    self.of_copy = self.goes_on
                 case "restore":
                     if self.copy is not None:
                         self.world.home, self.copy = self.copy, self.copy.copied()
                         self.restored = True
-                        self.recreating, self.goes_on = self.of_copy
+                        self.goes_on = self.of_copy
                 case "reset":
                     if reset(self.world, self._called(move.stream)) is None:
                         self.told_again = self.adopting = True
@@ -292,7 +291,6 @@ class _Play:
         )
         if move.full_refresh or move.recreate:
             self.told_again = True
-        self.recreating |= move.recreate
         self.anew |= move.recreate
         self.told_again |= bool(move.streams) and not habits.keeps  # it forgets the others
         notes = [] if outcome.report is None else outcome.report.notes
@@ -304,7 +302,6 @@ class _Play:
         if outcome.good:
             self.used = move.other
             self.adopting &= move.bad or bool(move.streams)  # until a load of each
-            self.recreating = False
         elif move.other and outcome.report is not None:
             self.used = True  # it failed, and may have begun to fill the table, or saved a state
 
@@ -364,8 +361,6 @@ class _Play:
                     continue  # as was asked
                 if outcome.good and name in wanted and not tables[name].now:
                     continue  # the source holds nothing of it
-                if self.recreating:
-                    continue  # its tables are made anew, as was asked
                 if outcome.good and move.bad and habits.resumable:
                     continue  # the refresh began with good records, in a run that did not end
                 sources = [tables] if outcome.report else list(self.sources.values())

@@ -314,8 +314,8 @@ HOLDER = Holder(name="fuzz", pid=0, boot="", started_at="", run="fuzz")
 class _FuzzAssembly(wiring.Assembly):
     session: "_Session"
 
-    def sync(self, spark: Any) -> Any:
-        made = super().sync(spark)
+    def sync(self, spark: Any, discovery: Any = None) -> Any:
+        made = super().sync(spark, discovery)
         self.session.sync = made
         return made
 

@@ -37,6 +37,7 @@ def command(
     return java_command(Path("p"), conf or {}, environment(**more), wanted or JavaOptions())[0]
 
 
+@pytest.mark.spark
 def test_it_says_what_spark_s_own_script_says(tmp_path: Path) -> None:
     """The installed Spark is asked: its script prints the command that it runs."""
     properties, conf = tmp_path / "conf.properties", tmp_path / "conf"
@@ -89,6 +90,7 @@ def test_no_jar_is_named_twice_and_the_order_is_always_the_same(tmp_path: Path) 
     assert entries[-1] == str(table) and entries[:-1] == list(map(str, class_path()))
 
 
+@pytest.mark.dear
 def test_jars_that_are_moved_forward_hide_no_class_of_another() -> None:
     def origins(jars: Iterable[Path]) -> dict[str, Path]:
         found: dict[str, Path] = {}
@@ -169,6 +171,7 @@ def test_properties_are_read_as_java_reads_them(tmp_path: Path) -> None:
     assert read_properties(tmp_path / "none") == {}
 
 
+@pytest.mark.spark
 def test_the_packaged_java_takes_the_command_s_options(tmp_path: Path) -> None:
     """It lacks a module that Spark's own script names."""
     java = find_java({"PATH": ""})

@@ -294,6 +294,7 @@ def test_deleting_by_how_keys_begin_is_of_the_overlay_until_its_checkpoint(world
     assert listed(world.port("x"), path("")) == [("b,1", "b,1")]
 
 
+@pytest.mark.dear
 def test_a_dry_run_lists_over_what_is_durable(world: World) -> None:
     below = world.task("t")
     for number in range(PAGE_KEYS * 2):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import update
 
 from penstock.errors import LeaseLost, Locked, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
@@ -33,7 +34,9 @@ from penstock.store.contract import (
     Store,
 )
 from penstock.store.lock_holder import this_holder
-from penstock.store.remembered import Remembered, TableNames, UsedModes
+from penstock.store.memory import MemoryStore
+from penstock.store.remembered import Refresh, Remembered, TableNames, UsedModes, asked
+from penstock.store.schema import NUMBERS
 
 A, B = StreamId("shop", "users"), StreamId(None, "orders")
 RAW = StreamId("raw", "users")
@@ -49,6 +52,17 @@ def holder(run: str = "r1", pid: int | None = None, boot: str | None = None) -> 
         started_at=me.started_at,
         run=run,
     )
+
+
+def set_anew(store: Any, stream: StreamId) -> None:
+    """Marks that the next load of the stream replaces its table's rows."""
+    if isinstance(store, MemoryStore):
+        numbers = store._all["shop"].numbers  # pyright: ignore[reportPrivateUsage]
+        numbers[stream.key] = msgspec.structs.replace(numbers[stream.key], anew=True)
+        return
+    with store._db.writing() as conn:
+        mine = (NUMBERS.c.pipeline == "shop", NUMBERS.c.stream == stream.key)
+        conn.execute(update(NUMBERS).where(*mine).values(anew=1))
 
 
 def stream_state(stream: StreamId, blob: str) -> StoredState:
@@ -343,14 +357,37 @@ def test_l3_only_adopted_loads_are_renumbered_and_a_commit_ends_it(
 def test_l3_what_is_made_anew_is_replaced_by_what_was_read_since(
     store: Store, lease: Lease
 ) -> None:
+    """As an earlier version of Penstock stored it for ``--recreate``."""
     before = store.new_epoch(lease, 0)
     reset = Reset((A,), lambda states: [])
     store.replace_states(lease, [], reset)
-    store.adopt(lease, [A], anew=True)
+    set_anew(store, A)
     after = store.new_epoch(lease, 0)
     intents = [group(before, 1, [A]), group(after, 1, [A]), group(after, 2, [A])]
     loads = [x for g in store.intend(lease, intents, merge) for x in g.loads]
     assert [x.replaces for x in loads] == [False, True, False]
+
+
+def test_l6_a_refresh_is_pending_until_its_generation_is_in_the_ledger(
+    store: Store, lease: Lease
+) -> None:
+    before = store.new_epoch(lease, 0)
+    store.remember(lease, Remembered(refresh={A: asked("r7", "now", before, None)}))
+    after = store.new_epoch(lease, 0)
+    assert store.last_epoch("shop") == after
+    plain, refreshed = group(after, 1, [A]), group(after, 2, [A])
+    load = refreshed.loads[0]
+    disposition = msgspec.structs.replace(load.disposition, refreshes=True)
+    load = msgspec.structs.replace(load, replaces=True, disposition=disposition)
+    refreshed = msgspec.structs.replace(refreshed, loads=(load,))
+    store.intend(lease, [plain], merge)
+    assert store.remembered("shop").pending_refreshes.keys() == {A}
+    store.intend(lease, [refreshed], merge)
+    assert store.remembered("shop", [A]).refresh == {
+        A: Refresh(run="r7", at="now", after=before, until=after)
+    }
+    store.remember(lease, Remembered(refresh={A: asked("r8", "then", after, None)}))
+    assert store.remembered("shop").pending_refreshes[A].run == "r8"
 
 
 def test_l1_state_is_saved_only_with_the_groups_last_load(store: Store, lease: Lease) -> None:
@@ -676,6 +713,7 @@ def test_history_keeps_the_newest_thousand(store: Store, lease: Lease) -> None:
     assert [h["blob"] for h in history[:10]] == ["2"] * 10 and history[10]["blob"] is None
 
 
+@pytest.mark.dear
 def test_history_is_bounded_in_bytes(store: Store, lease: Lease) -> None:
     big = "x" * (10 << 20)
     for n in range(6):
@@ -892,6 +930,7 @@ def test_a_run_without_report_failed_once_another_took_over(store: Store, lease:
 # -- many streams
 
 
+@pytest.mark.dear
 def test_ten_thousand_groups_take_seconds(store: Store, lease: Lease) -> None:
     streams = [StreamId("wide", f"stream_{i}") for i in range(10_000)]
     began = time.monotonic()
@@ -906,3 +945,25 @@ def test_ten_thousand_groups_take_seconds(store: Store, lease: Lease) -> None:
     print(f"intend {intended - began:.2f} s, loaded {ended - intended:.2f} s")
     assert len(store.states("shop")) == 10_000
     assert ended - began < 60
+
+
+def test_L6_an_unread_stream_keeps_the_share_of_its_own_last_run(
+    store: Store, lease: Lease
+) -> None:
+    store.remember(lease, Remembered(unread={A: '{"at": "a:1"}', B: None}))
+    store.remember(lease, Remembered(unread={A: "later", B: "later"}))  # the source's, not theirs
+    assert store.remembered("shop").unread == {A: '{"at": "a:1"}', B: None}
+    store.remember(lease, Remembered(passed_over=frozenset({A})))
+    assert store.remembered("shop").unread[A] == '{"at": "a:1"}'
+    assert store.remembered("shop").passed_over == {A}
+    store.remember(lease, Remembered(), taken_up=[A, B])
+    assert store.remembered("shop").unread == {}
+    assert store.remembered("shop").owned == {A, B}
+    store.remember(lease, Remembered(unread={A: "2"}))
+    assert store.remembered("shop").unread == {A: "2"}
+
+
+def test_the_newest_cursor_of_a_stream_counts(store: Store, lease: Lease) -> None:
+    for path in (("id",), ("meta", "at"), ("meta", "at"), ("id",), ()):
+        store.remember(lease, Remembered(cursors={A: path}))
+        assert store.remembered("shop").cursors == {A: path}

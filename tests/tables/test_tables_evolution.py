@@ -314,6 +314,7 @@ def test_keys_that_would_lose_digits_are_refused_L9(spark: Any, loads: Any, tmp_
     assert caught.value.code == "schema.key_type" and "id" in caught.value.message
 
 
+@pytest.mark.spark
 def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, loads: Any) -> None:
     """A NULL in place of a value is in the row's change list, and the report says which column."""
     first = only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED)]))

@@ -136,11 +136,12 @@ def run(
 ) -> Report:
     """Runs one sync, of a pipeline file or from a source to a destination, and returns its report.
 
-    ``full_refresh``: forget the streams' states first; ``recreate``: and replace what their tables
-    hold. ``limit``: records per stream; with it, or ``dry_run``, nothing is written or saved.
-    ``refresh``: discover the source's streams before the read, not beside it. ``daemon`` False:
-    start a Spark of this run's own. Raises ``PenstockError``, with the ``report`` where the run had
-    begun: also for a run of which some streams are complete (``report.status`` is ``partial``)."""
+    ``full_refresh``: forget the streams' states first. ``recreate``: read the streams from the
+    start; whole ones replace what their tables hold. ``limit``: records per stream; with it, or
+    ``dry_run``, nothing is written or saved. ``refresh``: discover the source's streams before the
+    read, not beside it. ``daemon`` False: start a Spark of this run's own. Raises
+    ``PenstockError``, with the ``report`` where the run had begun: also for a run of which some
+    streams are complete (``report.status`` is ``partial``)."""
     changes, how = split(given)
     pipeline = _pipeline(source, destination, changes, how)
     home = home_of(how)

@@ -130,7 +130,8 @@ def run(
     recreate: Annotated[
         bool,
         typer.Option(
-            "--recreate", help="As --full-refresh, and what is read replaces the tables' rows."
+            "--recreate",
+            help="Read from the start; whole streams then replace the rows of their tables.",
         )
     ] = False,
     lanes: Lanes = None,

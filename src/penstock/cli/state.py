@@ -97,16 +97,35 @@ def history(
     surface.output.answer(entries, lambda: [text.grid(("at", "run", "stream", "state"), rows)])
 
 
-@verb("penstock state reset shop --stream users", "penstock state reset shop.yaml", app=state)
+@verb(
+    "penstock state reset shop --stream users",
+    "penstock state reset shop.yaml",
+    "penstock state reset shop --cancel-refresh users",
+    app=state,
+)
 def reset(
     surface: Surface,
     words: Words,
     stream: Stream = None,
+    cancel_refresh: Annotated[
+        str | None,
+        arguments.option(
+            "--cancel-refresh", "S", "End the stream's pending refresh; rows and state stay."
+        ),
+    ] = None,
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Forget the state, or one stream's. The next run reads from the start; tables stay."""
+    if stream is not None and cancel_refresh is not None:
+        raise ConfigError(
+            "--cancel-refresh forgets no state, and --stream does", code="usage",
+            hint="give one of them",
+        )  # fmt: skip
     with open_known(_pipeline(surface, words, reading), surface.home) as known:
-        _show(surface, states.reset(known, _selector(stream)))
+        if cancel_refresh is None:
+            _show(surface, states.reset(known, _selector(stream)))
+        else:
+            _show(surface, states.cancel_refresh(known, parse_stream(cancel_refresh)))
 
 
 @verb("penstock state adopt shop", "penstock state adopt shop --stream users", app=state)
@@ -219,6 +238,8 @@ def _show(surface: Surface, answer: dict[str, Any]) -> None:
 
 def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
     streams = answer["streams"]
+    for each in answer.get("refreshes", ()):
+        yield f"{text.stream_name(each)}: refresh pending since run {each['run']} ({each['at']})"
     if not streams and answer["shared"] is None and not answer.get("connector_keys"):
         yield f"pipeline {answer['pipeline']}: no state is saved"
         return

@@ -119,7 +119,9 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     ones, whatever the modes say. ``shards``: the number of shards that are read in parallel.
     ``mode_reason``: why the destination sync mode was chosen (a clause). ``source_decides``: the
     source is passed its state but no sync mode, and chooses itself how to read. ``sends``: the rows
-    are compared with those that were sent before, and rows of these kinds are sent."""
+    are compared with those that were sent before, and rows of these kinds are sent. ``refreshes``:
+    a refresh of the stream is pending (``--recreate``), whose rows replace the table's once; its
+    modes stay."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -137,6 +139,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     mode_reason: str = ""
     source_decides: bool = False
     sends: tuple[Change, ...] = ()
+    refreshes: bool = False
 
     @property
     def id(self) -> StreamId:
@@ -153,6 +156,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
         complete, and the stream gets no state when a generation begins (L6)."""
         return (
             self.replaces
+            or self.refreshes
             or self.sync_mode is SyncMode.full_refresh
             or self.destination_sync_mode is DestinationSyncMode.overwrite
         )

@@ -239,10 +239,11 @@ class DoubtfulEnd:
 @dataclass(slots=True)
 class ConnectorExited:
     """The connector ended: the last event of a read. ``code``: its exit code; None: Penstock
-    stopped it."""
+    stopped it. ``doubts``: of streams that may not have been read whole."""
 
     code: int | None
     stderr_tail: str = ""
+    doubts: tuple[DoubtfulEnd, ...] = ()
 
 
 @dataclass(slots=True)
@@ -266,7 +267,6 @@ Event = (
     | UnconfiguredRecords
     | RecordCountMismatch
     | ConnectorMetrics
-    | DoubtfulEnd
     | ConnectorExited
     | Tick
 )

@@ -66,7 +66,8 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     cursors and extraction times (cdc). ``sync_id``, ``generation_id``: for the metadata columns;
     ``generation_id`` None: the ledger's number of the generation. ``anew``: they are of a read that
     sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
-    lost."""
+    lost. ``refreshes``: the generation is a refresh of a stream (``--recreate``): it replaces the
+    table's rows whatever the mode, and until it is published no state that covers it is saved."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -77,6 +78,7 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     replaces: bool = False
     arrival: bool = False
     anew: bool = False
+    refreshes: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:
         """Whether both are equal apart from the sync id and ``anew``, so that their rows may fill

@@ -243,6 +243,11 @@ class SharedStates(Protocol):
         shares a position now: as :meth:`without`. Equal states where that is its share already."""
         ...
 
+    def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
+        """Whether these streams' shares can be told from the others' (:meth:`splits`), and no
+        position that streams share goes with them."""
+        ...
+
 
 class SchemaRole(Protocol):
     """The protocol's dialect of JSON Schema."""

@@ -2,7 +2,7 @@
 protocol.
 
 Pure. Neighbours: ``airbyte.logged_errors`` and ``rapidbyte.source_stream`` count the errors;
-``engine.worker.lane_events`` takes the events. Not here: masking (``masked_events``).
+``engine.worker.lane_events`` takes the doubts. Not here: masking (``masked_events``).
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ def counted_errors(count: int, first: str) -> str:
 
 
 def after_errors(streams: Iterable[StreamId], count: int, first: str) -> DoubtfulEnd:
-    """Returns the event for streams that were reported complete after errors were logged."""
+    """Returns the doubt of streams that were reported complete after errors were logged."""
     errors = counted_errors(count, first)
     reason = f"{errors} before it reported COMPLETE: rows may be missing"
     return DoubtfulEnd(tuple(streams), reason, complete=True)

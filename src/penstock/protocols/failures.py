@@ -10,7 +10,8 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Error
 
 ENDED_HINTS = {
-    "source": "what it had finished is kept; run again to go on from the saved state",
+    "source": "what it had finished is kept; run again to go on from the saved state; if it ends so"
+    " again, mend first what its last words name",
     "transform": "what it had finished is kept; run again to go on from the saved state",
     "destination": "see in the log what it said last; what it had acknowledged is kept, run again"
     " for the rest",

@@ -12,7 +12,6 @@ from penstock.model.events import (
     ConnectorExited,
     ConnectorMetrics,
     Control,
-    DoubtfulEnd,
     Error,
     Event,
     LogEvent,
@@ -55,9 +54,8 @@ def _masked(masker: Masker, event: Event | StreamHalted) -> Event | StreamHalted
             return StreamHalted(stream, masker.mask(message))
         case ConnectorMetrics(stream, series):
             return ConnectorMetrics(stream, masker.mask_data(series))
-        case DoubtfulEnd(reason=reason):
-            return replace(event, reason=masker.mask(reason))
-        case ConnectorExited(code, tail):
-            return ConnectorExited(code, masker.mask(tail))
+        case ConnectorExited(code, tail, doubts):
+            masked = (replace(doubt, reason=masker.mask(doubt.reason)) for doubt in doubts)
+            return ConnectorExited(code, masker.mask(tail), tuple(masked))
         case _:
             return event

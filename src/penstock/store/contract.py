@@ -138,6 +138,10 @@ class Store(Protocol):
         """Returns a new epoch number: unique in the pipeline and growing, over all lanes (L4)."""
         ...
 
+    def last_epoch(self, pipeline: str) -> int:
+        """Returns the epoch number that was given last; 0: none was."""
+        ...
+
     def close_epochs(
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
@@ -172,6 +176,7 @@ class Store(Protocol):
     def intend(self, lease: Lease, groups: Sequence[GroupIntent], merge: Merge) -> list[Group]:
         """Writes what will be committed to the ledger, and gives each load its number. A group
         without loads counts as committed at once, so its states are saved as by :meth:`loaded`.
+        A load that publishes the refresh of a stream ends the pending one (``Refresh``).
         Raises ``StateError`` (``state.consumed_twice``) where a group consumes a share of a segment
         that was consumed or abandoned before."""
         ...
@@ -188,11 +193,10 @@ class Store(Protocol):
         (``state.unknown_load``) for a load that the ledger never had."""
         ...
 
-    def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
+    def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:
         """Accepts the tables of these streams with whatever load number they have: the next load of
         each stream follows any number, and may be renumbered (:meth:`renumber`), until one is
-        committed. A reset does this for its streams. ``anew``: the first load of rows that are read
-        from now on replaces the table's rows."""
+        committed. A reset does this for its streams."""
         ...
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
@@ -267,6 +271,10 @@ class Store(Protocol):
         """Forbids these tasks (None: all) to write keys, also those whose process is still alive,
         and drops what they wrote beyond what the ledger's groups and ``covered`` cover.
         ``covered``: of checkpoints that are sealed and not yet in a group."""
+        ...
+
+    def reset_keys(self, lease: Lease, streams: Sequence[StreamId]) -> None:
+        """Deletes the own keys of these streams, as a reset of them does."""
         ...
 
     def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, and_, delete, func, select, update
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
 from penstock.model.state import StateScope, StoredState
-from penstock.store import keys_ledger, rules
+from penstock.store import keys_ledger, names_and_schemas, remembered, rules
 from penstock.store.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
 from penstock.store.database import PlainSql, insert_all, rows_of, update_all
 from penstock.store.database_url import chunks
@@ -100,17 +100,27 @@ def intend(
             for load in g.loads
         ],
     )
+    _end_refreshes(conn, leased, groups)
     return list(groups)
 
 
-def adopt(
-    conn: Connection, leased: LeasedRow, streams: Iterable[str], *, anew: bool = False
-) -> None:
+def _end_refreshes(conn: Connection, leased: LeasedRow, groups: Sequence[KeyedGroup]) -> None:
+    """Ends the pending refreshes whose generations these groups publish."""
+    epochs = rules.refreshed(groups)
+    if epochs:
+        kinds = remembered.refresh_kinds(epochs)
+        known = names_and_schemas.names(conn, leased.name, kinds)
+        ended = remembered.refreshes_ended(known, epochs, leased.epoch)
+        wanted = remembered.added(ended, known, ())
+        names_and_schemas.grow_names(conn, leased.name, known, wanted)
+
+
+def adopt(conn: Connection, leased: LeasedRow, streams: Iterable[str]) -> None:
     """Sets the load numbers of streams so that their tables are accepted as they are (see
     ``Store.adopt``). ``streams``: their keys."""
     wanted = set(streams)
     stored = _numbers(conn, leased, wanted)
-    after = {s: rules.adopted(stored.get(s, rules.LoadNumbers()), anew) for s in wanted}
+    after = {s: rules.adopted(stored.get(s, rules.LoadNumbers())) for s in wanted}
     _put_numbers(conn, leased.name, stored, after)
 
 

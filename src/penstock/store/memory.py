@@ -153,6 +153,9 @@ class MemoryStore:
             p.epoch += 1
             return p.epoch
 
+    def last_epoch(self, pipeline: str) -> int:
+        return self._read(pipeline).epoch
+
     def close_epochs(
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
@@ -213,6 +216,11 @@ class MemoryStore:
         p.numbers = numbers
         p.last_group += len(new)
         self._consume(p, taken)
+        epochs = rules.refreshed(new)
+        known = {k: p.names[k] for k in remembered.refresh_kinds(epochs) if k in p.names}
+        ended = remembered.refreshes_ended(known, epochs, p.epoch)
+        for kind, rows in remembered.added(ended, known, ()).items():
+            p.names[kind] = p.names.get(kind, {}) | rows
         return list(new)
 
     def loaded(self, lease: Lease, done: Sequence[tuple[int, Load]], merge: Merge) -> None:
@@ -232,17 +240,17 @@ class MemoryStore:
                 if stream in p.numbers:
                     p.numbers[stream] = msgspec.structs.replace(p.numbers[stream], adopts=False)
 
-    def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
+    def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:
         wanted = list(streams)
         with self._step("adopt", bool(wanted)):
             p, _ = self._leased(lease)
-            self._adopt(p, wanted, anew)
+            self._adopt(p, wanted)
 
     @staticmethod
-    def _adopt(p: _Pipeline, streams: Iterable[StreamId], anew: bool = False) -> None:
+    def _adopt(p: _Pipeline, streams: Iterable[StreamId]) -> None:
         for stream in streams:
             was = p.numbers.get(stream.key, rules.LoadNumbers())
-            p.numbers[stream.key] = rules.adopted(was, anew)
+            p.numbers[stream.key] = rules.adopted(was)
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
         numbers = self._read(lease.pipeline).numbers
@@ -366,6 +374,11 @@ class MemoryStore:
         with self._step("end_keys"):
             p, _ = self._leased(lease)
             keys_ledger.end(self._keys, p.name, [*covered, *p.keys_covered()], tasks)
+
+    def reset_keys(self, lease: Lease, streams: Sequence[StreamId]) -> None:
+        with self._step("reset_keys"):
+            p, _ = self._leased(lease)
+            keys_ledger.reset(self._keys, p.name, streams)
 
     def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
         return keys_ledger.durable(self._keys, pipeline)

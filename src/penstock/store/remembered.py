@@ -1,8 +1,8 @@
 """Converts what a pipeline stores of its streams (names, modes, versions) to and from rows of the
 store: kind -> {text: text}, which only grow.
 
-A value that is replaced by later ones (modes, unread, cursors) has a row with numbers as keys; the
-highest number's counts. Pure functions and structs. Not here: which rows may be added
+A value that is replaced by later ones (modes, unread, cursors, refreshes) has a row with numbers as
+keys; the highest number's counts. Pure functions and structs. Not here: which rows may be added
 (``rules.new_names``), reading and writing them (``sql``, ``memory``), schemas, states, what the
 values are used for (``engine.plan``).
 """
@@ -19,9 +19,9 @@ _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _PACKAGES = "packages"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
-_CURSOR = "cursor:"
+_CURSOR, _REFRESH = "cursor:", "refresh:"
 _OF_STREAM = (
-    _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR
+    _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR, _REFRESH
 )  # fmt: skip
 _OVER, _UNREAD, _READ, _PUBLISHED = "over", "unread", "read", "published"
 
@@ -34,6 +34,60 @@ class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
     destination_sync_mode: DestinationSyncMode
     replaces: bool = False
     primary_key: tuple[FieldPath, ...] = ()
+
+
+class Refresh(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds a refresh of a stream (``run --recreate``). ``run``, ``at``: the run that asked for it,
+    and when (ISO 8601, UTC). ``after``: the last epoch before it. ``until``: the last epoch at its
+    end, when its generation was written to the ledger or the user cancelled it (``cancelled``);
+    None: it is pending. ``again``: where it took the place of one that was not published, the last
+    epoch of that one, whose rows are not its own; ``after`` is that one's. ``cursor``: with which
+    it is read (empty: the source's; None: it was not read yet)."""
+
+    run: str
+    at: str
+    after: int
+    until: int | None = None
+    cancelled: bool = False
+    again: int = 0
+    cursor: FieldPath | None = None
+
+    @property
+    def pending(self) -> bool:
+        return self.until is None
+
+    def covers(self, epoch: int) -> bool:
+        """Whether a state of this epoch may say of the stream what its table does not have."""
+        return self.after < epoch and (self.until is None or epoch <= self.until)
+
+    def has(self, epoch: int) -> bool:
+        """Whether rows of a refresh that were read in this epoch are this one's, and it is
+        pending."""
+        return self.pending and epoch > max(self.after, self.again)
+
+    def is_stale(self, epoch: int) -> bool:
+        """Whether what was read in this epoch is of a refresh that was given up."""
+        return self.covers(epoch) and (self.cancelled or epoch <= self.again)
+
+    def read_by(self, cursor: FieldPath, epoch: int) -> "Refresh":
+        """Returns the refresh as it is read by this cursor: from its start, where it was read by
+        another one. ``epoch``: the last one that was begun."""
+        other = self.cursor is not None and self.cursor != cursor
+        again = epoch if other else self.again
+        return msgspec.structs.replace(self, cursor=cursor, again=again)
+
+    def ended(self, epoch: int, *, cancelled: bool = False) -> "Refresh":
+        """Returns the refresh as ended. ``epoch``: the last one that was begun."""
+        return msgspec.structs.replace(self, until=epoch, cancelled=cancelled)
+
+
+def asked(run: str, at: str, epoch: int, before: Refresh | None) -> Refresh:
+    """Returns the refresh of a stream that a run asks for. ``epoch``: the last one that was begun.
+    ``before``: the newest refresh of the stream so far."""
+    unpublished = before is not None and (before.cancelled or before.pending)
+    if before is not None and unpublished and before.until in (None, epoch):
+        return Refresh(run=run, at=at, after=before.after, again=epoch)
+    return Refresh(run=run, at=at, after=epoch)
 
 
 class TableNames(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +113,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
     the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
     of the host of ``penstock serve`` whose rows became visible. ``packages``: connector (its
-    protocol and name) -> its package in the index; no stream's."""
+    protocol and name) -> its package in the index; no stream's. ``refresh``: the newest refresh of
+    the stream that a user asked for."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -74,6 +129,12 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     visible: dict[StreamId, dict[int, int]] = {}
     refreshes: dict[StreamId, frozenset[int]] = {}
     packages: dict[str, str] = {}
+    refresh: dict[StreamId, Refresh] = {}
+
+    @property
+    def pending_refreshes(self) -> dict[StreamId, Refresh]:
+        """The refreshes that are not ended."""
+        return {stream: refresh for stream, refresh in self.refresh.items() if refresh.pending}
 
     def newest_visible(self, stream: StreamId) -> int:
         """Returns the newest generation of the stream that its table shows; 0: none."""
@@ -111,13 +172,14 @@ def remembered(rows: Rows) -> Remembered:
         visible={s: _numbers(row) for s, row in of[_VISIBLE].items()},
         refreshes={s: frozenset(map(int, row)) for s, row in of[_REFRESHED].items()},
         packages=dict(rows.get(_PACKAGES, {})),
+        refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
     )
 
 
 def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
     """Returns the streams whose rows :func:`added` may change."""
     maps = (more.columns, more.answer_columns, more.modes, more.state_names, more.versions)
-    newest = (more.visible, more.refreshes, more.unread, more.cursors)
+    newest = (more.visible, more.refreshes, more.unread, more.cursors, more.refresh)
     named = {s for one in (*maps, *newest) for s in one}
     return named | more.passed_over | set(taken_up)
 
@@ -143,6 +205,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
     }
     replaced = {_MODES + s.key: _json(modes) for s, modes in more.modes.items()}
     replaced |= {_CURSOR + s.key: _json(path) for s, path in more.cursors.items()}
+    replaced |= {_REFRESH + s.key: _json(refresh) for s, refresh in more.refresh.items()}
     unread = {s: known.get(_PASSED + s.key, {}) for s in (*more.unread, *more.passed_over)}
     for stream, row in unread.items():
         own = _own(row) if _word(row) in (_OVER, _UNREAD) else more.unread.get(stream)
@@ -155,6 +218,26 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         if _newest(row) != text and not (kind.startswith(_MODES) and _same_modes(row, text)):
             rows[kind] = _next(row, text)
     return {kind: row for kind, row in rows.items() if row}
+
+
+def refresh_kinds(streams: Iterable[StreamId]) -> list[str]:
+    """Returns the kinds of the rows that :func:`refreshes_ended` reads and changes."""
+    return [kind + stream.key for stream in streams for kind in (_REFRESH, _CURSOR)]
+
+
+def refreshes_ended(known: Rows, epochs: Mapping[StreamId, int], last: int) -> Remembered:
+    """Returns what to add where generations of these streams are written to the ledger: the pending
+    refreshes that they end, and their cursors. ``known``: the rows of :func:`refresh_kinds`.
+    ``epochs``: the newest epoch of each stream's generation; ``last``: the last epoch that was
+    begun."""
+    pending = remembered(known).pending_refreshes
+    ended = {
+        stream: pending[stream].ended(last)
+        for stream, epoch in epochs.items()
+        if stream in pending and pending[stream].has(epoch)
+    }
+    cursors = {stream: refresh.cursor for stream, refresh in ended.items() if refresh.cursor}
+    return Remembered(refresh=ended, cursors=cursors)
 
 
 def _stream(key: str) -> StreamId:
@@ -181,6 +264,11 @@ def _own(row: Mapping[str, str]) -> str | None:
 
 def _path(row: Mapping[str, str]) -> FieldPath:
     return msgspec.json.decode(_newest(row) or "[]", type=FieldPath)
+
+
+def _refresh(row: Mapping[str, str]) -> Refresh | None:
+    newest = _newest(row)
+    return None if newest is None else msgspec.json.decode(newest, type=Refresh)
 
 
 def _json(value: object) -> str:

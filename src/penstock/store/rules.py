@@ -6,7 +6,7 @@ them, so that the store in memory behaves as the one in a database.
 
 import math
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -30,7 +30,8 @@ class LoadNumbers(msgspec.Struct, frozen=True):
     """Holds the load numbers of one stream. ``last``: the last number given. ``table``: the number
     that its table has once every load in the ledger is committed; None: any. ``adopts``: the
     table's number is accepted, whatever it is (``Store.adopt``). ``anew``: the next load of rows
-    that were read since replaces the table's rows."""
+    that were read since replaces the table's rows; an earlier version of Penstock stored it for
+    ``--recreate`` (now: ``remembered.Refresh``)."""
 
     last: int = 0
     table: int | None = 0
@@ -89,9 +90,20 @@ def number_groups(
     return groups
 
 
-def adopted(was: LoadNumbers, anew: bool) -> LoadNumbers:
+def adopted(was: LoadNumbers) -> LoadNumbers:
     """Returns a stream's numbers after ``Store.adopt``."""
-    return LoadNumbers(was.last, None, adopts=True, anew=anew or was.anew)
+    return LoadNumbers(was.last, None, adopts=True, anew=was.anew)
+
+
+def refreshed(groups: Iterable[Group]) -> dict[StreamId, int]:
+    """Returns the streams of which these groups publish a refresh, each with the newest epoch of
+    its generation."""
+    return {
+        load.stream: load.segments[-1].epoch
+        for group in groups
+        for load in group.loads
+        if load.replaces and load.disposition.refreshes
+    }
 
 
 def renumbered(
@@ -178,12 +190,27 @@ def floors_of(floors: Mapping[str, int]) -> dict[StreamId | None, int]:
     }
 
 
+def restated(
+    states: Sequence[StoredState], change: Callable[[Sequence[StoredState]], list[StoredState]]
+) -> tuple[StoredState, ...]:
+    """Applies a change to the whole states among ``states``: parts stay, and so does what does not
+    count of a whole one (``StoredState.without``)."""
+    left_out = {s.scope: s.without for s in states if s.part is None}
+    whole = change([s for s in states if s.part is None])
+    marked = (msgspec.structs.replace(s, without=left_out.get(s.scope, ())) for s in whole)
+    return (*marked, *(s for s in states if s.part is not None))
+
+
 def stripped(group: KeyedGroup, reset: Reset) -> KeyedGroup:
     """Returns a stored group without the states and connector keys of the reset streams."""
     gone = {stream.key for stream in reset.streams}
     return msgspec.structs.replace(
         group,
-        states=tuple(reset.strip(group.states)),
+        states=tuple(
+            s
+            for s in restated(group.states, reset.strip)
+            if s.part is None or s.scope.key not in gone
+        ),
         keys=tuple(covered for covered in group.keys if covered.scope not in gone),
     )
 

@@ -101,6 +101,11 @@ class SqlStore:
             conn.execute(insert(EPOCHS).values(pipeline=leased.name, epoch=epoch, lane=lane))
         return epoch
 
+    def last_epoch(self, pipeline: str) -> int:
+        with self._db.reading() as conn:
+            query = select(PIPELINES.c.epoch).where(PIPELINES.c.name == pipeline)
+            return conn.scalar(query) or 0
+
     def close_epochs(
         self, lease: Lease, last: dict[int, int], shares: Mapping[int, int] | None = None
     ) -> None:
@@ -185,9 +190,9 @@ class SqlStore:
             ledger.mark(conn, leased, done)
             ledger.settle(conn, leased, merge)
 
-    def adopt(self, lease: Lease, streams: Iterable[StreamId], *, anew: bool = False) -> None:
+    def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:
         with self._under_lease(lease) as (conn, leased):
-            ledger.adopt(conn, leased, [s.key for s in streams], anew=anew)
+            ledger.adopt(conn, leased, [s.key for s in streams])
 
     def renumber(self, lease: Lease, above: Mapping[StreamId, int]) -> set[StreamId]:
         with self._under_lease(lease) as (conn, leased):
@@ -263,6 +268,10 @@ class SqlStore:
     ) -> None:
         with self._under_lease(lease) as (conn, leased):
             _end_keys(conn, leased, covered, tasks)
+
+    def reset_keys(self, lease: Lease, streams: Sequence[StreamId]) -> None:
+        with self._under_lease(lease) as (conn, leased):
+            keys_ledger.reset(PlainSql(conn), leased.name, streams)
 
     def connector_keys(self, pipeline: str) -> dict[KeyAddress, str]:
         with self._db.reading() as conn:

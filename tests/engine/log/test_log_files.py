@@ -150,3 +150,22 @@ def test_rejects_that_cannot_be_kept_are_an_error_of_the_log(tmp_path: Path) -> 
     with pytest.raises(LogError) as caught:
         RejectsKeeper(log.root, tmp_path / "run" / "rejects", str).keep(of)
     assert caught.value.code == "log.io"
+
+
+def test_a_mark_of_an_epoch_outlives_the_process_until_it_is_removed(tmp_path: Path) -> None:
+    log = FileLog(tmp_path)
+    assert log.unconfirmed() == {}
+    log.mark_unconfirmed(7, "given")
+    log.mark_unconfirmed(12, "other")
+    assert FileLog(tmp_path).unconfirmed() == {7: "given", 12: "other"}
+    assert log.epochs() == []
+    assert (tmp_path / "unconfirmed" / "00000007").stat().st_mode & 0o777 == 0o600
+    log.unmark([7, 8])
+    assert FileLog(tmp_path).unconfirmed() == {12: "other"}
+
+
+def test_a_draft_of_a_mark_is_no_mark(tmp_path: Path) -> None:
+    log = FileLog(tmp_path)
+    log.mark_unconfirmed(7, "given")
+    (tmp_path / "unconfirmed" / ".00000008.abc").write_bytes(b"")
+    assert log.unconfirmed() == {7: "given"}

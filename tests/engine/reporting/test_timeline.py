@@ -8,6 +8,7 @@ import pytest
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
 from penstock.engine.reporting.timeline import (
+    DISCOVER,
     LANE,
     LOAD,
     PREPARE,
@@ -54,6 +55,25 @@ def test_the_seconds_of_a_report_add_up_to_the_runs() -> None:
     )  # fmt: skip
     whole = spent.install + spent.prepare + spent.start + spent.stage + spent.lane
     assert whole + spent.extract + spent.load - spent.beside + spent.finish == 27.0
+
+
+def test_what_a_run_waits_for_a_discovery_is_a_row_of_its_own() -> None:
+    """Before the read it is no preparation; after a lane's connector has ended, no lane."""
+    made = Timeline()
+    for name, begin, end in (
+        (PREPARE, 0, 6),
+        (DISCOVER, 1, 3),
+        (START, 6, 8),
+        (LANE, 8, 15),
+        (DISCOVER, 12, 15),
+        (LOAD, 15, 17),
+    ):
+        made.add(name, made.began + begin, made.began + end, track=name)
+    spent = TimeSpent(start=2.0, extract=3.0)
+    made.settle(spent, 18.0)
+    assert spent == TimeSpent(
+        prepare=4.0, discover=5.0, start=2.0, lane=1.0, extract=3.0, load=2.0, finish=1.0, tail=3.0
+    )
 
 
 def test_a_run_that_ended_early_has_no_seconds_but_those_it_took() -> None:

@@ -205,6 +205,7 @@ def test_l11_a_source_that_hangs_is_stopped(scenario: str):
     assert sum(len(e.bodies) for e in events if isinstance(e, Batch)) == 30
 
 
+@pytest.mark.dear
 def test_ten_thousand_streams_of_one_row(tmp_path: Path):
     events = read({"scenario": "wide_10000", "journal": str(tmp_path / "journal")})
     kinds = Counter(type(e) for e in events)

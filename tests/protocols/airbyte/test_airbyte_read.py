@@ -165,6 +165,7 @@ def test_l1_the_blob_is_the_sources_own_message_byte_for_byte():
     assert found == [State(StateScope(StateType.stream, A), blob.decode())]
 
 
+@pytest.mark.dear
 def test_states_after_every_record_cost_linear_time():
     """10,000 open streams and 20,000 states: nothing is flushed that is not the state's own."""
     ids = tuple(StreamId(None, f"s{i}") for i in range(10_000))

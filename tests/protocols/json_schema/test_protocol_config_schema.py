@@ -113,7 +113,9 @@ SDK: dict[str, Any] = {  # as the Singer SDK 0.52 to 0.54 prints it
         "primary_keys": {"type": ["array", "null"], "items": {"type": ["string"]}},
         "stream_maps": {
             "type": ["object", "null"],
-            "properties": {"__else__": {"anyOf": [{"const": "__NULL__"}, {"type": "null"}, "null"]}},
+            "properties": {
+                "__else__": {"anyOf": [{"const": "__NULL__"}, {"type": "null"}, "null"]}
+            },
         },
     },
 }

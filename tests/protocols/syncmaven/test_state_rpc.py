@@ -424,6 +424,7 @@ with StateServer(keys, stream=StreamId(None, "contacts")) as server:
 """
 
 
+@pytest.mark.dear
 def test_100_000_keys_are_listed_in_flat_memory(tmp_path: Path) -> None:
     """40 MB of entries, twice; the process grows by less than a quarter of one list."""
     place = str(tmp_path / "s.db")

@@ -25,7 +25,7 @@ from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessRuntime
 
-CONNECTOR = '''
+CONNECTOR = """
 import json, os, sys, urllib.request
 
 def call(method, **body):
@@ -49,7 +49,7 @@ if kind == "stream-spec":
     payload = {"roles": ["destination"], "defaultStream": "users",
                "streams": [{"name": "users", "rowType": schema}]}
 print(json.dumps({"type": kind, "payload": payload}), flush=True)
-'''
+"""
 BOUNDS = RunTimeouts(start=20, heartbeat=20, stop=2)
 
 

@@ -272,7 +272,7 @@ class PushDelivery:
         if self._task is not None and acked.keys:
             keys = tuple(CoveredKeys(self._task, scope, upto) for scope, upto in acked.keys)
             groups[-1] = msgspec.structs.replace(groups[-1], keys=(*groups[-1].keys, *keys))
-        groups = self._store.settle(self._lease, groups, self._session.state_role.merge)
+        groups = self._store.settle(self._lease, groups, self._session.merge)
         reach("after-settle")
         for number in acked.segments:
             self._flying.pop(number, None)

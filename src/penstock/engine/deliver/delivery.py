@@ -22,6 +22,7 @@ from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
 from penstock.model.state import StoredState
 from penstock.store.contract import GroupIntent
 from penstock.store.remembered import Remembered
+from penstock.store.rules import restated
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind
 
 
@@ -164,7 +165,7 @@ class Preconditions:
         gone = [s for s, epoch in floors if s is not None and group.epoch <= epoch]
         if not gone:
             return group
-        states = tuple(session.state_role.without(group.states, gone))
+        states = restated(group.states, lambda given: session.state_role.without(given, gone))
         return msgspec.structs.replace(group, states=states)
 
     def announce(self, taken: Iterable[SegmentId]) -> None:
@@ -201,7 +202,7 @@ class TableDelivery:
         if not ready:
             return
         self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
-        groups = self._store.intend(self._lease, ready, self._session.state_role.merge)
+        groups = self._store.intend(self._lease, ready, self._session.merge)
         reach("after-intent")
         self._commit(groups, meanwhile)
         self._published |= pending.publishes - self._failures.blocked.keys()
@@ -306,7 +307,7 @@ class TableDelivery:
                 self._observer.load_failed(load.stream, result)
             else:
                 committed.append((group.id, load))
-        self._store.loaded(self._lease, committed, self._session.state_role.merge)
+        self._store.loaded(self._lease, committed, self._session.merge)
         reach("after-ledger")
         for (_, load), result in zip(work, results, strict=True):
             if isinstance(result, LoadResult):

@@ -10,22 +10,27 @@ Not here: commits, clocks, files. Neighbour: ``engine.sync.backlog``. The rules:
   load (L6). They do not hold a shared state back: a full refresh starts without state, and a
   version of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
+* What a state says of a stream whose refresh is not published is not saved: only that part of a
+  shared state waits where it can be told apart, else the whole state and every row that it covers,
+  and then one group has the refresh's load and the state.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 
 import msgspec
 
+from penstock.engine.deliver.state_parts import NO_STATE
 from penstock.engine.log.log import DAMAGED_HINT
 from penstock.errors import LogError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import SHARED_STATE, ConsumedSlice, Segment, SegmentId, StreamSlice
-from penstock.model.state import StateScope, StoredState
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.store.contract import GroupIntent, LoadIntent
 from penstock.store.keys import CoveredKeys, lane_task
+from penstock.store.remembered import Refresh
 
 Taken = tuple[SegmentId, StreamId]
 
@@ -36,7 +41,9 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     slices of generations that are not complete, with their states. ``spent``: segments that are no
     longer needed. ``activates``: (stream, generation, version) of incremental streams, whose rows
     of older versions are replaced; ``refreshes``: the same of full refreshes whose rows have a
-    version. ``amid_shared``: streams in ``activates`` whose other rows share a state."""
+    version. ``amid_shared``: streams in ``activates`` whose other rows share a state. ``held``:
+    segments that wait for a refresh whose part of their shared state cannot be told apart, with all
+    of their rows."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
@@ -45,6 +52,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     amid_shared: frozenset[StreamId]
     waiting: "Mapping[StreamId, tuple[PendingSlice, ...]]"
     spent: tuple[Segment, ...]
+    held: tuple[Segment, ...] = ()
 
     @property
     def raw_bytes(self) -> int:
@@ -52,9 +60,36 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
         return sum(p.raw_bytes for g in self.ready for load in g.loads for p in load.parts)
 
 
+class Refreshes(msgspec.Struct, frozen=True):
+    """The refreshes that users asked for. ``newest``: of each stream, ended or not. ``moves``:
+    whether these streams' parts of this state can be told apart, and of what is saved."""
+
+    newest: Mapping[StreamId, Refresh] = {}
+    moves: Callable[[StoredState, Collection[StreamId]], bool] = lambda state, streams: True
+
+    def of(self, segment: Segment) -> tuple[StreamId, ...]:
+        """Returns the streams that were refreshed in the segment's epoch."""
+        newest = self.newest.items()
+        return tuple(sorted(s for s, refresh in newest if refresh.covers(segment.id.epoch)))
+
+    def moves_of(self, segment: Segment) -> bool:
+        """Whether the part of each refreshed stream can be told apart in the segment's state."""
+        if segment.scope is None or segment.state is None:
+            return True
+        streams = self.of(segment)
+        return not streams or self.moves(StoredState(segment.scope, segment.state), streams)
+
+    def tied(self, segment: Segment) -> frozenset[StreamId]:
+        """Returns the streams whose pending refresh holds the segment's shared state back, as their
+        part of it cannot be told apart."""
+        if self.moves_of(segment):
+            return frozenset()
+        return frozenset(s for s in self.of(segment) if self.newest[s].pending)
+
+
 class PendingSlice(msgspec.Struct, frozen=True):
     """A slice of a generation that is not complete, with the stream's own state (None: shared, or
-    the segment has none)."""
+    the segment has none), or of a refresh its part of the shared state."""
 
     segment: SegmentId
     slice: StreamSlice
@@ -120,6 +155,7 @@ def decide(
     patient: bool = False,
     ack_per_state: bool = False,
     ended: Mapping[StreamId, int] | None = None,
+    refreshes: Refreshes | None = None,
 ) -> Pending:
     """Decides what may be loaded. ``segments``: visible ones, by id. ``blocked``: streams whose
     last load failed: none of their rows, and no state that they share, is delivered. ``deferred``:
@@ -127,7 +163,8 @@ def decide(
     ``patient``: a generation that is not complete holds it back too. ``ack_per_state``: one group
     for each state, where states are acked one by one. ``ended``: streams that their source
     completed in this sync, with the newest visible generation of each: a later version is complete,
-    also where an earlier epoch has read all of it."""
+    also where an earlier epoch has read all of it. ``refreshes``: those that were asked for."""
+    refreshes = refreshes or Refreshes()
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[PendingSlice]] = {}
     streams: dict[StreamId, list[Segment]] = {}
@@ -146,7 +183,14 @@ def decide(
         *(s for n, ordered in streams.items() if n not in blocked for s in ordered),
     ):
         _collect(segment, consumed, generations)
-    complete, waiting = _generations(generations, blocked | deferred, ended or {})
+    excluded = blocked | deferred
+    complete, waiting = _generations(generations, excluded, ended or {})
+    open_states = [s for s in shared if ConsumedSlice(s.id, SHARED_STATE) not in consumed]
+    tied = frozenset(stream for s in open_states for stream in refreshes.tied(s))
+    held = bool(tied - {p.stream for p in complete})
+    waits = held or any(_touches(s, excluded) for s in shared)
+    if tied and waits:
+        complete, waiting = _generations(generations, excluded | tied, ended or {})
     whole = [p for p in complete if p.version is None]
     scopes = {s.id: None if s.scope is None else s.scope.stream for s in segments}
     cuts: dict[StreamId | None, list[_Published]] = {}
@@ -155,14 +199,15 @@ def decide(
     for stream, ordered in streams.items():
         if stream not in blocked | deferred:
             live = [s for s in ordered if not any(x.fills_generation for x in s.slices)]
-            groups += _groups(live, consumed, cuts.get(stream, []), ack_per_state)
-    waits = patient and any(
+            groups += _groups(live, consumed, cuts.get(stream, []), ack_per_state, refreshes)
+    waits |= patient and any(
         s.fills_generation and s.stream in waiting for segment in shared for s in segment.slices
     )
-    if not waits and not any(_touches(s, blocked | deferred) for s in shared):
-        groups += _groups(shared, consumed, cuts.get(None, []), ack_per_state)
+    if not waits:
+        found = _groups(shared, consumed, cuts.get(None, []), ack_per_state, refreshes)
+        groups += _joined(found, [p.group for p in whole if p.stream in tied])
     return Pending(
-        ready=(*groups, *(p.group for p in whole)),
+        ready=(*groups, *(p.group for p in whole if p.stream not in tied)),
         publishes=frozenset(p.stream for p in whole),
         activates=tuple(
             (p.stream, p.generation, p.version) for p in complete if p.version is not None
@@ -173,7 +218,25 @@ def decide(
         amid_shared=frozenset(version.stream for version in cuts.get(None, [])),
         waiting=waiting,
         spent=tuple(spent),
+        held=tuple(open_states) if held else (),
     )
+
+
+def _joined(groups: list[GroupIntent], published: Sequence[GroupIntent]) -> list[GroupIntent]:
+    """Adds the loads of refreshes to the last group, whose state covers them: it is saved after
+    them, as it says of them what cannot be told apart."""
+    if not published:
+        return groups
+    last = groups[-1]
+    of_all = (last, *published)
+    joined = msgspec.structs.replace(
+        last,
+        loads=tuple(load for group in of_all for load in group.loads),
+        states=tuple(msgspec.structs.replace(s, without=()) for s in last.states),
+        consumes=tuple(taken for group in of_all for taken in group.consumes),
+        keys=tuple(key for group in of_all for key in group.keys),
+    )
+    return [*groups[:-1], joined]
 
 
 def _unconsumed(segment: Segment, consumed: set[ConsumedSlice]) -> set[StreamId]:
@@ -200,7 +263,18 @@ def _collect(
         if part.fills_generation and ConsumedSlice(segment.id, part.stream) not in consumed:
             key = (part.stream, part.generation)
             keys = segment.keys if own else 0
-            generations.setdefault(key, []).append(PendingSlice(segment.id, part, state, keys))
+            of_part = state
+            if part.disposition.refreshes and not own:
+                of_part = _part_of(segment, part.stream)
+            generations.setdefault(key, []).append(PendingSlice(segment.id, part, of_part, keys))
+
+
+def _part_of(segment: Segment, stream: StreamId) -> StoredState | None:
+    """Returns what the segment's shared state says of one stream; None: it has no state."""
+    if segment.scope is None or segment.state is None:
+        return None
+    scope = StateScope(StateType.stream, stream)
+    return StoredState(scope, segment.state, part=segment.scope)
 
 
 def _groups(
@@ -208,6 +282,7 @@ def _groups(
     consumed: set[ConsumedSlice],
     cuts: "Sequence[_Published]",
     ack_per_state: bool,
+    refreshes: Refreshes,
 ) -> list[GroupIntent]:
     """Returns the groups of one scope's segments, in order, cut where a stream's schema or write
     disposition changes, where a version becomes visible between them (``cuts``, in order), and
@@ -220,7 +295,7 @@ def _groups(
         if ConsumedSlice(segment.id, SHARED_STATE) in consumed:
             continue
         while left and left[0].last <= segment.id:
-            groups += [*([_group(batch)] if batch else []), left.pop(0).group]
+            groups += [*([_group(batch, refreshes)] if batch else []), left.pop(0).group]
             batch, kinds = [], {}
         live = [
             s
@@ -231,21 +306,22 @@ def _groups(
         # is saved before the loads of the group ahead of it.
         filled = [s for s in live if s.parts or s.read]
         if kinds and any(kinds.get(s.stream, _kind(s)) != _kind(s) for s in filled):
-            groups.append(_group(batch))
+            groups.append(_group(batch, refreshes))
             batch, kinds = [], {}
         batch.append((segment, live))
         kinds.update({s.stream: _kind(s) for s in filled})
         if ack_per_state and segment.state is not None:
-            groups.append(_group(batch))
+            groups.append(_group(batch, refreshes))
             batch, kinds = [], {}
-    return [*groups, *([_group(batch)] if batch else []), *(cut.group for cut in left)]
+    last = [_group(batch, refreshes)] if batch else []
+    return [*groups, *last, *(cut.group for cut in left)]
 
 
 def _kind(part: StreamSlice) -> tuple[object, int, int]:
     return part.disposition, part.schema_version, part.generation
 
 
-def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
+def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]], refreshes: Refreshes) -> GroupIntent:
     slices: dict[StreamId, list[tuple[SegmentId, StreamSlice]]] = {}
     consumes: list[Taken] = []
     states: dict[StateScope, StoredState] = {}
@@ -257,7 +333,9 @@ def _group(batch: Sequence[tuple[Segment, list[StreamSlice]]]) -> GroupIntent:
             if segment.scope.stream is None:
                 consumes.append((segment.id, SHARED_STATE))
             if segment.state is not None:
-                states[segment.scope] = StoredState(segment.scope, segment.state)
+                without = refreshes.of(segment) if segment.scope.stream is None else ()
+                state = StoredState(segment.scope, segment.state, without=without)
+                states[segment.scope] = state
     return GroupIntent(
         loads=tuple(load for s in slices.values() if (load := _load(s)) is not None),
         states=tuple(states.values()),
@@ -373,8 +451,9 @@ def _publication(
     generation that meets a schema change starts anew. ``older``: slices of versions that it
     replaces before they were published."""
     last = slices[-1].slice
-    overwrites = last.disposition.mode is DestinationSyncMode.overwrite or last.disposition.replaces
-    replaces = overwrites or last.version is not None
+    written = last.disposition
+    overwrites = written.mode is DestinationSyncMode.overwrite or written.replaces
+    replaces = overwrites or written.refreshes or last.version is not None
     load = _load([(w.segment, w.slice) for w in slices], replaces=replaces)
     if load is not None and older:
         load = msgspec.structs.replace(
@@ -384,6 +463,9 @@ def _publication(
             filtered=load.filtered + sum(w.slice.read - w.slice.rejected for w in older),
         )
     states = [w.state for w in slices if w.state is not None]
+    if last.disposition.refreshes and not states:  # what was saved before is of other rows
+        scope = StateScope(StateType.stream, stream)
+        states = [StoredState(scope, NO_STATE, part=scope)]
     group = GroupIntent(
         loads=() if load is None else (load,),
         states=tuple(states[-1:]),

@@ -9,13 +9,14 @@ take one.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from penstock.engine.deliver.state_parts import merging
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import Log
 from penstock.engine.specs.observer import SyncObserver
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import StateRole
-from penstock.store.contract import Lease, Store
+from penstock.store.contract import Lease, Merge, Store
 
 
 class SyncFailures:
@@ -72,3 +73,8 @@ class SyncSession:
     @property
     def pipeline(self) -> str:
         return self.lease.pipeline
+
+    @property
+    def merge(self) -> Merge:
+        """How new states join the saved ones."""
+        return merging(self.state_role)

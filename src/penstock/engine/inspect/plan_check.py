@@ -24,7 +24,7 @@ from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
 from penstock.engine.plan.open_source import source_of, source_reference
-from penstock.engine.plan.prepare import destination_of, prepare
+from penstock.engine.plan.prepare import Prepared, destination_of, prepare
 from penstock.engine.plan.repeats import may_repeat
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import TransformEndpoint, transforms_of
@@ -32,7 +32,7 @@ from penstock.engine.plan.unsupported import permissions_asked
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, Role
-from penstock.model.catalog import CheckResult
+from penstock.model.catalog import CheckResult, SyncMode
 from penstock.store.contract import Store
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
@@ -103,8 +103,22 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
+        answer["notes"] += _discovery(prepared)
         answer["notes"] += _isolation(*prepared.endpoints())
         return answer
+
+
+def _discovery(prepared: Prepared) -> list[str]:
+    """Why an installed source is discovered before it is read, and not beside its read."""
+    source = prepared.source
+    if not source.kept_beside() or prepared.pipeline.source.catalog is not None:
+        return []
+    reason = source.discovers_first()
+    if reason is None and any(
+        s.configured.sync_mode is SyncMode.cdc for s in prepared.plan.streams
+    ):
+        reason = "a stream is read by cdc"
+    return [] if reason is None else [f"the source is discovered before it is read: {reason}"]
 
 
 def _isolation(*ends: Endpoint[Any]) -> list[str]:

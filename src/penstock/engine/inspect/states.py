@@ -34,7 +34,8 @@ Change = Callable[[Sequence[StoredState]], list[StoredState]]
 
 def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
-    and ``connector_keys`` where connectors keep keys. A stream that the last run did not read has
+    ``connector_keys`` where connectors keep keys; and ``refreshes``, a list of ``{"namespace",
+    "name", "run", "at"}``, where refreshes are pending. A stream that the last run did not read has
     ``unread``: ``{"state"}``, from which it goes on when it is read again (None: it begins at its
     start). Raises ``ConfigError`` for a stream that has no state."""
     described = known.states().describe(known.store.states(known.name))
@@ -48,12 +49,23 @@ def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, 
         for s, own in given.items()
     ]
     if stream is not None:
-        wanted = find_stream(stream, [_id(entry) for entry in described["streams"]])
+        pending = known.store.remembered(known.name).pending_refreshes
+        named = {*(_id(entry) for entry in described["streams"]), *pending}
+        wanted = find_stream(stream, sorted(named, key=str))
         described["streams"] = [e for e in described["streams"] if _id(e) == wanted]
     kept = known.store.connector_keys(known.name)
     keys = [{**msgspec.to_builtins(place), "value": value} for place, value in kept.items()]
-    answer: dict[str, Any] = {"pipeline": known.name, **described}
+    answer: dict[str, Any] = {"pipeline": known.name, **described, **_refreshes(known)}
     return {**answer, "connector_keys": keys} if keys else answer
+
+
+def _refreshes(known: OpenPipeline) -> dict[str, Any]:
+    pending = known.store.remembered(known.name).pending_refreshes
+    listed = [
+        {"namespace": s.namespace, "name": s.name, "run": refresh.run, "at": refresh.at}
+        for s, refresh in sorted(pending.items())
+    ]
+    return {"refreshes": listed} if listed else {}
 
 
 def export(known: OpenPipeline, stream: StreamOptions | None = None) -> Any:
@@ -109,6 +121,29 @@ def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
     reset = Reset((wanted,), lambda states: role.without(states, [wanted]))
     reset_one = partial(role.reset, stream=wanted)
     return _change(known, "reset", reset_one, reset, settled=lambda _: {wanted})
+
+
+def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]:
+    """Ends the pending refresh of a stream: its rows and its state stay, and what was read for the
+    refresh is given up by the next run. Returns the state, as :func:`show` does. Raises
+    ``StateError`` (``state.no_refresh``) where none is pending, ``Locked`` while a run goes on."""
+    store, name = known.store, known.name
+    wanted = find_stream(stream, sorted(store.known_streams(name), key=str))
+    lease = store.acquire(name, this_holder("state reset"), _LEASE_SECONDS)
+    try:
+        refresh = store.remembered(name, [wanted]).pending_refreshes.get(wanted)
+        if refresh is None:
+            raise StateError(
+                f"no refresh of {wanted} is pending",
+                code="state.no_refresh",
+                stream=str(wanted),
+                hint=f"`penstock state show {name}` names those that are; nothing was changed",
+            )
+        ended = refresh.ended(store.last_epoch(name), cancelled=True)
+        store.remember(lease, Remembered(refresh={wanted: ended}))
+    finally:
+        store.release(lease)
+    return show(known)
 
 
 def adopt(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:

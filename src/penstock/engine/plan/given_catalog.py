@@ -52,7 +52,7 @@ def given(pipeline: Pipeline, catalog: Catalog, config_hash: str) -> str:
 
 
 def _of_stream(stream: Stream) -> Any:
-    return _canonical(msgspec.to_builtins(stream))
+    return _canonical(msgspec.json.decode(msgspec.json.encode(stream)))
 
 
 def _canonical(value: Any, *, names: bool = False, unordered: bool = False) -> Any:

@@ -148,19 +148,21 @@ def prepare(
     first: bool = True,
     recovers: bool = False,
     stateless: bool = False,
+    recreate: bool = False,
     sealed: Sequence[StoredState] = (),
 ) -> Prepared:
     """Checks the pipeline, discovers the streams, plans. ``transforms``: of ``transforms_of``.
     ``first`` False: the source may be read beside its discovery; not where the kept catalog cannot
     be planned with, nor a stream by cdc. ``recovers``: as of ``SourceEndpoint.discover``.
     ``stateless``: give the source no state, whatever is saved. ``sealed``: states that this run
-    saves before it reads. Raises ``ConfigError``, ``SourceError``, ``DestinationError``."""
+    saves before it reads. ``recreate``: refresh the run's streams. Raises ``ConfigError``,
+    ``SourceError``, ``DestinationError``."""
 
     def made(*, first: bool) -> Prepared:
         found = partial(source.discover, first=first, recovers=recovers)
         return _prepared(
             pipeline, source, destination, store, transforms, found,
-            stateless=stateless, sealed=sealed,
+            stateless=stateless, recreate=recreate, sealed=sealed,
         )  # fmt: skip
 
     try:
@@ -184,6 +186,7 @@ def _prepared(
     discover: Callable[[], Catalog],
     *,
     stateless: bool,
+    recreate: bool,
     sealed: Sequence[StoredState],
 ) -> Prepared:
     queries = queries_of(pipeline.transforms)
@@ -196,6 +199,8 @@ def _prepared(
     outline = Outlines(transforms)
     catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
+    if isinstance(destination, DestinationEndpoint):
+        earlier = msgspec.structs.replace(earlier, refresh={})  # a refresh is of a table
     role = state_role(source.package, earlier, known, catalog.streams)
     saved = store.states(pipeline.pipeline)
     given = with_own(role, saved, separable(role, saved, earlier.unread))
@@ -209,6 +214,7 @@ def _prepared(
         transforms=transform_jobs(pipeline, transforms, source.package.deleted_at_field),
         outline=outline,
         queried=bool(queries),
+        recreate=recreate,
         cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
     )
     plan = plan_streams(

@@ -82,7 +82,7 @@ class SourceEndpoint(Endpoint[SourceConnector]):
             return self._catalog
         kept = self.connector.kept_catalog(self.base_hash)
         usable = kept is not None and not kept.catalog.open
-        if kept is not None and usable and not first and not self._discovers_first(kept.first):
+        if kept is not None and usable and not first and self.discovers_first() is None:
             self.begin_discovery()
             self.kept, self._catalog = True, kept.catalog
             return self._catalog
@@ -116,20 +116,30 @@ class SourceEndpoint(Endpoint[SourceConnector]):
                 ) from e
         return self.connector.role.catalog_of(raw)
 
-    def _discovers_first(self, failed: bool) -> bool:
-        """Whether the source is discovered before it is read. ``failed``: a read failed beside a
-        discovery before."""
+    def discovers_first(self) -> str | None:
+        """Returns why the source is discovered before each read, whatever it reads; None: it is
+        read beside its discovery, once one has returned."""
+        kept = self.connector.kept_catalog(self.base_hash)
         if self._section.discover is not None:
-            return self._section.discover == "first"
+            return "the pipeline says so" if self._section.discover == "first" else None
         spec = self.connector.spec()
-        return (
-            failed
-            or self.changed_before
-            or bool(spec.abilities.get("advanced_auth"))
-            or _has_name(self.config, _RENEWS)
-            or _has_name(spec.config_schema, _RENEWS)
-            or _CONSUMES.search(self.connector.ref.text) is not None
-        )
+        if kept is not None and kept.first:
+            return "a read of it failed beside a discovery"
+        if self.changed_before:
+            return "it changes its configuration"
+        if spec.abilities.get("advanced_auth") or _has_name(spec.config_schema, _RENEWS):
+            return "its specification has a refresh token or OAuth"
+        if _has_name(self.config, _RENEWS):
+            return "its configuration has a refresh token or OAuth"
+        if _CONSUMES.search(self.connector.ref.text) is not None:
+            return "its messages are gone once they are read"
+        return None
+
+    def kept_beside(self) -> bool:
+        """Whether its catalog is kept for the next run: of an installed source that lists its
+        streams."""
+        kept = self.connector.kept_catalog(self.base_hash)
+        return kept is not None and not kept.catalog.open
 
     def begin_discovery(self) -> None:
         """Begins a discovery beside the read."""

@@ -55,7 +55,7 @@ class StreamRules:
     that this run chose before its source sent the stream do not bind it. ``transforms``: those that
     work on batches; ``outline``: returns the output columns of those that are connectors.
     ``queried``: queries over the whole stream follow, which decide its columns. ``cursors``: those
-    by which saved states go."""
+    by which saved states go. ``recreate``: this run asks for a refresh of its streams."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -66,6 +66,12 @@ class StreamRules:
     outline: Outline | None = None
     queried: bool = False
     cursors: Mapping[StreamId, SavedCursor] = field(default_factory=dict[StreamId, SavedCursor])
+    recreate: bool = False
+
+    def refreshes(self, stream: StreamId) -> bool:
+        """Whether a refresh of the stream is pending, or begins with this run: it is read from the
+        start, so that no saved state binds its cursor."""
+        return self.recreate or stream in self.earlier.pending_refreshes
 
 
 class _KeyLost(ConfigError):
@@ -88,7 +94,7 @@ def plan_stream(
     Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
     overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
-    saved = rules.cursors.get(stream.id)
+    saved = None if rules.refreshes(stream.id) else rules.cursors.get(stream.id)
     if before is not None:
         overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
     elif saved is not None:
@@ -98,6 +104,9 @@ def plan_stream(
 
     def with_overrides(overrides: StreamOverrides) -> PlannedStream:
         configured = source_rules(package).configure(stream, overrides)
+        refreshes = rules.refreshes(stream.id) if before is None else before.configured.refreshes
+        if refreshes:
+            configured = msgspec.structs.replace(configured, refreshes=True)
         return _planned(configured, settings, rules, table_name, columns, before, showed)
 
     explicit = overrides.destination_sync_mode is not None
@@ -242,6 +251,7 @@ def _disposition(
         sync_id=rules.sync_id,
         replaces=configured.replaces,
         arrival=arrival,
+        refreshes=configured.refreshes,
     )
 
 

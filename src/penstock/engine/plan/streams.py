@@ -36,7 +36,7 @@ from penstock.model.catalog import (
 from penstock.model.names import folded
 from penstock.model.state import StoredState
 from penstock.model.type_words import type_text
-from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole
+from penstock.protocols.contract import ProtocolPackage, ShardRole, SharedStates, StateRole
 from penstock.store.remembered import Remembered, TableNames, UsedModes
 
 
@@ -98,12 +98,14 @@ def plan_streams(
     )  # fmt: skip
     if not stateless:
         notes += _given(pipeline, streams, role, states, known, unread)
+        _refuse_left_out(pipeline, streams, role, states, earlier)
     if package.sharding is not None and pipeline.resources is not None and spec is not None:
         role, resources, most = package.sharding, pipeline.resources, slots or cores
         streams = [_sharded(s, resources, role, spec, most) for s in streams]
         lanes = max([lanes, *(s.shards for s in streams)])
     if changes_config and lanes > 1:
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
+    notes += refresh_notes(pipeline, streams, earlier)
     if catalog.open:
         notes.append("the source shows its streams only while it is read")
     if any(s.configured.sync_mode is SyncMode.cdc for s in streams):
@@ -114,18 +116,22 @@ def plan_streams(
         )
     chosen_cursors = {stream.id: settings.cursor_field for stream, settings in chosen}
     for s in streams:
-        if s.id in rules.cursors and not chosen_cursors[s.id]:
+        if s.id in rules.cursors and not (chosen_cursors[s.id] or s.configured.refreshes):
             notes += kept_cursor(s.configured)
         notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
     notes += repeats(streams, rules.destination)
     notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
+    found = to_remember(rules, planned, only(called, (s.id for s in streams)))
+    # A state may name streams that are not read.
+    every = names_in_states(package, catalog.streams)
+    found = msgspec.structs.replace(found, state_names={**every, **found.state_names})
     return StreamsPlan(
         streams=tuple(planned),
         lanes=lanes,
         notes=tuple(notes),
         gone=tuple(gone),
-        found=to_remember(rules, planned, only(called, (s.id for s in streams))),
+        found=found,
         open=catalog.open,
         unread=unread,
     )
@@ -203,6 +209,11 @@ def _given(
     others = [s.id for s in streams if not begins_anew(s.configured)]
     problem = problem or mixed(role, states, anew, others, pipeline.pipeline)
     if problem is not None:
+        for one in [str(s.id) for s in streams if s.configured.refreshes][:1]:
+            problem += (
+                f"; the refresh of {one} is pending: run it alone (`--streams {one}`), or end it"
+                f" (`penstock state reset {pipeline.pipeline} --cancel-refresh {one}`)"
+            )
         raise ConfigError(
             f"the pipeline {pipeline.pipeline!r} cannot run as it is",
             code="config.mixed_state",
@@ -225,6 +236,45 @@ def _given(
         "every stream of this run begins anew, so the source is given no state; its state cannot be"
         f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced",
     ]
+
+
+def refresh_notes(
+    pipeline: Pipeline, streams: Sequence[PlannedStream], earlier: Remembered
+) -> list[str]:
+    """Returns a note for each stream whose refresh an earlier run has not completed."""
+    planned = {s.id for s in streams if s.configured.refreshes}
+    return [
+        f"stream {stream}: its refresh is pending since run {refresh.run} ({refresh.at}): its table"
+        " and its state stay as they are until it is complete"
+        + (", and this run goes on with it" if stream in planned else "")
+        + f"; to end it: `penstock state reset {pipeline.pipeline} --cancel-refresh {stream}`"
+        for stream, refresh in sorted(earlier.pending_refreshes.items())
+    ]
+
+
+def _refuse_left_out(
+    pipeline: Pipeline,
+    streams: Sequence[PlannedStream],
+    role: StateRole,
+    states: Sequence[StoredState],
+    earlier: Remembered,
+) -> None:
+    """Raises ``ConfigError`` where a stream whose refresh is pending is not read, and the state of
+    those that are cannot be told apart from its own: nothing of them could be saved."""
+    planned = {s.id for s in streams}
+    shared = any(s.scope.stream is None for s in states)
+    left = [s for s in sorted(earlier.pending_refreshes) if s not in planned]
+    alone = not isinstance(role, SharedStates) or role.stands_alone(states, left)
+    if not (left and planned and shared) or alone:
+        return
+    names = " ".join(f"--cancel-refresh {stream}" for stream in left[:1])
+    raise ConfigError(
+        f"the refresh of {', '.join(map(str, left))} is pending, and the source's one state cannot"
+        " be saved without it",
+        code="config.refresh_pending",
+        stream=str(left[0]),
+        hint=f"run it with them, or end it: `penstock state reset {pipeline.pipeline} {names}`",
+    )
 
 
 def _written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:

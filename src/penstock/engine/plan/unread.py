@@ -97,9 +97,13 @@ def with_own(
     """Returns the states in which each of these streams has its own share; of states that cannot be
     split, only what is left without them (:func:`inseparable`)."""
     left = list(states)
-    if isinstance(role, SharedStates):
-        for stream, own in again.items():
-            left = role.with_own(left, stream, own)
+    if not isinstance(role, SharedStates):
+        return left
+    without = [s for s, own in again.items() if own is None]
+    if role.splits(left, without):  # many at once: a state may be large
+        left, again = role.without(left, without), {s: own for s, own in again.items() if own}
+    for stream, own in again.items():
+        left = role.with_own(left, stream, own)
     return left
 
 
@@ -107,7 +111,13 @@ def separable(
     role: StateRole, states: Sequence[StoredState], unread: Mapping[StreamId, str | None]
 ) -> dict[StreamId, str | None]:
     """Returns those of the streams whose share of the states can be told from the others'."""
-    return {s: own for s, own in unread.items() if role.splits(states, (s,))}
+    without = [s for s, own in unread.items() if own is None]
+    all_of_them = role.splits(states, without)
+    return {
+        s: own
+        for s, own in unread.items()
+        if (own is None and all_of_them) or role.splits(states, (s,))
+    }
 
 
 def inseparable(

@@ -53,7 +53,7 @@ from penstock.engine.reporting.timeline import DISCOVER, PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
-from penstock.engine.run.state_resets import reset_overwritten, reset_states
+from penstock.engine.run.state_resets import ask_for_refresh, reset_overwritten, reset_states
 from penstock.engine.run.wiring import Assembly
 from penstock.engine.serve import ServedInput
 from penstock.engine.specs.failpoints import announce_driver
@@ -80,6 +80,7 @@ from penstock.runtimes.masking import Masker
 from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
+from penstock.store.remembered import Remembered
 from penstock.store.task_keys import keys_url
 
 if TYPE_CHECKING:
@@ -146,7 +147,9 @@ class Run:
         self._refuse_other_source(log)
         if not self._dry and self._served is None:
             self._spark.start_early(stack, pulse.check)
-        prepared = self._prepare(stack, lease, pulse, log, full_refresh=full_refresh)
+        prepared = self._prepare(
+            stack, lease, pulse, log, full_refresh=full_refresh and not recreate, recreate=recreate
+        )
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if recreate and isinstance(prepared.destination, DestinationEndpoint):
@@ -157,14 +160,16 @@ class Run:
             )
         if self._dry:
             _refuse_consuming(prepared)
-            return self._execute_dry(stack, prepared, pulse, full_refresh=full_refresh)
+            return self._execute_dry(
+                stack, prepared, pulse, full_refresh=full_refresh, recreate=recreate
+            )
         remember(prepared, self._store, lease)
         self._end_keys(lease, log)
-        if full_refresh:
+        if recreate:
+            ask_for_refresh(self._store, lease, prepared, self.id, self._started_at)
+        elif full_refresh:
             prepared.anew = True
-            forgotten = reset_states(self._store, lease, prepared, self._accounting.note)
-            if recreate:
-                self._store.adopt(lease, forgotten, anew=True)
+            reset_states(self._store, lease, prepared, self._accounting.note)
         elif prepared.plan.open and not prepared.served:
             reset_overwritten(self._store, lease, prepared, self._accounting.note)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
@@ -228,6 +233,7 @@ class Run:
         log: FileLog,
         *,
         full_refresh: bool,
+        recreate: bool,
     ) -> Prepared:
         source = self._source(lease)
         pulse.check()
@@ -250,9 +256,10 @@ class Run:
             destination,
             self._store,
             transforms,
-            first=self._refresh or self._dry or full_refresh,
+            first=self._refresh or self._dry or full_refresh or recreate,
             recovers=not (self._dry or full_refresh) and _has_sealed(log),
             stateless=full_refresh or self._served is not None,
+            recreate=recreate,
             sealed=self._sealed_states(log),
         )
         return self._with_ends(prepared)
@@ -408,6 +415,7 @@ class Run:
             monitor.finish(outcome)
             for mailbox in mailboxes:
                 mailbox.remove()
+            self._note_refreshes(prepared)
         except PenstockError as e:
             ours = isinstance(e, LeaseLost | Cancelled)
             errors.append(e if ours else java_died() or e)
@@ -416,6 +424,18 @@ class Run:
         for error in (*errors, *outcome.errors, *outcome.failed.values()):
             _mend(error, built.prepared)
         return self._report(outcome, errors, run_log)
+
+    def _note_refreshes(self, prepared: Prepared) -> None:
+        """Adds a note for each stream whose refresh this run has not completed."""
+        name = self._pipeline.pipeline
+        planned = {s.id for s in prepared.plan.streams if s.configured.refreshes}
+        pending = self._store.remembered(name, planned).pending_refreshes if planned else {}
+        for stream in sorted(pending):
+            self._accounting.note(
+                f"stream {stream}: its refresh is not complete, so its table and its state are as"
+                f" they were: the next run goes on with it, and `penstock state reset {name}"
+                f" --cancel-refresh {stream}` ends it"
+            )
 
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:
         """Returns an error for each stream that the user named and that the source, which reveals
@@ -465,6 +485,7 @@ class Run:
         pulse: LeaseHeartbeat,
         *,
         full_refresh: bool,
+        recreate: bool,
     ) -> Report:
         """Reads and decodes into a log that is deleted at the end; no Spark, no table, no state."""
         scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
@@ -473,7 +494,10 @@ class Run:
         lease = store.acquire(self._pipeline.pipeline, this_holder(self.id), LEASE_TTL)
         remember(prepared, store, lease)
         store.replace_states(lease, self._store.states(self._pipeline.pipeline))
-        if full_refresh:
+        store.remember(lease, Remembered(refresh=prepared.rules.earlier.refresh))
+        if recreate:
+            ask_for_refresh(store, lease, prepared, self.id, self._started_at)
+        elif full_refresh:
             reset_states(store, lease, prepared, self._accounting.note)
         log = FileLog(scratch)
         mailbox = Mailbox(scratch, self.id, secrets.token_bytes(32))

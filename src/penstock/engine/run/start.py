@@ -96,10 +96,9 @@ def run_pipeline(
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
     the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the
-    source is discovered before it is read. ``recreate``: as
-    ``full_refresh``, and the first load of each stream replaces what its table holds.
-    ``daemon``: Spark's JVM may have been left by an earlier run, and is left for the next one
-    (``spark.warm.wanted`` decides).
+    source is discovered before it is read. ``recreate``: read the streams from the start; once one
+    is complete, its rows replace what its table holds. ``daemon``: Spark's JVM may have been left
+    by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
     ``shared``: keeps the session open after the run, for the next one of this process. ``cancel``:
     stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
     reference names. ``profile``: a file for the run's timeline as trace events

@@ -1,5 +1,6 @@
 """Deletes saved states before a run reads: of ``--full-refresh``, and of streams whose rows replace
-a table. What is deleted is read from the start (L6).
+a table. What is deleted is read from the start (L6). Asks for refreshes (``--recreate``), which
+delete no state before they are complete.
 
 Each function changes the store that it is given, which of a dry run is one in memory, and says in a
 note what a user would not expect. Not here: ``penstock state reset`` (``engine.inspect``).
@@ -12,21 +13,38 @@ from penstock.engine.plan.earlier_modes import overwritten
 from penstock.engine.plan.prepare import Prepared
 from penstock.model.catalog import StreamId
 from penstock.store.contract import Lease, Reset, Store
+from penstock.store.remembered import Remembered, asked
 
 Note = Callable[[str], None]
 
 
-def reset_states(store: Store, lease: Lease, prepared: Prepared, note: Note) -> list[StreamId]:
+def reset_states(store: Store, lease: Lease, prepared: Prepared, note: Note) -> None:
     """Deletes the states of ``--full-refresh``: of the streams of this run, of those that its
-    source may send while it is read, and of those that the source no longer has. Returns these
-    streams."""
-    wanted = {s.id for s in prepared.plan.streams} | set(prepared.plan.gone)
+    source may send while it is read, and of those that the source no longer has."""
+    wanted = _of_run(store, lease, prepared) | set(prepared.plan.gone)
+    _reset(store, lease, prepared, sorted(wanted), note)
+
+
+def ask_for_refresh(store: Store, lease: Lease, prepared: Prepared, run: str, at: str) -> None:
+    """Stores that the streams of this run are to be refreshed (``--recreate``), and accepts their
+    tables as they are, since the refresh replaces their rows."""
+    streams = sorted(_of_run(store, lease, prepared))
+    store.adopt(lease, streams)
+    if prepared.keys is not None:  # a connector would go on from them
+        store.reset_keys(lease, streams)
+    before = store.remembered(lease.pipeline, streams).refresh
+    last = store.last_epoch(lease.pipeline)
+    wanted = {s: asked(run, at, last, before.get(s)) for s in streams}
+    store.remember(lease, Remembered(refresh=wanted))
+
+
+def _of_run(store: Store, lease: Lease, prepared: Prepared) -> set[StreamId]:
+    """Returns the streams of the run, and those that its source may send while it is read."""
+    wanted = {s.id for s in prepared.plan.streams}
     if prepared.plan.open:
         before = store.known_streams(lease.pipeline)
         wanted |= {s for s in before if prepared.pipeline.stream_settings(s) is not None}
-    streams = sorted(wanted)
-    _reset(store, lease, prepared, streams, note)
-    return streams
+    return wanted
 
 
 def reset_overwritten(store: Store, lease: Lease, prepared: Prepared, note: Note) -> None:

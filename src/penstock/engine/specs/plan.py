@@ -69,7 +69,20 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def replaces_table(self) -> bool:
         """Whether a whole generation of it replaces the rows of its table."""
-        return self.disposition.mode is DestinationSyncMode.overwrite or self.disposition.replaces
+        written = self.disposition
+        overwrites = written.mode is DestinationSyncMode.overwrite
+        return overwrites or written.replaces or written.refreshes
+
+    def refreshed(self) -> "PlannedStream":
+        """Returns the stream as it goes on after its refresh was published, itself where it had
+        none."""
+        if not self.configured.refreshes:
+            return self
+        return msgspec.structs.replace(
+            self,
+            configured=msgspec.structs.replace(self.configured, refreshes=False),
+            disposition=msgspec.structs.replace(self.disposition, refreshes=False),
+        )
 
     def configured_for(self, generation: int) -> ConfiguredStream:
         """Returns the configured stream for a connector, with the ids of this sync."""

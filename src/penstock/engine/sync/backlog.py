@@ -11,12 +11,14 @@ from penstock.engine.deliver.delivery import Delivery, LaneWatcher
 from penstock.engine.deliver.load_plan import (
     Pending,
     PendingSlice,
+    Refreshes,
     chained,
     covered,
     decide,
     visible,
 )
 from penstock.engine.deliver.reject_limits import LimitDecision, Rejections
+from penstock.engine.deliver.state_parts import stand_alone
 from penstock.engine.specs.plan import SyncPlan
 from penstock.engine.sync.progress import SyncProgress
 from penstock.model.catalog import StreamId
@@ -44,6 +46,7 @@ class Backlog:
         self._refused: dict[StreamId, bool] = {}  # whether the state is shared
         self.published: set[StreamId] = set()
         self.waiting: Mapping[StreamId, tuple[PendingSlice, ...]] = {}
+        self._held: tuple[Segment, ...] = ()
         self.begun: set[int] = set()
         self.kept: set[StreamId] = set()
         self.unconfirmed: dict[int, str] = {}
@@ -93,11 +96,7 @@ class Backlog:
 
     def give_up(self) -> None:
         """Gives up everything that is sealed and not loaded, and deletes the states."""
-        left = [
-            ConsumedSlice(segment.id, stream)
-            for segment in self._visible()
-            for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
-        ]
+        left = [item for segment in self._visible() for item in _shares(segment)]
         self._store.abandon(self._lease, left)
         self._store.replace_states(self._lease, [])
 
@@ -172,6 +171,7 @@ class Backlog:
         return decide(
             segments,
             taken | self._delivery.under_way(),
+            refreshes=self._refreshes(),
             blocked=frozenset(self._failures.blocked),
             deferred=deferred,
             patient=self._plan.resent,
@@ -186,6 +186,66 @@ class Backlog:
             return {}
         known = self._store.remembered(self._session.pipeline, complete)
         return {stream: known.newest_visible(stream) for stream in complete}
+
+    def _refreshes(self) -> Refreshes:
+        newest = self._progress.refreshes()
+        if not newest:
+            return Refreshes()
+        role, saved = self._progress.state_role(), self._progress.states()
+        return Refreshes(newest, lambda state, streams: stand_alone(role, [*saved, state], streams))
+
+    def give_up_stale(self) -> None:
+        """Gives up what was sealed of refreshes that were cancelled, or asked for once more. Where
+        a shared state has a part of such a one that cannot be told apart, all that it covers is
+        given up, and read again from the saved state."""
+        refreshes = self._refreshes()
+        newest = refreshes.newest
+        if not newest:
+            return
+        segments, taken = self._sealed()
+        items = [
+            ConsumedSlice(segment.id, part.stream)
+            for segment in segments
+            for part in segment.slices
+            if part.disposition.refreshes
+            and not (part.stream in newest and newest[part.stream].has(segment.id.epoch))
+        ]
+        stale = [
+            segment
+            for segment in segments
+            if segment.scope is not None
+            and segment.scope.stream is None
+            and any(refresh.is_stale(segment.id.epoch) for refresh in newest.values())
+        ]
+        if any(not refreshes.moves_of(segment) for segment in stale):
+            items += [item for segment in stale for item in _shares(segment)]
+        self._abandon(items, taken)
+
+    def note_held(self) -> None:
+        """Notes which rows wait for a refresh that shares their state."""
+        held = {p.stream for s in self._held for p in s.slices if p.read}
+        names = ", ".join(sorted(str(s) for s in held if s not in self.waiting))
+        if names:
+            self._observer.note(
+                f"{names}: what was read waits for the refresh of another stream, as one state"
+                " covers both and cannot be told apart; the next run reads it again"
+            )
+
+    def give_up_held(self) -> None:
+        """Gives up what waits for a refresh together with the shared state that covers it: all of
+        it is read again from the saved state."""
+        if self._held:
+            taken = self._store.consumed(
+                self._session.pipeline, {segment.id.epoch for segment in self._held}
+            )
+            self._abandon([item for segment in self._held for item in _shares(segment)], taken)
+            self.drain_for_lane()
+
+    def _abandon(self, items: list[ConsumedSlice], taken: Set[ConsumedSlice]) -> None:
+        left = [item for item in dict.fromkeys(items) if item not in taken]
+        if left:
+            self._store.abandon(self._lease, left)
+            self.kept -= {item.stream for item in left}
 
     def drain(self) -> None:
         """Delivers everything that may be delivered, when no lane reads any more."""
@@ -262,7 +322,7 @@ class Backlog:
             for part in segment.slices:
                 if part.stream in streams or (shared and of_all and not part.fills_generation):
                     items.append(ConsumedSlice(segment.id, part.stream))
-                    if of_all and part.fills_generation:
+                    if of_all and part.fills_generation and not part.disposition.refreshes:
                         versions.add(part.stream)
             if shared and of_all:
                 items.append(ConsumedSlice(segment.id, SHARED_STATE))
@@ -279,7 +339,7 @@ class Backlog:
         """Deletes segments that are no longer needed from the log, after their rejects were
         copied."""
         self.published |= self._delivery.published()
-        self.waiting = pending.waiting
+        self.waiting, self._held = pending.waiting, pending.held
         kept = {c.segment for c in self._delivery.under_way()} | self._written_down()
         spent = [s for s in pending.spent if s.id not in kept]
         for segment in spent:
@@ -310,7 +370,8 @@ class Backlog:
         """Returns the streams with sealed rows that are not committed; only a cancelled run leaves
         such."""
         pending = self._decide()
-        return {load.stream for g in pending.ready for load in g.loads} | set(pending.waiting)
+        held = {part.stream for segment in pending.held for part in segment.slices if part.read}
+        return {load.stream for g in pending.ready for load in g.loads} | {*pending.waiting, *held}
 
     def settle(self) -> None:
         """Waits until everything that was delivered is committed or failed."""
@@ -342,3 +403,9 @@ class Backlog:
         sealed, taken = self._sealed()
         closed = self._store.closed_epochs(self._session.pipeline)
         self._store.end_keys(self._lease, covered(sealed, taken), map(lane_task, closed))
+
+
+def _shares(segment: Segment) -> list[ConsumedSlice]:
+    """Returns all shares of a segment, and that of a shared state."""
+    streams = (*(part.stream for part in segment.slices), SHARED_STATE)
+    return [ConsumedSlice(segment.id, stream) for stream in streams]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 from penstock.engine.deliver.delivery import is_shared
 from penstock.engine.deliver.load_plan import PendingSlice
+from penstock.engine.deliver.state_parts import merging
 from penstock.engine.plan.state_names import begins_anew, mixed
 from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncPlan
 from penstock.engine.sync.backlog import Backlog
@@ -40,6 +41,7 @@ class Epochs:
         states, and for a generation that is resumed the state that it has sealed. ``before``: the
         lane is begun again; of a stream read in shards only the lane's shard is, in the generation
         that the other shards fill. Raises ``StateError`` as :meth:`_refuse_mix`."""
+        self._backlog.give_up_held()
         role, known = self._progress.state_role(), self._progress.streams
         waiting, sealed = self._backlog.waiting, self._backlog.sealed_states()
         shards = [s for s in streams if before is not None and s.shards > 1]
@@ -53,6 +55,9 @@ class Epochs:
         self._refuse_mix(restart, others, gone, sealed)
         self._abandon(gone, waiting)
         restart |= gone & known.keys()
+        if self._plan.open:
+            pending = self._progress.refreshes().items()
+            restart |= {s for s, refresh in pending if refresh.pending}
         fresh = [s.id for s in anew if s.configured.fills_generation]
         current = self._store.generations(self._pipeline)
         current.update(self._store.new_generation(self._lease, fresh) if fresh else {})
@@ -64,7 +69,7 @@ class Epochs:
             current[stream] = slices[-1].slice.generation
             on_top += [w.state for w in slices if w.state is not None][-1:]
         saved = role.without(role.merge(self._progress.states(), sealed), sorted(restart))
-        states = tuple(role.merge(role.within(saved, known.keys()), on_top))
+        states = tuple(merging(role)(role.within(saved, known.keys()), on_top))
         starts: dict[int, LaneStart] = {}
         for lane in lanes:
             mine = tuple(s for s in streams if lane in s.lanes)
@@ -143,7 +148,7 @@ class Epochs:
         other streams."""
         role, saved = self._progress.state_role(), self._progress.states()
         shared = is_shared(saved)
-        floors = self._store.floors(self._pipeline)
+        floors, refreshes = self._store.floors(self._pipeline), self._progress.refreshes()
         resumed: dict[StreamId, tuple[PendingSlice, ...]] = {}
         anew: list[PlannedStream] = []
         for stream in streams:
@@ -156,9 +161,15 @@ class Epochs:
                 for w in slices
             )
             same &= not any(_was_reset(w, stream.id, floors) for w in slices)
+            if stream.configured.refreshes and stream.id in refreshes:
+                same &= all(refreshes[stream.id].has(w.segment.epoch) for w in slices)
             known = any(w.state is not None for w in slices)
             # else the shared state says nothing of the stream, and the source sends all of it again
-            known |= shared and role.without(saved, (stream.id,)) != saved
+            known |= (
+                shared
+                and not stream.disposition.refreshes
+                and role.without(saved, (stream.id,)) != saved
+            )
             if slices and same and known and _resumes(stream.configured):
                 resumed[stream.id] = slices
             else:
@@ -188,7 +199,10 @@ class Epochs:
         """Gives up the unfinished generations of these streams."""
         items = [ConsumedSlice(w.segment, s) for s in gone for w in waiting[s]]
         if items:
-            self._progress.take_states_back(gone)
+            # of a refresh no state was saved
+            covered = {s for s in gone for w in waiting[s] if not w.slice.disposition.refreshes}
+            if covered:
+                self._progress.take_states_back(covered)
             self._store.abandon(self._lease, items)
             self._backlog.kept -= gone
             self._backlog.drain_for_lane()

@@ -4,7 +4,7 @@ Data, and questions to the store. Not here: sealed segments (``engine.sync.backl
 (``engine.sync.epochs``); both read what ``engine.sync.sync`` writes here.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from penstock.engine.deliver.delivery import is_shared
@@ -15,6 +15,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
 from penstock.protocols.contract import StateRole
 from penstock.store.contract import Reset
+from penstock.store.remembered import Refresh
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class SyncProgress:
     streams: dict[StreamId, PlannedStream]
     complete: set[StreamId] = field(default_factory=set[StreamId])
     cancelled: bool = False
+    refreshed: frozenset[StreamId] | None = None  # streams that ever had one, once it is known
 
     def state_role(self) -> StateRole:
         """Returns the protocol's rules for states, with the names of this sync's streams."""
@@ -37,6 +39,16 @@ class SyncProgress:
     def states(self) -> list[StoredState]:
         """Returns the saved states."""
         return self.session.store.states(self.session.pipeline)
+
+    def refreshes(self) -> Mapping[StreamId, Refresh]:
+        """Returns the newest refresh of each stream that ever had one, ended or not. None begins
+        during a sync."""
+        store, pipeline = self.session.store, self.session.pipeline
+        if self.refreshed is None:
+            found = store.remembered(pipeline).refresh
+            self.refreshed = frozenset(found)
+            return found
+        return store.remembered(pipeline, self.refreshed).refresh if self.refreshed else {}
 
     def state_types(self) -> str:
         """Returns the types of the saved states, as a user reads them; empty: there is none."""

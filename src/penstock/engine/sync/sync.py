@@ -100,6 +100,7 @@ class SyncRun:
             self._backlog.drop_old()
         self._progress.note_new_type(kind)
         failures = self._failures
+        self._backlog.note_held()
         complete = self._whole_streams() - self._backlog.left()
         return SyncOutcome(
             complete=complete,
@@ -111,7 +112,6 @@ class SyncRun:
 
     def _given_another(self) -> SyncOutcome:
         """Ends a sync whose source is given another catalogue now."""
-        self._delivery.source_done([])
         self._backlog.settle()
         self._backlog.drop_old()
         return SyncOutcome(complete=set(), failed={}, errors=[], changed=True)
@@ -143,6 +143,7 @@ class SyncRun:
         self._drain_recovered()
 
     def _drain_recovered(self) -> None:
+        self._backlog.give_up_stale()
         self._backlog.drain_recovered()
         self._backlog.settle()
         self._backlog.drop_old()
@@ -226,7 +227,9 @@ class SyncRun:
 
     def _read(self) -> None:
         failures = self._failures
-        wanted = [s for s in self._plan.streams if s.id not in failures.blocked]
+        self._end_refreshes()
+        mine = [self._streams[s.id] for s in self._plan.streams]
+        wanted = [s for s in mine if s.id not in failures.blocked]
         self._note_unread()
         nothing = (self._plan.streams and not wanted) or self._delivery.dead()
         if self._progress.cancelled or nothing or self._state_is_held():
@@ -266,6 +269,16 @@ class SyncRun:
                     loaded_at = self._time.now()
             if self._running or again:
                 self._time.sleep(self._plan.poll_after(self._time.now() - began))
+
+    def _end_refreshes(self) -> None:
+        """Makes streams incremental again whose refresh was complete in the log, and is published
+        now."""
+        planned = [s for s in self._plan.streams if s.configured.refreshes]
+        refreshes = self._progress.refreshes() if planned else {}
+        for stream in planned:
+            refresh = refreshes.get(stream.id)
+            if refresh is None or not refresh.pending:
+                self._streams[stream.id] = stream.refreshed()
 
     def _state_is_held(self) -> bool:
         """Whether no stream may be read, as rows that wait in the log would come a second time:
@@ -359,6 +372,8 @@ class SyncRun:
             return e
         if stream is None:
             return None
+        if known is not None and not known.configured.refreshes:
+            stream = stream.refreshed()  # the plan may be older than its publication
         if stream is not known:
             self._observer.stream_planned(stream, new=known is None)
         if generation is None:
@@ -399,7 +414,8 @@ class SyncRun:
     def _unfinished(self, start: LaneStart, result: LaneResult) -> list[PlannedStream]:
         """Returns the streams that are left to be read of a lane that was lost, or that tries
         streams again. A published generation is not filled again. Where streams share a state, all
-        of the lane's streams are read again, since the state covers those too that had ended."""
+        of the lane's streams are read again, since the state covers those too that had ended; a
+        stream whose refresh was published is incremental again."""
         retried = {s for s, _ in result.retries}
         shared = self._epochs.state_is_shared()
         everything = result.end is LaneEnd.lost or shared
@@ -410,8 +426,12 @@ class SyncRun:
             and (everything or s.id in retried)
             and not (s.shards > 1 and start.lane in self._shards.get(s.id, ()))
         ]
-        done = {s.id for s in mine if s.id in self._backlog.published}
-        self._complete.update(done)
+        published = [s for s in mine if s.id in self._backlog.published]
+        self._complete.update(s.id for s in published)
+        if shared:
+            self._streams.update({s.id: s.refreshed() for s in published})
+            mine = [self._streams[s.id] for s in mine]
+        done = {s.id for s in published if self._streams[s.id].configured.fills_generation}
         return [s for s in mine if s.id not in done and s.id not in self._failures.blocked]
 
     def _has_all_of(self, start: LaneStart) -> bool:

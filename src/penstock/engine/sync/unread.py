@@ -15,7 +15,7 @@ from penstock.errors import StateError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import SharedStates
 from penstock.store.contract import Reset
-from penstock.store.remembered import Remembered
+from penstock.store.remembered import Refresh, Remembered
 
 
 def settle_unread(
@@ -31,19 +31,38 @@ def settle_unread(
     # The state of rows that were not delivered is saved with them, in a later run.
     pending = {*session.failures.blocked, *session.failures.halted}
     left = {*unread.left} - known.unread.keys() - pending
+    refreshes = _read_now(progress, known, wanted)
     cursors = {
         s.id: s.configured.cursor_field
         for s in wanted
-        if s.configured.cursor_field and not s.configured.stream.source_defined_cursor
+        if s.configured.cursor_field
+        and not (s.configured.stream.source_defined_cursor or s.configured.refreshes)
     }
     role = progress.state_role()
     shares: dict[StreamId, str | None] = {}
     if isinstance(role, SharedStates):
         states = progress.states()
         shares = {s: None if s in unread.placeless else role.own(states, s) for s in left}
-    more = Remembered(unread=shares, cursors=cursors)
-    if shares or cursors or unread.names:
+    more = Remembered(unread=shares, cursors=cursors, refresh=refreshes)
+    if shares or cursors or refreshes or unread.names:
         session.store.remember(session.lease, more, taken_up=unread.names)
+
+
+def _read_now(
+    progress: SyncProgress, known: Remembered, wanted: Collection[PlannedStream]
+) -> dict[StreamId, Refresh]:
+    """Returns the pending refreshes of these streams that are read by another cursor now than until
+    now, or for the first time: the cursor is recorded of the stream when its refresh ends."""
+    session = progress.session
+    last = session.store.last_epoch(session.pipeline)
+    found: dict[StreamId, Refresh] = {}
+    for stream in wanted:
+        before = known.pending_refreshes.get(stream.id)
+        if before is not None and stream.configured.refreshes:
+            now = before.read_by(stream.configured.cursor_field, last)
+            if now != before:
+                found[stream.id] = now
+    return found
 
 
 def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:

@@ -220,7 +220,8 @@ class Lane:
 
     def _overwrites(self) -> bool:
         dispositions = [job.lane.disposition for job in self._job.streams]
-        return any(s.replaces or s.mode is DestinationSyncMode.overwrite for s in dispositions)
+        overwrite = DestinationSyncMode.overwrite
+        return any(s.replaces or s.refreshes or s.mode is overwrite for s in dispositions)
 
     def _between(self, sealer: Sealer) -> None:
         self._process.between(partial(self._progress, sealer))

@@ -141,10 +141,10 @@ class LaneEvents:
                 self._miscounted(event)
             case ConnectorMetrics():
                 self.metrics.append(measured(event))
-            case DoubtfulEnd():
-                self._doubted(event, sealer)
             case ConnectorExited():
                 self.exit = event
+                for doubt in event.doubts:
+                    self._doubted(doubt, sealer)
                 if self._job.served and event.code == 0:
                     self._left_out(sealer)
 

@@ -23,6 +23,7 @@ from penstock.codec.packed_bodies import Packed
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Batch,
+    DoubtfulEnd,
     Error,
     Estimate,
     Event,
@@ -154,12 +155,13 @@ class AirbyteReader:
         self._seen.clear()
         yield from self._side_messages.counted()
 
-    def ended(self, exit_code: int | None) -> Iterator[Event]:
-        """Reports streams whose end is in doubt, and after exit code 0 those that cannot be taken
-        for empty."""
-        yield from self._errors.doubts(exit_code)
-        if exit_code == 0:
-            yield from self._report_unclear(None)
+    def ended(self) -> Iterator[Event]:
+        """Reports, after exit code 0, streams that cannot be taken for empty."""
+        yield from self._report_unclear(None)
+
+    def doubts(self, exit_code: int | None) -> tuple[DoubtfulEnd, ...]:
+        """Returns the streams whose end is in doubt, at the source's end."""
+        return tuple(self._errors.doubts(exit_code))
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
         """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has

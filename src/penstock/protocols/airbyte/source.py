@@ -93,7 +93,10 @@ class AirbyteSource:
         framer = LineFramer(request.max_record_bytes, request.spool_folder)
 
         def at_the_end(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:
-            return iter(()) if exited is None else reader.ended(exited.code)
+            if exited is None:
+                return iter(())
+            exited.doubts = reader.doubts(exited.code)
+            return reader.ended() if exited.code == 0 else iter(())
 
         events = read(
             runtime, arguments, request.timeouts, reader, framer, request.tick, at_the_end

@@ -264,6 +264,9 @@ class AirbyteState:
         others = [s for s in states if s is not shared and s.scope.stream != stream]
         return [_with_entry(shared, stream, entry), *others]
 
+    def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
+        return self.splits(states, streams) and not any(map(_shares_place, states))
+
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """None: streams have no versions."""
         del states, stream

@@ -17,7 +17,7 @@ from penstock.model.catalog import (
     ConfiguredStream,
     Stream,
 )
-from penstock.model.events import ConnectorExited, Error, Event, LogEvent
+from penstock.model.events import ConnectorExited, DoubtfulEnd, Error, Event, LogEvent
 from penstock.protocols.connection import EventSink
 from penstock.protocols.rapidbyte.declared import catalog
 from penstock.protocols.rapidbyte.declared.manifest import mode_problems
@@ -78,11 +78,12 @@ class RapidbyteSource(ComponentRole):
         for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
             yield LogEvent("WARN", problem)  # in a preview only: a run is refused earlier
         states = {s.scope.stream: s for s in request.states}
-        failed = False
+        failed, doubts = False, list[DoubtfulEnd]()
         for stream in request.streams:
             read = StreamRead(component, request, stream, states.get(stream.id))
             with closing(read.events()) as events:
                 for event in events:
                     failed |= isinstance(event, Error)
                     yield event
-        yield ConnectorExited(1 if failed else 0)
+            doubts += read.doubts
+        yield ConnectorExited(1 if failed else 0, doubts=tuple(doubts))

@@ -23,6 +23,7 @@ from penstock.errors import SourceError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
 from penstock.model.events import (
     Batch,
+    DoubtfulEnd,
     Error,
     Event,
     LogEvent,
@@ -73,7 +74,7 @@ and that has held nothing but NULL."""
 
 
 class StreamRead:
-    """The read of one stream. ``state``: what the last run saved of it."""
+    """The read of one stream. ``state``: what the last run saved of it. ``doubts``: of its end."""
 
     def __init__(
         self,
@@ -92,6 +93,7 @@ class StreamRead:
         self._removing = stream.stream.assumed and evolution.removed_column == "fail"
         self._letters = 0
         self._errors, self._first_error = 0, ""  # in the component's log
+        self.doubts: tuple[DoubtfulEnd, ...] = ()
         self._last: State | None = None  # a checkpoint that no frame has followed
         self._began = time.monotonic()
 
@@ -230,7 +232,8 @@ class StreamRead:
             yield from self._skipped(ended)
             yield StreamStatus(self._stream.id, Status.complete, keys=ended.keys)
             if self._errors:
-                yield after_errors([self._stream.id], self._errors, self._first_error)
+                doubt = after_errors([self._stream.id], self._errors, self._first_error)
+                self.doubts = (doubt,)
             return
         attempt = self._request.tries.get(self._stream.id, 0) + 1
         allowed = self._component.settings.resources.max_retries

@@ -159,17 +159,14 @@ class SingerReader:
         after exit code 0."""
         for stream in self._activated:
             configured = self._configured.get(stream)
-            if configured is None or stream not in self._declared:
-                continue
-            if configured.sync_mode is SyncMode.full_refresh:
+            if configured is not None and configured.sync_mode is SyncMode.full_refresh:
                 yield StreamStatus(stream, Status.complete)
 
-    def undeclared(self) -> Iterator[Event]:
-        """Yields the configured streams of which no SCHEMA came: a tap that cannot read a stream
+    def undeclared(self) -> tuple[DoubtfulEnd, ...]:
+        """Returns the configured streams of which no SCHEMA came: a tap that cannot read a stream
         may write that to stderr, go on with the next one and end with exit code 0 (L6)."""
         streams = tuple(s for s in self._configured if s not in self._declared)
-        if streams:
-            yield DoubtfulEnd(streams, _NO_SCHEMA, hint=_NO_SCHEMA_HINT)
+        return (DoubtfulEnd(streams, _NO_SCHEMA, hint=_NO_SCHEMA_HINT),) if streams else ()
 
     # -- good lines
 

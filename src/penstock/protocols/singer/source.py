@@ -154,7 +154,7 @@ class SingerSource:
                 yield Control(changed)
             if exited is not None and exited.code == 0:
                 reader.unheard()
-                yield from reader.undeclared()
+                exited.doubts = reader.undeclared()
             elif exited is not None:
                 yield from reader.finished()
                 yield from _complaint(exited)

@@ -157,6 +157,14 @@ class SingerState:
             value[part] = {**(value.get(part) or {}), **marks}
         return [StoredState(SCOPE, exact_text(value).decode())]
 
+    def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
+        values = (exact(s.blob) for s in states)
+        beside = any(
+            _says_beside(cast(dict[str, Any], value)) if isinstance(value, dict) else _says(value)
+            for value in values
+        )
+        return not beside and self.splits(states, streams)
+
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """Looks where PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
         (``activate_versions``)."""

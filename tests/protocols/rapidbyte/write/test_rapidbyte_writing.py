@@ -628,6 +628,7 @@ def alive(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
+@pytest.mark.dear
 def test_five_hundred_streams_need_few_instances(made: Make, alive: list[int]):
     names = [StreamId(None, f"s{i:03d}") for i in range(500)]
 
