@@ -31,3 +31,7 @@ bench *args:
 # The whole kill matrix, as it stands in docs/kill-matrix.md
 kills:
     uv run python tests/e2e/kills.py --all
+
+# The lowest and the newest dependencies that are permitted, which tests/test_locks.py runs on
+locks:
+    scripts/renew_locks.sh

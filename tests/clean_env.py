@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -18,16 +19,36 @@ ROOT = Path(__file__).parents[1]
 
 def environment_with_penstock(place: Path, *packages: str) -> str:
     """Installs a wheel of this checkout and ``packages`` below ``place``; returns the Python."""
-    environment = place / "environment"
+    wheel, python = _wheel(place), _environment(place, "pyspark", "py4j")
+    _uv("pip", "install", "--python", python, wheel, *packages)
+    return python
+
+
+def environment_from_lock(place: Path, lock: Path, linked: Collection[str], *packages: str) -> str:
+    """Installs a wheel of this checkout, exactly what ``lock`` says and ``packages`` below
+    ``place``; returns the Python. ``linked``: taken from the environment of the tests instead."""
+    wheel, python = _wheel(place), _environment(place, *linked)
+    lines = lock.read_text().splitlines()
+    kept = [line for line in lines if line.partition("==")[0] not in linked]
+    (place / lock.name).write_text("\n".join(kept))
+    only = ["--python", python, "--no-deps"]
+    _uv("pip", "install", *only, "-r", str(place / lock.name), wheel, *packages)
+    return python
+
+
+def _wheel(place: Path) -> str:
     _uv("build", "--wheel", "--out-dir", str(place / "wheels"), str(ROOT))
     (wheel,) = (place / "wheels").glob("*.whl")
+    return str(wheel)
+
+
+def _environment(place: Path, *linked: str) -> str:
+    environment = place / "environment"
     _uv("venv", "--python", sys.executable, str(environment))
     (installed,) = environment.glob("lib/python*/site-packages")
-    for name in ("pyspark", "py4j"):
+    for name in linked:
         _link(name, installed)
-    python = str(environment / "bin" / "python")
-    _uv("pip", "install", "--python", python, str(wheel), *packages)
-    return python
+    return str(environment / "bin" / "python")
 
 
 def _link(name: str, installed: Path) -> None:

@@ -431,7 +431,8 @@ def no_archive(cli: Cli) -> dict[str, str]:
 def test_doctor_lists_checks_and_fixes(cli: Cli) -> None:
     told = cli("doctor", "--json")
     checks: dict[str, Any] = {c["name"]: c for c in told.json["checks"]}
-    assert checks.keys() >= {"python", "java", "spark", "disk", "uv", "connectors", "state"}
+    named = {"python", "java", "spark", "packages", "duckdb", "disk", "uv", "connectors", "state"}
+    assert checks.keys() >= named
     assert all(c.keys() >= {"name", "ok", "detail", "fix"} for c in checks.values())
     assert told.code == (0 if all(c["ok"] for c in checks.values()) else 2)
     assert "--fix" in checks["home"]["fix"]

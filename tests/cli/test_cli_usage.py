@@ -20,6 +20,8 @@ USAGE = [
     (["run", "a.yaml", "--limit"], "--limit", "penstock run --help"),
     (["run", "no.yaml"], "there is no pipeline file no.yaml", "pipeline file"),
     (["run", "airbyte:source-faker"], "no destination is named", "parquet:./lake"),
+    (["run", "airbyte:./manifest.yaml"], "no destination is named", "parquet:./lake"),
+    (["run", "singer:tap-x --file a.yml"], "no destination is named", "parquet:./lake"),
     (["run", "no.yaml", "parquet:./lake"], "parquet:./lake is not", "give pipeline files"),
     (["run", "airbyte:source-faker", "parquet:"], "parquet", None),
     (["run", "airbite:source-faker", "parquet:./x"], "airbite", "airbyte"),

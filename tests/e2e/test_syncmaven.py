@@ -85,6 +85,7 @@ def test_a_second_run_sends_only_what_is_new(there: Syncmaven) -> None:
     first = there.run(destination={"stream": "contacts", "checkpoint_every": 30})
     assert (first.status, first.guarantee) == ("succeeded", "at-least-once"), first.error
     assert first.counts("s0") == ("complete", 100, 100, 0)
+    assert first.stream("s0").target == "contacts"
     assert (there.rows(), there.saved()) == (list(range(1, 101)), 100)
     second = there.run({"records": 130}, destination={"stream": "contacts"})
     assert second.counts("s0") == ("complete", 30, 30, 0)
@@ -110,6 +111,7 @@ def test_what_was_not_counted_is_sent_again_and_no_state_is_ahead(
     first = there.run(told=told)
     assert (first.status, first.exit_code, first.error["code"]) == ("failed", 5, code)
     assert first.error["hint"]
+    assert not [note for note in first.notes if "acks" in note]  # it gives no states back
     assert there.saved() is None
     second = there.run()
     assert second.status == "succeeded", second.error

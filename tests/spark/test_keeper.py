@@ -472,6 +472,35 @@ def test_the_key_is_of_everything_that_a_running_jvm_cannot_change(tmp_path: Pat
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
 
 
+def test_a_jvm_that_other_code_left_is_not_joined_and_ends(
+    den: Den, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade in place, whose version is the same: the workers of the JVM that the code before
+    left hold its modules. The next run starts another; the old one is idle and makes room."""
+    root = den.root
+    root.mkdir(mode=0o700)
+    package = root.parent / "package"
+    (package / "spark").mkdir(parents=True)
+    (module := package / "spark" / "warm.py").write_text("before = True\n")
+    monkeypatch.setattr(warm, "__file__", str(module))
+    before = warm.key_of(root, {})
+    assert before is not None and before == warm.key_of(root, {})
+    old = den.must(before)
+    old.release()
+    module.write_text("before = False  # upgraded\n")
+    after = warm.key_of(root, {})
+    assert after is not None and after != before
+    new = den.must(after)
+    assert new.first and new.pid != old.pid
+    told = {t["pid"]: t["state"] for t in warm.status(root)}
+    assert told == {old.pid: "idle", new.pid: "busy"}
+    monkeypatch.setattr(warm, "available_bytes", lambda: 0)  # no room beside a third
+    third = den.must("third")
+    assert third.first and den.gone(old.pid, before)
+    new.release()
+    third.release()
+
+
 @pytest.mark.parametrize(
     ("told", "environ", "answer"),
     [

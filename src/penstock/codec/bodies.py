@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.codec.arrow import json_structure
-from penstock.codec.duckdb_call import RAW_NUMBERS, input_error_class, run_query
+from penstock.codec.duckdb_call import RAW_NUMBERS, input_errors, run_query
 from penstock.codec.packed_bodies import Packed, too_large
 from penstock.codec.untyped import Array, ChunkedArray, pa
 from penstock.codec.untyped import compute as pc
@@ -78,7 +78,7 @@ class TextExtractor:
             return []
         try:
             result = run_query(self._sql, bodies)
-        except input_error_class() as e:
+        except input_errors() as e:
             raise Malformed(str(e)) from None
         groups = [_whole(c).flatten() for c in result.columns]
         return [groups[g][i] for g, i in self._places]

@@ -1,16 +1,18 @@
 """Runs SQL over one Arrow column by the process's only DuckDB, which keeps no data.
 
 DuckDB's JSON functions are built in, so that nothing is downloaded or loaded from disk. It is
-imported by the first query: a process that only plans never loads it. A process that forks after
-the first query must not query again: spawn instead. Neighbours: ``codec.bodies``, ``codec.values``
-and ``codec.json_text`` make the queries.
+imported by the first query: a process that only plans never loads it. Before the first query the
+guard checks that this version keeps the digits of numbers; where it does not, every query of the
+process fails. A process that forks after the first query must not query again: spawn instead.
+Neighbours: ``codec.bodies``, ``codec.values`` and ``codec.json_text`` make the queries.
 """
 
 import threading
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 from penstock.codec.untyped import Array, Table, pa
-from penstock.errors import Defect
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import duckdb
@@ -20,8 +22,21 @@ _root: "duckdb.DuckDBPyConnection | None" = None
 _local = threading.local()
 
 # If one field of its structure is a DECIMAL, from_json keeps every number's own text; without it
-# numbers that become text pass through a double and lose digits. ``warm`` checks this.
+# numbers that become text pass through a double and lose digits. 2.0.1 ignores it.
 RAW_NUMBERS = "DECIMAL(1,0)"
+
+
+_NUMBERS = (
+    "12345678901234567890.1234567890",
+    "0.1000000000000000055",
+    "9007199254740993",
+    "123456789012345678901234567890",
+    "1.50",
+    "-0",
+    "1E+2",
+    "1e400",
+)
+"""Numbers that a double does not hold, or writes in another way."""
 
 
 def run_query(sql: str, column: Array) -> Table:
@@ -46,27 +61,25 @@ class _CurrentBodies:
 
 
 def warm() -> None:
-    """Runs a first query, so that later ones pay no start-up. Raises ``Defect`` (``codec.digits``)
-    where this DuckDB version does not keep the digits of numbers."""
-    text = "12345678901234567890.1234567890"
-    body = pa.array([f'{{"x":{text}}}'])
-    structure = f'{{"x":"JSON","y":"{RAW_NUMBERS}"}}'
-    result = run_query(f"SELECT from_json(b, '{structure}').x AS x FROM bodies", body)
-    if result.column(0)[0].as_py() != text:
-        import duckdb
-
-        raise Defect(
-            f"DuckDB {duckdb.__version__} does not keep the digits of JSON numbers",
-            code="codec.digits",
-            hint="install the duckdb version that penstock was locked with",
-        )
+    """Opens this process's DuckDB, so that the first query pays no start-up. Raises
+    ``ConfigError`` (``config.duckdb``), as every query does, where this DuckDB version does not
+    keep the digits of numbers."""
+    _cursor()
 
 
-def input_error_class() -> type[Exception]:
-    """The class of DuckDB's error for an input that it cannot process."""
+def version() -> str:
+    """The version of DuckDB that is installed."""
     import duckdb
 
-    return duckdb.InvalidInputException
+    return duckdb.__version__
+
+
+def input_errors() -> tuple[type[Exception], ...]:
+    """The classes of DuckDB's errors for an input that it cannot process. Where its message quotes
+    bytes that are not UTF-8, some Pythons raise the second instead."""
+    import duckdb
+
+    return duckdb.InvalidInputException, UnicodeDecodeError
 
 
 def _cursor() -> "duckdb.DuckDBPyConnection":
@@ -81,15 +94,41 @@ def _open_cursor() -> "duckdb.DuckDBPyConnection":
 
     with _lock:
         if _root is None:
-            _root = duckdb.connect(
+            root = duckdb.connect(
                 config={
                     "threads": 1,
                     "autoinstall_known_extensions": False,
                     "autoload_known_extensions": False,
                 }
             )
+            _guard(root)
+            _root = root
         cursor, bodies = _root.cursor(), _CurrentBodies()
         bodies.table = pa.table({"b": pa.array([], pa.string())})
         cursor.register("bodies", bodies)
         _local.cursor, _local.bodies = cursor, bodies
     return cursor
+
+
+def _guard(root: "duckdb.DuckDBPyConnection") -> None:
+    """Raises ``ConfigError`` where numbers lose digits on the way that ``codec.bodies`` takes."""
+    numbers = ", ".join(f"('{number}')" for number in _NUMBERS)
+    structure = f'{{"x":"JSON","list":["VARCHAR"],"y":"{RAW_NUMBERS}"}}'
+    lost = root.execute(
+        f"SELECT n, s.x, s.list[1] FROM (SELECT n, from_json('{{\"x\":' || n || ',\"list\":[' || n "
+        f"|| ']}}', '{structure}') AS s FROM (VALUES {numbers}) AS numbers (n)) "
+        "WHERE s.x IS DISTINCT FROM n OR s.list[1] IS DISTINCT FROM n"
+    ).fetchone()
+    if lost is not None:
+        raise ConfigError(
+            f"DuckDB {version()} does not keep the digits of JSON numbers: it makes {lost[1]} of "
+            f"{lost[0]}, so no record was decoded",
+            code="config.duckdb",
+            hint=f"pip install '{_permitted()}'",
+        )
+
+
+def _permitted() -> str:
+    """The requirement of DuckDB that this package states."""
+    stated = metadata.requires("penstock") or ()
+    return next((r for r in stated if r.startswith("duckdb")), "duckdb")

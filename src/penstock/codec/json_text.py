@@ -18,7 +18,7 @@ Rapidbyte's ``write.frame_encoder`` call it.
 import json
 from typing import Any, Literal
 
-from penstock.codec.duckdb_call import input_error_class, run_query
+from penstock.codec.duckdb_call import input_errors, run_query
 from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Kind
@@ -277,6 +277,6 @@ def _by_duckdb(expression: str, column: Array) -> Array:
     """The texts of a SQL expression over the column ``b``, by DuckDB; NULL for NULL."""
     try:
         result = run_query(f"SELECT ({expression})::VARCHAR AS b FROM bodies", column).column(0)
-    except input_error_class() as e:  # more text than 32-bit offsets can address
+    except input_errors() as e:  # more text than 32-bit offsets can address
         raise pa.ArrowCapacityError(str(e)) from None
     return result.combine_chunks().cast(pa.string())

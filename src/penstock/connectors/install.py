@@ -127,16 +127,14 @@ def _meant(wanted: PackageRequest, others: list[PackageRequest], connectors: Pat
 
 def _any_of(wanted: PackageRequest, connectors: Path, progress: Progress) -> Installed:
     """Returns what a name meant before names were exact: the first candidate of which an
-    environment was built then, else the first one that is there or can be installed. Raises
+    environment was built then, else the first one that can be installed. Raises
     ``ConnectorError``."""
     candidates = wanted.candidates
-    there: list[tuple[bool, Installed]] = []
     for candidate in candidates:
         folder = package_folder(connectors, candidate.protocol, candidate.package)
-        if (ready := _ready(candidate, folder)) is not None:
-            there.append((all(e.exact for e in installed_of(folder)), ready))
-    if there:
-        return min(there, key=lambda found: found[0])[1]
+        ready = _ready(candidate, folder)
+        if ready is not None and not all(entry.exact for entry in installed_of(folder)):
+            return ready
     failed: list[ConnectorError] = []
     for candidate in candidates:
         try:

@@ -1,7 +1,8 @@
 """Leases a warm JVM: finds the one that an earlier run left, or starts a keeper, which starts one.
 
 A JVM is found by a key of all that it cannot change while it runs: Java, Spark, jars, settings of
-its start, its environment, versions, and what processes inherit (limits, umask, namespaces). Runs
+its start, its environment, this code (Spark's idle workers hold what they imported), and what
+processes inherit (limits, umask, namespaces). Runs
 at the same time share it as long as it has slots. Where the keeper does not answer within a
 timeout, too few slots are free, or anything else fails, :func:`lease` returns None and the run
 starts a JVM of its own. ``PENSTOCK_DAEMON`` turns warm JVMs on and off. Not here: the keeper's side
@@ -42,6 +43,7 @@ MEMORY_VARIABLE = "PENSTOCK_DAEMON_MEMORY"
 IDLE_SECONDS = 900.0
 LEFT_FREE_BYTES = 512 << 20
 _ANSWER_SECONDS = 3.0
+_LOADED = ("cloudpickle", "msgspec", "pyarrow")  # what a worker of Spark imports
 _OTHERS_KEPT = 1  # JVMs beside a new one, which cost 0.5 to 2 GB each
 _ROOM_FOR_TWO = 3 << 30
 _SECRET = "secret"
@@ -219,12 +221,26 @@ def key_of(root: Path, properties: Mapping[str, Any]) -> str | None:
     everything = {
         **properties,
         "version": metadata.version("penstock"),
-        "at": __file__,
+        "code": _code(Path(__file__).parents[1]),
     } | _inherited()
     text = json.dumps(everything, sort_keys=True, default=str)
     return hmac.new(secret, text.encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()[
         :24
     ]
+
+
+def _code(package: Path) -> str:
+    """Returns a hash that is another one when a file of the package or of the libraries beside it
+    was replaced: an upgrade may keep the version, as that of a checkout does. Some 10 ms."""
+    seen = hashlib.sha256()
+    for folder, _, names in os.walk(package):
+        for name in names:
+            if name.endswith(".py"):
+                found = os.stat(os.path.join(folder, name))
+                seen.update(f"{folder}/{name} {found.st_size} {found.st_mtime_ns}\n".encode())
+    for name in _LOADED:
+        seen.update(f"{name} {metadata.version(name)}\n".encode())
+    return seen.hexdigest()
 
 
 def _inherited() -> dict[str, Any]:

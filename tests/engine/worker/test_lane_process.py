@@ -4,16 +4,19 @@ a source's words come to."""
 import errno
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import threading
 import tracemalloc
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from penstock.codec import duckdb_call
 from penstock.codec.json_schema import row_schema
 from penstock.connectors.launch import Launch
 from penstock.engine.channel import mailbox
@@ -23,6 +26,7 @@ from penstock.engine.channel.run_log import RunLog
 from penstock.engine.log.log import FileLog
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult, LaneStream, StreamJob
 from penstock.engine.worker.lane import run_lane
+from penstock.errors import ConfigError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_columns
 from penstock.model.segments import WriteDisposition
@@ -33,6 +37,7 @@ from penstock.runtimes.masking import Masker
 
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}
 ROW = {"type": "RECORD", "record": {"stream": "s", "data": {"id": 1}, "emitted_at": 1}}
+BOUND = next(r for r in metadata.requires("penstock") or () if r.startswith("duckdb"))
 OLD, NEW = "old-token-1", "new-token-2"
 CONTROL = {
     "type": "CONTROL",
@@ -340,3 +345,48 @@ def test_l6_an_error_without_its_optional_fields_completes_nothing(tmp_path: Pat
     result = lane(tmp_path, f"say(ROW)\nsay({told!r})")
     assert (result.end, result.complete) == (LaneEnd.failed, [])
     assert [e["message"] for e in result.errors] == ["boom"]
+
+
+@pytest.fixture
+def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DuckDB as 2.0.1 is: numbers pass through a double. With the guard not yet passed."""
+    monkeypatch.setattr(duckdb_call, "RAW_NUMBERS", "BIGINT")
+    monkeypatch.setattr(duckdb_call, "_root", None)
+    monkeypatch.setattr(duckdb_call, "_local", threading.local())
+
+
+@pytest.mark.usefixtures("rounding")
+@pytest.mark.parametrize("rows", [0, 1, 3], ids="{} rows".format)
+def test_L9_a_guard_that_fires_beside_the_source_ends_the_lane(tmp_path: Path, rows: int) -> None:
+    state = {"type": "STREAM", "stream": {"stream_descriptor": {"name": "s"}}}
+    body = f"for _ in range({rows}): say(ROW)\nsay({ {'type': 'STATE', 'state': state}!r})"
+    with pytest.raises(ConfigError, match="does not keep the digits of JSON numbers") as raised:
+        lane(tmp_path, body)
+    assert (raised.value.code, raised.value.exit_code) == ("config.duckdb", 2)
+    assert raised.value.hint == f"pip install '{BOUND}'"
+    assert not sum(s.rows for g in FileLog(tmp_path / "log").segments() for s in g.slices)
+
+
+def test_a_thread_that_breaks_fails_the_process(tmp_path: Path) -> None:
+    """Whichever thread it is: nobody waits for it, and its exception is the job's answer."""
+    program = (
+        "import msgspec, threading\n"
+        "from penstock.engine.channel.child_main import carry_out\n"
+        "class Job(msgspec.Struct): pass\n"
+        "class Answer(msgspec.Struct): error: dict = {}\n"
+        "def run(job, orphaned):\n"
+        "    one = threading.Thread(target=lambda: 1 / 0, name='odd')\n"
+        "    one.start(); one.join()\n"
+        "    return Answer()\n"
+        "carry_out(Job, run, Answer)\n"
+    )
+    job = b"{}"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=msgspec.msgpack.encode(len(job)) + job + b" " * 10_000_000,
+        capture_output=True,
+        timeout=60,
+    )
+    error = json.loads(done.stdout)["error"]
+    assert (error["code"], error["exit_code"]) == ("lane.thread", 70)
+    assert "the thread odd broke: ZeroDivisionError" in error["message"]

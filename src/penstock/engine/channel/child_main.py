@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.engine.channel.child_process import CLAIMED
 from penstock.engine.specs.lane import KeysAt
-from penstock.errors import PenstockError
+from penstock.errors import Defect, PenstockError
 from penstock.store.keys import OpenKeys
 
 J = TypeVar("J")
@@ -32,11 +32,15 @@ def carry_out(
 ) -> NoReturn:
     """Reads a job of type ``kind``, runs it, writes its answer, and ends this process. ``failed``
     makes an answer of a ``PenstockError`` (``as_dict``); a lost claim is the exit code
-    :data:`engine.channel.child_process.CLAIMED` instead."""
+    :data:`engine.channel.child_process.CLAIMED` instead. What a thread raised and nobody caught
+    fails the job too."""
     job = read_job(kind)
     tune()
+    broken = watch_threads()
     try:
         answer = run(job, watch_owner())
+        if broken:
+            raise broken[0]
     except PenstockError as e:
         if e.code == "log.claimed":
             os._exit(CLAIMED)
@@ -75,6 +79,23 @@ def _some(size: int) -> bytes:
     if not block:
         raise SystemExit(1)
     return block
+
+
+def watch_threads() -> list[PenstockError]:
+    """Returns a list that gets an error for each exception that ends a thread from now on."""
+    broken: list[PenstockError] = []
+    before = threading.excepthook
+
+    def note(ended: threading.ExceptHookArgs) -> None:
+        before(ended)
+        error, name = ended.exc_value, ended.thread.name if ended.thread else "?"
+        if isinstance(error, PenstockError):
+            broken.append(error)
+        elif error is not None:
+            broken.append(Defect(f"the thread {name} broke: {error!r}", code="lane.thread"))
+
+    threading.excepthook = note
+    return broken
 
 
 def watch_owner() -> threading.Event:

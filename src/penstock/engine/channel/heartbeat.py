@@ -28,7 +28,7 @@ class LeaseHeartbeat:
     def __init__(self, store: Store, lease: Lease, cancel: threading.Event) -> None:
         self._store, self._lease, self._cancel = store, lease, cancel
         self._stop = threading.Event()
-        self._failure: PenstockError | None = None
+        self._failure: BaseException | None = None
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
@@ -42,7 +42,13 @@ class LeaseHeartbeat:
         self._begin(lambda: self._beat(mailbox))
 
     def _begin(self, work: Callable[[], None]) -> None:
-        thread = threading.Thread(target=work, name="pulse", daemon=True)
+        def run() -> None:
+            try:
+                work()
+            except BaseException as e:  # raised again by check()
+                self._failure = e
+
+        thread = threading.Thread(target=run, name="pulse", daemon=True)
         self._threads.append(thread)
         thread.start()
 
@@ -81,7 +87,8 @@ class LeaseHeartbeat:
 
     def check(self) -> None:
         """Raises ``LeaseLost`` where the lease is lost or the store has been out of reach for
-        :data:`LEASE_TTL` seconds, ``Cancelled`` where the run was stopped."""
+        :data:`LEASE_TTL` seconds, ``Cancelled`` where the run was stopped, and what else ended one
+        of the threads."""
         if self._failure is not None:
             raise self._failure
         if self._cancel.is_set():

@@ -8,6 +8,8 @@ later starts quicker. Neighbours: ``spark`` finds Java and jars, ``connectors`` 
 
 import os
 import platform
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from pathlib import Path
 import msgspec
 import platformdirs
 
+from penstock.codec import duckdb_call
 from penstock.config.home import Home
 from penstock.connectors import uv
 from penstock.connectors.environments import (
@@ -64,6 +67,8 @@ def examine(home: Home, *, mend: bool = False) -> list[DoctorCheck]:
         ("python", _python),
         ("java", _java),
         ("spark", _spark),
+        ("packages", _packages),
+        ("duckdb", _duckdb),
         ("classes", lambda: _classes(mend)),
         ("delta", _delta),
         ("home", lambda: _home(home, mend)),
@@ -116,6 +121,63 @@ def _spark() -> DoctorCheck:
     where = f"master {named} ({MASTER_VARIABLE})" if named else "local master"
     fix = None if ok else "pip install 'pyspark>=4.1,<4.2'"
     return DoctorCheck(name="spark", ok=ok, detail=f"PySpark {version}, {where}", fix=fix)
+
+
+def _packages() -> DoctorCheck:
+    """Compares the packages that are installed with what this package was tested with."""
+    stated = [r for r in metadata.requires("penstock") or () if ";" not in r]
+    wrong: dict[str, str] = {}
+    for requirement in stated:
+        name, bounds = _parsed(requirement)
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            wrong[requirement] = f"{name} is not installed"
+            continue
+        if not all(_holds(version, *bound) for bound in bounds):
+            wrong[requirement] = f"{name} {version} was not tested"
+    return DoctorCheck(
+        name="packages",
+        ok=not wrong,
+        detail="; ".join(wrong.values())
+        or f"{counted(len(stated), 'package')}, of versions that were tested",
+        fix=f"pip install {' '.join(map(shlex.quote, wrong))}" if wrong else None,
+    )
+
+
+def _parsed(requirement: str) -> tuple[str, list[tuple[str, str]]]:
+    """Splits ``name[extra]>=1,<2`` into the name and its bounds, (operator, version) each."""
+    name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]
+    return name, re.findall(r"(>=|<=|==|<|>)\s*([0-9.]+)", requirement)
+
+
+def _holds(version: str, operator: str, bound: str) -> bool:
+    have, wanted = _numbers(version), _numbers(bound)
+    return {
+        ">=": have >= wanted,
+        "<=": have <= wanted,
+        "==": have == wanted,
+        "<": have < wanted,
+        ">": have > wanted,
+    }[operator]
+
+
+def _numbers(version: str) -> list[int]:
+    """The numbers of a version, without zeros at its end: 2.0 and 2.0.0 are the same."""
+    numbers = [int(n) for n in re.split(r"[^0-9.]", version)[0].split(".") if n]
+    while numbers and not numbers[-1]:
+        numbers.pop()
+    return numbers
+
+
+def _duckdb() -> DoctorCheck:
+    """Runs the guard of the decoder, which each lane runs too."""
+    duckdb_call.warm()
+    return DoctorCheck(
+        name="duckdb",
+        ok=True,
+        detail=f"DuckDB {duckdb_call.version()} keeps every digit of JSON numbers",
+    )
 
 
 def _classes(mend: bool) -> DoctorCheck:

@@ -21,8 +21,8 @@ def describe(
     target: Callable[[PlannedStream], str] | None = None,
 ) -> list[dict[str, Any]]:
     """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination
-    connector writes a stream to; ``table`` and ``target`` are then as in a report. ``columns_known``: false where the
-    result of a query decides the columns."""
+    connector writes a stream to; ``table`` and ``target`` are then as in a report.
+    ``columns_known``: false where the result of a query decides the columns."""
     return [
         {
             "namespace": s.id.namespace,

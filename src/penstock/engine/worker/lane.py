@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from penstock.codec.decode import warm
 from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.log.log import FileLog, storage
@@ -28,6 +27,7 @@ from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.engine.worker.read_ahead import ReadAhead
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import FatalReject, Sealer
+from penstock.engine.worker.warming import Warming
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.files import private
 from penstock.model.catalog import DestinationSyncMode, StreamId
@@ -56,6 +56,7 @@ class Lane:
         self._streams = StreamDecoders(job)
         self._heard = LaneEvents(job, mailbox, self._said, self._streams, self._between)
         self._transforming = None
+        self._warming: Warming | None = None
         if job.transforms:
             from penstock.engine.worker.transforms.stages import Transforming
 
@@ -83,10 +84,8 @@ class Lane:
             write=parts,
             host=self._host_states(),
         )
-        warming = None
         if not load(self._job.protocol).columnar:
-            warming = threading.Thread(target=warm, daemon=True)
-            warming.start()
+            self._warming = Warming()
         source = self._process.connect(self._said.stderr)
         try:
             with storage(self._log.root, "write to"):
@@ -100,8 +99,8 @@ class Lane:
         if self._transforming is not None:
             self._heard.metrics += map(measured, self._transforming.measured())
         self._process.report(self._progress(sealer))
-        if warming is not None:
-            warming.join(timeout=60)
+        if self._warming is not None:
+            self._warming.finish()
         self._said.close()
         return self._result(end, complete, sealer)
 
@@ -224,6 +223,8 @@ class Lane:
         return any(s.replaces or s.refreshes or s.mode is overwrite for s in dispositions)
 
     def _between(self, sealer: Sealer) -> None:
+        if self._warming is not None:
+            self._warming.check()
         self._process.between(partial(self._progress, sealer))
         limit, read = self._job.limit, self._heard.read
         if limit is not None and read and all(n >= limit for n in read.values()):

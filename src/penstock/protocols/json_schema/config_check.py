@@ -61,7 +61,9 @@ def validate_config(
             validator = _validator(repair.schema)
         except (jsonschema_rs.ValidationError, ValueError) as e:
             text = str(e).partition("\n")[0]
-            return [f"the connector's own config schema is invalid, so config is not checked: {text}"]
+            return [
+                f"the connector's own config schema is invalid, so config is not checked: {text}"
+            ]
         schema = repair.schema
         notes = [f"the connector's config schema is invalid here, which is not checked: {fault}"
                  for fault in repair.lost]  # fmt: skip
@@ -323,7 +325,8 @@ class _Faults:
         for _, found in min(matching or branches, key=len):
             yield from found
         if not any(mismatches) and len(contexts) > 1:
-            yield f"{_where(path)}: fits none of {len(contexts)} alternatives (the nearest is shown)"
+            many = f"{len(contexts)} alternatives"
+            yield f"{_where(path)}: fits none of {many} (the nearest is shown)"
 
     def _has_default(self, error: Any) -> bool:
         """Whether the property that is missing has a default: in the schema that requires it, or in

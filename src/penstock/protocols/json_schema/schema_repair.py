@@ -1,4 +1,4 @@
-"""Repairs a config schema that is not valid JSON Schema, so that all that is valid in it is checked.
+"""Repairs a config schema that is not valid JSON Schema, so that what is valid in it is checked.
 
 What has an obvious meaning is written as it was meant (a bare ``"null"`` in ``anyOf`` is
 ``{"type": "null"}``), and an annotation that is wrong is left out: neither costs a check. A keyword
@@ -20,10 +20,10 @@ _SINGLE = (
     "items", "additionalItems", "contains", "additionalProperties", "propertyNames", "not", "if",
     "then", "else",
 )  # fmt: skip
-_ANNOTATIONS = frozenset(
-    ("title", "description", "$comment", "default", "examples", "readOnly", "writeOnly", "format")
-    + ("contentMediaType", "contentEncoding", "$schema", "$id")
-)
+_ANNOTATIONS = (
+    "title", "description", "$comment", "default", "examples", "readOnly", "writeOnly", "format",
+    "contentMediaType", "contentEncoding", "$schema", "$id",
+)  # fmt: skip
 _WITHOUT = {  # what refuses more, or other values, once the keyword beside it is gone
     "properties": ("additionalProperties",),
     "patternProperties": ("additionalProperties",),

@@ -71,8 +71,9 @@ def ask(
     role: Role = "source",
 ) -> Answer:
     """Runs a tap to its end, or until it sends messages; a target with empty input, for at most
-    :data:`_TARGET_SECONDS`, or what the user gives as ``RunTimeouts.start``. ``config``: its changes go to ``log``
-    as a ``Control`` event. Raises the role's error where it cannot be started."""
+    :data:`_TARGET_SECONDS`, or what the user gives as ``RunTimeouts.start``. ``config``: its
+    changes go to ``log`` as a ``Control`` event. Raises the role's error where it cannot be
+    started."""
     answer, limits = Answer(), timeouts
     if role == "destination":
         bound = start_bound(timeouts, _TARGET_SECONDS)

@@ -79,7 +79,7 @@ class BuiltInStage:
                 if self._failed and self._is_lost(event):
                     continue
                 if not isinstance(event, Batch) or event.stream not in self._streams.jobs:
-                    if isinstance(event, Reject) and event.records is None:
+                    if isinstance(event, Reject) and event.stream and event.records is None:
                         self._counts(event.stream).owed += 1
                     yield event
                     continue

@@ -1,10 +1,10 @@
 """Counts the records of a stream of which no row comes out of a stage, and marks them as filtered.
 
-Where nothing says which record a row was made from, only the numbers tell: as many records are left
-out as rows went into the stage and came to nothing, and never more than the records that the rows
-after the stage cannot stand for. So a transform that makes many rows of one record hides as many
-that it leaves out. Pure. Neighbours: ``connector`` and ``builtin`` are the stages; the sealer counts
-what they marked (L8).
+Where nothing says which record a row was made from, only the numbers tell: as many records are
+left out as rows went into the stage and came to nothing, and never more than the records that the
+rows after the stage cannot stand for. So a transform that makes many rows of one record hides as
+many that it leaves out. Pure. Neighbours: ``connector`` and ``builtin`` are the stages; the sealer
+counts what they marked (L8).
 """
 
 from dataclasses import dataclass

