@@ -34,7 +34,7 @@ PROOFS = (
     "tests/model/test_types.py",
 )
 BOUNDED = ("duckdb", "pyarrow", "datafusion", "deltalake", "msgspec")
-RUN_SECONDS = 500
+RUN_SECONDS = 1200
 
 
 def versions(lock: str) -> dict[str, str]:
@@ -59,7 +59,7 @@ def test_each_lock_has_every_dependency_and_lies_in_its_bounds() -> None:
 @pytest.mark.network
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("lock", ["lowest.txt", "newest.txt"])
 def test_L9_values_keys_and_cursors_are_the_same_with(
     lock: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

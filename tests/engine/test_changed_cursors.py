@@ -171,7 +171,7 @@ def test_a_default_that_the_source_changed_is_not_followed_while_the_old_one_is_
     bench.set(rows=LATER, default="at")
     report = sync(bench, source)
     assert bench.ids("users") == [1, 2, 3, 4]
-    (note,) = [n for n in report.notes if "cursor" in n]
+    (note,) = [n for n in report.notes if "its cursor stays" in n]
     assert "its cursor stays id" in note and "at now" in note
     assert note in bench.plan(source, source=users())["notes"]
     bench.set(rows=[{"at": 200}], default="at", columns=["at"])
@@ -197,7 +197,7 @@ def test_a_cursor_that_the_source_defines_is_the_sources_affair(bench: Bench) ->
     bench.set(rows=FIRST, default="id", own=True)
     sync(bench, source)
     bench.set(rows=LATER, default="at", own=True)
-    assert not [n for n in sync(bench, source).notes if "cursor" in n]
+    assert not [n for n in sync(bench, source).notes if "its cursor stays" in n]
 
 
 def test_L1_a_state_that_cannot_be_taken_apart_goes_by_its_cursor_too(bench: Bench) -> None:

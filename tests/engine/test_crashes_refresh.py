@@ -255,3 +255,16 @@ def test_L3_a_home_in_which_an_older_program_was_replacing_goes_on(name: str) ->
             run_once(world, replace(scenario, fail_after=5))
         run_once(world, scenario)
         whole(world, (name, loaded))
+
+
+@pytest.mark.parametrize("name", ["append", "append-global", "append-singer"])
+def test_L6_a_run_of_other_streams_leaves_what_a_refresh_has_sealed(name: str) -> None:
+    world, scenario = begun(name)
+    run_once(world, replace(scenario, fail_after=7))
+    for _ in range(2):
+        run_once(world, replace(scenario, records={"b": B_NEW}))
+        check(world, name)
+    tally = Tally()
+    run_once(world, scenario, tally=tally)
+    assert '"at": 3' not in str(tally.lanes[0].states).replace('":3', '": 3'), name
+    whole(world, name)

@@ -140,7 +140,7 @@ def test_L6_a_stream_that_was_never_read_begins_at_its_start(
     world(bench, 4, 4, **more)
     report = sync(bench, source)
     assert (bench.ids("repos"), bench.ids("issues")) == (upto(4), upto(4))
-    assert report.notes == []
+    assert not [note for note in report.notes if "did not read" in note]
 
 
 @pytest.mark.parametrize(("program", "protocol", "more"), KINDS)

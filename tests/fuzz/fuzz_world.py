@@ -404,7 +404,7 @@ class _Session:
                     "Mailbox": lambda root, name, key: mailbox,
                     "StreamDecoders": FuzzStreams,
                     "ReadAhead": _Ahead,
-                    "warm": lambda: None,
+                    "Warming": lambda: SimpleNamespace(check=lambda: None, finish=lambda: None),
                     "storage": lambda root, doing: nullcontext(),
                 },
             ),

@@ -21,7 +21,7 @@ class MovedDependency(NamedTuple):
 
 
 MOVED = (
-    # singer-python 5.0 to 5.12 and singer:target-csv@0.3.0 import it.
+    # singer:target-csv@0.3.0 imports it, and starts with setuptools 79.
     MovedDependency(
         re.compile(r"No module named '?pkg_resources"),
         "setuptools<80",

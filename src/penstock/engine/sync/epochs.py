@@ -191,9 +191,15 @@ class Epochs:
         return gone | {
             s
             for s in waiting
-            if s not in known.keys() | halted
-            and not (self._plan.open and all(w.slice.version is not None for w in waiting[s]))
+            if s not in known.keys() | halted and not all(self._waits_on(w) for w in waiting[s])
         }
+
+    def _waits_on(self, waiting: PendingSlice) -> bool:
+        """Whether a slice of a stream that is not in the plan waits for a later run: of a version
+        of an open lane, whose streams are not known yet, and of a refresh that is pending."""
+        if self._plan.open:
+            return waiting.slice.version is not None
+        return waiting.slice.disposition.refreshes
 
     def _abandon(self, gone: set[StreamId], waiting: WaitingSlices) -> None:
         """Gives up the unfinished generations of these streams."""
