@@ -26,7 +26,7 @@ from penstock.engine.log.memory import MemoryLog
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import LaneResult
 from penstock.engine.specs.plan import LaneStart, PlannedStream, SyncOutcome, SyncPlan
-from penstock.engine.sync.ports import Discovered
+from penstock.engine.sync.ports import DiscoveryDone
 from penstock.engine.sync.sync import SyncRun
 from penstock.errors import DestinationError, PenstockError, SourceError, StateError
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
@@ -310,7 +310,7 @@ def run_once(
     tally = tally or Tally()
     rejects = RejectsKeeper(Path(), None, tally.note)
 
-    def synced(discovery: SimDiscovery | Discovered) -> SyncOutcome:
+    def synced(discovery: SimDiscovery | DiscoveryDone) -> SyncOutcome:
         session = SyncSession(lease, world.store, world.log, scenario.states, rejects, tally)
         planner = SimPlanner(scenario, world.store, lease)
         sync = SyncRun(
@@ -330,9 +330,9 @@ def run_once(
         outcome = synced(SimDiscovery(world, catalog, scenario.discovery_polls))
         if outcome.changed:
             assert catalog is not None
-            outcome = synced(Discovered(catalog))
+            outcome = synced(DiscoveryDone(catalog))
     else:
-        outcome = synced(Discovered())
+        outcome = synced(DiscoveryDone())
     assert not outcome.changed
     world.store.release(lease)
     return outcome

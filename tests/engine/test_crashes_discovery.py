@@ -25,7 +25,7 @@ from test_crashes import (
 from test_crashes_push import MANNERS, Pushed, check
 from test_crashes_push import SCENARIOS as PUSHED
 
-from penstock.engine.sync.ports import Discovered
+from penstock.engine.sync.ports import DiscoveryDone
 from penstock.errors import Cancelled
 from penstock.model.catalog import SyncMode
 from penstock.model.state import StateType
@@ -163,7 +163,7 @@ def test_a_read_that_fails_beside_a_discovery_is_remembered() -> None:
 def test_a_catalogue_that_was_discovered_first_needs_no_mark() -> None:
     world = World()
     run_once(world, replace(FORMS["append"], records=RECORDS))
-    assert not Discovered().beside and "log.mark.before" not in world.names
+    assert not DiscoveryDone().beside and "log.mark.before" not in world.names
 
 
 @pytest.mark.parametrize("name", ["stream", "global", "legacy", "overwrite"])

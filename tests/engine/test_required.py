@@ -227,7 +227,7 @@ class Driver:
     def __init__(self, store: MemoryStore, *, dedup: bool = False, more: str = "") -> None:
         self.store = store
         package = RULES.package
-        connector = SimpleNamespace(protocol=package, ref=parse_ref("./x.wasm"))
+        connector = SimpleNamespace(protocol=package, ref=parse_ref("./x.wasm"), package=None)
         self.prepared = Prepared(
             pipeline=pipeline(dedup=dedup, more=more),
             source=SimpleNamespace(connector=connector, package=package),  # type: ignore[arg-type]

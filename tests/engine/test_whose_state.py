@@ -305,6 +305,23 @@ def test_L6_what_was_sent_unwanted_is_read_again_when_it_is_wanted(
     assert bench.ids("users") == [*range(1, 9)]
 
 
+@pytest.mark.parametrize("sync_mode", [{}, {"sync_mode": "incremental"}])
+def test_L6_a_table_that_is_replaced_is_read_whole_though_the_last_run_did_not_want_it(
+    bench: Bench, sync_mode: dict[str, str]
+) -> None:
+    """Its own last state would leave the increment alone in the table."""
+    tap = bench.connector(without_catalog(TAP))
+    bench.set(streams={"orders": 3, "users": 4}, state="bookmarks")
+    assert bench.run(tap).exit_code == 0
+    assert bench.run(tap, source={"streams": [{"name": "orders"}]}).exit_code == 0
+    bench.set(streams={"orders": 5, "users": 6}, state="bookmarks")
+    replaced = {"destination_sync_mode": "overwrite", **sync_mode}
+    report = bench.run(tap, source={"defaults": replaced})
+    assert report.exit_code == 0, report
+    assert (bench.ids("orders"), bench.ids("users")) == (upto(5), upto(6))
+    assert any("users: read from the start, since" in note for note in report.notes)
+
+
 @pytest.mark.parametrize("others", ["orders", "orders*"])
 def test_a_stream_that_is_named_and_never_comes_fails_the_run(bench: Bench, others: str) -> None:
     """Of a tap without a catalog nothing tells it before; what came is kept."""

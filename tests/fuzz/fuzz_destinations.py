@@ -57,6 +57,8 @@ class FuzzDestination(DestinationEndpoint):
         role = SimpleNamespace(described_once=True)
         self.connector = SimpleNamespace(  # type: ignore[assignment]
             protocol=load_protocol("airbyte"),
+            package=None,
+            mending=lambda words: None,
             role=role,
             launch=lambda: SimpleNamespace(component=None, protocol="airbyte"),
             secrets=lambda config: [],

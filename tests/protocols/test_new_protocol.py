@@ -92,6 +92,9 @@ class State:
     def splits(self, states, streams):
         return True
 
+    def merge(self, saved, new):
+        return [*saved, *new]
+
     def without(self, states, streams):
         return list(states)
 

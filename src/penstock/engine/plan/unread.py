@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from penstock.config.pipeline import Pipeline
+from penstock.engine.plan.earlier_modes import overwritten
 from penstock.engine.plan.state_names import begins_anew, meant_by
 from penstock.engine.specs.plan import PlannedStream, UnreadStreams
 from penstock.model.catalog import Catalog, StreamId, SyncMode
@@ -45,7 +46,10 @@ def unread_streams(
     else:
         found = meant_by(unread, [s.configured.stream for s in streams], role)
     again = {s: _first(unread[name] for name in names) for s, names in found.items()}
-    if not catalog.open:
+    if catalog.open:  # of a table that is replaced, the increment would be all that is left
+        of = pipeline.stream_settings
+        again = {s: None if overwritten(of(s), s, earlier) else own for s, own in again.items()}
+    else:
         again |= _never_read(streams, role, states, earlier, known, brought)
     every = {s.id for s in catalog.streams} | known | unread.keys()
     left = every - wanted - again.keys() - {name for names in found.values() for name in names}

@@ -60,7 +60,7 @@ from penstock.engine.specs.failpoints import announce_driver
 from penstock.engine.specs.lane import KeysAt
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import SyncOutcome
-from penstock.engine.sync.ports import Discovered, Discovery
+from penstock.engine.sync.ports import Discovery, DiscoveryDone
 from penstock.engine.sync.sync import SyncRun
 from penstock.errors import (
     Cancelled,
@@ -357,9 +357,9 @@ class Run:
     def _discovery(self, prepared: Prepared) -> Discovery:
         source = prepared.source
         if self._served is not None or isinstance(source, ModelSource):
-            return Discovered()
+            return DiscoveryDone()
         if not source.kept:
-            return Discovered(source.given())
+            return DiscoveryDone(source.given())
         return CatalogCheck(
             source, lambda begin, end: self.timeline.add(DISCOVER, begin, end, track=DISCOVER)
         )

@@ -89,7 +89,7 @@ class Discovery(Protocol):
         ...
 
 
-class Discovered:
+class DiscoveryDone:
     """Implements :class:`Discovery` where the plan's catalogue is that of a discovery of this run,
     or where none is needed: the user's file, a source without discovery."""
 

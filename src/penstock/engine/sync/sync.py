@@ -23,8 +23,8 @@ from penstock.engine.specs.plan import (
 from penstock.engine.sync.backlog import Backlog
 from penstock.engine.sync.epochs import Epochs
 from penstock.engine.sync.ports import (
-    Discovered,
     Discovery,
+    DiscoveryDone,
     LaneHandle,
     LaneRunner,
     StreamPlanner,
@@ -59,7 +59,7 @@ class SyncRun:
         time: Time,
         discovery: Discovery | None = None,
     ) -> None:
-        self._discovery: Discovery = discovery or Discovered()
+        self._discovery: Discovery = discovery or DiscoveryDone()
         self._found: str | None = None  # what a discovery of this run gives to the source
         self._undiscovered = False  # the discovery failed
         self._unsure: set[int] = set()  # epochs that were begun beside the discovery
