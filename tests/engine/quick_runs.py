@@ -103,9 +103,12 @@ class Bench:
         path.write_text(json.dumps(document))
         return path
 
-    def run(self, use: str, *, full_refresh: bool = False, **parts: Any) -> Report:
+    def run(
+        self, use: str, *, full_refresh: bool = False, recreate: bool = False, **parts: Any
+    ) -> Report:
         pipeline = load_pipeline(self.file(use, **parts), env={})
-        return run_pipeline(pipeline, self.home, observer=Silent(), full_refresh=full_refresh)
+        how = {"full_refresh": full_refresh, "recreate": recreate}
+        return run_pipeline(pipeline, self.home, observer=Silent(), **how)
 
     def plan(self, use: str, **parts: Any) -> dict[str, Any]:
         pipeline = load_pipeline(self.file(use, **parts), env={})

@@ -147,3 +147,18 @@ def test_describe_shows_bookmarks_and_what_is_shared():
     }
     assert STATE.describe([saved('{"users": 2}')])["shared"] == {"users": 2}
     assert STATE.describe([]) == {"type": None, "streams": [], "shared": None}
+
+
+def test_a_pointer_to_a_stream_that_is_not_read_is_not_given():
+    """Taps pass over every stream until they meet it
+    (https://github.com/singer-io/tap-mambu/pull/116)."""
+    role = STATE.called({A: (), B: ()})
+    at_b = saved('{"bookmarks":{"db-a":1.10,"b":2},"currently_syncing":"b"}')
+    assert role.within([at_b], [A, B]) == [at_b]
+    (given,) = role.within([at_b], [A])
+    assert given.blob == '{"bookmarks":{"db-a":1.10,"b":2},"currently_syncing":null}'
+    other = saved('{"bookmarks":{},"currently_syncing":"a table of the tap"}')
+    assert role.within([other, saved('["currently_syncing"]')], [A]) == [
+        other,
+        saved('["currently_syncing"]'),
+    ]

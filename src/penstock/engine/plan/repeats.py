@@ -17,13 +17,13 @@ _SHOWN = 10
 
 
 def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
-    """Whether a later run may add a row again that the table has. Not under cdc, whose positions
-    are exact; nor where rows are compared with those that were sent. A destination connector is at
-    least once in any case."""
+    """Whether a later run may add a row again that the table has, also while the table is
+    refreshed. Not under cdc, whose positions are exact; nor where rows are compared with those that
+    were sent. A destination connector is at least once in any case."""
     configured, disposition = stream.configured, stream.disposition
     return (
         configured.sync_mode is SyncMode.incremental
-        and not configured.fills_generation
+        and (configured.refreshes or not configured.fills_generation)
         and not configured.sends
         and not configured.stream.begins_after_cursor
         and disposition.mode is DestinationSyncMode.append

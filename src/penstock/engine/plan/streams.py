@@ -222,7 +222,8 @@ def _given(
         )
     notes = unread_notes(role, states, unread)
     given = role.without(with_own(role, states, unread.again), anew)
-    if role.within(given, [s.id for s in streams]) != given:
+    within = role.within(given, [s.id for s in streams])
+    if role.describe(within)["streams"] != role.describe(given)["streams"]:
         return [
             *notes,
             "the streams of the source share one position, which moves on in this run: streams that"

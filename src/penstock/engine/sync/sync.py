@@ -6,6 +6,7 @@ lanes (a :class:`LaneRunner`), how rows reach their destination (an
 :class:`StreamPlanner`). Single-threaded; every collaborator may be an in-memory twin.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ from penstock.engine.sync.progress import SyncProgress
 from penstock.engine.sync.unread import settle_unread
 from penstock.errors import Cancelled, LeaseLost, PenstockError, StateError
 from penstock.model.catalog import StreamId
+from penstock.store.remembered import Remembered
 
 _SHOWN = 10
 
@@ -207,6 +209,7 @@ class SyncRun:
             if self._changed():  # what it read does not count
                 result = LaneResult(end=LaneEnd.cancelled, stats=result.stats)
             self._observer.lane_ended(it.start, result)
+            self._doubt_refreshes({stream for stream, *_ in result.in_doubt})
             self._failures.errors += [PenstockError.from_dict(e) for e in result.errors]
         self._running.clear()
         if self._changed():
@@ -398,11 +401,25 @@ class SyncRun:
     def _ended(self, start: LaneStart, result: LaneResult) -> None:
         self._observer.lane_ended(start, result)
         self._complete.update(s for s in result.complete if self._whole(s, start.lane))
+        self._doubt_refreshes({stream for stream, *_ in result.in_doubt})
         if result.again:
             self._backlog.close(start.epoch)
             self._backlog.drain_for_lane({s.id for s in start.streams})
         if result.end is not LaneEnd.lost:
             self._failures.errors += [PenstockError.from_dict(e) for e in result.errors]
+
+    def _doubt_refreshes(self, streams: Collection[StreamId]) -> None:
+        """Has the pending refreshes of these streams begin again: their source may have left rows
+        out before the last state that is sealed, so that nothing may go on from that (L6)."""
+        session, pending = self._progress.session, self._progress.refreshes() if streams else {}
+        last = session.store.last_epoch(session.pipeline)
+        anew = {
+            s: msgspec.structs.replace(pending[s], again=last)
+            for s in streams
+            if s in pending and pending[s].pending
+        }
+        if anew:
+            session.store.remember(session.lease, Remembered(refresh=anew))
 
     def _whole(self, stream: StreamId, lane: int) -> bool:
         """Whether the stream is complete now that this lane has read its shard."""

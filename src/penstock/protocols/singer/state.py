@@ -126,8 +126,10 @@ class SingerState:
     def within(
         self, states: Sequence[StoredState], streams: Collection[StreamId]
     ) -> list[StoredState]:
-        del streams
-        return list(states)
+        """Keeps all positions. A pointer to a stream that is not read goes: taps pass over every
+        stream until they meet that one."""
+        read, owners = frozenset(s.name for s in streams), _Owners(self._names, streams)
+        return [_pointing_to(s, read, owners) for s in states]
 
     def own(self, states: Sequence[StoredState], stream: StreamId) -> str | None:
         if not states or not self.splits(states, (stream,)):
@@ -158,11 +160,8 @@ class SingerState:
         return [StoredState(SCOPE, exact_text(value).decode())]
 
     def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        values = (exact(s.blob) for s in states)
-        beside = any(
-            _says_beside(cast(dict[str, Any], value)) if isinstance(value, dict) else _says(value)
-            for value in values
-        )
+        owners = _Owners(self._names, streams)
+        beside = any(_may_be_of_any(exact(s.blob), owners) for s in states)
         return not beside and self.splits(states, streams)
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
@@ -250,6 +249,15 @@ def _says_beside(state: dict[str, Any]) -> bool:
     return any(_says(v) for k, v in bare.items() if not k.startswith(_POINTER))
 
 
+def _may_be_of_any(value: Any, owners: _Owners) -> bool:
+    """Whether a part of a state may be any stream's: a position beside the bookmarks, or a bookmark
+    under a name that no known stream has (``charges_events`` of the stream ``charges``)."""
+    if not isinstance(value, dict):
+        return _says(value)
+    unknown = any(_says(mark) and not owners.of(name) for _, name, mark in _by_stream(value))
+    return unknown or _says_beside(cast(dict[str, Any], value))
+
+
 def _version(mark: Any) -> Any:
     return cast(dict[str, Any], mark).get("version") if isinstance(mark, dict) else None
 
@@ -292,6 +300,19 @@ def _without(state: StoredState, gone: frozenset[str], owners: _Owners) -> Store
         blob[_CURRENT] = None
         changed = True
     return StoredState(state.scope, exact_text(blob).decode()) if changed else state
+
+
+def _pointing_to(state: StoredState, read: frozenset[str], owners: _Owners) -> StoredState:
+    """The state without a pointer to a known stream that is not ``read``; the same object where it
+    has none."""
+    if _CURRENT not in state.blob:
+        return state
+    value = exact(state.blob)
+    current = cast(dict[str, Any], value).get(_CURRENT) if isinstance(value, dict) else None
+    whose = owners.of(current) if isinstance(current, str) else frozenset[str]()
+    if not whose or whose & read:
+        return state
+    return StoredState(state.scope, exact_text({**value, _CURRENT: None}).decode())
 
 
 def _with_unread(
