@@ -178,6 +178,19 @@ def test_a_cursor_of_floating_point_numbers_passes_no_row_over(models: MakeModel
     assert here.read(query, **keys).counts("query") == ("complete", 3, 3, 0)
 
 
+def test_a_strict_comparison_of_floating_point_numbers_may_repeat_rows(models: MakeModels) -> None:
+    """NaN is above every saved cursor and is none itself: its row comes in each run."""
+    here = models()
+    query = "SELECT id, at FROM {users} WHERE :cursor IS NULL OR at > :cursor"
+    append = {"defaults": {"cursor_field": "at", "mode": "incremental_append"}}
+    given = [{"id": 1, "at": 0.5}, {"id": 2, "at": float("nan")}]
+    for ids in ([1, 2], [1, 2, 2, 3]):
+        here.give(*given)
+        assert here.read(query, **append).guarantee == "at-least-once"
+        assert [row["id"] for row in here.rows("query", "id")] == ids
+        given.append({"id": 3, "at": 0.7})
+
+
 @pytest.mark.parametrize("value", ["it's", "'; DROP TABLE users; --", "ü\\"])
 def test_a_cursor_of_text_is_never_part_of_the_query(models: MakeModels, value: str) -> None:
     here = models()

@@ -140,13 +140,16 @@ class ModelSource(SourceEndpoint):
             json_schema=object_schema(types),
             sync_modes=modes if self.model.cursor else modes[:1],
             compared=True,
-            begins_after_cursor=self._begins_after_cursor(),
+            begins_after_cursor=self._begins_after_cursor(types),
         )
 
-    def _begins_after_cursor(self) -> bool:
+    def _begins_after_cursor(self, types: Mapping[str, DataType]) -> bool:
+        """Not by a floating-point column: NaN is no saved cursor, and above every one."""
         settings = self._pipeline.stream_settings(self.stream)
         path = settings.cursor_field if settings is not None else None
-        return path is not None and begins_after(self.model.query or "", path[0])
+        if path is None or (path[0] in types and types[path[0]].kind is Kind.number):
+            return False
+        return begins_after(self.model.query or "", path[0])
 
 
 def model_needs(pipeline: Pipeline) -> SessionNeeds:

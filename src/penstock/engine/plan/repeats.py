@@ -1,7 +1,8 @@
 """Says of a planned stream whether its table may keep a row twice since the source sends it again.
 
 Most sources compare their cursor by ``>=``, so that rows at the saved value come again in every
-run; no protocol has a word for it. Under append a table keeps each of them. Pure. Neighbours:
+run; so do readers of a log (tap-mongodb, tap-postgres) with the change at the saved position. No
+protocol has a word for it. Under append a table keeps each of them. Pure. Neighbours:
 ``engine.plan.streams`` notes it in the plan, ``engine.reporting.accounting`` labels the run by it.
 Not here: rows that no state covers (``Segment.exact``).
 """
@@ -18,11 +19,11 @@ _SHOWN = 10
 
 def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
     """Whether a later run may add a row again that the table has, also while the table is
-    refreshed. Not under cdc, whose positions are exact; nor where rows are compared with those that
-    were sent. A destination connector is at least once in any case."""
+    refreshed. Not where rows are compared with those that were sent. A destination connector is at
+    least once in any case."""
     configured, disposition = stream.configured, stream.disposition
     return (
-        configured.sync_mode is SyncMode.incremental
+        configured.sync_mode is not SyncMode.full_refresh
         and (configured.refreshes or not configured.fills_generation)
         and not configured.sends
         and not configured.stream.begins_after_cursor
@@ -46,5 +47,7 @@ def repeats(streams: Sequence[PlannedStream], destination: PlannedDestination) -
 
 
 def _with_cursor(stream: PlannedStream) -> str:
+    if stream.configured.sync_mode is SyncMode.cdc:
+        return f"{stream.id} (its position in the log)"
     cursor = ".".join(default_cursor(stream.configured))
     return f"{stream.id} ({f'cursor {cursor}' if cursor else 'the position that its source keeps'})"

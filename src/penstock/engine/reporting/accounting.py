@@ -302,8 +302,8 @@ class Accounting:
             f"the source ended well and never said that it had read all of: {shown}",
             code="source.incomplete",
             hint="a source that says how others ended must say COMPLETE of a refresh before it is"
-            " shown: these tables keep what they had; run again, which reads them from the start,"
-            " or report it to the connector's maintainers"
+            " shown: these tables keep what they had; run again, which goes on from what is sealed,"
+            " or with `--full-refresh` from the start, or report it to the connector's maintainers"
             if refresh
             else "run again: each of them goes on from its saved state",
         )
