@@ -160,7 +160,7 @@ def test_a_project_runs_as_it_is_and_a_date_cursor_brings_only_what_is_new(crm: 
     assert (sync["sync"], sync["pipeline"], sync["status"]) == (
         "contacts", "crm.contacts", "succeeded",
     )  # fmt: skip
-    assert sync["report"]["streams"][0]["target"] == "users"
+    assert sync["report"]["streams"][0]["target"] == "contacts"
     assert sorted(crm.ids()) == [1, 2, 3]
     (start,) = crm.lines("start-stream")
     assert start["payload"]["stream"] == "contacts"

@@ -316,7 +316,7 @@ def test_a_target_that_never_acks_and_one_that_merges_bookmarks(push: MakePush) 
 def steps(there: Push, rows: int, *states: int) -> dict[str, Any]:
     """A source of so many records and then these states. It says that its stream is complete."""
     tap = isinstance(there.site, TapSite)
-    done: list[dict[str, Any]] = []
+    done: list[dict[str, Any]] = [{"schema": "s0"}] if tap else []
     if rows:
         done.append({"records": {"stream": "s0", "from": states[0] - rows + 1, "to": states[0]}})
     for seq in states:

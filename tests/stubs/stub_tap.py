@@ -40,7 +40,8 @@ hang, once, exit_code, journal, seed, big_bytes, delete_every, file, steps)
 
 STEPS: those of ``stub_source.py``, but for record, state and status, and
     {"schema": {...}} {"record": {...}} {"state": value} {"activate": {...}} {"batch": {...}}
-    each a message without its type; {"records": {"stream", "from", "to"}} generated ones
+    each a message without its type; {"records": {"stream", "from", "to"}} generated ones;
+    {"schema": "s0"} the generated SCHEMA of a stream
 """
 
 import argparse
@@ -381,7 +382,10 @@ class Tap(Reader):
 
     # -- steps that are Singer's own
     def _step_schema(self, value):
-        self.say("SCHEMA", **value)
+        if isinstance(value, str):
+            self.tell_schema(value)
+        else:
+            self.say("SCHEMA", **value)
 
     def _step_record(self, value):
         self.say("RECORD", **value)
