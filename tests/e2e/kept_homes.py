@@ -257,7 +257,8 @@ def unpack(archive: Path, case: str, place: Path) -> Path:
     """Unpacks a case's folder below ``place``, with today's connectors; returns it."""
     with tarfile.open(archive) as tar:
         members = [m for m in tar if m.name == case or m.name.startswith(f"{case}/")]
-        tar.extractall(place, members, filter="data")
+        safe = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # not before 3.11.4
+        tar.extractall(place, members, **safe)
     folder = place / case
     move(folder, ROOT, str(folder))
     put_connectors(folder)

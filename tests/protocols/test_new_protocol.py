@@ -103,6 +103,9 @@ class State:
     def versions(self, states, stream):
         return frozenset()
 
+    def describe(self, states):
+        return {"type": "echo", "streams": [], "shared": None}
+
 
 class Package:
     name = "echo"
