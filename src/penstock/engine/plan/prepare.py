@@ -223,6 +223,7 @@ def _prepared(
         rules,
         known=known,
         states=saved,
+        sealed=() if stateless else sealed,
         cores=os.cpu_count() or 1,
         spec=source.connector.spec() if source.package.sharding is not None else None,
         slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),

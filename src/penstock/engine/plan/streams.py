@@ -15,6 +15,7 @@ from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.pending_refreshes import refresh_notes, refuse_left_out
 from penstock.engine.plan.repeats import repeats
 from penstock.engine.plan.saved_cursors import kept_cursor
 from penstock.engine.plan.state_names import begins_anew, mixed, names_in_states, state_role
@@ -36,7 +37,7 @@ from penstock.model.catalog import (
 from penstock.model.names import folded
 from penstock.model.state import StoredState
 from penstock.model.type_words import type_text
-from penstock.protocols.contract import ProtocolPackage, ShardRole, SharedStates, StateRole
+from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole
 from penstock.store.remembered import Remembered, TableNames, UsedModes
 
 
@@ -62,6 +63,7 @@ def plan_streams(
     *,
     known: Set[StreamId],
     states: Sequence[StoredState],
+    sealed: Sequence[StoredState] = (),
     cores: int,
     spec: ConnectorSpec | None = None,
     slots: int | None = None,
@@ -69,10 +71,11 @@ def plan_streams(
     stateless: bool = False,
     brought: Callable[[], bool] = lambda: False,
 ) -> StreamsPlan:
-    """Plans all streams of a run. ``known``: streams synced before. ``cores``, ``slots``: of this
-    machine, and of Spark (None: unknown). ``changes_config``: the source has sent CONTROL before.
-    ``stateless``: it is given no state, whatever is saved. ``brought``: whether a user may have
-    brought the saved state. Raises ``ConfigError`` with every problem of every stream at once."""
+    """Plans all streams of a run. ``known``: streams synced before. ``sealed``: states that this
+    run would save first. ``cores``, ``slots``: of this machine, and of Spark (None: unknown).
+    ``changes_config``: the source has sent CONTROL before. ``stateless``: it is given no state,
+    whatever is saved. ``brought``: whether a user may have brought the saved state. Raises
+    ``ConfigError`` with every problem of every stream at once."""
     package, earlier, destination = rules.package, rules.earlier, pipeline.destination
     problems: list[str] = []
     chosen, gone = choose_streams(pipeline, catalog, known, problems)
@@ -98,7 +101,7 @@ def plan_streams(
     )  # fmt: skip
     if not stateless:
         notes += _given(pipeline, streams, role, states, known, unread)
-        _refuse_left_out(pipeline, streams, role, states, earlier)
+        refuse_left_out(pipeline, streams, role, [*states, *sealed], earlier)
     if package.sharding is not None and pipeline.resources is not None and spec is not None:
         role, resources, most = package.sharding, pipeline.resources, slots or cores
         streams = [_sharded(s, resources, role, spec, most) for s in streams]
@@ -237,45 +240,6 @@ def _given(
         "every stream of this run begins anew, so the source is given no state; its state cannot be"
         f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced",
     ]
-
-
-def refresh_notes(
-    pipeline: Pipeline, streams: Sequence[PlannedStream], earlier: Remembered
-) -> list[str]:
-    """Returns a note for each stream whose refresh an earlier run has not completed."""
-    planned = {s.id for s in streams if s.configured.refreshes}
-    return [
-        f"stream {stream}: its refresh is pending since run {refresh.run} ({refresh.at}): its table"
-        " and its state stay as they are until it is complete"
-        + (", and this run goes on with it" if stream in planned else "")
-        + f"; to end it: `penstock state reset {pipeline.pipeline} --cancel-refresh {stream}`"
-        for stream, refresh in sorted(earlier.pending_refreshes.items())
-    ]
-
-
-def _refuse_left_out(
-    pipeline: Pipeline,
-    streams: Sequence[PlannedStream],
-    role: StateRole,
-    states: Sequence[StoredState],
-    earlier: Remembered,
-) -> None:
-    """Raises ``ConfigError`` where a stream whose refresh is pending is not read, and the state of
-    those that are cannot be told apart from its own: nothing of them could be saved."""
-    planned = {s.id for s in streams}
-    shared = any(s.scope.stream is None for s in states)
-    left = [s for s in sorted(earlier.pending_refreshes) if s not in planned]
-    alone = not isinstance(role, SharedStates) or role.stands_alone(states, left)
-    if not (left and planned and shared) or alone:
-        return
-    names = " ".join(f"--cancel-refresh {stream}" for stream in left[:1])
-    raise ConfigError(
-        f"the refresh of {', '.join(map(str, left))} is pending, and the source's one state cannot"
-        " be saved without it",
-        code="config.refresh_pending",
-        stream=str(left[0]),
-        hint=f"run it with them, or end it: `penstock state reset {pipeline.pipeline} {names}`",
-    )
 
 
 def _written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:

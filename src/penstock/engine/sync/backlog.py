@@ -221,8 +221,9 @@ class Backlog:
             items += [item for segment in stale for item in _shares(segment)]
         self._abandon(items, taken)
 
-    def note_held(self) -> None:
-        """Notes which rows wait for a refresh that shares their state."""
+    def note_held(self) -> set[StreamId]:
+        """Notes which rows wait for a refresh that shares their state; returns all streams that
+        wait for one."""
         held = {p.stream for s in self._held for p in s.slices if p.read}
         names = ", ".join(sorted(str(s) for s in held if s not in self.waiting))
         if names:
@@ -230,6 +231,7 @@ class Backlog:
                 f"{names}: what was read waits for the refresh of another stream, as one state"
                 " covers both and cannot be told apart; the next run reads it again"
             )
+        return held
 
     def give_up_held(self) -> None:
         """Gives up what waits for a refresh together with the shared state that covers it: all of

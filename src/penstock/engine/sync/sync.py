@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.engine.deliver.delivery import Delivery
 from penstock.engine.deliver.session import SyncSession
+from penstock.engine.plan.pending_refreshes import left_out
 from penstock.engine.specs.lane import LaneEnd, LaneQuestion, LaneResult
 from penstock.engine.specs.plan import (
     ContinuedStream,
@@ -102,7 +103,8 @@ class SyncRun:
             self._backlog.drop_old()
         self._progress.note_new_type(kind)
         failures = self._failures
-        self._backlog.note_held()
+        if self._backlog.note_held() and not self._progress.cancelled:
+            self._say_what_holds()
         complete = self._whole_streams() - self._backlog.left()
         return SyncOutcome(
             complete=complete,
@@ -111,6 +113,13 @@ class SyncRun:
             halted=self._halted() - complete,
             cancelled=self._progress.cancelled,
         )
+
+    def _say_what_holds(self) -> None:
+        """Adds the error of rows that wait for refreshes of streams that this run does not read."""
+        refreshes = self._progress.refreshes()
+        left = [s for s, r in sorted(refreshes.items()) if r.pending and s not in self._streams]
+        if left:
+            self._failures.errors.append(left_out(self._progress.session.pipeline, left))
 
     def _given_another(self) -> SyncOutcome:
         """Ends a sync whose source is given another catalogue now."""
