@@ -81,6 +81,7 @@ else:
         for number in range(last.get(name, 0) + 1, WORLD["rows"][name] + 1):
             say({"type": "RECORD", "record": {"stream": name, "data": {"id": number},
                  "emitted_at": 1}})
+        if WORLD.get("fails") == name: sys.exit(1)
     entries = [{"stream_descriptor": {"name": name}, "stream_state": {"at": count}}
                for name, count in WORLD["rows"].items()]
     if WORLD["kind"] == "GLOBAL":
@@ -334,6 +335,63 @@ def test_L6_a_read_that_fails_leaves_the_streams_own_state(bench: Bench) -> None
     world(bench, 4, 7)
     sync(bench, tap)
     assert bench.ids("issues") == upto(7) and bench.ids("repos") == upto(4)
+
+
+HELD = [
+    pytest.param(SOURCE, "airbyte", {"kind": "GLOBAL", "shared": {"lsn": 7}}, id="airbyte-GLOBAL"),
+    pytest.param(SOURCE, "airbyte", {"kind": "LEGACY"}, id="airbyte-LEGACY"),
+    pytest.param(TAP, "singer", {"beside": {"lsn": 7}}, id="singer-beside"),
+    pytest.param(TAP, "singer", {"shape": "flat"}, id="singer-flat"),
+]
+
+
+@pytest.mark.parametrize("way", ["a refresh that is cancelled", "a run that fails"])
+@pytest.mark.parametrize(("program", "protocol", "more"), HELD)
+def test_L6_the_state_is_a_streams_own_as_long_as_it_stays_as_it_was(
+    bench: Bench, program: str, protocol: str, more: dict[str, Any], way: str
+) -> None:
+    """Runs of repos alone save no state. What all share has passed over no row of issues."""
+    source = bench.connector(program, protocol)
+    world(bench, 2, 3, **more)
+    sync(bench, source)
+    world(bench, 2, 3, **more, fails="repos")
+    alone, anew = {**APPEND, "streams": ["repos"]}, way == "a refresh that is cancelled"
+    for _ in range(2):
+        assert bench.run(source, source=alone, recreate=anew).exit_code == 4
+    if anew:
+        with bench.known() as known:
+            states.cancel_refresh(known, StreamOptions(name="repos"))
+    with bench.known() as known:
+        assert not [s for s in states.show(known)["streams"] if "unread" in s]
+    world(bench, 4, 5, **more)
+    report = sync(bench, source)
+    assert (bench.ids("repos"), bench.ids("issues")) == (upto(4), upto(5))
+    assert not [note for note in report.notes if "did not read" in note or "start" in note]
+
+
+@pytest.mark.parametrize(("program", "protocol", "more"), HELD[:1])
+def test_L5_what_a_killed_run_sealed_is_no_streams_own(
+    bench: Bench, program: str, protocol: str, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its state is saved when the next run begins: it has passed over rows of issues."""
+    source = bench.connector(program, protocol)
+    world(bench, 2, 3, **more)
+    sync(bench, source)
+
+    class Died(BaseException):
+        pass
+
+    def die(*_: object) -> None:
+        raise Died
+
+    world(bench, 4, 5, **more)
+    with monkeypatch.context() as patch, pytest.raises(Died):
+        patch.setattr(bench.tables, "commit", die)
+        bench.run(source, source={**APPEND, "streams": ["repos"]})
+    world(bench, 5, 6, **more)
+    sync(bench, source)
+    assert bench.ids("repos") == upto(5)
+    assert {*bench.ids("issues")} == {*upto(6)}
 
 
 def forget_facts(bench: Bench) -> None:

@@ -106,7 +106,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     column. ``answer_columns``: the same for the result of queries over the whole stream.
     ``state_names``: the stream's names in the source's states. ``unread``: streams that the last
     run did not read, so that the saved state may have advanced without their rows; each with the
-    share of the state that its own last run left (``StateRole.own``; None: it has none).
+    share of the state that its own last run left (``StateRole.own``, or a digest of all of it,
+    ``engine.plan.unread.undivided``; None: it has none).
     ``passed_over``: those of them of which the source sent rows all the same. ``owned``: streams
     that were unread once, or whose state a user brought: the saved state is theirs. ``cursors``:
     the cursor with which a stream's state was made (empty: not known).

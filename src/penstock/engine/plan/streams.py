@@ -229,8 +229,8 @@ def _given(
     if role.describe(within)["streams"] != role.describe(given)["streams"]:
         return [
             *notes,
-            "the streams of the source share one position, which moves on in this run: streams that"
-            " are not in it are read from the start when they run next",
+            "the streams of the source share one position: once this run has moved it on, streams"
+            " that are not in it are read from the start when they run next",
         ]
     absent = sorted(known - {s.id for s in streams})
     if others or not absent or role.splits(states, anew):

@@ -4,12 +4,17 @@ them.
 A source may write into one state the positions of streams that it was not asked for. Such a state
 is saved as it is (L1); the share that a stream's own last run left is kept in the store
 (``store.remembered``), and the stream goes on from that when it is read again, or begins at its
-start. Pure. Not here: how states are taken apart (``protocols.contract.SharedStates``), when shares
-are kept and given back (``engine.sync.unread``). Neighbour: ``engine.plan.streams`` plans a run.
+start. A share that cannot be told from the others' is kept as a digest of the saved states: they
+are the stream's own as long as they are the same. Pure. Not here: how states are taken apart
+(``protocols.contract.SharedStates``), when shares are kept and given back
+(``engine.sync.unread``). Neighbour: ``engine.plan.streams`` plans a run.
 """
 
+import hashlib
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+
+import msgspec
 
 from penstock.config.pipeline import Pipeline
 from penstock.engine.plan.earlier_modes import overwritten
@@ -19,6 +24,9 @@ from penstock.model.catalog import Catalog, StreamId, SyncMode
 from penstock.model.state import StoredState
 from penstock.protocols.contract import SharedStates, StateRole
 from penstock.store.remembered import Remembered
+
+_DIGEST = "="
+"""Begins a share that is a digest: no JSON text begins so."""
 
 _BROUGHT = frozenset({"state import", "state set", "state rewind"})
 
@@ -91,6 +99,29 @@ def brought_by_user(history: Iterable[Mapping[str, object]]) -> bool:
     return any(entry["run"] in _BROUGHT for entry in history)
 
 
+def undivided(states: Sequence[StoredState]) -> str | None:
+    """Returns the share of a stream of which the states say nothing by itself: all of them, as a
+    digest. None: there are none."""
+    if not states:
+        return None
+    found = sorted((s.scope.type.value, str(s.scope.stream), s.blob) for s in states)
+    return _DIGEST + hashlib.sha256(msgspec.json.encode(found)).hexdigest()
+
+
+def moved_on(
+    states: Sequence[StoredState], shares: Mapping[StreamId, str | None]
+) -> dict[StreamId, str | None]:
+    """Returns the shares of streams whose own the states are not: those that are digests of other
+    states are unknown (None)."""
+    digests = any(own is not None and own.startswith(_DIGEST) for own in shares.values())
+    now = undivided(states) if digests else None
+    return {
+        s: None if own is not None and own.startswith(_DIGEST) else own
+        for s, own in shares.items()
+        if own is None or own != now
+    }
+
+
 def _first(shares: Iterable[str | None]) -> str | None:
     return next((share for share in shares if share is not None), None)
 
@@ -100,7 +131,7 @@ def with_own(
 ) -> list[StoredState]:
     """Returns the states in which each of these streams has its own share; of states that cannot be
     split, only what is left without them (:func:`inseparable`)."""
-    left = list(states)
+    left, again = list(states), moved_on(states, again)
     if not isinstance(role, SharedStates):
         return left
     without = [s for s, own in again.items() if own is None]
@@ -115,6 +146,7 @@ def separable(
     role: StateRole, states: Sequence[StoredState], unread: Mapping[StreamId, str | None]
 ) -> dict[StreamId, str | None]:
     """Returns those of the streams whose share of the states can be told from the others'."""
+    unread = moved_on(states, unread)
     without = [s for s, own in unread.items() if own is None]
     all_of_them = role.splits(states, without)
     return {
@@ -135,7 +167,7 @@ def inseparable(
     passed over rows of streams that the last run did not read; None: they can. Where it is known to
     have done so, they begin anew, and so do all others."""
     going_on = {s.id for s in streams if not begins_anew(s.configured)}
-    asked = (going_on & unread.again.keys()) - unread.passed
+    asked = (going_on & moved_on(states, unread.again).keys()) - unread.passed
     lost = sorted(s for s in asked if not role.splits(states, (s,)))
     if not lost:
         return None

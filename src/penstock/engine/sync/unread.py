@@ -8,7 +8,7 @@ given a state. Not here: which streams these are (``engine.plan.unread``). Neigh
 
 from collections.abc import Collection
 
-from penstock.engine.plan.unread import with_own
+from penstock.engine.plan.unread import moved_on, undivided, with_own
 from penstock.engine.specs.plan import PlannedStream, UnreadStreams
 from penstock.engine.sync.progress import SyncProgress
 from penstock.errors import StateError
@@ -42,7 +42,8 @@ def settle_unread(
     shares: dict[StreamId, str | None] = {}
     if isinstance(role, SharedStates):
         states = progress.states()
-        shares = {s: None if s in unread.placeless else role.own(states, s) for s in left}
+        whole = undivided(states)
+        shares = {s: None if s in unread.placeless else role.own(states, s) or whole for s in left}
     more = Remembered(unread=shares, cursors=cursors, refresh=refreshes)
     if shares or cursors or refreshes or unread.names:
         session.store.remember(session.lease, more, taken_up=unread.names)
@@ -69,7 +70,8 @@ def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:
     """Saves the states in which the streams have their own share. Where the states cannot be split
     and have passed over rows of a stream, all of them are deleted."""
     session, role, states = progress.session, progress.state_role(), progress.states()
-    inseparable = [s for s in sorted(unread.again) if not role.splits(states, (s,))]
+    again = moved_on(states, unread.again)
+    inseparable = [s for s in sorted(again) if not role.splits(states, (s,))]
     anew = [s for s in inseparable if s in unread.passed or not progress.go_on([s])]
     refused = [s for s in inseparable if s not in anew]
     if refused:
@@ -86,7 +88,7 @@ def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:
             " source knows what it says of which stream: all of it was forgotten, and streams that"
             " are not in this run are read from the start as well when they run next"
         )
-    given = with_own(role, states, unread.again)
+    given = with_own(role, states, again)
     if given != states:
-        strip = Reset((), lambda states: with_own(role, states, unread.again))
+        strip = Reset((), lambda states: with_own(role, states, again))
         session.store.replace_states(session.lease, given, strip)
