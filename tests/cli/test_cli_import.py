@@ -41,6 +41,42 @@ def test_a_project_becomes_files_and_none_is_overwritten(cli: Cli, tmp_path: Pat
     assert "next: penstock plan other/tap-csv-to-target-jsonl.yaml" in other.out
 
 
+TAP = """#!/usr/bin/env python3
+import json, sys
+if "--discover" in sys.argv:
+    names = ("id", "email", "secret")
+    schema = {"type": "object", "properties": {n: {"type": "string"} for n in names}}
+    stream = {"tap_stream_id": "users", "stream": "users", "schema": schema}
+    print(json.dumps({"streams": [stream]}))
+else:
+    sys.exit(2)
+"""
+
+
+def test_the_projects_own_executable_is_planned_with_its_selection(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """From the project's folder and from another one; nothing is looked up in an index."""
+    tap = tmp_path / "bin" / "tap-own"
+    tap.parent.mkdir()
+    tap.write_text(TAP)
+    tap.chmod(0o755)
+    extractor = (
+        "{name: tap-own, namespace: t, executable: bin/tap-own, select: [users.id, users.e.*]}"
+    )
+    loader = "{name: target-own, namespace: t, executable: bin/tap-own}"
+    project = f"plugins:\n  extractors: [{extractor}]\n  loaders: [{loader}]\n"
+    (tmp_path / "meltano.yml").write_text(project)
+    assert cli("import", ".").code == 0
+    file = tmp_path / "pipelines" / "tap-own-to-target-own.yaml"
+    text = file.read_text().replace("- e\n", "- email\n")  # this tap has no object
+    file.write_text(text)
+    for cwd in (tmp_path, tmp_path / "bin"):
+        planned = Cli(cli.home, cwd)("plan", str(file), "--json")
+        (stream,) = planned.json["streams"]
+        assert [column["name"] for column in stream["columns"]] == ["id", "email"]
+
+
 def test_sources_of_one_name_have_files_of_their_own(cli: Cli, tmp_path: Path) -> None:
     done = cli("import", "sync.py", "--json")
     files = [made["file"] for made in done.json["files"]]

@@ -34,6 +34,10 @@ class TypedVariable(str):
     """A variable whose value may be a number or a truth value."""
 
 
+class Number(str):
+    """A number with a point, with all of its digits."""
+
+
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         """Values that stand in two places are written twice."""
@@ -48,6 +52,10 @@ def _plain(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(value))
 
 
+def _number(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    return dumper.represent_scalar("tag:yaml.org,2002:float", str(value))
+
+
 def _text_of(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
     """A text of the project's own, in which ``${`` is no variable."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", value.replace("${", "$${"))
@@ -56,6 +64,7 @@ def _text_of(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 _Dumper.add_representer(Reference, _quoted)
 _Dumper.add_representer(TypedVariable, _plain)
 _Dumper.add_representer(str, _text_of)
+_Dumper.add_representer(Number, _number)
 
 
 def pipeline_file(

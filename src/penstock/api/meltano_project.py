@@ -4,34 +4,29 @@ run together, and says what could not be carried over.
 Read are plugins with ``inherit_from``, the definitions that Meltano locked beside them, ``select``
 and ``metadata``, environments, jobs and schedules. Nothing is run and no value of the environment
 is read: references to variables stay references, and secrets that stand in the project become
-variables. Not here: writing the files (``cli.import_``). Source: Meltano's project file reference,
-plugin extras, plugin settings.
+variables. Not here: what a plugin's settings (``meltano_settings``) and its selection
+(``meltano_select``) become, writing the files (``cli.import_``). Source: Meltano's project file
+reference, its environments, schedules and plugin inheritance.
 """
 
 import json
+import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 import yaml
 
-from penstock.api.imported_file import (
-    ImportedFile,
-    Reference,
-    TypedVariable,
-    holds_a_secret,
-    pipeline_file,
-)
+from penstock.api.imported_file import ImportedFile, pipeline_file
+from penstock.api.meltano_select import selection
+from penstock.api.meltano_settings import PluginConfig, as_list, mapping, merged
 from penstock.errors import ConfigError
 
 _KINDS = ("extractors", "loaders")
-_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?\s*(.*)")
-_SENSITIVE = ("password", "oauth")
-_TYPED = ("integer", "boolean", "decimal", "array", "object")
 # Keys of a plugin that are read, or that say nothing of what it does.
 _KNOWN = """
 annotations capabilities commands config definition description docs domain_url executable ext_repo
@@ -39,13 +34,16 @@ hidden inherit_from keywords label load_schema logo_url maintenance_status metad
 next_steps pip_url prereq quality repo requires select settings settings_group_validation
 settings_preamble supported_python_versions usage variant
 """
-_METHODS = {"INCREMENTAL": "incremental", "FULL_TABLE": "full_refresh", "LOG_BASED": "cdc"}
+_OVERRIDES = frozenset({"name", "config", "select", "metadata"})
+"""Keys of a plugin in an environment that a profile has."""
 
 
-def meltano_pipelines(path: Path) -> tuple[list[ImportedFile], list[str]]:
-    """Returns the pipelines of the project whose file is ``path``, and notes of the project as a
-    whole. Raises ``ConfigError``."""
-    project = _Project(path)
+def meltano_pipelines(
+    path: Path, out: Path = Path("pipelines")
+) -> tuple[list[ImportedFile], list[str]]:
+    """Returns the pipelines of the project whose file is ``path``, for the folder ``out``, and
+    notes of the project as a whole. Raises ``ConfigError``."""
+    project = _Project(path, out)
     pairs = [*project.pairs()]
     if not pairs:
         raise ConfigError(
@@ -57,35 +55,44 @@ def meltano_pipelines(path: Path) -> tuple[list[ImportedFile], list[str]]:
     return [project.pipeline(pair) for pair in pairs], project.notes
 
 
+class _Origin(NamedTuple):
+    """What runs a pair. ``schedule``: its name, empty for anything else; ``variables``: those that
+    it sets."""
+
+    text: str
+    schedule: str = ""
+    variables: Mapping[str, str] = MappingProxyType({})
+
+
 class _Pair(NamedTuple):
     tap: str
     target: str
-    origin: str
+    origins: tuple[_Origin, ...]
     notes: tuple[str, ...] = ()
 
 
 class _Project:
-    def __init__(self, path: Path) -> None:
-        self._path, self._folder = path, path.parent
+    def __init__(self, path: Path, out: Path) -> None:
+        self._path, self._folder, self._out = path, path.parent, out
         self._document = _document(path)
         self.notes: list[str] = []
         self._plugins = {kind: self._listed(kind) for kind in _KINDS}
         if self._document.get("env"):
             self.notes.append(f"`env` of {path.name}: set {_names(self._document['env'])} yourself")
-        other = [k for k in _mapping(self._document.get("plugins")) if k not in _KINDS]
+        other = [k for k in mapping(self._document.get("plugins")) if k not in _KINDS]
         if other:
             self.notes.append(f"plugins that move no rows: {', '.join(other)}")
 
     def _listed(self, kind: str) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         for document in (self._document, *self._included()):
-            for each in _list(_mapping(document.get("plugins")).get(kind)):
-                plugin = _mapping(each)
+            for each in as_list(mapping(document.get("plugins")).get(kind)):
+                plugin = mapping(each)
                 found[str(plugin.get("name"))] = plugin
         return found
 
     def _included(self) -> Iterator[dict[str, Any]]:
-        for pattern in _list(self._document.get("include_paths")):
+        for pattern in as_list(self._document.get("include_paths")):
             for file in sorted(self._folder.glob(str(pattern))):
                 if file.is_file() and file.suffix in (".yml", ".yaml"):
                     yield _document(file)
@@ -94,29 +101,28 @@ class _Project:
 
     def pairs(self) -> Iterator[_Pair]:
         jobs = {
-            str(_mapping(j).get("name")): _mapping(j) for j in _list(self._document.get("jobs"))
+            str(mapping(j).get("name")): mapping(j) for j in as_list(self._document.get("jobs"))
         }
         found: dict[tuple[str, str], _Pair] = {}
-        for each in _list(self._document.get("schedules")):
-            schedule = _mapping(each)
-            origin = f"schedule {schedule.get('name')}, {schedule.get('interval')}"
-            job = jobs.pop(str(schedule.get("job")), None)
-            made = (
-                self._of_job(job, origin)
-                if job is not None
-                else [_Pair(str(schedule.get("extractor")), str(schedule.get("loader")), origin)]
-            )
-            for pair in made:
-                found.setdefault(pair[:2], pair)
-        for job in jobs.values():
-            for pair in self._of_job(job, f"job {job.get('name')}"):
-                found.setdefault(pair[:2], pair)
+        scheduled = set[str]()
+        for each in as_list(self._document.get("schedules")):
+            schedule = mapping(each)
+            origin = _of_schedule(schedule)
+            scheduled.add(str(schedule.get("job")))
+            job = jobs.get(str(schedule.get("job")))
+            pair = _Pair(str(schedule.get("extractor")), str(schedule.get("loader")), (origin,))
+            for one in [pair] if job is None else self._of_job(job, origin):
+                _join(found, one)
+        for name, job in jobs.items():
+            if name not in scheduled:
+                for one in self._of_job(job, _Origin(f"job {name}")):
+                    _join(found, one)
         yield from (pair for pair in found.values() if self._known(pair))
         taps = {pair.tap for pair in found.values()} | self._parents("extractors")
         targets = [t for t in self._plugins["loaders"] if t not in self._parents("loaders")]
         for tap in self._plugins["extractors"]:
             if tap not in taps:
-                yield from (_Pair(tap, target, "plugins") for target in targets)
+                yield from (_Pair(tap, target, (_Origin("plugins"),)) for target in targets)
 
     def _parents(self, kind: str) -> set[str]:
         """The plugins that others inherit from: those run."""
@@ -130,12 +136,12 @@ class _Project:
         ]
         if missing:
             self.notes.append(
-                f"{pair.origin}: {', '.join(missing)} is not a plugin of this project"
+                f"{pair.origins[0].text}: {', '.join(missing)} is not a plugin of this project"
             )
         return not missing
 
-    def _of_job(self, job: Mapping[str, Any], origin: str) -> Iterator[_Pair]:
-        for task in _list(job.get("tasks")):
+    def _of_job(self, job: Mapping[str, Any], origin: _Origin) -> Iterator[_Pair]:
+        for task in as_list(job.get("tasks")):
             steps = (
                 [str(step) for step in cast(list[Any], task)] if isinstance(task, list) else [task]
             )
@@ -146,55 +152,93 @@ class _Project:
                     tap, between = word, []
                 elif word in self._plugins["loaders"] and tap is not None:
                     notes = tuple(f"the mapper {m} between them" for m in between)
-                    yield _Pair(tap, word, origin, notes)
+                    yield _Pair(tap, word, (origin,), notes)
                     tap = None
                 elif tap is not None:
                     between.append(word)
                 else:
                     left.append(word)
             if left:
-                self.notes.append(f"{origin}: {', '.join(left)} is run by nobody now")
+                note = f"{origin.text}: {', '.join(left)} is run by nobody now"
+                if note not in self.notes:
+                    self.notes.append(note)
 
     # -- one pipeline
 
     def pipeline(self, pair: _Pair) -> ImportedFile:
         notes = list(pair.notes)
         name = f"{pair.tap}-to-{pair.target}"
-        source = self._end("extractors", pair.tap, notes)
+        file = shlex.quote(str(self._out / f"{name}.yaml"))
         tap = self._resolved("extractors", pair.tap, notes)
-        source |= _selection(tap, notes)
-        destination = self._end("loaders", pair.target, notes, self._schema_of(pair.tap, tap))
-        profiles = dict(self._profiles(pair, notes))
-        document: dict[str, Any] = {"pipeline": name, "source": source, "destination": destination}
+        target = self._resolved("loaders", pair.target, notes)
+        schema = self._schema_of(pair.tap, tap)
+        ends = {"source": (tap, None), "destination": (target, schema)}
+        document: dict[str, Any] = {"pipeline": name}
+        for end, (plugin, of_tap) in ends.items():
+            document[end] = self._end(plugin, of_tap, notes)
+        document["source"] |= selection(tap, notes)
+        profiles = dict(self._environments(pair, schema, notes))
+        for origin in pair.origins:
+            if origin.variables:
+                profile, used = _of_variables(origin, ends, notes)
+                left = [v for v in origin.variables if v not in used]
+                if left:
+                    notes.append(f"`env` of {origin.text}: set {', '.join(left)} yourself")
+                if profile:
+                    called = origin.schedule
+                    called = called if called not in profiles else f"schedule-{called}"
+                    profiles[called] = profile
+                    notes.append(
+                        f"{origin.text}: its own settings are the profile {called}"
+                        f" (`penstock run {file} --with {called}`), which has its own state"
+                    )
         if profiles:
             document["profiles"] = profiles
-        first = f"From {self._path.name}: {pair.tap} into {pair.target} ({pair.origin})."
+        first, *others = pair.origins
+        also = [o.text for o in others if o.schedule]
+        if also:
+            notes.append(f"run by {', '.join(also)} too: run the same file at those times")
         state = (
             "its state: save the singer_state of `meltano state get ID` as a file, then `penstock "
-            f"state import {name}.yaml FILE`; without it the first run reads from the start"
+            f"state import {file} FILE`; without it the first run reads from the start"
         )
         notes.append(state)
-        return pipeline_file(name, first, notes, document)
+        title = f"From {self._path.name}: {pair.tap} into {pair.target} ({first.text})."
+        return pipeline_file(name, title, [*dict.fromkeys(notes)], document)
 
-    def _resolved(self, kind: str, name: str, notes: list[str]) -> dict[str, Any]:
-        """A plugin with what it inherits."""
-        chain: list[dict[str, Any]] = []
-        seen: set[str] = set()
-        while name in self._plugins[kind] and name not in seen:
-            seen.add(name)
-            chain.append(self._plugins[kind][name])
-            name = str(chain[-1].get("inherit_from", ""))
+    def _chain(self, kind: str, name: str) -> list[str]:
+        """The plugin, and those that it inherits from, one after the other."""
+        chain: list[str] = []
+        while name in self._plugins[kind] and name not in chain:
+            chain.append(name)
+            name = str(self._plugins[kind][name].get("inherit_from", ""))
+        return chain
+
+    def _resolved(
+        self,
+        kind: str,
+        name: str,
+        notes: list[str],
+        own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ) -> dict[str, Any]:
+        """A plugin with what it inherits. ``own``: what an environment sets over plugins."""
+        chain = self._chain(kind, name)
         found: dict[str, Any] = {}
         for each in reversed(chain):
-            merged = {key: {**_mapping(found.get(key)), **_mapping(each.get(key))}
-                      for key in ("config", "metadata") if key in found or key in each}  # fmt: skip
-            found |= each | merged
-        found["base"] = name or str(chain[-1].get("name"))
+            for plugin in (self._plugins[kind][each], own.get(each, {})):
+                deep = {
+                    key: merged(mapping(found.get(key)), mapping(plugin.get(key)))
+                    for key in ("config", "metadata")
+                    if key in found or key in plugin
+                }
+                found |= {**plugin, **deep}
+        last = self._plugins[kind][chain[-1]]
+        found["base"] = str(last.get("inherit_from") or chain[-1])
         lock = self._lock(kind, found["base"], found.get("variant"))
         for key in ("pip_url", "namespace", "executable"):
             if key not in found and key in lock:
                 found[key] = lock[key]
-        found["settings"] = [*_list(lock.get("settings")), *_list(found.get("settings"))]
+        found["settings"] = [*as_list(lock.get("settings")), *as_list(found.get("settings"))]
         unknown = sorted(set(found) - {*_KNOWN.split(), "base"})
         notes += [f"{found['name']}: {key}" for key in unknown]
         return found
@@ -209,7 +253,7 @@ class _Project:
         )
         for file in files:
             try:
-                return _mapping(json.loads(file.read_text()))
+                return mapping(json.loads(file.read_text()))
             except (OSError, ValueError):
                 continue
         return {}
@@ -220,37 +264,44 @@ class _Project:
         return str(tap.get("load_schema") or fallback)
 
     def _end(
-        self, kind: str, name: str, notes: list[str], schema: str | None = None
+        self, plugin: Mapping[str, Any], schema: str | None, notes: list[str]
     ) -> dict[str, Any]:
-        plugin = self._resolved(kind, name, [] if kind == "extractors" else notes)
-        use, install = _package(plugin, notes)
-        config = _Config(name, plugin, schema, notes)
-        end: dict[str, Any] = {"use": use}
-        if values := config.values(_mapping(plugin.get("config")), defaults=True):
+        end: dict[str, Any] = self._connector(plugin, notes)
+        values = _config(plugin, schema, notes).values(mapping(plugin.get("config")), defaults=True)
+        if values:
             end["config"] = values
-        return end | ({"install": {"constraints": install}} if install else {})
+        return end
 
-    def _profiles(self, pair: _Pair, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        for each in _list(self._document.get("environments")):
-            environment = _mapping(each)
+    def _connector(self, plugin: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+        """``use`` of a plugin, and what goes with it."""
+        executable = str(plugin.get("executable") or "")
+        if plugin.get("pip_url") or plugin.get("variant") or not executable:
+            use, constraints = _package(plugin, notes)
+            return {"use": use} | ({"install": {"constraints": constraints}} if constraints else {})
+        if "/" not in executable:
+            notes.append(f"{plugin['name']}: nothing installs {executable}, which must be on PATH")
+            return {"use": f"singer:env {shlex.quote(executable)}"}
+        start = "" if executable.startswith(("/", "./", "../", "~/")) else "./"
+        folder = os.path.relpath(self._folder.absolute(), self._out.absolute())
+        return {"use": f"singer:{shlex.quote(start + executable)}", "folder": folder}
+
+    def _environments(
+        self, pair: _Pair, schema: str, notes: list[str]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yields what each environment sets otherwise, as a profile."""
+        for each in as_list(self._document.get("environments")):
+            environment = mapping(each)
             name = str(environment.get("name"))
-            plugins = _mapping(_mapping(environment.get("config")).get("plugins"))
+            plugins = mapping(mapping(environment.get("config")).get("plugins"))
             profile: dict[str, Any] = {}
-            for kind, plugin_name, end in zip(
-                _KINDS, pair[:2], ("source", "destination"), strict=True
-            ):
-                for own in map(_mapping, _list(plugins.get(kind))):
-                    if own.get("name") != plugin_name:
-                        continue
-                    plugin = self._resolved(kind, plugin_name, [])
-                    values = _Config(plugin_name, plugin, None, notes).values(
-                        _mapping(own.get("config")), defaults=False
-                    )
-                    section: dict[str, Any] = {"config": values} if values else {}
-                    if kind == "extractors" and ("select" in own or "metadata" in own):
-                        section |= _selection({**plugin, **own}, notes)
-                    if section:
-                        profile[end] = section
+            for kind, plugin, end in zip(_KINDS, pair[:2], ("source", "destination"), strict=True):
+                known = {str(p.get("name")): p for p in map(mapping, as_list(plugins.get(kind)))}
+                own = {p: known[p] for p in self._chain(kind, plugin) if p in known}
+                for p, keys in own.items():
+                    notes += [f"environment {name}: {p}: {k}" for k in keys.keys() - _OVERRIDES]
+                section = self._changed(kind, plugin, own, schema, notes)
+                if section:
+                    profile[end] = section
             if environment.get("env"):
                 notes.append(
                     f"`env` of environment {name}: set {_names(environment['env'])} yourself"
@@ -258,94 +309,68 @@ class _Project:
             if profile:
                 yield name, profile
 
-
-class _Config:
-    """The configuration of one plugin, in Penstock's words."""
-
-    def __init__(
-        self, name: str, plugin: Mapping[str, Any], schema: str | None, notes: list[str]
-    ) -> None:
-        self._name, self._schema, self._notes = name, schema, notes
-        self._settings = {
-            str(_mapping(s).get("name")): _mapping(s) for s in _list(plugin.get("settings"))
-        }
-
-    def values(self, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-        """``defaults``: with the values that Meltano gives where nobody set one."""
-        config: dict[str, Any] = {}
-        if defaults:
-            config = {
-                n: s["value"] for n, s in self._settings.items() if s.get("value") is not None
-            }
-        config |= given
-        found: dict[str, Any] = {}
-        for name, value in config.items():
-            setting = self._settings.get(name, {})
-            _put(found, name.split("."), self._value(name, value, setting))
-        if defaults:
-            secret = [n for n, s in self._settings.items() if n not in config and _sensitive(s)]
-            for name in secret:
-                self._notes.append(
-                    f"{self._name}: Meltano reads {name} from {self._variable(name)} where that is "
-                    f"set; write it as config.{name}: ${{{self._variable(name)}}}"
-                )
-        return found
-
-    def _value(self, name: str, value: Any, setting: Mapping[str, Any]) -> Any:
-        if _is_secret(name, value, setting):
-            variable = self._variable(name)
-            self._notes.append(
-                f"{self._name}: {name} is a secret that stood in the project; set {variable}"
-            )
-            return Reference(f"${{{variable}}}")
-        if isinstance(value, dict):
-            inner = cast(dict[str, Any], value)
-            return {k: self._value(f"{name}.{k}", v, {}) for k, v in inner.items()}
-        if isinstance(value, list):
-            return [self._value(name, v, setting) for v in cast(list[Any], value)]
-        return self._converted(value, str(setting.get("kind", "")))
-
-    def _converted(self, value: Any, kind: str) -> Any:
-        if not isinstance(value, str):
-            return value
-        if self._schema is not None:
-            value = re.sub(r"\$\{?MELTANO_EXTRACT__LOAD_SCHEMA\}?", self._schema, value)
-        names = [a or b for a, b in _REFERENCE.findall(value)]
-        if not names:
-            return value
-        for name in names:
-            if name.startswith("MELTANO_"):
-                self._notes.append(f"{self._name}: Meltano sets {name} itself; set it")
-        text = _REFERENCE.sub(lambda found: f"${{{found[1] or found[2]}}}", value)
-        return TypedVariable(text) if kind in _TYPED else Reference(text)
-
-    def _variable(self, setting: str) -> str:
-        """The variable that Meltano takes the setting from."""
-        return re.sub(r"[^A-Z0-9]+", "_", f"{self._name}_{setting}".upper())
+    def _changed(
+        self,
+        kind: str,
+        name: str,
+        own: Mapping[str, dict[str, Any]],
+        schema: str,
+        notes: list[str],
+    ) -> dict[str, Any]:
+        """What a plugin has otherwise where an environment sets ``own``: lists replace those of the
+        file, so what it no longer leaves out is said as well."""
+        before, now = self._resolved(kind, name, []), self._resolved(kind, name, [], own)
+        had, has = mapping(before.get("config")), mapping(now.get("config"))
+        new = {k: v for k, v in has.items() if k not in had or had[k] != v}
+        tap = kind == "extractors"
+        section: dict[str, Any] = {}
+        if values := _config(now, None if tap else schema, notes).values(new, defaults=False):
+            section["config"] = values
+        if tap and any(before.get(key) != now.get(key) for key in ("select", "metadata")):
+            section |= _over(selection(before, []), selection(now, notes))
+        return section
 
 
-def _sensitive(setting: Mapping[str, Any]) -> bool:
-    return setting.get("sensitive") is True or setting.get("kind") in _SENSITIVE
+def _config(plugin: Mapping[str, Any], schema: str | None, notes: list[str]) -> PluginConfig:
+    return PluginConfig(str(plugin["name"]), as_list(plugin.get("settings")), schema, notes)
 
 
-def _is_secret(name: str, value: Any, setting: Mapping[str, Any]) -> bool:
-    """Whether the value is a secret that stands in the project: where its setting says so or, of a
-    setting whose kind nobody declared, where its name does."""
-    if isinstance(value, str) and _REFERENCE.search(value):
-        return False
-    undeclared = not setting.keys() & {"kind", "sensitive"}
-    by_name = isinstance(value, str) and holds_a_secret(name.rpartition(".")[2])
-    return _sensitive(setting) or (undeclared and by_name)
+def _over(before: Mapping[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a selection that stands over another one in a profile."""
+    nothing: dict[str, Any] = {"streams": ["*"], "exclude": None}
+    return {key: value for key, value in nothing.items() if key in before} | now
 
 
-def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """``a.b`` is the property b of the object a, as Meltano gives it to a plugin."""
-    for step in path[:-1]:
-        inner = into.setdefault(step, {})
-        if not isinstance(inner, dict):
-            return
-        into = cast(dict[str, Any], inner)
-    into[path[-1]] = value
+def _of_schedule(schedule: Mapping[str, Any]) -> _Origin:
+    name = str(schedule.get("name"))
+    variables = {
+        str(key): str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in mapping(schedule.get("env")).items()
+    }
+    return _Origin(f"schedule {name}, {schedule.get('interval')}", name, variables)
+
+
+def _join(found: dict[tuple[str, str], _Pair], pair: _Pair) -> None:
+    """Adds a pair, or one more origin of a pair that is there."""
+    first = found.setdefault(pair[:2], pair)
+    origins = dict.fromkeys(o.text for o in first.origins)
+    if pair.origins[0].text not in origins:
+        found[pair[:2]] = first._replace(origins=(*first.origins, *pair.origins))
+
+
+def _of_variables(
+    origin: _Origin, ends: Mapping[str, tuple[Mapping[str, Any], str | None]], notes: list[str]
+) -> tuple[dict[str, Any], set[str]]:
+    """Returns the profile of a schedule that sets variables, and those that it has."""
+    profile: dict[str, Any] = {}
+    used = set[str]()
+    for end, (plugin, schema) in ends.items():
+        config = _config(plugin, schema, notes)
+        given, taken = config.by_variable(origin.variables, mapping(plugin.get("config")))
+        used |= taken
+        if given:
+            profile[end] = {"config": config.values(given, defaults=False)}
+    return profile, used
 
 
 def _package(plugin: Mapping[str, Any], notes: list[str]) -> tuple[str, list[str]]:
@@ -388,83 +413,6 @@ def _package(plugin: Mapping[str, Any], notes: list[str]) -> tuple[str, list[str
     return f"singer:{name}", [*([f"{name}{version}"] if version else []), *constraints]
 
 
-def _selection(tap: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """``streams``, ``exclude`` and ``defaults`` of a source, from ``select`` and ``metadata``."""
-    wanted: list[tuple[str, str]] = []
-    excluded: dict[str, None] = {}
-    for pattern in [str(p) for p in _list(tap.get("select"))] or ["*.*"]:
-        entity, column = _split(pattern.removeprefix("!"))
-        if not pattern.startswith("!"):
-            wanted.append((entity, column))
-            continue
-        if column != "*":
-            notes.append(
-                f"the stream {entity}, of which Meltano leaves out {column}: Penstock "
-                "can only list columns to keep, so take it out of `exclude` and list them"
-            )
-        excluded[entity] = None
-    streams = {entity: _stream(entity, wanted, notes) for entity, _ in wanted}
-    defaults: dict[str, Any] = {}
-    for key, each in _mapping(tap.get("metadata")).items():
-        pattern = str(key)
-        about = _metadata(pattern, _mapping(each), excluded, notes)
-        if pattern in ("*", "*.*"):
-            defaults = about
-            continue
-        meant = [entry for name, entry in streams.items() if fnmatchcase(name, pattern)]
-        if not meant and any(fnmatchcase(pattern, name) for name in streams):
-            meant = [streams.setdefault(pattern, _stream(pattern, wanted, notes))]
-        for entry in meant:
-            entry.update(about)
-        if about and not meant:
-            notes.append(f"metadata of {pattern}, which is not selected")
-    found: dict[str, Any] = {}
-    if set(streams) != {"*"} or len(streams["*"]) > 1:
-        listed = [entry if len(entry) > 1 else entry["name"] for entry in streams.values()]
-        found["streams"] = listed
-    if excluded:
-        found["exclude"] = [*excluded]
-    if defaults:
-        found["defaults"] = defaults
-    return found
-
-
-def _stream(name: str, wanted: Sequence[tuple[str, str]], notes: list[str]) -> dict[str, Any]:
-    """A stream, or a pattern of streams, with the columns that all that selects it names."""
-    columns = [column for entity, column in wanted if fnmatchcase(name, entity)]
-    if "*" in columns:
-        return {"name": name}
-    if any(re.search(r"[*?\[]", c) for c in columns):
-        notes.append(f"columns by a pattern, {', '.join(columns)}: all of {name} come")
-        return {"name": name}
-    return {"name": name, "columns": [*dict.fromkeys(columns)]}
-
-
-def _metadata(
-    pattern: str, each: Mapping[str, Any], excluded: dict[str, None], notes: list[str]
-) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in each.items():
-        method = _METHODS.get(str(value).upper())
-        if key in ("replication-method", "forced-replication-method") and method:
-            found["sync_mode"] = method
-        elif key == "replication-key" and isinstance(value, str):
-            found["cursor_field"] = [value] if "." in value else value
-        elif key in ("table-key-properties", "view-key-properties") and value:
-            found["primary_key"] = [str(v) for v in _list(value)]
-        elif key == "selected" and value is False:
-            excluded[pattern] = None
-        elif key != "selected":
-            notes.append(f"metadata of {pattern}: {key}")
-    return found
-
-
-def _split(pattern: str) -> tuple[str, str]:
-    """Stream and column of ``stream.column``; ``\\.`` is a dot in the stream's name."""
-    entity, _, column = re.sub(r"\\\.", "\0", pattern).partition(".")
-    return entity.replace("\0", "."), column.replace("\0", ".") or "*"
-
-
 # -- YAML
 
 
@@ -484,15 +432,5 @@ def _document(path: Path) -> dict[str, Any]:
     return cast(dict[str, Any], found)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return cast(list[Any], value)
-    return [] if value is None else [value]
-
-
 def _names(value: Any) -> str:
-    return ", ".join(str(name) for name in _mapping(value))
+    return ", ".join(str(name) for name in mapping(value))

@@ -40,9 +40,9 @@ def import_(
             code="import.file",
             hint="give meltano.yml, or a .py file that uses PyAirbyte",
         )
-    read = pyairbyte_pipelines if path.suffix == ".py" else meltano_pipelines
-    pipelines, notes = read(path)
     folder = Path(out)
+    python = path.suffix == ".py"
+    pipelines, notes = pyairbyte_pipelines(path) if python else meltano_pipelines(path, folder)
     places: dict[Path, str] = {}
     for each in pipelines:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", each.pipeline)
