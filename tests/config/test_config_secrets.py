@@ -79,3 +79,33 @@ def test_several_values_cannot_be_called_secret_at_once(line: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(line)
     assert "!secret stands before one value" in caught.value.problems[0]
+
+
+NAMED = """
+pipeline: shop_${SHOP}
+source:
+  use: airbyte:source-faker
+  config: { account: "${CODE}" }
+  defaults: { cursor_field: "${CURSOR}" }
+  streams:
+    - { name: "${STREAM}", namespace: "${SPACE}", columns: ["${COLUMN}"] }
+    - ${OTHER}
+  exclude: ["${LEFT}"]
+destination:
+  use: airbyte:./destination
+  namespace: "${WHERE}"
+  prefix: "${BEGIN}"
+"""
+
+
+def test_names_are_no_secrets_for_coming_from_variables() -> None:
+    """A hint is a command that runs as printed: `penstock state reset shop_...`."""
+    names = ("SHOP", "CURSOR", "STREAM", "SPACE", "COLUMN", "OTHER", "LEFT", "WHERE", "BEGIN")
+    values = {name: f"{name.lower()}-with-text" for name in (*names, "CODE")}
+    pipeline = parse_pipeline(NAMED, values)
+    assert pipeline.pipeline == "shop_shop-with-text"
+    assert pipeline.secret_values == {"code-with-text"}
+    marked = parse_pipeline(NAMED.replace("shop_$", "!secret shop_$"), values)
+    assert "shop_shop-with-text" in marked.secret_values
+    config = NAMED.replace('account: "${CODE}"', 'account: "${SHOP}"')
+    assert parse_pipeline(config, values).secret_values == {"shop-with-text"}  # L10

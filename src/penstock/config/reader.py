@@ -20,7 +20,7 @@ import msgspec.inspect as mi
 from penstock.config import yaml_nodes
 from penstock.config.did_you_mean import closest, hint
 from penstock.config.protocol_spec import keys_of
-from penstock.config.secret_texts import is_harmless, names_a_secret
+from penstock.config.secret_texts import is_harmless, is_name, names_a_secret
 from penstock.config.variables import Substituted, VariableResolver
 from penstock.config.yaml_nodes import Node, Scalar
 
@@ -113,9 +113,12 @@ class NodeReader:
 
     def _secrets(self, node: Scalar, path: str, found: Substituted) -> list[str]:
         """The texts of a scalar that must be masked: all of it where the file marks it secret, else
-        the values of its variables, apart from a harmless value that is the whole scalar."""
+        the values of its variables, apart from those in a name and a harmless value that is the
+        whole scalar."""
         if node.secret:
             return [text for text in (found.text, *found.secrets) if text]
+        if is_name(path):
+            return []
         harmless = len(found.secrets) == 1 and found.secrets[0] == found.text
         if harmless and not names_a_secret(path.rpartition(".")[2]):
             return [value for value in found.secrets if not is_harmless(value)]

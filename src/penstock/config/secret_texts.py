@@ -23,6 +23,17 @@ _SECRET_KEY = re.compile(
 )
 
 
+_OF_NAMES = re.compile(
+    r"pipeline|source\.(?:streams|exclude|defaults)\b.*|destination\.(?:namespace|prefix)"
+)
+
+
+def is_name(path: str) -> bool:
+    """Whether the key of a pipeline file at ``path`` has names that messages and commands need: the
+    pipeline's, and those of streams, their fields and where they go. None of them is a secret."""
+    return _OF_NAMES.fullmatch(path) is not None
+
+
 def names_a_secret(key: str) -> bool:
     """Whether a property of this name holds a secret, as far as a name tells."""
     return _SECRET_KEY.search(key) is not None
