@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.config import removable_packages
+from penstock.config.packages import install
 from penstock.errors import ConfigError
 from penstock.protocols import load
 from penstock.tables.open import open_table
@@ -30,7 +31,7 @@ def test_what_needs_a_package_that_was_removed_names_it(
     monkeypatch.setattr(removable_packages, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=f"{package}, which is not installed") as refused:
         NEEDS[package]()
-    assert (refused.value.code, refused.value.hint) == ("config.package", f"pip install {package}")
+    assert (refused.value.code, refused.value.hint) == ("config.package", install(package))
 
 
 def test_these_are_the_packages_that_the_page_lets_users_remove() -> None:

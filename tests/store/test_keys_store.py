@@ -113,7 +113,7 @@ def test_a_missing_driver_says_what_to_install() -> None:
         print(error.code, error.hint)
     """
     out = run(code)
-    assert "state.driver_missing" in out and "penstock[postgres]" in out
+    assert "state.driver_missing" in out and "psycopg[binary]" in out
 
 
 def test_l10_a_postgres_that_is_not_there_is_named_without_its_password() -> None:

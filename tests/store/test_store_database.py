@@ -261,7 +261,7 @@ def test_a_missing_driver_says_what_to_install() -> None:
     out = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
     )
-    assert "state.driver_missing" in out.stdout and "penstock[postgres]" in out.stdout
+    assert "state.driver_missing" in out.stdout and "psycopg[binary]" in out.stdout
 
 
 def test_a_store_that_stays_busy_is_reported_in_bounded_time(

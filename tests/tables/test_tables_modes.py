@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import PenstockError, SchemaError
-from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.contract import LoadResult, TableLoad, TableName
 from penstock.tables.open import open_table
 
 pytestmark = pytest.mark.spark
@@ -212,6 +212,27 @@ def test_append_dedup_by_a_column_that_is_new_in_the_table(
     (refused,) = tables.commit(spark, [narrow])
     assert isinstance(refused, SchemaError) and "no column shop" in refused.message
     assert "schema_evolution.new_column" in (refused.hint or "")
+
+
+@pytest.mark.parametrize("mode", ["append", "append_dedup"])
+def test_a_decimal_that_is_widened_loses_nothing(
+    tables: Any, spark: Any, loads: Any, mode: str
+) -> None:
+    """Of no value the report says that it may have become NULL, in the table or in the load."""
+    from decimal import Decimal
+
+    def load(number: int, value: str, *digits: int) -> TableLoad:
+        columns = {"id": "integer", "v": digits}
+        return loads.load(number, [{"id": number, "v": Decimal(value)}], columns, mode=mode)
+
+    for each in (load(1, "123456789012345678.25", 20, 2), load(2, "0.1234", 10, 4)):
+        assert put(tables, spark, each) == [LoadResult(1)]
+    assert put(tables, spark, load(3, "7.5", 3, 1)) == [LoadResult(1)]
+    assert ids(tables, spark, "id", "v") == [
+        (1, Decimal("123456789012345678.2500")),
+        (2, Decimal("0.1234")),
+        (3, Decimal("7.5000")),
+    ]
 
 
 def test_a_load_that_fails_does_not_stop_the_others(tables: Any, spark: Any, loads: Any) -> None:

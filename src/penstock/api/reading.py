@@ -31,6 +31,7 @@ from penstock.api.verbs import (
     split,
 )
 from penstock.config.home import Home, folder_name
+from penstock.config.packages import install
 from penstock.errors import ConfigError, Locked
 from penstock.model.report import Report, StreamReport
 
@@ -278,7 +279,7 @@ def _needs(library: str) -> None:
         raise ConfigError(
             f"{library} is not installed in this environment",
             code="read.library",
-            hint=f"pip install {library}, or take the rows by .arrow() or .spark()",
+            hint=f"{install(library)}, or take the rows by .arrow() or .spark()",
         )
 
 

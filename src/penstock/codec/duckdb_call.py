@@ -12,6 +12,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from penstock.codec.untyped import Array, Table, pa
+from penstock.config.packages import install
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _guard(root: "duckdb.DuckDBPyConnection") -> None:
             f"DuckDB {version()} does not keep the digits of JSON numbers: it makes {lost[1]} of "
             f"{lost[0]}, so no record was decoded",
             code="config.duckdb",
-            hint=f"pip install '{_permitted()}'",
+            hint=install(_permitted()),
         )
 
 

@@ -5,6 +5,7 @@ Not here: pandas and Polars, which the user chooses (``api.reading``).
 
 from importlib.util import find_spec
 
+from penstock.config.packages import install
 from penstock.errors import ConfigError
 
 _NEEDED_BY = {
@@ -20,5 +21,5 @@ def need(package: str) -> None:
         raise ConfigError(
             f"{_NEEDED_BY[package]} needs the package {package}, which is not installed",
             code="config.package",
-            hint=f"pip install {package}",
+            hint=install(package),
         )

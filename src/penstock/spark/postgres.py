@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.config.packages import install_extra
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.model import CURSOR, Model, QueryDatabase
@@ -201,7 +202,7 @@ def _transaction(model: Model) -> "Generator[psycopg.Connection[Any]]":
         raise ConfigError(
             "the model's query is run by Postgres, and its driver is not installed",
             code="source.driver_missing",
-            hint="pip install 'penstock[postgres]'",
+            hint=install_extra("postgres"),
         ) from None
     try:
         connection = psycopg.connect(libpq_url(model.database.url), **libpq_options())

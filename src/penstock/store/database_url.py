@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from penstock.config.packages import install_extra
 from penstock.errors import ConfigError, StateError
 
 BUSY_SECONDS = 30  # how long a transaction waits for another one's lock
@@ -77,7 +78,7 @@ def driver_missing() -> StateError:
     return StateError(
         "the state store is a Postgres database, and its driver is not installed",
         code="state.driver_missing",
-        hint="pip install 'penstock[postgres]'",
+        hint=install_extra("postgres"),
     )
 
 

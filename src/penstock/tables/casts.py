@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Apply = Callable[["Column"], "Column"]
 Tests = tuple[tuple[str, Apply], ...]
 
+MOST_DIGITS = 38  # of a decimal
+_INT64_DIGITS = 19
+_EXACT = (Kind.integer, Kind.decimal)
 _NUMERIC = (Kind.integer, Kind.decimal, Kind.number)
 _TEMPORAL = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
 # Spark also takes `30d` and `1f` for numbers, `2024` for its first day, `08:30` for a time of today
@@ -136,8 +139,30 @@ def _scalar_cast(have: DataType, want: DataType, path: str, change: TypeChange) 
     def lost(c: "Column") -> "Column":
         return c.isNotNull() & value(c).isNull()
 
+    if change is not TypeChange.null and holds(want, have):
+        return Cast(value, ())
     rounds = have.kind is Kind.string and want.kind is Kind.number
     return Cast(value, ((path, lost),), ((path, _rounded),) if rounds else ())
+
+
+def holds(want: DataType, have: DataType) -> bool:
+    """Whether the scalar type ``want`` holds every value of ``have``, with all of its digits."""
+    if want.kind is Kind.string:
+        return True
+    if have.kind in _EXACT and want.kind in _EXACT:
+        places = (want.scale or 0) >= (have.scale or 0)
+        return places and whole_digits(want, most=False) >= whole_digits(have)
+    if have.kind is Kind.decimal and want.kind is Kind.number:
+        return (have.precision or MOST_DIGITS) <= _SAFE_DIGITS
+    return have.kind is Kind.date and want.kind is Kind.timestamp_ntz
+
+
+def whole_digits(kind: DataType, *, most: bool = True) -> int:
+    """The digits before the point of an integer or a decimal: as many as a value has at ``most``,
+    else as many as every value may have."""
+    if kind.kind is Kind.integer:
+        return _INT64_DIGITS if most else _INT64_DIGITS - 1
+    return (kind.precision or MOST_DIGITS) - (kind.scale or 0)
 
 
 def _rounded(c: "Column") -> "Column":

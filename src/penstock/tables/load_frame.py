@@ -417,21 +417,32 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
 
 
 def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
-    """Gives lines for the report where the ``target`` has columns of another type than the load, so
-    that values may become NULL, or lose parts; they are not scanned for it."""
+    """Gives lines for the report where the ``target`` has columns of another type than the load
+    that are text, or in which values may become NULL, or lose parts; they are not scanned for
+    it."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     columns = [path for cast in casts.values() for path, _ in cast.failures]
-    if not columns:
-        return ()
     types = {f.name: f.type for f in target}
     parts = [f.name for f in data if f.name in casts and keeps_parts(f.type, types[f.name])]
-    notes = [
-        f"the source's values of {', '.join(columns)} have another type than the table's column:"
-        " those that do not fit it become NULL, with an entry in the row's change list"
-        " (`penstock run --recreate` gives the table the new type; `schema_evolution:"
-        " {type_change: fail}` refuses them)"
+    texts = [
+        f.name
+        for f in data
+        if f.name in casts and types[f.name].kind is Kind.string is not f.type.kind
     ]
+    notes: list[str] = []
+    if columns:
+        notes.append(
+            f"the source's values of {', '.join(columns)} have another type than the table's"
+            " column: those that do not fit it become NULL, with an entry in the row's change list"
+            " (`penstock run --recreate` gives the table the new type; `schema_evolution:"
+            " {type_change: fail}` refuses them)"
+        )
+    if kept := [name for name in texts if name not in columns]:
+        notes.append(
+            f"the source's values of {', '.join(kept)} are written as text, since the table has"
+            " columns of text for them (`penstock run --recreate` gives the table the new type)"
+        )
     if parts:
         notes.append(
             f"of the source's JSON in {', '.join(parts)} the table's columns keep the fields that "

@@ -9,15 +9,13 @@ import msgspec
 
 from penstock.errors import SchemaError
 from penstock.model.types import DataType, Field, Kind
+from penstock.tables.casts import MOST_DIGITS, whole_digits
 from penstock.tables.contract import (
     NewColumn,
     RemovedColumn,
     SchemaChangePolicies,
     TypeChange,
 )
-
-_INT64_DIGITS = 19
-_MAX_DIGITS = 38
 
 
 class EvolvedColumns(msgspec.Struct, frozen=True):
@@ -163,11 +161,11 @@ def widened(old: DataType, new: DataType) -> DataType:
     if old.kind in numeric and new.kind is Kind.number:
         return new
     if old.kind in numeric and new.kind in numeric:
-        whole = max(_whole_digits(old), _whole_digits(new))
+        whole = max(whole_digits(old), whole_digits(new))
         scale = max(old.scale or 0, new.scale or 0)
         if old.kind is Kind.integer and new.kind is Kind.integer:
             return old
-        if whole + scale > _MAX_DIGITS:
+        if whole + scale > MOST_DIGITS:
             return old
         return DataType(Kind.decimal, precision=whole + scale, scale=scale)
     if old.kind is Kind.date and new.kind is Kind.timestamp_ntz:
@@ -175,14 +173,8 @@ def widened(old: DataType, new: DataType) -> DataType:
     return old
 
 
-def _whole_digits(kind: DataType) -> int:
-    if kind.kind is Kind.integer:
-        return _INT64_DIGITS
-    return (kind.precision or _MAX_DIGITS) - (kind.scale or 0)
-
-
 def described(kind: DataType) -> str:
     """The type's name in an error message."""
     if kind.kind is Kind.decimal:
-        return f"decimal({kind.precision or _MAX_DIGITS},{kind.scale or 0})"
+        return f"decimal({kind.precision or MOST_DIGITS},{kind.scale or 0})"
     return kind.kind.value

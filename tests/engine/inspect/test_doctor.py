@@ -8,6 +8,7 @@ import pytest
 
 from penstock.codec import duckdb_call
 from penstock.config.home import Home
+from penstock.config.packages import install
 from penstock.engine.inspect import doctor
 from penstock.engine.inspect.doctor import DoctorCheck, examine
 
@@ -27,7 +28,7 @@ def test_a_guard_that_fires_is_a_row_with_its_fix(
     monkeypatch.setattr(duckdb_call, "_local", threading.local())
     found = row("duckdb", tmp_path)
     assert not found.ok and "does not keep the digits of JSON numbers" in found.detail
-    assert found.fix == f"pip install '{BOUND}'"
+    assert found.fix == install(BOUND)
 
 
 @pytest.mark.parametrize(
@@ -57,4 +58,4 @@ def test_a_package_beyond_its_bounds_is_a_row_with_its_fix(
     found = row("packages", tmp_path)
     assert found.ok is not said.startswith("duckdb"), found
     assert said in found.detail
-    assert found.fix == (f"pip install '{BOUND}'" if said else None)
+    assert found.fix == (install(BOUND) if said else None)

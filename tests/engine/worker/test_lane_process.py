@@ -18,6 +18,7 @@ import pytest
 
 from penstock.codec import duckdb_call
 from penstock.codec.json_schema import row_schema
+from penstock.config.packages import install
 from penstock.connectors.launch import Launch
 from penstock.engine.channel import mailbox
 from penstock.engine.channel.connector_log import TAIL_BYTES, EventLog, LogLine
@@ -363,7 +364,7 @@ def test_L9_a_guard_that_fires_beside_the_source_ends_the_lane(tmp_path: Path, r
     with pytest.raises(ConfigError, match="does not keep the digits of JSON numbers") as raised:
         lane(tmp_path, body)
     assert (raised.value.code, raised.value.exit_code) == ("config.duckdb", 2)
-    assert raised.value.hint == f"pip install '{BOUND}'"
+    assert raised.value.hint == install(BOUND)
     assert not sum(s.rows for g in FileLog(tmp_path / "log").segments() for s in g.slices)
 
 

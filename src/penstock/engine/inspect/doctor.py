@@ -9,7 +9,6 @@ later starts quicker. Neighbours: ``spark`` finds Java and jars, ``connectors`` 
 import os
 import platform
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -23,6 +22,7 @@ import platformdirs
 
 from penstock.codec import duckdb_call
 from penstock.config.home import Home
+from penstock.config.packages import install
 from penstock.connectors import uv
 from penstock.connectors.environments import (
     Installed,
@@ -43,6 +43,7 @@ from penstock.spark.java import JavaHome, find_java
 from penstock.spark.session import MASTER_VARIABLE
 from penstock.tables.contract import SessionNeeds
 
+_PYSPARK = "pyspark>=4.1,<4.2"
 _PYTHONS = ((3, 11), (3, 13))
 _SPARKS = ((4, 1), (4, 3))
 _LEAST_FREE = 1_000_000_000
@@ -113,13 +114,13 @@ def _spark() -> DoctorCheck:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         return DoctorCheck(
-            name="spark", ok=False, detail="PySpark is not installed", fix="pip install penstock"
+            name="spark", ok=False, detail="PySpark is not installed", fix=install(_PYSPARK)
         )
     found = tuple(int(part) for part in version.split(".")[:2])
     ok = _SPARKS[0] <= found <= _SPARKS[1]
     named = os.environ.get(MASTER_VARIABLE)
     where = f"master {named} ({MASTER_VARIABLE})" if named else "local master"
-    fix = None if ok else "pip install 'pyspark>=4.1,<4.2'"
+    fix = None if ok else install(_PYSPARK)
     return DoctorCheck(name="spark", ok=ok, detail=f"PySpark {version}, {where}", fix=fix)
 
 
@@ -141,7 +142,7 @@ def _packages() -> DoctorCheck:
         ok=not wrong,
         detail="; ".join(wrong.values())
         or f"{counted(len(stated), 'package')}, of versions that were tested",
-        fix=f"pip install {' '.join(map(shlex.quote, wrong))}" if wrong else None,
+        fix=install(*wrong) if wrong else None,
     )
 
 

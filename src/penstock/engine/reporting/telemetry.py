@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from penstock.config.packages import install_extra
 from penstock.config.pipeline import Pipeline
 from penstock.engine.reporting.run_end import RunEnd
 from penstock.engine.reporting.timeline import Timeline
@@ -85,7 +86,7 @@ class Telemetry:
             pass
         self._left_out(
             f"the environment asks for telemetry ({asked}), and its library is not installed: "
-            f"pip install 'penstock[{extra}]', or set {off}=true"
+            f"{install_extra(extra)}, or set {off}=true"
         )
         return True
 

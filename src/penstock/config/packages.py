@@ -1,0 +1,43 @@
+"""Names the command that installs a package beside Penstock, for hints.
+
+A checkout is not on any index, and its environment has no pip: there uv installs what is missing,
+and ``./penstock`` keeps it. Not here: whether a package is needed (``removable_packages``, and
+whoever imports one).
+"""
+
+import re
+import shlex
+import sys
+
+_PENSTOCK = "penstock"
+_EXTRA = re.compile(r"(.*?)\s*;\s*extra\s*==\s*['\"]([\w-]+)['\"]\s*")
+
+
+def install(*requirements: str) -> str:
+    """Returns the command that installs these requirements."""
+    words = " ".join(map(shlex.quote, requirements))
+    if not _is_checkout():
+        return f"pip install {words}"
+    python = shlex.quote(sys.executable)
+    return f"{python} -m uv pip install --python {python} {words}"
+
+
+def install_extra(extra: str) -> str:
+    """Returns the command that installs one of Penstock's extras."""
+    from importlib import metadata  # only where something is missing
+
+    if not _is_checkout():
+        return install(f"{_PENSTOCK}[{extra}]")
+    stated = map(_EXTRA.fullmatch, metadata.requires(_PENSTOCK) or ())
+    return install(*(found[1] for found in stated if found and found[2] == extra))
+
+
+def _is_checkout() -> bool:
+    """Whether Penstock was not installed from a wheel (PEP 610)."""
+    from importlib import metadata
+
+    try:
+        origin = metadata.distribution(_PENSTOCK).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return True
+    return origin is not None and '"dir_info"' in origin
