@@ -7,6 +7,7 @@ its type (``codec.values``). Neighbours: ``codec.decode`` calls :func:`mend`.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -15,6 +16,7 @@ from penstock.model.types import DataType, Field, Kind, RowSchema
 
 MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not far beyond
 NO_OBJECT = "not a JSON object"
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which UTF-8 does not have
 _NO_TEXT = "not UTF-8"
 _TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
@@ -106,7 +108,7 @@ def _has_no_json(value: Any, depth: int) -> bool:
     if depth > MAX_DEPTH:
         raise RecursionError
     if isinstance(value, str):
-        return any("\ud800" <= c <= "\udfff" for c in value)
+        return _HALF.search(value) is not None
     if isinstance(value, list):
         return any(_has_no_json(v, depth + 1) for v in cast(list[Any], value))
     if isinstance(value, dict):
@@ -117,8 +119,9 @@ def _has_no_json(value: Any, depth: int) -> bool:
 
 def _encode(value: Any, depth: int) -> str:
     """The JSON text of ``value``; numbers with all their digits. What JSON does not have becomes
-    null, half a surrogate pair a question mark; after :func:`_fitted` only JSON columns and
-    properties without a column still hold such values."""
+    null, a text with half a surrogate pair too; in the name of a property that half becomes the
+    letters of its escape. After :func:`_fitted` only JSON columns and properties without a column
+    still hold such values."""
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:
@@ -126,7 +129,7 @@ def _encode(value: Any, depth: int) -> str:
             return str(value)
         case dict():
             members = (
-                f"{json.dumps(_clean(k), ensure_ascii=False)}:{_encode(v, depth + 1)}"
+                f"{json.dumps(_spelt(k), ensure_ascii=False)}:{_encode(v, depth + 1)}"
                 for k, v in cast(dict[str, Any], value).items()
             )
             return f"{{{','.join(members)}}}"
@@ -135,10 +138,10 @@ def _encode(value: Any, depth: int) -> str:
         case _NoJson():
             return "null"
         case str():
-            return json.dumps(_clean(value), ensure_ascii=False)
+            return "null" if _HALF.search(value) else json.dumps(value, ensure_ascii=False)
         case _:
             return json.dumps(value)
 
 
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _spelt(name: str) -> str:
+    return _HALF.sub(lambda found: f"\\u{ord(found[0]):04x}", name)

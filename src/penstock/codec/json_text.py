@@ -3,7 +3,7 @@
 How a value is written:
 
 * boolean, integer: as JSON has them. number: the shortest text that reads as the same double; NaN
-  and infinities, which no part of ours holds, are null.
+  and infinities are null (:func:`without_json` counts them).
 * decimal: all its digits, never with an exponent; a number, or in quotes (``quoted``).
 * date: "2024-02-29". timestamp: RFC 3339 in UTC, "2024-02-29T12:00:00Z"; timestamp_ntz: the same
   without the Z. Microseconds are written, all six digits, where they are not zero.
@@ -115,6 +115,17 @@ def pieces_as(
 def inexact(column: Array) -> int:
     """How many integers of a column a double does not hold, as far as their size tells."""
     return 0 if _all_exact(column) else pc.sum(_beyond(column)).as_py()
+
+
+def without_json(column: Array, data_type: DataType) -> int:
+    """How many doubles of a column, at any depth, JSON does not have: NaN and the infinities."""
+    if data_type.kind is Kind.number:
+        finite = pc.is_finite(column)
+        return pc.sum(pc.invert(finite)).as_py() or 0 if pc.all(finite).as_py() is False else 0
+    if data_type.kind is Kind.array and data_type.item is not None:
+        return without_json(column.flatten(), data_type.item)
+    children = column.flatten() if data_type.kind is Kind.struct else ()
+    return sum(without_json(c, f.type) for c, f in zip(children, data_type.fields, strict=True))
 
 
 def texts_fit(column: Array, target: JsonType) -> Array:

@@ -13,8 +13,9 @@ What fits (everything else is a misfit):
 * integer, number, decimal: a JSON number, also inside a string. An integer may be written 1.0 or
   1e3; a decimal may not have more digits than its type, trailing zeros apart; a number is the
   nearest double and must be finite. One that a double cannot hold digit by digit
-  (9007199254740993) is rounded, and entered in the change list. So are digits after the point
-  beyond a decimal of all 38 digits, where 15 of the value are left, as many as a double keeps.
+  (9007199254740993, 1e-400) is rounded, and entered in the change list. So are digits after the
+  point beyond a decimal of all 38 digits, where 15 of the value are left, as many as a double
+  keeps.
 * date: YYYY-MM-DD, or midnight of it without an offset other than Z.
 * timestamp: RFC 3339, also with a space for T, an offset +0500 or +05, without seconds or
   minutes, without an offset (then UTC), or a date alone (its midnight), a comma for the point, and
@@ -84,10 +85,13 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
 }
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
+_NOT_ZERO = r"^-?[0.]*[1-9]"
+_LEAST_NORMAL = 2.2250738585072014e-308  # smaller doubles have fewer digits
 _SAFE_DIGITS = 15  # a double keeps every number of so many digits
 _MOST_DIGITS = 38  # of a decimal
 
 _JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?")
+_LONG_EXPONENT = re.compile(r"-?[0.]*[1-9][0-9.]*[eE]-[0-9]{10,}")
 _LOOSE_TIMESTAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?)?"
     r"\s?([Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)?(?(6)(?: (?!BC)[A-Z]{1,5}|\[[\w+/-]+\])?))?",
@@ -206,8 +210,27 @@ def _with_losses(
 
 def _rounded(texts: Array, numbers: Array) -> Array | None:
     """Positions of numbers whose text has digits that the double lacks. Only texts longer than
-    :data:`_SAFE_DIGITS` are checked; most of them equal Arrow's text of the double, or are whole
-    numbers."""
+    :data:`_SAFE_DIGITS` are checked, and doubles too small to have that many; most of the former
+    equal Arrow's text of the double, or are whole numbers."""
+    long, small = _rounded_long(texts, numbers), _rounded_small(texts, numbers)
+    if long is None or small is None:
+        return small if long is None else long
+    return pc.unique(pa.concat_arrays([long, small]))
+
+
+def _rounded_small(texts: Array, numbers: Array) -> Array | None:
+    """Positions of numbers that are not zero and whose double is, or has not all its digits."""
+    small = pc.less(pc.abs(numbers), _LEAST_NORMAL)
+    if not _some(small) or not _some(pc.and_(small, pc.match_substring_regex(texts, _NOT_ZERO))):
+        return None
+    where = pc.indices_nonzero(pc.fill_null(small, False))
+    found = texts.take(where).dictionary_encode()
+    lossy = pa.array([_loses(t, least=0) for t in found.dictionary.to_pylist()], pa.bool_())
+    where = where.filter(lossy.take(found.indices))
+    return where.cast(pa.int64()) if len(where) else None
+
+
+def _rounded_long(texts: Array, numbers: Array) -> Array | None:
     lengths = pc.binary_length(texts)
     if (pc.max(lengths).as_py() or 0) <= _SAFE_DIGITS:
         return None
@@ -234,14 +257,17 @@ def _rounded(texts: Array, numbers: Array) -> Array | None:
     return where.cast(pa.int64()) if len(where) else None
 
 
-def _loses(text: str) -> bool:
-    """Whether the nearest double, written with as many digits, differs from ``text``."""
+def _loses(text: str, least: int = _SAFE_DIGITS) -> bool:
+    """Whether the nearest double, written with as many digits, differs from ``text``. ``least``:
+    the digits that it has in any case."""
     number = _exact(text)
     if number is None or not number:
-        return False
+        return number is None and _LONG_EXPONENT.fullmatch(text) is not None
+    if not float(number):
+        return True
     number = number.normalize(_WIDE)
     digits = len(number.as_tuple().digits)
-    if digits <= _SAFE_DIGITS:
+    if digits <= least:
         return False
     unit = Decimal(1).scaleb(number.adjusted() - digits + 1, _WIDE)
     apart = _WIDE.subtract(number, Decimal(float(number)))
@@ -310,8 +336,9 @@ def _integer(text: str) -> int | None:
 
 def _double(text: str) -> float | None:
     number = _exact(text)
+    bare = text.strip('"')
     if number is None:
-        return None
+        return float(bare) if _LONG_EXPONENT.fullmatch(bare) else None
     value = float(number)
     return value if abs(value) != float("inf") else None
 

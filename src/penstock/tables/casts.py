@@ -167,14 +167,15 @@ def whole_digits(kind: DataType, *, most: bool = True) -> int:
 
 def _rounded(c: "Column") -> "Column":
     """Whether the nearest double of a number in text lacks digits of it (``codec.values``): its own
-    text has others, and it is not the same whole number."""
+    text has others, and it is not the same whole number; or it is zero, and the number is not."""
     from pyspark.sql import functions as F
 
     number = c.try_cast("double")
     odd = (F.length(_digits(c)) > _SAFE_DIGITS) & (_digits(c) != _digits(number.cast("string")))
     same = F.coalesce(c.try_cast("bigint") == number.try_cast("bigint"), F.lit(False))
     fits = _from_text(c, DataType(Kind.number)).isNotNull()
-    return F.coalesce(fits & odd & ~same, F.lit(False))
+    gone = (number == 0) & (_digits(c) != "")
+    return F.coalesce(fits & ((odd & ~same) | gone), F.lit(False))
 
 
 def _digits(c: "Column") -> "Column":

@@ -6,12 +6,14 @@ destination's message format (``protocols``). Neighbour: ``engine.worker.feeder`
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
+from penstock.codec.json_text import without_json
 from penstock.codec.table_rows import part_rows
 from penstock.engine.log.log import FileLog, storage
 from penstock.engine.specs.failpoints import reach
@@ -22,6 +24,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Tick
 from penstock.model.segments import PartRef, Segment, StreamSlice
 from penstock.model.state import StoredState
+from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.writing import Feed, Rows, StateMark, StreamDone, WriteStream
 
 BATCH_BYTES = 4 << 20  # of records as the source sent them
@@ -33,7 +36,8 @@ class OrderFeed:
     """The input of one destination. ``rows``, ``bytes`` (as the source sent them): what was fed,
     per stream. ``busy``: seconds from reading rows of a part until the last byte of them is
     written. ``done``: streams that were completed. ``ended_at``: when the last order was fed, by
-    the monotonic clock; None before."""
+    the monotonic clock; None before. ``nulls``: by stream and column, how many doubles JSON does
+    not have; counted where the destination reads JSON (``json``)."""
 
     def __init__(
         self,
@@ -41,11 +45,15 @@ class OrderFeed:
         cover: FedSegments,
         streams: tuple[WriteStream, ...],
         next_order: Callable[[], FeedOrder | None],
+        *,
+        json: bool = False,
     ) -> None:
         self._log, self._cover, self._next_order = log, cover, next_order
         self._streams = {s.id: s for s in streams}
+        self._json = json
         self.rows: dict[StreamId, int] = {}
         self.bytes: dict[StreamId, int] = {}
+        self.nulls: Counter[tuple[StreamId, str]] = Counter()
         self.done: set[StreamId] = set()
         self.busy = 0.0
         self.ended_at: float | None = None
@@ -94,14 +102,28 @@ class OrderFeed:
                 code="push.unknown_schema",
             )
         began = time.monotonic()
+        schema = known.schemas[one.schema_version] if known and one.parts else None
+        doubles = _with_doubles(schema) if schema and self._json else ()
         for part in one.parts:
             self._log.verify([part])
             for batch in batches(self._log.root / part.path, part):
                 self.rows[one.stream] = self.rows.get(one.stream, 0) + batch.num_rows
+                for field in doubles:
+                    lost = without_json(batch.column(field.name), field.type)
+                    self.nulls.update({(one.stream, field.source): lost} if lost else {})
                 yield Rows(one.stream, one.schema_version, batch)
             self.bytes[one.stream] = self.bytes.get(one.stream, 0) + part.raw_bytes
             reach("mid-push")
         self.busy += time.monotonic() - began
+
+
+def _with_doubles(schema: RowSchema) -> tuple[Field, ...]:
+    return tuple(f for f in schema.fields if _holds_doubles(f.type))
+
+
+def _holds_doubles(type_: DataType) -> bool:
+    inner = (*(f.type for f in type_.fields), *([type_.item] if type_.item else ()))
+    return type_.kind is Kind.number or any(map(_holds_doubles, inner))
 
 
 def batches(path: Path, part: PartRef) -> Iterator[Any]:

@@ -22,6 +22,7 @@ from penstock.engine.log.log import FileLog
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.feeder import AckedSegments, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
+from penstock.engine.specs.observer import counted
 from penstock.engine.worker.ack_tracker import FedSegments
 from penstock.engine.worker.counted_rows import CountedRows
 from penstock.engine.worker.feed import OrderFeed
@@ -77,7 +78,13 @@ class PushRun:
         self._process = WorkerProcess(job, self._mail, job.number, task, orphaned)
         self._said = self._process.said
         self._cover = FedSegments()
-        self._feed = OrderFeed(FileLog(root), self._cover, job.streams, self._mail.next_order)
+        self._feed = OrderFeed(
+            FileLog(root),
+            self._cover,
+            job.streams,
+            self._mail.next_order,
+            json=not load(job.protocol).columnar,
+        )
         self._errors: list[PenstockError] = []
         self._complaints: list[str] = []
         self._counted: dict[str, int] = {}
@@ -285,6 +292,11 @@ class PushRun:
         notes = [*self._complaints]
         notes += [_counted_note(what, n) for what, n in sorted(self._counted.items())]
         notes += self._told.notes()
+        notes += [
+            f"stream {stream}: {counted(n, 'value')} of {column} sent as null: NaN and infinities,"
+            " which JSON does not have"
+            for (stream, column), n in sorted(self._feed.nulls.items())
+        ]
         if self._said.lost:
             notes.append(f"lines of the log that could not be written: {self._said.lost}")
         role = load(self._job.protocol).destination
