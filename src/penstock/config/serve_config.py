@@ -91,7 +91,7 @@ def schema() -> dict[str, Any]:
         "$schema": "http://json-schema.org/draft-07/schema#",
         **found,
         "title": "Penstock",
-        "description": "Rows go into tables that Spark writes.",
+        "description": "Rows go into Parquet or Delta tables.",
     }
 
 

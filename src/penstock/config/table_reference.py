@@ -4,7 +4,7 @@ Not here: the names of connectors (``connectors.reference``).
 """
 
 TABLES = {"parquet": "path", "delta": "path"}
-"""The table formats that Spark writes, each with the config key of its place."""
+"""The table formats, each with the config key of its place."""
 
 
 def split_table(use: str) -> tuple[str, str, str] | None:

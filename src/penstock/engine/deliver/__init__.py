@@ -1,5 +1,5 @@
-"""Delivers sealed segments: decides which segments make up a load, loads them into tables that
-Spark writes, and feeds destination connectors.
+"""Delivers sealed segments: decides which segments make up a load, loads them into tables, and
+feeds destination connectors.
 
 Reads no source and begins no epoch. Runs in the driver. Neighbours: ``engine.sync`` says when, the
 ledger in ``state`` says what is committed.

@@ -1,5 +1,5 @@
 """Defines how sealed rows reach a destination (:class:`Delivery`), and delivers them into tables
-that Spark writes (:class:`TableDelivery`).
+(:class:`TableDelivery`).
 
 ``engine.sync.sync`` says what may be delivered now; a :class:`Delivery` writes it to the ledger,
 commits it and saves the states (L1, L3). Tables commit each load under a number of its own;

@@ -17,7 +17,7 @@ def about(version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
     """The answer to ``--about --format=json``."""
     return {
         "name": "penstock",
-        "description": "Writes Parquet and Delta tables through Spark",
+        "description": "Writes Parquet and Delta tables",
         "version": version,
         "capabilities": ["about", "activate-version", "batch"],
         "settings": config_schema,
