@@ -123,15 +123,19 @@ def test_an_environment_of_the_plugin_that_is_inherited_holds(tmp_path: Path) ->
         (["u.id", "u.a.*"], [{"name": "u", "columns": ["id", "a"]}], []),
         (["u.id", "u.a.b.*"], [{"name": "u", "columns": ["id", "a.b"]}], []),
         (["u.a.b", "u.a.c"], [{"name": "u", "columns": ["a.b", "a.c"]}], []),
-        (["u.id", "u.a*"], [{"name": "u", "columns": ["id"]}], []),
-        (["u.a*", "v.*"], ["u", "v"], ["u"]),
+        (["u.id", "u.a*"], [{"name": "u", "columns": ["id", "a*"]}], []),
+        (["u.id", "u.[ab]*"], [{"name": "u", "columns": ["id"]}], []),
+        (["u.[ab]*", "v.*", "!u.secret"], ["u", "v"], ["u"]),
+        (["u.a*", "v.*"], [{"name": "u", "columns": ["a*"]}, "v"], []),
         (["u.*_at", "u.*"], ["u"], []),
-        (["u.*", "!u.secret"], ["u"], ["u"]),
-        (["u.*", "!u.a.secret"], ["u"], ["u"]),
+        (["u.*", "!u.secret", "!u.x*"], [{"name": "u", "columns": ["!secret", "!x*"]}], []),
+        (["u.*", "!u.[xy]"], ["u"], ["u"]),
+        (["u.secret", "!u.secret"], ["u"], ["u"]),
+        (["u.*", "!u.a.secret"], [{"name": "u", "columns": ["!a.secret"]}], []),
         (["u.id", "u.secret", "!u.secret"], [{"name": "u", "columns": ["id"]}], []),
-        (["u.id", "u.a.*", "!u.a.secret"], [{"name": "u", "columns": ["id"]}], []),
+        (["u.a.*", "!u.a.secret"], [{"name": "u", "columns": ["a", "!a.secret"]}], []),
         (["u.id", "!*.secret"], [{"name": "u", "columns": ["id"]}], []),
-        (["*.*", "!u.secret"], ["*", "u"], ["u"]),
+        (["*.*", "!u.secret"], ["*", {"name": "u", "columns": ["!secret"]}], []),
         (
             ["*.id", "*.at", "!u.at"],
             [
@@ -140,7 +144,14 @@ def test_an_environment_of_the_plugin_that_is_inherited_holds(tmp_path: Path) ->
             ],
             [],
         ),
-        (["u.id", "v.*", "!*.secret"], [{"name": "u", "columns": ["id"]}, "v"], ["v"]),
+        (
+            ["u.id", "v.*", "!*.secret"],
+            [
+                {"name": "u", "columns": ["id"]},
+                {"name": "v", "columns": ["!secret"]},
+            ],
+            [],
+        ),
     ],
 )
 def test_no_column_is_read_that_is_not_selected(

@@ -12,6 +12,8 @@ from penstock.protocols import load
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 
+pytestmark = pytest.mark.dear
+
 NUMBERS = (
     '{"a": 0.10000000000000000555, "b": 1E+400, "c": -0.0, "d": 123456789012345678901234567890,'
     ' "e": -18446744073709551617, "f": 1E-400, "g": 1.0, "h": 1.50}'

@@ -68,7 +68,7 @@ def test_the_name_of_the_sources_namespace_is_no_variable_in_its_key() -> None:
     )
     assert pipeline.destination.namespace == "a_${SOURCE_NAMESPACE}"
     assert pipeline.destination.prefix == "mine_"
-    assert pipeline.secret_paths == ("destination.prefix",)
+    assert pipeline.secret_paths == ()  # a name is no secret
     inline = parse_pipeline(
         "{pipeline: p, source: {use: airbyte:x}, "
         "destination: {use: parquet:./l, namespace: raw_${SOURCE_NAMESPACE}, prefix: p_}}",

@@ -16,6 +16,8 @@ from penstock.engine.inspect.rewinds import rewind
 from penstock.errors import ConfigError
 from penstock.store.open import open_store
 
+pytestmark = pytest.mark.dear
+
 # ``rows``: [id, at] each. ``columns``: of the schema; ``default``: the source's own cursor;
 # ``own``: it is source-defined; ``kind``: of the states. The source keeps one value and compares it
 # with whatever cursor it is given.

@@ -30,6 +30,8 @@ from penstock.errors import Cancelled
 from penstock.model.catalog import SyncMode
 from penstock.model.state import StateType
 
+pytestmark = pytest.mark.dear
+
 LATE = 10_000  # after the end of the read
 FORMS = {
     "append": Scenario(mode=APPEND),

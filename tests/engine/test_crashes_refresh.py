@@ -18,6 +18,8 @@ from penstock.store.contract import Holder, Lease
 from penstock.store.remembered import Remembered, asked
 from penstock.store.rules import LoadNumbers
 
+pytestmark = pytest.mark.dear
+
 A, B = StreamId(None, "a"), StreamId(None, "b")
 APPEND, DEDUP = DestinationSyncMode.append, DestinationSyncMode.append_dedup
 

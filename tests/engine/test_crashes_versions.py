@@ -25,6 +25,8 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.state import StateType
 from penstock.store.contract import Holder
 
+pytestmark = pytest.mark.dear
+
 APPEND, DEDUP = DestinationSyncMode.append, DestinationSyncMode.append_dedup
 A, B = StreamId(None, "a"), StreamId(None, "b")
 PLAIN_B = [(11, 1), (12, 1), (13, 1)]

@@ -10,6 +10,8 @@ from quick_runs import Bench
 from penstock.errors import ConfigError
 from penstock.model.report import Report
 
+pytestmark = pytest.mark.dear
+
 OVERWRITE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 APPEND = {"sync_mode": "incremental", "destination_sync_mode": "append"}
 

@@ -20,6 +20,8 @@ from penstock.errors import ConfigError
 from penstock.store.open import open_store
 from penstock.store.schema import NAMES
 
+pytestmark = pytest.mark.dear
+
 # ``rows``: stream -> how many there are. Every state says of every stream that all was read.
 # ``shape``: of the bookmarks; ``names``: how the state calls a stream; ``beside``: its other keys.
 TAP = """

@@ -46,6 +46,7 @@ def test_a_store_keeps_values_under_paths(store: KeyValueStore) -> None:
     assert store.size() == 0
 
 
+@pytest.mark.dear
 def test_calls_may_come_while_a_list_is_read(store: KeyValueStore) -> None:
     for number in range(50):
         store.set(["n", str(number)], number)

@@ -1,8 +1,8 @@
 """Turns what a Meltano extractor selects (``select``, ``metadata``) into the streams of a pipeline
 file.
 
-Pure. Nothing is read that Meltano leaves out: a stream of which it leaves out a column, or of which
-the columns cannot be listed, is left out whole, with a note. Not here: whose ``select`` counts
+Pure. Nothing is read that Meltano leaves out; a stream of which the columns cannot be written is
+left out whole, with a note. Not here: whose ``select`` counts
 (``meltano_project``). Source: Meltano's plugin extras; how it applies the rules to a catalog: all
 that selects before all that excludes, a part of an object selects the object, and ``*`` spans
 levels.
@@ -17,7 +17,7 @@ from penstock.api.meltano_settings import as_list, mapping
 
 _METHODS = {"INCREMENTAL": "incremental", "FULL_TABLE": "full_refresh", "LOG_BASED": "cdc"}
 _EVERY = ("*", "*.*")
-_PATTERN = re.compile(r"[*?\[]")
+_NONE = ""  # a key of a stream of which nothing may be read
 
 
 def selection(tap: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def _streams(
         for name in [name for name in streams if fnmatchcase(name, entity)]:
             _leave_out(column, streams[name], notes)
     for name, entry in streams.items():
-        if entry.get("columns") == []:
-            del entry["columns"]
+        if entry.pop(_NONE, False):
+            entry.pop("columns", None)
             excluded[name] = None
     return streams
 
@@ -91,37 +91,38 @@ def _stream(name: str, wanted: Sequence[tuple[str, str]], notes: list[str]) -> d
     listed = dict.fromkeys(_whole(column) for entity, column in wanted if fnmatchcase(name, entity))
     if "*" in listed:
         return {"name": name}
-    patterns = [column for column in listed if _PATTERN.search(column)]
-    columns = [column for column in listed if column not in patterns]
-    if patterns:
+    odd = [column for column in listed if "[" in column]
+    columns = [column for column in listed if column not in odd]
+    if odd:
         notes.append(
-            f"columns of the stream {name} by a pattern, {', '.join(patterns)}: "
+            f"columns of the stream {name} by a pattern, {', '.join(odd)}: "
             + ("list those that you want" if columns else "take it out of `exclude` and list them")
         )
-    return {"name": name, "columns": columns}
+    return {"name": name, "columns": columns} | ({} if columns else {_NONE: True})
 
 
 def _leave_out(column: str, entry: dict[str, Any], notes: list[str]) -> None:
-    """Takes a column out of those that are listed, and an object of which it is a part. Of a stream
-    whose columns are not listed none is left."""
+    """Leaves a column out of a stream; the stream itself where no column of it is left, or none can
+    be written."""
     listed = entry.get("columns")
-    if listed is None:
+    if "[" in column:
         notes.append(
-            f"the stream {entry['name']}, of which Meltano leaves out {column}: Penstock can only"
-            " list columns to keep, so take it out of `exclude` and list them"
+            f"the stream {entry['name']}, of which Meltano leaves out {column}: write it into its"
+            " columns (`!NAME`), and take the stream out of `exclude`"
         )
-    kept = [c for c in listed or () if not fnmatchcase(c, column) and not _inside(column, c)]
-    parts = [c for c in listed or () if _inside(column, c)]
-    if parts:
-        notes.append(
-            f"{', '.join(parts)} of the stream {entry['name']}, of which Meltano leaves out"
-            f" {column}: list the parts to keep, as {parts[0]}.NAME"
-        )
-    entry["columns"] = kept
+        entry[_NONE] = True
+    elif listed is None:
+        entry["columns"] = [f"!{column}"]
+    else:
+        kept = [c for c in listed if c.startswith("!") or not fnmatchcase(c, column)]
+        wide = any(c[0] == "!" or "*" in c or "?" in c or _inside(column, c) for c in kept)
+        entry["columns"] = [*kept, *([f"!{column}"] if wide else [])]
+        if not kept:
+            entry[_NONE] = True
 
 
 def _inside(column: str, of: str) -> bool:
-    """Whether the column, or what its pattern means, is a part of the object ``of``."""
+    """Whether the column, or what its pattern means, may be a part of the object ``of``."""
     steps, outer = column.split("."), of.split(".")
     return len(steps) > len(outer) and all(map(fnmatchcase, outer, steps))
 

@@ -93,10 +93,10 @@ class StreamSettings(Section, frozen=True, kw_only=True):
         tuple[str | FieldPath, ...] | None,
         key(
             "The properties to keep: names, and of an object only a part of it with `address.city` "
-            "or `[address, city]`. Default: all.",
+            "or `[address, city]`; patterns (`*_at`); `!email` leaves one out. Default: all.",
             literal="columns",
             null="list columns, or remove the key to keep all of them",
-            examples=[["id", "address.city", ["meta", "a.b"]]],
+            examples=[["id", "address.city", ["meta", "a.b"]], ["!email"]],
         ),
     ] = None
     types: Annotated[

@@ -18,6 +18,7 @@ from penstock.model.catalog import (
     Stream,
     SyncMode,
 )
+from penstock.protocols.column_patterns import is_pattern, matching
 from penstock.protocols.json_schema.paths import exists, names_of
 from penstock.protocols.reading import StreamOverrides
 
@@ -111,7 +112,7 @@ def configured(
     deletes = dedup or sync_mode is not SyncMode.full_refresh
     if deletes and deleted_at is not None and has(stream, (deleted_at,)):
         kept.append((deleted_at,))
-    chosen = selection(stream, columns, kept, deleted_at)
+    chosen = selection(stream, columns, kept, deleted_at, left_out)
     needed = {path[0] for path in kept if path}
     return ConfiguredStream(
         stream=stream,
@@ -120,7 +121,7 @@ def configured(
         cursor_field=cursor,
         primary_key=key,
         columns=chosen.columns,
-        left_out=tuple(name for name in left_out if name not in needed),
+        left_out=tuple(n for n in left_out if n not in needed) if columns is None else (),
         nested=chosen.nested,
         replaces=overrides.replaces,
         mode_reason=target.reason,
@@ -175,16 +176,23 @@ def selection(
     wanted: Iterable[str | FieldPath] | None,
     kept: Iterable[FieldPath],
     deleted_at: str | None = None,
+    left_out: Iterable[str] = (),
 ) -> Selection:
     """The columns asked for, with those that key, cursor and deletes need (``kept``).
     ``deleted_at`` may be asked for before the source has named it: some do so only while they are
-    read. Raises ``ConfigError``."""
+    read. ``left_out``: those that are not meant by all others. Raises ``ConfigError``."""
     if wanted is None:
         return Selection()
-    paths = [_column(stream, said) for said in wanted]
+    wanted = tuple(wanted)
+    patterns = [said for said in wanted if isinstance(said, str) and is_pattern(stream, said)]
+    paths = [_column(stream, said) for said in wanted if said not in patterns]
     for path in paths:
         if path != (deleted_at,):
             must_exist(stream, "columns", path)
+    if patterns:
+        everything = wanted[0] in patterns and wanted[0][0] == "!"
+        most = set(names_of(stream.json_schema)).difference(left_out) if everything else set()
+        paths = matching(stream, patterns, paths, most)
     in_part = {path[0] for path in paths if len(path) > 1}
     paths += [path for path in kept if path]
     in_part -= {path[0] for path in paths if len(path) == 1}

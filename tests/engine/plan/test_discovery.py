@@ -23,6 +23,8 @@ from penstock.engine.sync.backlog import Backlog
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
+pytestmark = pytest.mark.dear
+
 LOCK = Environment(
     protocol="singer", package="p", version="1", key="k", lock="", python="3.11",
     script="python", folder="",

@@ -44,6 +44,8 @@ from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.writing import END, Acks, DestinationCounts, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
+pytestmark = pytest.mark.dear
+
 STUB = Path(__file__).parents[2] / "stubs" / "stub_destination.py"
 S, T = StreamId(None, "s"), StreamId("n", "t")
 SECRET = "very-secret-key"

@@ -41,6 +41,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.state import StoredState
 from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
+from penstock.protocols.column_patterns import is_plain
 from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
@@ -306,7 +307,8 @@ def _with_named(
         if overrides is not None:
             columns.update(overrides.types or {})
             paths = (*(overrides.primary_key or ()), overrides.cursor_field or ())
-            kept = (c if isinstance(c, str) else c[0] for c in overrides.columns or ())
+            plain = filter(is_plain, overrides.columns or ())
+            kept = (c if isinstance(c, str) else c[0] for c in plain)
             for name in (*(path[0] for path in paths if path), *kept):
                 columns.setdefault(name, None)
         streams.append(make(stream, columns))

@@ -15,6 +15,7 @@ from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.left_out_columns import unknown_left_out
 from penstock.engine.plan.pending_refreshes import refresh_notes, refuse_left_out
 from penstock.engine.plan.repeats import repeats
 from penstock.engine.plan.saved_cursors import kept_cursor
@@ -80,6 +81,7 @@ def plan_streams(
     problems: list[str] = []
     chosen, gone = choose_streams(pipeline, catalog, known, problems)
     problems += unknown_columns(pipeline, [s for s, _ in chosen], package)
+    problems += unknown_left_out(pipeline, [s for s, _ in chosen])
     records = record_names(catalog.streams, earlier.tables)
     problems += misnamed(destination, [s.id for s, _ in chosen], earlier.tables, records)
     called = table_names(destination, [s.id for s in catalog.streams], earlier.tables, records)

@@ -53,7 +53,7 @@ def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> Co
         cursor=_cursor(stream, mode, overrides),
         key=_primary_key(stream, overrides, needed=target.mode is DestinationSyncMode.append_dedup),
         columns=overrides.columns,
-        left_out=deselected(stream) if overrides.columns is None else (),
+        left_out=deselected(stream),
         deleted_at=deleted_at,
         source_decides=_source_decides(stream, overrides) and mode is SyncMode.incremental,
     )
