@@ -85,7 +85,7 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
 }
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
-_NOT_ZERO = r"^-?[0.]*[1-9]"
+_MOST_PLACES = 300
 _LEAST_NORMAL = 2.2250738585072014e-308  # smaller doubles have fewer digits
 _SAFE_DIGITS = 15  # a double keeps every number of so many digits
 _MOST_DIGITS = 38  # of a decimal
@@ -221,13 +221,23 @@ def _rounded(texts: Array, numbers: Array) -> Array | None:
 def _rounded_small(texts: Array, numbers: Array) -> Array | None:
     """Positions of numbers that are not zero and whose double is, or has not all its digits."""
     small = pc.less(pc.abs(numbers), _LEAST_NORMAL)
-    if not _some(small) or not _some(pc.and_(small, pc.match_substring_regex(texts, _NOT_ZERO))):
+    if not _some(small) or not _may_be_small(texts):
+        return None
+    found = texts.filter(small).dictionary_encode()
+    lossy = [_loses(t, least=0) for t in found.dictionary.to_pylist()]
+    if not any(lossy):
         return None
     where = pc.indices_nonzero(pc.fill_null(small, False))
-    found = texts.take(where).dictionary_encode()
-    lossy = pa.array([_loses(t, least=0) for t in found.dictionary.to_pylist()], pa.bool_())
-    where = where.filter(lossy.take(found.indices))
-    return where.cast(pa.int64()) if len(where) else None
+    return where.filter(pa.array(lossy, pa.bool_()).take(found.indices)).cast(pa.int64())
+
+
+def _may_be_small(texts: Array) -> bool:
+    """Whether any text may be of a small number that is not zero: it has many places, or a negative
+    exponent."""
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) > _MOST_PLACES:
+        return True
+    data = data_of(texts).to_pybytes()
+    return b"e-" in data or b"E-" in data
 
 
 def _rounded_long(texts: Array, numbers: Array) -> Array | None:
