@@ -64,6 +64,10 @@ class _Origin(NamedTuple):
     variables: Mapping[str, str] = MappingProxyType({})
 
 
+_Ends = dict[str, tuple[Mapping[str, Any], str | None]]
+"""The plugin of each end of a pipeline, and the schema that a target is given."""
+
+
 class _Pair(NamedTuple):
     tap: str
     target: str
@@ -172,26 +176,19 @@ class _Project:
         tap = self._resolved("extractors", pair.tap, notes)
         target = self._resolved("loaders", pair.target, notes)
         schema = self._schema_of(pair.tap, tap)
-        ends = {"source": (tap, None), "destination": (target, schema)}
+        ends: _Ends = {"source": (tap, None), "destination": (target, schema)}
         document: dict[str, Any] = {"pipeline": name}
         for end, (plugin, of_tap) in ends.items():
             document[end] = self._end(plugin, of_tap, notes)
         document["source"] |= selection(tap, notes)
         profiles = dict(self._environments(pair, schema, notes))
-        for origin in pair.origins:
-            if origin.variables:
-                profile, used = _of_variables(origin, ends, notes)
-                left = [v for v in origin.variables if v not in used]
-                if left:
-                    notes.append(f"`env` of {origin.text}: set {', '.join(left)} yourself")
-                if profile:
-                    called = origin.schedule
-                    called = called if called not in profiles else f"schedule-{called}"
-                    profiles[called] = profile
-                    notes.append(
-                        f"{origin.text}: its own settings are the profile {called}"
-                        f" (`penstock run {file} --with {called}`), which has its own state"
-                    )
+        for schedule, profile in _schedules(pair, ends, notes):
+            called = schedule if schedule not in profiles else f"schedule-{schedule}"
+            profiles[called] = profile
+            notes.append(
+                f"schedule {schedule}: its own settings are the profile {called} (`penstock run"
+                f" {file} --with {called}`), which has its own state"
+            )
         if profiles:
             document["profiles"] = profiles
         first, *others = pair.origins
@@ -358,19 +355,21 @@ def _join(found: dict[tuple[str, str], _Pair], pair: _Pair) -> None:
         found[pair[:2]] = first._replace(origins=(*first.origins, *pair.origins))
 
 
-def _of_variables(
-    origin: _Origin, ends: Mapping[str, tuple[Mapping[str, Any], str | None]], notes: list[str]
-) -> tuple[dict[str, Any], set[str]]:
-    """Returns the profile of a schedule that sets variables, and those that it has."""
-    profile: dict[str, Any] = {}
-    used = set[str]()
-    for end, (plugin, schema) in ends.items():
-        config = _config(plugin, schema, notes)
-        given, taken = config.by_variable(origin.variables, mapping(plugin.get("config")))
-        used |= taken
-        if given:
-            profile[end] = {"config": config.values(given, defaults=False)}
-    return profile, used
+def _schedules(pair: _Pair, ends: _Ends, notes: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the profile of each schedule that sets variables which the configuration takes."""
+    for origin in pair.origins:
+        profile: dict[str, Any] = {}
+        left = dict.fromkeys(origin.variables)
+        for end, (plugin, schema) in ends.items():
+            config = _config(plugin, schema, notes)
+            given, taken = config.by_variable(origin.variables, mapping(plugin.get("config")))
+            left = {v: None for v in left if v not in taken}
+            if given:
+                profile[end] = {"config": config.values(given, defaults=False)}
+        if left:
+            notes.append(f"`env` of {origin.text}: set {', '.join(left)} yourself")
+        if profile:
+            yield origin.schedule, profile
 
 
 def _package(plugin: Mapping[str, Any], notes: list[str]) -> tuple[str, list[str]]:
