@@ -42,6 +42,11 @@ def test_finding_a_stream() -> None:
     assert find_stream(StreamOptions(name="shop.orders"), known) == ORDERS
     assert find_stream(StreamOptions(name="shop.orders"), [*known, DOTTED]) == DOTTED
     assert find_stream(StreamOptions(name="users", namespace="shop"), [USERS, *known]) == SHOP_USERS
+    two = [USERS, StreamId("", "users")]
+    assert find_stream(StreamOptions(name="users"), two) == two[0]
+    assert find_stream(StreamOptions(name=".users"), two) == two[1]
+    assert find_stream(StreamOptions(name="users", namespace=""), two) == two[1]
+    assert find_stream(StreamOptions(name="users", namespace=""), [SHOP_USERS]) == SHOP_USERS
     with pytest.raises(ConfigError) as caught:
         find_stream(StreamOptions(name="shop.usres"), known)
     assert caught.value.message == "there is no stream 'shop.usres'"

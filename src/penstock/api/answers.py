@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.model.catalog import Stream
+from penstock.model.catalog import Stream, StreamId
 from penstock.model.report import StreamReport
 
 
@@ -111,7 +111,7 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> list[str]:
         """The streams' names, with their namespaces where they have one."""
-        return [f"{s.namespace}.{s.name}" if s.namespace else s.name for s in self.streams]
+        return [str(StreamId(s.namespace, s.name)) for s in self.streams]
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):

@@ -250,11 +250,11 @@ def _chosen(
     it lists none. Raises ``ConfigError`` for a stream that the file does not list."""
     if listed is None:
         return chosen
-    entries = {StreamId.of(entry.namespace, entry.name): entry for entry in listed}
+    entries = {StreamId(entry.namespace, entry.name): entry for entry in listed}
     patterns = [entry for entry in listed if entry.is_pattern]
     found: list[StreamOptions] = []
     for choice in chosen:
-        name = StreamId.of(choice.namespace, choice.name)
+        name = StreamId(choice.namespace, choice.name)
         if choice.is_pattern and (fit := [e for s, e in entries.items() if choice.matches(s)]):
             found += fit
         elif name not in entries and (fit := [p for p in patterns if p.matches(name)]):

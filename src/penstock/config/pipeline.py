@@ -494,7 +494,10 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
         matching = [entry for entry in listed if entry.matches(stream)]
         if not matching:
             return None
-        closest = max(matching, key=lambda e: (not e.is_pattern, bool(e.namespace), len(e.name)))
+        exact = [e for e in matching if StreamId(e.namespace, e.name) == stream]
+        closest = max(
+            exact or matching, key=lambda e: (not e.is_pattern, bool(e.namespace), len(e.name))
+        )
         return overlay(defaults, closest)
 
 

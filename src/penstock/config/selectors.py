@@ -53,11 +53,14 @@ def parse_stream(text: str, option: str = "--stream") -> StreamOptions:
 
 def find_stream(selector: StreamOptions, known: Iterable[StreamId]) -> StreamId:
     """The stream of ``known`` that ``selector`` names. A stream whose name it is wins over one
-    whose ``namespace.name`` it is. Raises ``ConfigError`` (``config.unknown_stream``,
+    whose ``namespace.name`` it is; of two under none and ``""`` the one that is spelled as
+    ``selector`` is. Raises ``ConfigError`` (``config.unknown_stream``,
     ``config.ambiguous_stream``)."""
     streams = list(known)
     matching = [s for s in streams if selector.matches(s)]
     found = [s for s in matching if s.name == selector.name] or matching
+    if len(found) > 1 and not any(s.namespace for s in found):
+        found = [s for s in found if s.namespace == selector.namespace] or found
     shown = f"{selector.namespace}.{selector.name}" if selector.namespace else selector.name
     if not found:
         raise ConfigError(
@@ -138,7 +141,7 @@ def _stream(raw: Any, option: str) -> StreamOptions:
     if isinstance(raw, dict) and raw.keys() <= {"name", "namespace"}:
         name, namespace = raw.get("name"), raw.get("namespace")
         if isinstance(name, str) and name.strip() and isinstance(namespace, str | None):
-            return StreamOptions(name=name, namespace=namespace or None)
+            return StreamOptions(name=name, namespace=namespace)
     raise option_error(option, "not a stream's name", _STREAM_HINT)
 
 

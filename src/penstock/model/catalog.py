@@ -31,13 +31,14 @@ class DestinationSyncMode(StrEnum):
 
 class StreamId(msgspec.Struct, frozen=True):
     """Identifies a stream by namespace and name. Sources write "no namespace" as null or "": make
-    ids with :meth:`of`, which takes both for None. Sortable, ids without a namespace first."""
+    ids with :meth:`of`, which takes both for None. Only a stream under ``""`` that its source has
+    beside one under none has the namespace ``""``. Sortable, ids without a namespace first."""
 
     namespace: str | None
     name: str
 
     def __lt__(self, other: "StreamId") -> bool:
-        return (self.namespace or "", self.name) < (other.namespace or "", other.name)
+        return _order(self) < _order(other)
 
     @staticmethod
     def of(namespace: str | None, name: str) -> "StreamId":
@@ -51,6 +52,10 @@ class StreamId(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.name if self.namespace is None else f"{self.namespace}.{self.name}"
+
+
+def _order(stream: StreamId) -> tuple[bool, str, str]:
+    return stream.namespace is not None, stream.namespace or "", stream.name
 
 
 FieldPath = tuple[str, ...]

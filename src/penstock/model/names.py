@@ -78,7 +78,9 @@ def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> 
     inside: dict[str | None, dict[str, _Candidate]] = {}
     for s in fresh:
         space = spaces[s.namespace] if s.namespace else None
-        candidate = _Candidate(s.name, _identifier(s.name) or "table", s.key)
+        # ``~``: of a stream under none and one under "" the first keeps the plain form
+        seed = f"~{s.key}" if s.namespace == "" else s.key
+        candidate = _Candidate(s.name, _identifier(s.name) or "table", seed)
         inside.setdefault(space, {})[s.key] = candidate
     assigned: dict[str, str] = {}
     for space, candidates in inside.items():

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from penstock.model.catalog import StreamId
+
 RunStatus = Literal["succeeded", "partial", "failed", "cancelled"]
 StreamOutcome = Literal["complete", "incomplete", "failed"]
 
@@ -108,7 +110,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def _cells(stream: StreamReport) -> tuple[object, ...]:
-    name = f"{stream.namespace}.{stream.name}" if stream.namespace else stream.name
+    name = str(StreamId(stream.namespace, stream.name))
     into = stream.table or stream.target or ""
     counts = (stream.read, stream.written, stream.rejected, stream.states)
     return name, stream.status, *(f"{count:,}" for count in counts), into

@@ -15,14 +15,16 @@ KEEP, LEAVE = "source", "destination"
 
 
 def target_of(stream: StreamId, namespace: str = KEEP, prefix: str = "") -> StreamId:
-    """The stream's id at the destination. A blank namespace counts as none."""
+    """The stream's id at the destination. A blank namespace counts as none, but that of a stream
+    under ``""`` beside one under none (``StreamId``) stays ``""``, so that the two stay apart."""
     if namespace == KEEP:
         space = stream.namespace
     elif namespace == LEAVE:
         space = None
     else:
         space = namespace.replace(f"${{{SOURCE_NAMESPACE}}}", stream.namespace or "")
-    return StreamId.of(space if space and space.strip() else None, prefix + stream.name)
+    blank = "" if stream.namespace == "" else None
+    return StreamId(space if space and space.strip() else blank, prefix + stream.name)
 
 
 def targets_of(

@@ -52,7 +52,7 @@ def rate(rows: int, seconds: float) -> str | None:
 def stream_name(entry: Mapping[str, Any]) -> str:
     """Returns the name of an entry with ``namespace`` and ``name``."""
     namespace, name = entry.get("namespace"), entry.get("name")
-    return f"{namespace}.{name}" if namespace else str(name)
+    return str(name) if namespace is None else f"{namespace}.{name}"
 
 
 def grid(

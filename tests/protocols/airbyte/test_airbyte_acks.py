@@ -219,3 +219,20 @@ def test_l8_what_the_destination_counted_comes_before_the_ack_of_all_that_it_cov
     _, replies = sent((A, 1))
     few = {**state(A, 1, 1), "destinationStats": {"rejectedRecordCount": -3}}
     assert hear(replies, few) == [DestinationCounts({A: 1}, None, 0), Ack(1)]
+
+
+def test_states_of_the_empty_namespace_and_of_none_have_echoes_of_their_own() -> None:
+    """Protocol, StreamDescriptor: either is a namespace. An echo in the other spelling counts where
+    only one of the two was sent."""
+    none, empty = StreamId(None, "a"), StreamId("", "a")
+
+    def echo(number: int, **namespace: Any) -> dict[str, Any]:
+        body = {"stream_descriptor": {"name": "a", **namespace}, "stream_state": number}
+        return {"type": "STREAM", "stream": body}
+
+    for targets in ({none: none, empty: empty}, {none: none}):
+        marks = PendingStates(targets, strict=False)
+        for number, of in enumerate(targets, 1):
+            marks.sent(number, of.key, echo(number), {})
+        replies = DestinationOutput(marks)
+        assert acks(hear(replies, echo(len(targets), namespace=""))) == [len(targets)]

@@ -192,3 +192,12 @@ def test_an_optional_field_of_a_stream_costs_nothing_else() -> None:
     known, (stream,) = serve.configured(catalog(entry(stream=odd)))
     assert stream.stream.default_cursor_field == ("at",) and stream.stream.json_schema == {}
     assert len(known.notes) == 3
+
+
+def test_a_host_may_have_a_name_under_the_empty_namespace_and_under_none() -> None:
+    """Protocol, StreamDescriptor: two streams; one of them alone has no namespace."""
+    empty = entry(stream={"namespace": ""})
+    _, streams = serve.configured(catalog(entry(), empty))
+    assert [s.id for s in streams] == [StreamId(None, "s"), StreamId("", "s")]
+    _, (one,) = serve.configured(catalog(empty))
+    assert one.id == StreamId(None, "s")

@@ -44,7 +44,33 @@ def test_stream_states_replace_per_namespace_and_name():
 
 def test_a_namespace_of_none_and_the_empty_string_are_one_scope():
     new = stream("a", {"n": 2}, namespace="")
-    assert ROLE.merge([stream("a", {"n": 1})], [new]) == [new]
+    (merged,) = ROLE.merge([stream("a", {"n": 1})], [new])
+    assert merged == StoredState(StateScope(StateType.stream, StreamId(None, "a")), new.blob)
+
+
+def test_streams_under_the_empty_namespace_and_under_none_have_states_of_their_own():
+    """Protocol, StreamDescriptor. Where the source has both: STREAM states, entries of GLOBAL, and
+    what a user brings; a state that was saved under none and is the other one's is dropped."""
+    none, empty = StreamId(None, "a"), StreamId("", "a")
+    role = ROLE.called({none: (), empty: ()}).reading([none, empty])
+    spelled = [stream("a", {"n": 1}), stream("a", {"n": 2}, namespace="")]
+    messages = [json.loads(s.blob) for s in spelled]
+    two = role.parse(messages)
+    assert [s.scope.stream for s in two] == [none, empty]
+    assert role.without(two, [none]) == two[1:] and role.without(two, [empty]) == two[:1]
+    assert (role.own(two, none), role.own(two, empty)) == ('{"n":1}', '{"n":2}')
+    body = {"stream_states": [m["stream"] for m in messages]}
+    one = role.parse({"type": "GLOBAL", "global": body})
+    described = role.describe(one)["streams"]
+    assert [(e["namespace"], e["state"]["n"]) for e in described] == [(None, 1), ("", 2)]
+    left = role.describe(role.without(one, [empty]))["streams"]
+    assert [(e["namespace"], e["state"]) for e in left] == [(None, {"n": 1}), ("", None)]
+    again = role.describe(role.with_own(one, empty, '{"n":3}'))["streams"]
+    assert again[1]["state"] == {"n": 3}
+    old = StoredState(StateScope(StateType.stream, none), two[1].blob)
+    assert role.merge([old], []) == role.without([old], []) == []
+    assert role.export([old]) is None
+    assert ROLE.merge([old], []) == [old]
 
 
 @pytest.mark.parametrize("null", [None, "absent"])

@@ -63,4 +63,4 @@ def moved(
 
 def _streams_of(role: StateRole, states: Sequence[StoredState]) -> set[StreamId]:
     entries = role.describe(states)["streams"]
-    return {StreamId.of(entry["namespace"], entry["name"]) for entry in entries}
+    return {StreamId(entry["namespace"], entry["name"]) for entry in entries}

@@ -6,7 +6,7 @@ end, which only a connector's configuration can say.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from copy import deepcopy
 from decimal import Decimal
 from typing import Any, cast
@@ -39,7 +39,7 @@ def rewind(
     (``state.cursor``) where no or several values could be meant, or ``to`` is of another type."""
     role = known.states()
     entries = {
-        StreamId.of(entry["namespace"], entry["name"]): entry["state"]
+        StreamId(entry["namespace"], entry["name"]): entry["state"]
         for entry in role.describe(states.given_states(known))["streams"]
     }
     wanted = find_stream(stream, entries)
@@ -48,7 +48,9 @@ def rewind(
     path = _cursor(_leaves(old), field, wanted)
     value = _in_form_of(_at(old, path), to, wanted, path)
     raw = deepcopy(role.export(given))
-    places = [*_places(raw, wanted, old, here=False)]
+    spelled = {StreamId(None, wanted.name), StreamId("", wanted.name)}
+    names = {wanted} if wanted not in spelled or spelled <= entries.keys() else spelled
+    places = [*_places(raw, wanted, names, old, here=False)]
     if not places:
         raise _no_cursor(wanted, "its state is shared with other streams", [])
     for place in places:
@@ -124,12 +126,14 @@ def _at(node: Any, path: Path) -> Any:
     return node
 
 
-def _places(node: Any, stream: StreamId, state: Any, *, here: bool) -> Iterator[dict[str, Any]]:
+def _places(
+    node: Any, stream: StreamId, names: Set[StreamId], state: Any, *, here: bool
+) -> Iterator[dict[str, Any]]:
     """Yields the objects in an exported state that are the stream's: under its descriptor
-    (Airbyte), or under its name (Singer)."""
+    (Airbyte; ``names``: its spellings), or under its name (Singer)."""
     if isinstance(node, list):
         for each in cast(list[Any], node):
-            yield from _places(each, stream, state, here=here)
+            yield from _places(each, stream, names, state, here=here)
     if not isinstance(node, dict):
         return
     known = cast(dict[str, Any], node)
@@ -139,6 +143,7 @@ def _places(node: Any, stream: StreamId, state: Any, *, here: bool) -> Iterator[
     descriptor = known.get("stream_descriptor")
     if isinstance(descriptor, dict):
         about = cast(dict[str, Any], descriptor)
-        here = StreamId.of(about.get("namespace"), str(about.get("name"))) == stream
+        here = StreamId(about.get("namespace"), str(about.get("name"))) in names
     for key, value in known.items():
-        yield from _places(value, stream, state, here=here or key in (str(stream), stream.name))
+        inside = here or key in (str(stream), stream.name)
+        yield from _places(value, stream, names, state, here=inside)

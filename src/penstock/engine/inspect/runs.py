@@ -113,11 +113,11 @@ def _read(path: Path) -> Iterator[RejectLine]:
 def _wanted(reject: RejectLine, stream: StreamOptions | None) -> bool:
     if stream is None:
         return True
-    return reject.name is not None and stream.matches(StreamId.of(reject.namespace, reject.name))
+    return reject.name is not None and stream.matches(StreamId(reject.namespace, reject.name))
 
 
 def _shown(run: str, reject: RejectLine) -> dict[str, Any]:
-    known = None if reject.name is None else StreamId.of(reject.namespace, reject.name)
+    known = None if reject.name is None else StreamId(reject.namespace, reject.name)
     return {
         "run": run,
         "stream": None if known is None else str(known),

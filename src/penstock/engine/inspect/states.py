@@ -235,7 +235,7 @@ def _place(text: str, reason: str) -> tuple[int, int, str]:
 
 
 def _id(entry: dict[str, Any]) -> StreamId:
-    return StreamId.of(entry["namespace"], entry["name"])
+    return StreamId(entry["namespace"], entry["name"])
 
 
 def _of_stream(states: Sequence[StoredState], stream: StreamOptions) -> list[StoredState]:

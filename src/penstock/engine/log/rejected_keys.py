@@ -75,7 +75,7 @@ class RejectedKeys:
         ``LogError``."""
         found: dict[Path, list[RejectedKey]] = {}
         for line in lines:
-            stream = None if line.name is None else StreamId.of(line.namespace, line.name)
+            stream = None if line.name is None else StreamId(line.namespace, line.name)
             again = None if stream is None else self._streams.get(stream)
             key = None if again is None else _key(line, again.key)
             if stream is None or again is None or key is None:

@@ -38,7 +38,7 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def stream(self) -> str | None:
-        return None if self.name is None else str(StreamId.of(self.namespace, self.name))
+        return None if self.name is None else str(StreamId(self.namespace, self.name))
 
     @property
     def size(self) -> int:

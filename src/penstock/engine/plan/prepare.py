@@ -18,6 +18,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.empty_namespaces import with_earlier_ids
 from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.saved_cursors import saved_cursors
@@ -200,6 +201,7 @@ def _prepared(
     outline = Outlines(transforms)
     catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
+    catalog = with_earlier_ids(catalog, known)
     if isinstance(destination, DestinationEndpoint):
         earlier = msgspec.structs.replace(earlier, refresh={})  # a refresh is of a table
     role = state_role(source.package, earlier, known, catalog.streams)

@@ -15,6 +15,7 @@ from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.empty_namespaces import separated
 from penstock.engine.plan.left_out_columns import unknown_left_out
 from penstock.engine.plan.pending_refreshes import refresh_notes, refuse_left_out
 from penstock.engine.plan.repeats import repeats
@@ -111,6 +112,7 @@ def plan_streams(
     if changes_config and lanes > 1:
         lanes, notes = 1, ["the source changes its own configuration: it is read in one lane"]
     notes += refresh_notes(pipeline, streams, earlier)
+    notes += separated((s.id for s in streams), known)
     if catalog.open:
         notes.append("the source shows its streams only while it is read")
     if any(s.configured.sync_mode is SyncMode.cdc for s in streams):

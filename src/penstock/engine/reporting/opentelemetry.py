@@ -30,6 +30,7 @@ from opentelemetry.trace import Status, StatusCode
 
 from penstock.engine.reporting.run_end import RunEnd
 from penstock.engine.reporting.timeline import Span
+from penstock.model.catalog import StreamId
 from penstock.model.report import StreamReport
 
 _BATCH = 512  # spans of one request
@@ -156,7 +157,7 @@ def _measure(provider: MeterProvider, end: RunEnd) -> None:
     counters = {c: meter.create_counter(f"penstock.rows.{c}", "{row}") for c in _COUNTS}
     size = meter.create_counter("penstock.bytes", "By", "Bytes of the records that were loaded")
     for line in end.report.streams:
-        name = f"{line.namespace}.{line.name}" if line.namespace else line.name
+        name = str(StreamId(line.namespace, line.name))
         of_stream = {"penstock.pipeline": end.pipeline, "penstock.stream": name}
         for count, counter in counters.items():
             if (rows := getattr(line, count)) >= 0:

@@ -5,7 +5,7 @@ A stream's own object is kept unchanged (``Stream.raw``), so that unknown fields
 source. Only a missing name costs a stream. Not here: the choice of modes (``stream_config``).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 from penstock.errors import SourceError
@@ -30,9 +30,11 @@ def catalog_of(data: Any) -> Catalog:
     found: dict[StreamId, Stream] = {}
     notes: list[str] = []
     unnamed = 0
-    for index, raw in enumerate(cast(list[Any], given)):
+    entries = cast(list[Any], given)
+    apart = names_apart(entries)
+    for index, raw in enumerate(entries):
         try:
-            stream, faults = stream_of(raw)
+            stream, faults = stream_of(raw, apart)
         except wire_struct.WireError as e:
             unnamed += 1
             notes.append(f"stream {index + 1} of the source's catalog is left out: {e}")
@@ -45,13 +47,27 @@ def catalog_of(data: Any) -> Catalog:
     return Catalog(tuple(found.values()), unnamed=unnamed, notes=tuple(notes))
 
 
-def stream_of(raw: Any) -> tuple[Stream, list[str]]:
-    """Converts an AirbyteStream. A field other than its name that cannot be read counts as absent;
-    a path that is a text counts as a path of one. Returns a note of each too. Raises ``WireError``
-    where there is no name."""
+def names_apart(entries: Iterable[Any]) -> frozenset[str]:
+    """Returns the names that AirbyteStreams have both under the namespace ``""`` and under none:
+    those are two streams each (protocol, StreamDescriptor). Where there is one of them only, its
+    id has no namespace, whatever its spelling, since sources write either for "none"."""
+    spellings: dict[str, set[bool]] = {}
+    for entry in entries:
+        given = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
+        name, namespace = given.get("name"), given.get("namespace")
+        if isinstance(name, str) and namespace in (None, ""):
+            spellings.setdefault(name, set()).add(namespace is None)
+    return frozenset(name for name, found in spellings.items() if len(found) > 1)
+
+
+def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]:
+    """Converts an AirbyteStream. ``apart``: of :func:`names_apart`. A field other than its name
+    that cannot be read counts as absent; a path that is a text counts as a path of one. Returns a
+    note of each too. Raises ``WireError`` where there is no name."""
     spelled, paths = _with_paths(raw)
     own, faults = wire_struct.lenient(AirbyteStream, spelled)
-    id = StreamId.of(own.namespace, own.name)
+    spelled = StreamId(own.namespace, own.name)
+    id = spelled if own.name in apart else StreamId.of(own.namespace, own.name)
     modes = [_MODES[m] for m in own.supported_sync_modes or () if m in _MODES]
     key = own.source_defined_primary_key
     stream = Stream(

@@ -257,15 +257,14 @@ class AirbyteReader:
         """The group of records that name this stream, and whether the stream's namespace is missing
         there."""
         self.beats += 1
-        bare = None if namespace else self._streams.bare(name)
-        key = (name, namespace or None) if bare is None else (name, bare.namespace)
+        meant, bare = self._streams.resolved(namespace, name)
+        key = (name, meant.namespace)
         group = self._open.get(key)
         if group is None:
-            stream = StreamId(key[1], name)
-            group = self._open[key] = _Group(stream)
-            if stream not in self._streams.configured and self._streams.candidates(stream):
-                self._unclaimed.add(stream)
-        return group, bare is not None
+            group = self._open[key] = _Group(meant)
+            if meant not in self._streams.configured and self._streams.candidates(meant):
+                self._unclaimed.add(meant)
+        return group, bare
 
     def _meta(self, group: _Group, raw: msgspec.Raw) -> None:
         try:
@@ -569,7 +568,7 @@ class AirbyteReader:
             return None
         if namespace is not None and not isinstance(namespace, str):
             return the_one({name}, self._streams.configured)
-        stream = self._streams.of(StreamId.of(namespace, name))
+        stream = self._streams.of(StreamId(namespace, name))
         return stream if stream in self._streams.configured else None
 
 

@@ -7,7 +7,7 @@ Not here: printing (``cli.serve``); reading records and states, as those of a so
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -21,7 +21,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
-from penstock.protocols.airbyte.catalog import stream_of
+from penstock.protocols.airbyte.catalog import names_apart, stream_of
 from penstock.protocols.airbyte.enums import FailureType
 from penstock.protocols.hosts import HostGeneration
 from penstock.protocols.stdio.json_lines import FAULTS
@@ -112,7 +112,8 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     increments. Raises ``ConfigError``."""
     try:
         entries = msgspec.json.decode(raw, type=_Configured).streams
-        found = [_configured(entry, index) for index, entry in enumerate(entries)]
+        apart = names_apart(entry.stream for entry in entries)
+        found = [_configured(entry, index, apart) for index, entry in enumerate(entries)]
         streams = tuple(stream for stream, _ in found)
         if len({s.id for s in streams}) < len(streams):
             raise ValueError("a stream comes twice")
@@ -126,10 +127,12 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     return Catalog(tuple(s.stream for s in streams), notes=notes), streams
 
 
-def _configured(entry: _Entry, index: int) -> tuple[ConfiguredStream, list[str]]:
+def _configured(
+    entry: _Entry, index: int, apart: Collection[str]
+) -> tuple[ConfiguredStream, list[str]]:
     """The configured stream, and notes of what could not be read of it. Raises ``ValueError``."""
     try:
-        stream, notes = stream_of(entry.stream)
+        stream, notes = stream_of(entry.stream, apart)
     except ValueError as e:
         raise ValueError(f"streams[{index}].stream: {e}") from e
     number, minimum = entry.generation_id, entry.minimum_generation_id

@@ -93,7 +93,7 @@ class SideMessages(UnparsedOutput):
             yield _error(trace.error or AirbyteErrorTraceMessage(), line.trace)
         elif trace.type == TraceType.estimate and (size := trace.estimate) is not None:
             whole = size.type == EstimateType.sync
-            stream = None if whole else StreamId.of(size.namespace, size.name)
+            stream = None if whole else StreamId(size.namespace, size.name)
             yield Estimate(stream, size.row_estimate, size.byte_estimate)
         elif trace.type == TraceType.stream_status and (news := trace.stream_status) is not None:
             status = _STATUSES.get(news.status)
@@ -137,7 +137,7 @@ def _limited(reasons: Iterable[StreamStatusReason]) -> RateLimitWait | None:
 
 
 def _known(descriptor: StreamDescriptor) -> StreamId:
-    return StreamId.of(descriptor.namespace, descriptor.name)
+    return StreamId(descriptor.namespace, descriptor.name)
 
 
 def _stream(descriptor: StreamDescriptor | None) -> StreamId | None:

@@ -29,6 +29,7 @@ from penstock.protocols.airbyte.messages import (
     LineState,
     LineStateStats,
 )
+from penstock.protocols.airbyte.stream_lookup import apart, meant_by
 from penstock.protocols.stdio import wire_struct
 
 _HEAD = msgspec.json.Decoder(LineState)
@@ -42,8 +43,9 @@ def _absent(raw: msgspec.Raw) -> bool:
 
 
 def scope_of(blob: str) -> StateScope:
-    """The scope of a state message. One without a discriminator is LEGACY; but without ``data``
-    too, its only body decides. Raises ``ValueError``."""
+    """The scope of a state message, its stream as the message spells it. One without a
+    discriminator is LEGACY; but without ``data`` too, its only body decides. Raises
+    ``ValueError``."""
     try:
         head = _HEAD.decode(blob)
     except msgspec.DecodeError as e:
@@ -57,7 +59,7 @@ def scope_of(blob: str) -> StateScope:
         if head.stream is None:
             raise ValueError("a STREAM state without `stream`")
         name = head.stream.stream_descriptor
-        return StateScope(StateType.stream, StreamId.of(name.namespace, name.name))
+        return StateScope(StateType.stream, StreamId(name.namespace, name.name))
     if kind == StateType.global_:
         if _absent(head.global_):
             raise ValueError("a GLOBAL state without `global`")
@@ -68,14 +70,14 @@ def scope_of(blob: str) -> StateScope:
 
 
 def streams_with_entries(blob: str) -> frozenset[StreamId]:
-    """The streams that have an entry in a GLOBAL state, but for null: those that a source goes on
-    with; it reads others from the start. Raises ``ValueError``."""
+    """The streams, as they are spelled, that have an entry in a GLOBAL state, but for null: those
+    that a source goes on with; it reads others from the start. Raises ``ValueError``."""
     try:
         entries = _GLOBAL.decode(_HEAD.decode(blob).global_).stream_states
     except msgspec.DecodeError as e:
         raise ValueError(str(e)) from None
     named = (e.stream_descriptor for e in entries if not _absent(e.stream_state))
-    return frozenset(StreamId.of(name.namespace, name.name) for name in named)
+    return frozenset(StreamId(name.namespace, name.name) for name in named)
 
 
 def record_count(blob: str) -> int | None:
@@ -132,13 +134,18 @@ def _is_of_stream(state: StoredState) -> bool:
 
 class AirbyteState:
     """Handles saved states (``StateRole`` of ``protocols.contract``). ``read``: the streams of this
-    run; None: nothing is known of it."""
+    run; None: nothing is known of it. ``apart``: the streams under ``""`` that the source has
+    beside those under none (``stream_lookup``)."""
 
-    def __init__(self, read: frozenset[StreamId] | None = None) -> None:
-        self._read = read
+    def __init__(
+        self,
+        read: frozenset[StreamId] | None = None,
+        apart: frozenset[StreamId] = frozenset(),
+    ) -> None:
+        self._read, self._apart = read, apart
 
     def export(self, states: Sequence[StoredState]) -> Any:
-        text = state_file(states)
+        text = state_file(self._own(states))
         return None if text is None else exact(text)
 
     def parse(self, raw: Any) -> list[StoredState]:
@@ -152,7 +159,7 @@ class AirbyteState:
                 code="state.mixed",
                 hint="give one LEGACY state, or STREAM states and at most one GLOBAL state",
             )
-        found = [_saved(item, index) for index, item in enumerate(items)]
+        found = [_saved(item, index, self._apart) for index, item in enumerate(items)]
         return self.merge([], found)
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
@@ -160,18 +167,19 @@ class AirbyteState:
         everything, and any state replaces it. GLOBAL replaces the STREAM states of the streams that
         it names, or of all where it names none (see ``reading`` for what stays of GLOBAL); STREAM
         takes its stream out of GLOBAL. A null state removes what it would replace."""
-        merged = {s.scope: s for s in saved}
-        for state in new:
+        merged = {s.scope: s for s in self._own(saved)}
+        for state in self._own(new):
             kind, null = state.scope.type, _is_null(state)
             if kind is StateType.legacy:
                 merged = merged if null else {}
             else:
                 merged.pop(_SHARED[StateType.legacy], None)
-                merged = _beside(merged, state)
+                merged = _beside(merged, state, self._apart)
             if null:
                 merged.pop(state.scope, None)
             elif self._read is not None and kind is StateType.global_:
-                merged[state.scope] = _with_unread(merged.get(state.scope), state, self._read)
+                before = merged.get(state.scope)
+                merged[state.scope] = _with_unread(before, state, self._read, self._apart)
             else:
                 merged[state.scope] = state
         return sorted(merged.values(), key=_is_of_stream)
@@ -194,11 +202,10 @@ class AirbyteState:
         return ()
 
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "AirbyteState":
-        del names
-        return self
+        return AirbyteState(self._read, self._apart | apart(names))
 
     def reading(self, streams: Collection[StreamId]) -> "AirbyteState":
-        return AirbyteState(frozenset(streams))
+        return AirbyteState(frozenset(streams), self._apart)
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         """Whether single streams can be removed: never of LEGACY, unless it is empty; of GLOBAL
@@ -210,13 +217,14 @@ class AirbyteState:
     ) -> list[StoredState]:
         """Removes streams as Airbyte's platform does: entries of GLOBAL become null, and the shared
         state is removed with the last of them; LEGACY is removed whole."""
+        states = self._own(states)
         if not streams:
-            return list(states)
+            return states
         gone = frozenset(streams)
         kept: list[StoredState] = []
         for state in states:
             if state.scope.type is StateType.global_:
-                left = _nulled(state, gone)
+                left = _nulled(state, gone, self._apart)
                 kept += [left] if _entries(left) else []
             elif state.scope.type is StateType.stream and state.scope.stream not in gone:
                 kept.append(state)
@@ -229,7 +237,7 @@ class AirbyteState:
         is a position in a log: a stream that is not read while it advances must be read from the
         start afterwards."""
         others = {
-            _stream_of(entry)
+            _stream_of(entry, self._apart)
             for state in states
             if state.scope.type is StateType.global_ and _shares(state)
             for entry in _entries(state)
@@ -239,12 +247,12 @@ class AirbyteState:
     def own(self, states: Sequence[StoredState], stream: StreamId) -> str | None:
         if not self.splits(states, (stream,)):
             return None
-        for state in states:
+        for state in self._own(states):
             if state.scope.stream == stream:
                 return exact_text(exact(state.blob)["stream"].get("stream_state")).decode()
             if state.scope.type is StateType.global_ and not _shares(state):
                 for entry in _entries(state):
-                    if _stream_of(entry) == stream:
+                    if _stream_of(entry, self._apart) == stream:
                         return exact_text(entry["stream_state"]).decode()
         return None
 
@@ -258,11 +266,12 @@ class AirbyteState:
         entry = {"stream_descriptor": {"name": stream.name}, "stream_state": exact(own)}
         if stream.namespace is not None:
             entry["stream_descriptor"]["namespace"] = stream.namespace
+        states = self._own(states)
         shared = next((s for s in states if s.scope.type is StateType.global_), None)
         if shared is None:
-            return self.merge(states, [_of_entry(entry)])
+            return self.merge(states, [_of_entry(entry, self._apart)])
         others = [s for s in states if s is not shared and s.scope.stream != stream]
-        return [_with_entry(shared, stream, entry), *others]
+        return [_with_entry(shared, stream, entry, self._apart), *others]
 
     def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
         return self.splits(states, streams) and not any(map(_shares_place, states))
@@ -275,7 +284,8 @@ class AirbyteState:
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
         streams: list[dict[str, Any]] = []
         shared: Any = None
-        apart = {s.scope.stream for s in states}  # their entries in GLOBAL are null
+        states = self._own(states)
+        alone = {s.scope.stream for s in states}  # their entries in GLOBAL are null
         for state in states:
             message = wire_struct.from_data(AirbyteStateMessage, exact(state.blob))
             if state.scope.type is StateType.legacy:
@@ -284,21 +294,41 @@ class AirbyteState:
             entries = [] if message.stream is None else [message.stream]
             if message.global_ is not None:
                 shared, entries = message.global_.shared_state, message.global_.stream_states
-                entries = [e for e in entries if _id_of(e) not in apart]
+            ids = [_id_of(entry, self._apart) for entry in entries]
             streams += [
-                {
-                    "namespace": e.stream_descriptor.namespace or None,
-                    "name": e.stream_descriptor.name,
-                    "state": e.stream_state,
-                }
-                for e in entries
+                {"namespace": id.namespace, "name": id.name, "state": entry.stream_state}
+                for id, entry in zip(ids, entries, strict=True)
+                if message.global_ is None or id not in alone
             ]
         kind = states[0].scope.type.value if states else None
         return {"type": kind, "streams": streams, "shared": shared}
 
+    def _own(self, states: Sequence[StoredState]) -> list[StoredState]:
+        """The states with their streams' ids, without those that were saved of a stream under none
+        before the source had it beside one under ``""`` and that are the latter's: it is read from
+        its start."""
+        kept = (s for s in states if not self._apart or not _is_of_other(s, self._apart))
+        return [_identified(s, self._apart) for s in kept]
+
+
+def _identified(state: StoredState, apart: frozenset[StreamId]) -> StoredState:
+    spelled = state.scope.stream
+    if spelled is None or spelled.namespace != "" or spelled in apart:
+        return state
+    scope = StateScope(state.scope.type, StreamId.of("", spelled.name))
+    return msgspec.structs.replace(state, scope=scope)
+
+
+def _is_of_other(state: StoredState, apart: frozenset[StreamId]) -> bool:
+    stream = state.scope.stream
+    if stream is None or stream.namespace is not None or StreamId("", stream.name) not in apart:
+        return False
+    head = _HEAD.decode(state.blob)
+    return head.stream is not None and head.stream.stream_descriptor.namespace == ""
+
 
 def _beside(
-    states: dict[StateScope, StoredState], new: StoredState
+    states: dict[StateScope, StoredState], new: StoredState, apart: frozenset[StreamId]
 ) -> dict[StateScope, StoredState]:
     """The GLOBAL and STREAM states that may stand beside a new one: GLOBAL without the entry of a
     STREAM state's stream, as long as it has another; STREAM states of streams that GLOBAL does not
@@ -307,11 +337,12 @@ def _beside(
     if stream is not None:
         scope = _SHARED[StateType.global_]
         shared = states.pop(scope, None)
-        left = None if shared is None else _nulled(shared, frozenset((stream,)))
+        left = None if shared is None else _nulled(shared, frozenset((stream,)), apart)
         return {scope: left, **states} if left and (left is shared or _entries(left)) else states
     if not any(map(_is_of_stream, states.values())):
         return states
-    named = {_stream_of(e) for e in exact(new.blob)["global"].get("stream_states") or ()}
+    entries = exact(new.blob)["global"].get("stream_states") or ()
+    named = {_stream_of(entry, apart) for entry in entries}
     return {
         scope: state
         for scope, state in states.items()
@@ -336,11 +367,13 @@ def _shares_place(state: StoredState) -> bool:
     return state.scope.type is StateType.global_ and _shares(state)
 
 
-def _with_entry(state: StoredState, stream: StreamId, entry: dict[str, Any]) -> StoredState:
+def _with_entry(
+    state: StoredState, stream: StreamId, entry: dict[str, Any], apart: frozenset[StreamId]
+) -> StoredState:
     """A GLOBAL state in which the entry is the stream's."""
     message = exact(state.blob)
     entries = [*(message["global"].get("stream_states") or ())]
-    at = [i for i, each in enumerate(entries) if _stream_of(each) == stream]
+    at = [i for i, each in enumerate(entries) if _stream_of(each, apart) == stream]
     if not at:
         entries.append(entry)
     for index in at:
@@ -350,7 +383,10 @@ def _with_entry(state: StoredState, stream: StreamId, entry: dict[str, Any]) -> 
 
 
 def _with_unread(
-    saved: StoredState | None, new: StoredState, read: frozenset[StreamId]
+    saved: StoredState | None,
+    new: StoredState,
+    read: frozenset[StreamId],
+    apart: frozenset[StreamId],
 ) -> StoredState:
     """The new GLOBAL state with the saved one's entries of streams that were not ``read`` and that
     it does not name; the same object where there are none, or where streams share a position."""
@@ -358,22 +394,22 @@ def _with_unread(
         return new
     message = exact(new.blob)
     entries = [*(message["global"].get("stream_states") or ())]
-    known = read | {_stream_of(entry) for entry in entries}
-    unread = [entry for entry in _entries(saved) if _stream_of(entry) not in known]
+    known = read | {_stream_of(entry, apart) for entry in entries}
+    unread = [entry for entry in _entries(saved) if _stream_of(entry, apart) not in known]
     if not unread:
         return new
     message["global"]["stream_states"] = [*entries, *unread]
     return StoredState(new.scope, exact_text(message).decode())
 
 
-def _id_of(entry: AirbyteStreamState) -> StreamId:
+def _id_of(entry: AirbyteStreamState, apart: frozenset[StreamId]) -> StreamId:
     name = entry.stream_descriptor
-    return StreamId.of(name.namespace, name.name)
+    return meant_by(name.namespace, name.name, apart)
 
 
-def _stream_of(entry: Any) -> StreamId:
+def _stream_of(entry: Any, apart: frozenset[StreamId]) -> StreamId:
     name = entry["stream_descriptor"]
-    return StreamId.of(name.get("namespace"), name["name"])
+    return meant_by(name.get("namespace"), name["name"], apart)
 
 
 def _entries(state: StoredState) -> list[Any]:
@@ -382,20 +418,21 @@ def _entries(state: StoredState) -> list[Any]:
     return [e for e in entries if e.get("stream_state") is not None]
 
 
-def _of_entry(entry: Any) -> StoredState:
+def _of_entry(entry: Any, apart: frozenset[StreamId] = frozenset()) -> StoredState:
     """The STREAM state that is an entry of a GLOBAL one."""
     message = {"type": StateType.stream.value, "stream": entry}
-    return StoredState(
-        StateScope(StateType.stream, _stream_of(entry)), exact_text(message).decode()
-    )
+    scope = StateScope(StateType.stream, _stream_of(entry, apart))
+    return StoredState(scope, exact_text(message).decode())
 
 
-def _nulled(state: StoredState, gone: frozenset[StreamId]) -> StoredState:
+def _nulled(
+    state: StoredState, gone: frozenset[StreamId], apart: frozenset[StreamId]
+) -> StoredState:
     """A GLOBAL state in which these streams' entries are null; the same object where none is."""
     message = exact(state.blob)
     changed = False
     for entry in message["global"].get("stream_states") or ():
-        if _stream_of(entry) in gone:
+        if _stream_of(entry, apart) in gone:
             changed |= entry.get("stream_state") is not None
             entry["stream_state"] = None
     return StoredState(state.scope, exact_text(message).decode()) if changed else state
@@ -409,7 +446,7 @@ def _type_of(item: Any) -> StateType:
     return StateType(kind) if kind in tuple(StateType) else StateType.legacy
 
 
-def _saved(item: Any, index: int) -> StoredState:
+def _saved(item: Any, index: int, apart: frozenset[StreamId]) -> StoredState:
     if not isinstance(item, dict):
         raise StateError(
             f"state {index + 1} is not a JSON object",
@@ -430,7 +467,7 @@ def _saved(item: Any, index: int) -> StoredState:
             code="state.invalid",
             hint="give what `penstock state export` writes, or the source's own state messages",
         ) from None
-    return StoredState(scope, blob)
+    return _identified(StoredState(scope, blob), apart)
 
 
 def _is_v1(message: dict[str, Any]) -> bool:

@@ -167,8 +167,10 @@ class PendingStates:
             if not isinstance(name, dict):
                 return None
             of = cast(dict[str, Any], name)
-            target = StreamId.of(of.get("namespace"), str(of.get("name", "")))
-            found = self._names.get(target)
+            spelled = StreamId(of.get("namespace"), str(of.get("name", "")))
+            found = self._names.get(spelled)
+            if found is None:
+                found = self._names.get(StreamId.of(spelled.namespace, spelled.name))
             return None if found is None else found.key
         return _SHARED
 

@@ -1,8 +1,9 @@
-"""Finds the configured stream that a source's message is about, by the message's name and
-namespace.
+"""Finds the stream that a name and a namespace in a source's message or state mean.
 
-The protocol names a stream by both. Sources of Airbyte's Python CDK write a stream's namespace in
-the catalog, in states and in statuses, and leave it out of records (6.61 and 7.39:
+The protocol names a stream by both. A stream that the source has under the namespace ``""`` and one
+under none are two only where it has both (``catalog.names_apart``): else either spelling means the
+one that it has, whose id has no namespace. Sources of Airbyte's Python CDK write a stream's
+namespace in the catalog, in states and in statuses, and leave it out of records (6.61 and 7.39:
 ``utils/record_helper.py``). So a message without a namespace is about the one configured stream of
 its name, unless the catalog has that name without a namespace too. Pure. Not here: what becomes of
 records of other streams (``record_reader``).
@@ -13,6 +14,17 @@ from collections.abc import Iterable
 from penstock.model.catalog import StreamId
 
 
+def apart(streams: Iterable[StreamId]) -> frozenset[StreamId]:
+    """Returns those of a source's streams that it has under ``""`` beside one under none."""
+    return frozenset(stream for stream in streams if stream.namespace == "")
+
+
+def meant_by(namespace: str | None, name: str, apart: frozenset[StreamId]) -> StreamId:
+    """Returns the id of the stream that a source names so. ``apart``: of :func:`apart`."""
+    spelled = StreamId(namespace, name)
+    return spelled if spelled in apart else StreamId.of(namespace, name)
+
+
 class StreamLookup:
     """The streams of one read. ``configured``: those that are read; ``others``: the catalog's
     streams that are not."""
@@ -20,7 +32,9 @@ class StreamLookup:
     def __init__(self, configured: Iterable[StreamId], others: Iterable[StreamId]) -> None:
         self.configured = frozenset(configured)
         self._others = frozenset(others)
+        self._apart = apart(self.configured | self._others)
         self._named: dict[str, list[StreamId]] = {}
+        self._resolved: dict[tuple[str | None, str], tuple[StreamId, bool]] = {}
         for stream in sorted(self.configured):
             self._named.setdefault(stream.name, []).append(stream)
         self._bare = {
@@ -29,14 +43,20 @@ class StreamLookup:
             if len(streams) == 1 and StreamId(None, name) not in self.configured | self._others
         }
 
-    def bare(self, name: str) -> StreamId | None:
-        """The configured stream, of a namespace, that this name means without one."""
-        return self._bare.get(name)
+    def resolved(self, namespace: str | None, name: str) -> tuple[StreamId, bool]:
+        """The configured stream that a message means, and whether the message lacks the stream's
+        namespace; where it means none, or more than one, the id of another stream of this name and
+        namespace."""
+        found = self._resolved.get((namespace, name))
+        if found is None:
+            meant = meant_by(namespace, name, self._apart)
+            bare = None if meant.namespace is not None else self._bare.get(name)
+            found = self._resolved[namespace, name] = bare or meant, bare is not None
+        return found
 
     def of(self, stream: StreamId) -> StreamId:
-        """The configured stream that is meant; the same id where none is, or more than one."""
-        meant = None if stream.namespace else self._bare.get(stream.name)
-        return stream if meant is None else meant
+        """The stream that is meant by one as a message spells it."""
+        return self.resolved(stream.namespace, stream.name)[0]
 
     def candidates(self, stream: StreamId) -> list[StreamId]:
         """The configured streams that may be meant by an id that is not configured: those of its
