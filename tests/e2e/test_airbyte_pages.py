@@ -24,7 +24,7 @@ class Page:
         self.site, self.folder = site, site.folder / "source"
         self.folder.mkdir()
 
-    def prints(self, command: str, *messages: dict[str, Any] | str) -> None:
+    def prints(self, command: str, *messages: Any) -> None:
         lines = (m if isinstance(m, str) else json.dumps(m) for m in messages)
         (self.folder / f"{command}.out").write_text("".join(f"{line}\n" for line in lines))
 
@@ -157,3 +157,44 @@ def test_one_of_two_streams_of_a_name_is_chosen(page: Page) -> None:
     assert [(s.namespace, s.name, s.read) for s in ran.report.streams] == [("", "users", 1)]
     (table,) = page.site.tables()
     assert page.ids(table) == [2]
+
+
+# -- Interface Invariants: "Messages not wrapped in the AirbyteMessage must be dropped"
+
+
+def pretty(message: dict[str, Any]) -> str:
+    return json.dumps(message, indent=2)
+
+
+def test_json_that_is_no_message_fails_no_stream(page: Page) -> None:
+    """An overwritten stream that has no rows today is complete and empty, whatever was printed."""
+    page.offers({"name": "users"})
+    page.prints("read", record("users", 1))
+    page.run()
+    bare = record("users", 2)["record"]
+    page.prints("read", {"record": bare}, [record("users", 3)], bare, {"log": record("users", 4)})
+    ran = page.run()
+    assert (ran.status, ran.counts("users")) == ("succeeded", ("complete", 0, 0, 0))
+    assert ran.noted("not_a_message") == "not_a_message: 4"
+    assert page.ids("users") == []
+
+
+def test_pretty_printed_answers_are_read_and_parts_of_records_are_named(page: Page) -> None:
+    """The pages print them so. A record over several lines is no message: it is seen as a reject,
+    and nothing of its stream is published (L9)."""
+    spec = {"connectionSpecification": {"type": "object", "properties": {}}}
+    status = {"type": "CONNECTION_STATUS", "connectionStatus": {"status": "SUCCEEDED"}}
+    streams = [{"name": "users", "json_schema": {"anyOf": [{"type": "null"}, SCHEMA], **SCHEMA}}]
+    page.prints("spec", "Loading {", pretty({"type": "SPEC", "spec": spec}))
+    page.prints("check", pretty(status))
+    page.prints("discover", pretty({"type": "CATALOG", "catalog": {"streams": streams}}), "done")
+    page.prints("read", record("users", 1))
+    assert page.run().counts("users") == ("complete", 1, 1, 0)
+    page.prints("read", pretty(record("users", 2)))
+    ran = page.run()
+    lines = pretty(record("users", 2)).count("\n") + 1
+    note = ran.noted("part_of_a_message_spread_over_lines")
+    assert note == f"part_of_a_message_spread_over_lines: {lines}"
+    assert ran.status == "failed" and page.ids("users") == [1]
+    (reject,) = page.site.rejects()
+    assert json.loads(reject["bytes"]) == record("users", 2)

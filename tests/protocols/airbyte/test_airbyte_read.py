@@ -278,8 +278,6 @@ LINES = [
     GOOD.strip() + b" trailing",
     GOOD.strip()[:-1],
     b'{"type": "RECORD", "record": {"stream": "a", "data": {"x": ',
-    b"[" + GOOD.strip() + b"]",
-    b'{"record":{"stream":"a","data":{},"emitted_at":1}}',
     b'{"type":"RECORD","record":{"stream":"a","data":{"x":01},"emitted_at":1}}',
     b'{"type":"RECORD","record":{"stream":"a","data":{"x":"\t"},"emitted_at":1}}',
 ]
@@ -340,11 +338,79 @@ def test_l8_no_record_is_lost_for_the_time_that_it_bears(
     ] == [*([counted] if counted else [])]
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"[" + GOOD.strip() + b"]",
+        b'{"record":{"stream":"a","data":{},"emitted_at":1}}',
+        b'{"stream":"a","data":{},"emitted_at":1}',
+        b'{"event":"sent","message":{"type":"RECORD","record":{"stream":"a","data":{}}}}',
+        b'{"type":5,"record":{"stream":"a","data":{},"emitted_at":1}}',
+        b'{"type":null,"record":{"stream":"a"}}',
+        b'"\\"type\\": \\"RECORD\\""',
+        b"17",
+        b"null",
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b"\n"], ids=["good chunk", "slow chunk"])
+def test_json_that_is_no_message_is_dropped_and_counted(raw: bytes, before: bytes):
+    """Protocol, Interface Invariants: "Messages not wrapped in the AirbyteMessage must be dropped";
+    what such a line holds is not guessed to be a record."""
+    events = read(before + record("a", 8) + raw + b"\n" + record("a", 9))
+    assert not [e for e in events if isinstance(e, Reject)]
+    numbers = [n for w in short(events) if w.startswith("a:") for n in w[2:].split(",")]
+    assert numbers == ["8", "9"]
+    assert SkippedItems("not_a_message", 1) in events
+
+
+def test_a_long_line_of_json_that_is_no_message_is_no_record(tmp_path: Path):
+    raw = b'{"record":{"stream":"a","data":{"x":"%b"},"emitted_at":1}}' % LONG
+    limits: dict[str, Any] = {"max_record_bytes": 1000, "spool_folder": str(tmp_path)}
+    assert set(short(read(raw + b"\n" + GOOD, **limits))) == {"oversized_line=1", "a:1", "exit:0"}
+
+
+def pretty(raw: bytes, indent: int = 2) -> bytes:
+    return json.dumps(json.loads(raw), indent=indent).encode() + b"\n"
+
+
+@pytest.mark.parametrize("indent", [0, 2, 4])
+def test_parts_of_a_message_over_several_lines_are_named_as_that(indent: int):
+    """Protocol: "The JSON objects cannot be serialized across multiple lines". No row is lost
+    unseen (L8): such a RECORD is one reject, whole; another message is dropped."""
+    first, log = pretty(record("b", 1, "n"), indent), pretty(line("LOG", log={"level": "INFO"}))
+    events = read(first + GOOD + log + state("a", 1) + first)
+    rejects = [e for e in events if isinstance(e, Reject)]
+    assert [(e.stream, e.raw) for e in rejects] == [(B, first.strip())] * 2
+    assert all("spread over" in e.reason for e in rejects)
+    parts = 2 * first.count(b"\n") + log.count(b"\n")
+    counts = [e for e in events if isinstance(e, SkippedItems)]
+    assert {e.what for e in counts} == {"part_of_a_message_spread_over_lines"}
+    assert sum(e.count for e in counts) == parts
+
+
+def test_an_object_over_lines_that_is_no_message_is_dropped():
+    text = pretty(b'{"record":{"stream":"a"},"list":[1,{"type":"LOG"}]}')
+    events = read(text + GOOD)
+    assert not [e for e in events if isinstance(e, Reject)]
+    assert SkippedItems("not_a_message", 1) in events
+
+
+def test_an_object_that_does_not_end_is_the_lines_that_it_was():
+    """A good message ends it, and so does a line of a log and the end of the output."""
+    begun = b'{"type": "RECORD",\n"record": {\n"stream": "a",\n'
+    for after in (GOOD, b"INFO and so on\n" + GOOD, b""):
+        events = read(GOOD + begun + after)
+        rejects = [e.raw for e in events if isinstance(e, Reject)]
+        assert rejects == [b'{"type": "RECORD",', b'"record": {']
+        whole = [e for e in events if isinstance(e, Batch)]
+        assert sum(len(e.bodies) for e in whole) == (2 if after else 1)
+
+
 def test_an_object_over_two_lines_is_no_message():
     """Protocol: "The JSON objects cannot be serialized across multiple lines"."""
-    first, second = b'{"type":"RECORD",', b'"record":{"stream":"a","data":{},"emitted_at":1}}'
-    events = read(first + b"\n" + second + b"\n")
-    assert [e.raw for e in events if isinstance(e, Reject)] == [first, second]
+    both = b'{"type":"RECORD",\n"record":{"stream":"a","data":{},"emitted_at":1}}'
+    events = read(both + b"\n")
+    assert [e.raw for e in events if isinstance(e, Reject)] == [both]
 
 
 def test_a_blank_line_does_not_hide_two_messages_on_one_line():
@@ -358,7 +424,8 @@ def test_a_message_over_two_lines_does_not_hide_two_messages_on_one_line():
     double = GOOD.strip() + GOOD
     first, second = b'{"type":"RECORD","record":', b'{"stream":"a","data":{},"emitted_at":1}}'
     events = read(double + first + b"\n" + second + b"\n")
-    assert [e.raw for e in events if isinstance(e, Reject)] == [double.strip(), first]
+    spread = first + b"\n" + second
+    assert [e.raw for e in events if isinstance(e, Reject)] == [double.strip(), spread]
     assert not [e for e in events if isinstance(e, Batch)]
 
 

@@ -15,7 +15,9 @@ from penstock.errors import Role
 from penstock.model.events import Error, Event
 from penstock.protocols.airbyte.messages import ABSENT, LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
+from penstock.protocols.airbyte.spread_messages import TYPES, SpreadMessage
 from penstock.protocols.stdio import probe
+from penstock.protocols.stdio.json_lines import FAULTS, is_json
 from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
 from penstock.runtimes.contract import Argument, Runtime, RunTimeouts
 
@@ -48,7 +50,7 @@ def ask(
     """Runs a command and takes its first message of the type ``expected``; its other messages go to
     ``log``. After the answer the connector has ``RunTimeouts.stop`` seconds to end."""
     answer = Answer()
-    side_messages = SideMessages()
+    side_messages, spread = SideMessages(), SpreadMessage()
     framer = LineFramer(ANSWER_BYTES, role=role)
     with runtime.open(arguments, timeouts) as channel:
 
@@ -56,8 +58,9 @@ def ask(
             answered = float("inf")
             for items in blocks(channel, framer, watch, timeouts.stop):
                 for raw in raw_lines(items):
-                    for event in _heard(raw, expected, answer, side_messages):
-                        log(event)
+                    for whole in _messages(raw, spread):
+                        for event in _heard(whole, expected, answer, side_messages):
+                            log(event)
                 if answer.body is not None:
                     answered = min(answered, time.monotonic())
                     if items is None or time.monotonic() - answered > timeouts.stop:
@@ -70,16 +73,36 @@ def ask(
     return answer
 
 
+def _messages(raw: bytes, spread: SpreadMessage) -> Iterator[bytes]:
+    """Yields a line; of an object that is spread over lines, once it has ended, its whole text. The
+    lines of one that does not end are yielded one by one, before the line that is no part of it."""
+    decoded = _decoded(raw)
+    if spread.lines:
+        if (decoded is None or decoded.type not in TYPES) and spread.goes_on(raw):
+            if spread.ended():
+                yield b"\n".join(spread.release())
+            return
+        yield from spread.release()
+    if decoded is not None or not spread.begins(raw):
+        yield raw
+
+
+def _decoded(raw: bytes) -> "_AnswerLine | None":
+    try:
+        return _ANSWER.decode(raw)
+    except FAULTS:
+        return None
+
+
 def _heard(
     raw: bytes, expected: str, answer: Answer, side_messages: SideMessages
 ) -> Iterator[Event]:
-    """Takes a line into ``answer``, or yields the events of any other line."""
+    """Takes a message into ``answer``, or yields the events of any other."""
     if not raw.strip():
         return
-    try:
-        line = _ANSWER.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        yield from side_messages.report("text_line", raw)
+    line = _decoded(raw)
+    if line is None:
+        yield from side_messages.report("not_a_message" if is_json(raw) else "text_line", raw)
         return
     if line.type.upper() == expected and answer.body is None:
         body = {"SPEC": line.spec, "CATALOG": line.catalog}.get(expected, line.connection_status)

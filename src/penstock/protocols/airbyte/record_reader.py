@@ -46,11 +46,13 @@ from penstock.protocols.airbyte.messages import (
     LineAbout,
     LineChange,
     LineMeta,
+    LineName,
     LineOther,
     PlainLine,
     PlainRecord,
 )
 from penstock.protocols.airbyte.side_messages import SideMessages
+from penstock.protocols.airbyte.spread_messages import PART, TYPES, SpreadMessage
 from penstock.protocols.airbyte.state import record_count, scope_of, streams_with_entries
 from penstock.protocols.airbyte.stream_lookup import StreamLookup
 from penstock.protocols.stdio.json_lines import (
@@ -71,6 +73,7 @@ _LINE = msgspec.json.Decoder(Line, float_hook=float)
 _PLAIN = msgspec.json.Decoder(PlainLine)
 _ABOUT = msgspec.json.Decoder(LineAbout, float_hook=float)
 _OTHER = msgspec.json.Decoder(LineOther)
+_OBJECT = msgspec.json.Decoder(LineName)
 _META = msgspec.json.Decoder(LineMeta | None)
 _CHANGES = msgspec.json.Decoder(list[LineChange])
 
@@ -116,6 +119,7 @@ class AirbyteReader:
         self._errors = LoggedErrors(configured, trusts_exit=trusts_exit)
         self._streams = StreamLookup(configured, others)
         self._side_messages = SideMessages()
+        self._spread = SpreadMessage()
         self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet yielded
         # good chunks since the last flush
         self._seen: list[tuple[Sequence[Line | PlainLine], bytes]] = []
@@ -132,12 +136,12 @@ class AirbyteReader:
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
         """Converts complete lines, each with its newline; ``terminated`` False: the output ended
         inside the last one. Records may be buffered until :meth:`flush`."""
-        if self._plain(data):
-            return
-        try:
-            lines = _LINE.decode_lines(data)
-        except FAULTS:
-            lines = None
+        lines: list[Line] | None = None
+        if not self._spread.lines:
+            if self._plain(data):
+                return
+            with suppress(*FAULTS):
+                lines = _LINE.decode_lines(data)
         if lines is not None and one_a_line(data, len(lines)):
             self._seen.append((lines, data))
             yield from self._take(lines, data)
@@ -155,6 +159,11 @@ class AirbyteReader:
         self._seen.clear()
         yield from self._side_messages.counted()
 
+    def rest(self) -> Iterator[Event]:
+        """Yields what the output ended within, at the source's end."""
+        yield from self._given_up()
+        yield from self.flush()
+
     def ended(self) -> Iterator[Event]:
         """Reports, after exit code 0, streams that cannot be taken for empty."""
         yield from self._report_unclear(None)
@@ -167,7 +176,9 @@ class AirbyteReader:
         """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
         all of it."""
         about = None if file is None else line_in(file, _ABOUT)
-        if _is_marked(head) if about is None else about.type == _RECORD:
+        is_object = about is not None or (file is not None and line_in(file, _OBJECT) is not None)
+        yield from self._given_up()
+        if (about is not None and about.type == _RECORD) or not (is_object or not _is_marked(head)):
             self.beats += 1
             reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
             refused = self._refused(self._stream_named(head, about), reason, head)
@@ -478,6 +489,11 @@ class AirbyteReader:
     # -- a line on its own
 
     def _line(self, raw: bytes) -> Iterator[Event]:
+        if self._spread.lines:
+            if not _is_message(raw) and self._spread.goes_on(raw):
+                yield from self._spread_over_lines()
+                return
+            yield from self._given_up()
         try:
             line = _LINE.decode(raw)
         except FAULTS as e:
@@ -515,10 +531,43 @@ class AirbyteReader:
         line = _with_python_values(raw)
         if line is not None:
             yield from self._not_quite_json(line, raw)
+        elif is_json(raw):
+            yield from self._side_messages.report("not_a_message", raw)
+        elif not self._spread.begins(raw):
+            yield from self._no_json(raw, fault)
+
+    def _spread_over_lines(self) -> Iterator[Event]:
+        """Converts a message whose last line has come. It is none (protocol, Interface Invariants):
+        it is counted, and a RECORD is a reject, so that no row of it is lost unseen (L8)."""
+        if not self._spread.ended():
             return
+        lines = self._spread.release()
+        whole = b"\n".join(lines)
+        try:
+            type = _OTHER.decode(whole).type
+        except FAULTS:
+            if is_json(whole):
+                yield from self._side_messages.report("not_a_message", whole)
+            else:
+                for line in lines:
+                    yield from self._no_json(line, "not JSON")
+            return
+        self._side_messages.count(PART, len(lines) - 1)
+        yield from self._side_messages.report(PART, whole)
+        if type == _RECORD:
+            self.beats += 1
+            reason = f"a RECORD spread over {len(lines)} lines: a message is one line"
+            yield self._refused(self._stream_named(whole), reason, whole)
+
+    def _given_up(self) -> Iterator[Event]:
+        """Converts the lines of an object that did not end, each on its own."""
+        for line in self._spread.release():
+            yield from self._no_json(line, "it ends within an object")
+
+    def _no_json(self, raw: bytes, fault: str) -> Iterator[Event]:
+        """Converts a line that is not JSON: text, or a reject where a RECORD was meant (L8)."""
         if not _is_marked(raw):
-            kind = "not_a_message" if is_json(raw) else "text_line"
-            yield from self._side_messages.report(kind, raw)
+            yield from self._side_messages.report("text_line", raw)
             return
         self.beats += 1
         cut = "the output ended inside it: " if self._half else ""
@@ -570,6 +619,13 @@ class AirbyteReader:
             return the_one({name}, self._streams.configured)
         stream = self._streams.of(StreamId(namespace, name))
         return stream if stream in self._streams.configured else None
+
+
+def _is_message(raw: bytes) -> bool:
+    try:
+        return _OTHER.decode(raw).type in TYPES
+    except FAULTS:
+        return False
 
 
 def _is_marked(raw: bytes) -> bool:

@@ -7,6 +7,7 @@ protocol, Common Interface and Source.
 
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -96,7 +97,7 @@ class AirbyteSource:
             if exited is None:
                 return iter(())
             exited.doubts = reader.doubts(exited.code)
-            return reader.ended() if exited.code == 0 else iter(())
+            return chain(reader.rest(), reader.ended() if exited.code == 0 else ())
 
         events = read(
             runtime, arguments, request.timeouts, reader, framer, request.tick, at_the_end
