@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from connector_sites import Push
 from pipelines import Ran, Site
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
@@ -198,3 +199,28 @@ def test_pretty_printed_answers_are_read_and_parts_of_records_are_named(page: Pa
     assert ran.status == "failed" and page.ids("users") == [1]
     (reject,) = page.site.rejects()
     assert json.loads(reject["bytes"]) == record("users", 2)
+
+
+# -- AirbyteStateMessage V1 and V2
+
+
+@pytest.mark.parametrize("form", ["state_type", "data"])
+def test_a_state_in_the_pages_words_reaches_the_destination_and_comes_back(
+    page: Page, form: str
+) -> None:
+    """``state_type``, and V1's ``data`` alone: as they were sent, in both directions."""
+    own: dict[str, Any] = {"data": {"users": {"id": 2}}}
+    if form == "state_type":
+        own = state("users", 2)["state"]
+        own["state_type"] = own.pop("type")
+    page.offers({"name": "users", **INCREMENTAL})
+    page.prints("read", record("users", 1), record("users", 2), {"type": "STATE", "state": own})
+    push = Push(page.site, "airbyte")
+    for _ in range(2):
+        ran = page.run(destination={"use": push.destination(), "config": {}})
+        assert ran.status == "succeeded"
+    sent = push.runs()[0].states()[0]
+    added = {"type": "STREAM"} if form == "state_type" else {}
+    assert {k: v for k, v in sent.items() if k not in ("id", "sourceStats")} == {**own, **added}
+    given = page.given()[1]["state"]
+    assert given == ([{**own, "type": "STREAM"}] if form == "state_type" else own["data"])

@@ -196,6 +196,7 @@ def test_a_stream_that_fails_is_told_and_the_others_go_on(several: Asked) -> Non
         ("catalog.json", {"streams": [{"stream": {"name": "x"}, "sync_mode": "y"}]}, "no stream"),
         ("catalog.json", [], "not of the protocol"),
         ("state.json", [{"type": "STREAM"}], "not of the protocol"),
+        ("state.json", {"pages": {"id": 7}}, "a LEGACY state"),
         ("config.json", [1], "does not fit"),
     ],
 )

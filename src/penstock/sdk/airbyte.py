@@ -180,9 +180,17 @@ def _read_stream(reader: StreamReader, incremental: bool, since: Any, send: Send
 
 
 def _states(given: Any) -> dict[str, Any]:
-    """stream -> the value of its last checkpoint. An object without messages is an empty state."""
+    """stream -> the value of its last checkpoint. Raises ``Unusable`` for a LEGACY state, one
+    object for all streams, which this source never wrote: to begin at the start instead would send
+    rows again."""
+    given = [given] if isinstance(given, dict) and "stream" in given else given
     if not isinstance(given, list):
-        return {}
+        if given in (None, {}):
+            return {}
+        raise Unusable(
+            "--state is a LEGACY state, which this source cannot read: give it its own STREAM"
+            " states, or none"
+        )
     found: dict[str, Any] = {}
     for message in cast(list[Any], given):
         stream = message["stream"]

@@ -34,6 +34,7 @@ from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 from penstock.protocols.airbyte import outgoing
 from penstock.protocols.airbyte.package import PACKAGE
+from penstock.protocols.airbyte.state import scope_of
 from penstock.protocols.stdio import write as feeding
 from penstock.protocols.writing import (
     END,
@@ -669,3 +670,42 @@ def test_the_same_conversation_over_the_in_memory_twin() -> None:
     answers = list(DESTINATION.write(MemoryRuntime(script), request, iter(BASIC)))
     assert acked(answers) == [1, 2, 3] and exit_code(answers) == 0 and errors(answers) == []
     assert len(seen) == 12
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"data": {"users": {"id": 7}}},
+        {"type": "LEGACY", "data": {"n": 1.50}},
+        {"state_type": "LEGACY", "data": {"n": 1}},
+        {"type": "STREAM", "stream": {"stream_descriptor": {"name": "to"}, "stream_state": 1}},
+        {
+            "type": "STREAM",
+            "stream": {"stream_descriptor": {"name": "to", "namespace": None, "x": 1}},
+            "data": {"to": {"id": 7}},
+        },
+        {
+            "type": "GLOBAL",
+            "state_type": "GLOBAL",
+            "global": {"shared_state": {"lsn": 9}, "stream_states": []},
+        },
+    ],
+)
+def test_a_state_is_sent_as_its_source_sent_it(sent: dict[str, Any]) -> None:
+    """Protocol, AirbyteStateMessage V1 and V2: LEGACY needs no type."""
+    blob = json.dumps(sent)
+    scope = scope_of(blob)
+    target = None if scope.stream is None else StreamId(None, "to")
+    message = outgoing.state(StoredState(scope, blob), "airbyte", target, 5, 3)
+    more = {"id": 5, "sourceStats": {"recordCount": 3.0}}
+    assert json.loads(outgoing.state_line(message))["state"] == {**sent, **more}
+
+
+def test_a_state_with_the_pages_discriminator_has_both() -> None:
+    """The page calls it ``state_type``, destinations of Airbyte's SDKs read ``type``."""
+    body = {"stream_descriptor": {"name": "a"}, "stream_state": {"id": 1}}
+    blob = json.dumps({"state_type": "STREAM", "stream": body})
+    saved = StoredState(scope_of(blob), blob)
+    message = outgoing.state(saved, "airbyte", StreamId("new", "b"), 1, 0)
+    assert (message["type"], message["state_type"]) == ("STREAM", "STREAM")
+    assert message["stream"]["stream_descriptor"] == {"name": "b", "namespace": "new"}

@@ -12,7 +12,7 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.plan.state_names import begins_anew
 from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import StreamId
-from penstock.model.state import StoredState
+from penstock.model.state import StateType, StoredState
 from penstock.protocols.contract import StateRole
 from penstock.store.contract import Reset
 from penstock.store.remembered import Refresh
@@ -58,10 +58,19 @@ class SyncProgress:
         """Notes that the states that the source sent are of other types than those ``before``."""
         now = self.state_types()
         if before and now and now != before:
+            legacy = StateType.legacy.value
+            if before == legacy:
+                unread = (
+                    f". Only the source knows whether it went on from its {legacy} state, which it"
+                    " was given: one that cannot read it began at its start, and rows came again"
+                )
+            else:
+                unread = ""
             self.session.observer.note(
                 f"the source's state was {before} and is now {now}, as a new version of a connector"
                 " may do: the streams that it reads go on from the new one; of the others only"
                 " positions are kept that can be told apart, else they are read from the start"
+                f"{unread}"
             )
 
     def go_on(self, streams: Iterable[StreamId]) -> bool:

@@ -193,17 +193,19 @@ def _inside(schema: Any, word: str) -> Any:
 
 
 def state(saved: StoredState, source: str, target: StreamId | None, seq: int, rows: int) -> Any:
-    """The AirbyteStateMessage for a saved state, as JSON data: the source's own with our ``id`` and
-    count; a state of another protocol as text, inside. ``rows``: sent since the scope's last."""
+    """The AirbyteStateMessage for a saved state, as JSON data: the source's own as it was sent,
+    with the stream's name there, our ``id`` and count, and ``type`` where a typed one has only the
+    protocol page's ``state_type``, or neither; a state of another protocol as text, inside.
+    ``rows``: sent since the scope's last."""
     message: dict[str, Any]
     if source == "airbyte":
         message = cast(dict[str, Any], exact(saved.blob))
-        message.pop("state_type", None)
-        message["type"] = saved.scope.type.value
-        if saved.scope.type is not StateType.legacy:
-            message.pop("data", None)
+        if saved.scope.type is not StateType.legacy and message.get("type") is None:
+            message["type"] = saved.scope.type.value
         if saved.scope.type is StateType.stream and target is not None:
-            message["stream"] = {**message["stream"], "stream_descriptor": descriptor(target)}
+            sent = message["stream"]["stream_descriptor"]
+            if StreamId(sent.get("namespace"), sent["name"]) != target:
+                message["stream"] = {**message["stream"], "stream_descriptor": descriptor(target)}
     elif target is not None:
         body = {"stream_descriptor": descriptor(target), "stream_state": {WRAPPED: saved.blob}}
         message = {"type": StateType.stream.value, "stream": body}
