@@ -67,7 +67,7 @@ class NetworkPermissions(Section, frozen=True, kw_only=True):
         bool | None,
         key(
             "Every allowed host may lie in a private network or on this machine. "
-            "Default: those alone that this file names in full.",
+            "Default: those alone that this file names, in full or by their domain (`*.corp`).",
         ),
     ] = None
 

@@ -47,6 +47,12 @@ class Pattern(NamedTuple):
     def exact(self) -> bool:
         return not self.host.startswith(ANY)
 
+    @property
+    def names_hosts(self) -> bool:
+        """Whether a pipeline that has it names its hosts: one, or those below a domain. ``*`` names
+        none: it is every host of every network."""
+        return self.host != ANY
+
     def __str__(self) -> str:
         if self.port is None:
             return self.host
@@ -114,8 +120,8 @@ def lies(address: Address) -> AddressClass:
 
 class ReachableHosts(msgspec.Struct, frozen=True, kw_only=True):
     """The hosts that a connector may reach. ``hosts``: patterns of all of them. ``named``: those
-    that the pipeline names without a wildcard, which may lie in a private network. ``private``: all
-    of ``hosts`` may."""
+    that the pipeline names, in full or by their domain (``*.corp``), which may lie in a private
+    network. ``private``: all of ``hosts`` may."""
 
     hosts: tuple[str, ...] = ()
     named: tuple[str, ...] = ()

@@ -131,13 +131,13 @@ def unenforceable(
 
 
 def _reach(permissions: Permissions | None) -> ReachableHosts | None:
-    """The hosts of a list; None: there is none, or it is empty. Those that it names in full may lie
-    in a private network, as those of a component may."""
+    """The hosts of a list; None: there is none, or it is empty. Those that it names, in full or by
+    their domain, may lie in a private network, as those of a component may."""
     network = permissions.network if permissions else None
     if network is None or not network.allowed_hosts:
         return None
     hosts = network.allowed_hosts
-    named = tuple(str(p) for p in parsed(hosts) if p.exact)
+    named = tuple(str(p) for p in parsed(hosts) if p.names_hosts)
     return ReachableHosts(hosts=hosts, named=named, private=bool(network.allow_private))
 
 

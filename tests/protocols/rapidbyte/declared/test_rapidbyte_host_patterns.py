@@ -16,11 +16,11 @@ from penstock.model.hosts import (
     pattern_of,
 )
 from penstock.protocols.rapidbyte.declared.host_patterns import (
-    exact,
     hosts_in,
     intersection,
     malformed,
     named_in,
+    naming,
     union,
 )
 
@@ -146,6 +146,9 @@ PRIVATE, METADATA = ip_address("10.0.0.5"), ip_address("169.254.169.254")
         (ReachableHosts(hosts=("*",)), "10.0.0.5", False),
         (ReachableHosts(hosts=("db.corp",)), "10.0.0.5", False),
         (ReachableHosts(named=("db.corp",)), "10.0.0.5", True),
+        (ReachableHosts(named=("*.corp",)), "10.0.0.5", True),
+        (ReachableHosts(named=("*.corp",)), "169.254.169.254", False),
+        (ReachableHosts(named=("*.other",)), "10.0.0.5", False),
         (ReachableHosts(named=("db.corp:5432",)), "10.0.0.5", True),
         (ReachableHosts(named=("db.corp:22",)), "10.0.0.5", False),
         (ReachableHosts(private=True), "10.0.0.5", True),
@@ -184,8 +187,8 @@ def test_hosts_that_a_user_has_in_mind():
     )  # fmt: skip
 
 
-def test_patterns_that_stand_for_one_host_and_such_that_are_none():
-    assert exact(["*", "*.a", "A.b:1", "a\0b"]) == ("a.b:1",)
+def test_patterns_that_name_hosts_and_such_that_are_none():
+    assert naming(["*", "*:80", "*.a", "A.b:1", "a\0b"]) == ("*.a", "a.b:1")
     assert malformed(["*", "a\0b", "https://x", " a "]) == ["a\0b", "https://x"]
 
 

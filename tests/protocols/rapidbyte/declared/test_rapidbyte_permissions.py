@@ -109,11 +109,17 @@ def private(
 
 
 def test_who_may_lie_in_a_private_network():
-    """The user names it in full, in the file's permissions or in the connector's configuration: a
-    manifest's word alone reaches no address inside (issue 9)."""
+    """The user names it, in the file's permissions (in full, or by its domain as the page does) or
+    in the connector's configuration: a manifest's word alone reaches no address inside (issue 9),
+    and ``*`` names no host."""
     any_host = manifest(network={"allowed_domains": ["*"]})
     assert private(any_host).named == ()
-    assert private(any_host, allowed_hosts=("db.corp:5432", "*.corp")).named == ("db.corp:5432",)
+    listed = ("*.analytics.corp:5432", "db.corp:5432", "*")
+    assert private(any_host, allowed_hosts=listed).named == listed[:2]
+    page = manifest(network={"allowed_domains": ["a.analytics.corp", "b.other.corp"]})
+    reach = private(page, allowed_hosts=("*.analytics.corp",)).reach
+    assert (reach.hosts, reach.named) == (("a.analytics.corp",), ("a.analytics.corp",))
+    assert private(manifest(network={"allowed_domains": ["*.corp"]})).named == ()
     assert private(any_host, {"host": "localhost", "name": "b.corp"}).named == ("localhost",)
     assert private(any_host, {"host": "a.corp"}, allowed_hosts=("b.corp",)).named == ("b.corp",)
     local = manifest(network={"allowed_domains": ["localhost", "db.corp"]})
@@ -127,6 +133,8 @@ def test_who_may_lie_in_a_private_network():
     assumed = ManifestResult(manifest=manifest(network={"allowed_domains": ["db.corp"]}).manifest,
                     assumed=True)  # fmt: skip
     assert private(assumed).named == ("db.corp",)
+    wide = manifest(network={"allowed_domains": ["*.corp", "*"]}).manifest
+    assert private(ManifestResult(manifest=wide, assumed=True)).named == ("*.corp",)
 
 
 def test_variables_of_sparks_and_ours_are_granted_to_nobody():

@@ -139,15 +139,15 @@ def test_a_name_is_looked_up_once_and_its_checked_address_is_connected(
                 Sockets(ReachableHosts(hosts=hosts, named=named[:0])).connect("db.corp", port)
             assert caught.value.fault.code == "NETWORK_DENIED"
             assert "169.254.169.254" in caught.value.fault.message
-        asked.clear()
-        sockets = Sockets(
-            ReachableHosts(hosts=("db.corp",), named=("db.corp",)), SocketBounds(connect=5)
-        )
-        sockets.connect("DB.corp.", port)  # past the first, which stays out of reach
-        server.settimeout(10)
-        assert server.accept()[1][0] == "127.0.0.1"
-        assert asked == ["db.corp"]
-        sockets.clear()
+        for named in ("db.corp", "*.corp"):
+            asked.clear()
+            reach = ReachableHosts(hosts=("db.corp",), named=(named,))
+            sockets = Sockets(reach, SocketBounds(connect=5))
+            sockets.connect("DB.corp.", port)  # past the first, which stays out of reach
+            server.settimeout(10)
+            assert server.accept()[1][0] == "127.0.0.1"
+            assert asked == ["db.corp"]
+            sockets.clear()
 
 
 def test_a_name_with_thousands_of_addresses_is_tried_at_a_few(monkeypatch: pytest.MonkeyPatch):

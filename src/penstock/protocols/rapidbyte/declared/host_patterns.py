@@ -39,9 +39,9 @@ def union(*lists: Iterable[str]) -> tuple[str, ...]:
     return _least({pattern for patterns in lists for pattern in parsed(patterns)})
 
 
-def exact(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The patterns that stand for exactly one host."""
-    return tuple(str(p) for p in parsed(patterns) if p.exact)
+def naming(patterns: Iterable[str]) -> tuple[str, ...]:
+    """The patterns of a pipeline that name their hosts."""
+    return tuple(str(p) for p in parsed(patterns) if p.names_hosts)
 
 
 def is_any(pattern: str) -> bool:

@@ -264,8 +264,8 @@ def _private(
         return (ANY,), "the pipeline's allow_private"
     manifest = found.manifest if found.assumed else None
     named = host_patterns.union(
-        host_patterns.exact((network.allowed_hosts if network else None) or ()),
-        host_patterns.exact(
+        host_patterns.naming((network.allowed_hosts if network else None) or ()),
+        host_patterns.naming(
             (manifest.permissions.network.allowed_domains if manifest else None) or ()
         ),
         filter(host_patterns.is_local, hosts)
@@ -273,7 +273,7 @@ def _private(
         else (),
         host_patterns.named_in(config),
     )
-    return host_patterns.intersection(hosts, named), "named in the pipeline in full, or agreed to"
+    return host_patterns.intersection(hosts, named), "named in the pipeline, or agreed to"
 
 
 def _hosts_both(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
