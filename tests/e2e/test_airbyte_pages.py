@@ -224,3 +224,23 @@ def test_a_state_in_the_pages_words_reaches_the_destination_and_comes_back(
     assert {k: v for k, v in sent.items() if k not in ("id", "sourceStats")} == {**own, **added}
     given = page.given()[1]["state"]
     assert given == ([{**own, "type": "STREAM"}] if form == "state_type" else own["data"])
+
+
+# -- Common Interface: every command may send LOGs
+
+
+def test_logs_of_spec_and_discover_stand_in_the_log(page: Page) -> None:
+    log = {"type": "LOG", "log": {"level": "WARN", "message": "slow today"}}
+    spec = {"connectionSpecification": {"type": "object", "properties": {}}}
+    trace = {"type": "ERROR", "emitted_at": 1, "error": {"message": "tried twice"}}
+    page.prints("spec", {**log, "log": {"level": "INFO", "message": "spec says"}},
+                {"type": "SPEC", "spec": spec})  # fmt: skip
+    page.offers({"name": "users"})
+    offered = (page.folder / "discover.out").read_text()
+    page.prints("discover", log, {"type": "TRACE", "trace": trace}, offered.strip(), "bye")
+    page.prints("read", record("users", 1))
+    ran = page.run()
+    kept = (page.site.home.run(ran.report.run) / "log.jsonl").read_text()
+    said = [json.loads(line) for line in kept.splitlines()]
+    for text in ("spec says", "slow today", "tried twice", "text_line: bye"):
+        assert [line for line in said if text in json.dumps(line)], text

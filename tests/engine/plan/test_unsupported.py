@@ -5,6 +5,7 @@ import pytest
 from penstock.config.load import parse_pipeline
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.unsupported import permissions_asked, refused
+from penstock.tables.parquet import ParquetTables
 
 HEAD = "pipeline: p\nsource: { use: airbyte:source-x }\n"
 
@@ -31,3 +32,17 @@ def test_only_a_component_is_told_what_to_do_with_a_changed_schema(use: str, tol
     assert bool(problems) is not told
     other = text.replace("schema_evolution: { type_change: fail }", "deletes: soft")
     assert any("deletes" in p for p in refused(parse_pipeline(other, {}), place))
+
+
+def test_l10_permissions_of_a_table_are_refused_by_the_names_of_the_page() -> None:
+    """Rapidbyte, "Pipeline-Level Permissions & Limits": ``allowed_hosts``, ``allowed_vars``,
+    ``allowed_preopens``."""
+    permissions = "network: {allowed_hosts: [a.b], allow_private: true}, env: {allowed_vars: []}"
+    text = HEAD + f"destination: {{ use: 'parquet:./lake', permissions: {{ {permissions} }} }}\n"
+    problems = refused(parse_pipeline(text, {}), ParquetTables.__new__(ParquetTables))
+    assert problems == [
+        f"destination.permissions.{name} cannot be carried out yet"
+        for name in ("network.allowed_hosts", "env.allowed_vars", "network.allow_private")
+    ]
+    empty = text.replace(permissions, "")
+    assert refused(parse_pipeline(empty, {}), ParquetTables.__new__(ParquetTables)) == []

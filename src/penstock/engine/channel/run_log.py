@@ -56,9 +56,9 @@ class RunLog:
                 self._observer.log(entry.level, entry.origin, entry.message)
         return offset, rest
 
-    def write(self, level: str, message: str) -> None:
-        """Appends a message of the driver."""
-        self._own.log(level, message, "penstock")
+    def write(self, level: str, message: str, origin: str = "penstock") -> None:
+        """Appends a message of the driver, or of a connector that it asks."""
+        self._own.log(level, message, origin)
         self._own.flush()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.config.pipeline import ConnectorSection, Pipeline, Transform
 from penstock.config.protocol_spec import specs
-from penstock.config.sections import ContainerSettings
+from penstock.config.sections import ContainerSettings, Permissions
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.errors import ConfigError
@@ -195,7 +195,10 @@ def _unsupported(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -
         "destination.stream": destination.stream is not None and not _has_streams(destination),
         "destination.options": bool(destination.options) and not _has_streams(destination),
         "destination.mapping": bool(destination.mapping) and not _has_streams(destination),
-        "destination.permissions": destination.permissions is not None and not connector,
+        **{
+            f"destination.permissions.{name}": not connector
+            for name in _named(destination.permissions)
+        },
         **{
             f"destination.limits.{name}": not connector
             for name in (destination.limits.configured() if destination.limits else ())
@@ -248,6 +251,15 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, ConnectorSection]]:
         *((f"enrichments[{index}]", item) for index, item in enumerate(pipeline.enrichments)),
         ("destination", pipeline.destination),
     ]
+
+
+def _named(permissions: Permissions | None) -> list[str]:
+    """Returns the permissions that the file sets, as its keys name them."""
+    if permissions is None:
+        return []
+    network = permissions.network
+    private = network is not None and network.allow_private is not None
+    return [*permissions.configured(), *(["network.allow_private"] if private else [])]
 
 
 def _has_streams(destination: ConnectorSection) -> bool:

@@ -25,6 +25,7 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
+from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
@@ -123,7 +124,8 @@ class Run:
         self._refresh = refresh
         self._model = model
         self._cancel = cancel or threading.Event()
-        self._pipeline, self._home, self._store, self._observer = pipeline, home, store, observer
+        self._pipeline, self._home, self._store = pipeline, home, store
+        self._shown, self._observer = observer, AskedLog(observer)
         self._dry, self._limit, self._served = dry, limit, served
         self.id = run_id
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -472,7 +474,8 @@ class Run:
         return report
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:
-        run_log = RunLog(self._folder / RUN_LOG, self._observer, _masker(prepared))
+        run_log = RunLog(self._folder / RUN_LOG, self._shown, _masker(prepared))
+        self._observer.begins(run_log)
         stack.callback(run_log.close)
         return run_log
 

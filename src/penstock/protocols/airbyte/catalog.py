@@ -62,10 +62,14 @@ def names_apart(entries: Iterable[Any]) -> frozenset[str]:
 
 def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]:
     """Converts an AirbyteStream. ``apart``: of :func:`names_apart`. A field other than its name
-    that cannot be read counts as absent; a path that is a text counts as a path of one. Returns a
-    note of each too. Raises ``WireError`` where there is no name."""
-    spelled, paths = _with_paths(raw)
-    own, faults = wire_struct.lenient(AirbyteStream, spelled)
+    that cannot be read counts as absent; a path that is a text counts as a path of one, and
+    ``schema``, the specification's word in one place, as ``json_schema``. Returns a note of each
+    too. Raises ``WireError`` where there is no name."""
+    given, paths = _with_paths(raw)
+    schema = _schema_in(given)
+    if schema is not None:
+        given = {**given, "json_schema": schema}
+    own, faults = wire_struct.lenient(AirbyteStream, given)
     spelled = StreamId(own.namespace, own.name)
     id = spelled if own.name in apart else StreamId.of(own.namespace, own.name)
     modes = [_MODES[m] for m in own.supported_sync_modes or () if m in _MODES]
@@ -83,8 +87,18 @@ def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]
     notes = [
         f"stream {id}: its catalog gives {name} as text; it is taken for paths" for name in paths
     ]
+    if schema is not None:
+        notes.append(f"stream {id}: its catalog has `schema`, which is taken for `json_schema`")
     notes += [f"stream {id}: its catalog's {fault}; it counts as not given" for fault in faults]
     return stream, notes
+
+
+def _schema_in(given: Any) -> dict[str, Any] | None:
+    """The schema of a stream that has it under ``schema`` (specification, Discover)."""
+    if not isinstance(given, dict) or "json_schema" in given:
+        return None
+    schema = cast(dict[str, Any], given).get("schema")
+    return cast(dict[str, Any], schema) if isinstance(schema, dict) else None
 
 
 def _with_paths(raw: Any) -> tuple[Any, list[str]]:
@@ -140,4 +154,7 @@ def _pruned(stream: ConfiguredStream) -> dict[str, Any]:
         return raw
     kept = {*stream.columns, *(p[0] for p in (*stream.primary_key, stream.cursor_field) if p)}
     properties = {k: v for k, v in schema["properties"].items() if k in kept}
-    return {**raw, "json_schema": {**schema, "properties": properties}}
+    pruned = {**schema, "properties": properties}
+    if _schema_in(stream.stream.raw) is not None:
+        raw["schema"] = pruned
+    return {**raw, "json_schema": pruned}

@@ -42,9 +42,10 @@ def spec(role: Role, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) ->
     known = {
         "supported_destination_sync_modes": own.supported_destination_sync_modes,
         "supportsIncremental": own.supports_incremental,
-        "advanced_auth": None
-        if own.advanced_auth is None
-        else wire_struct.plain(own.advanced_auth),
+        "supportsNormalization": own.supports_normalization,
+        "supportsDBT": own.supports_dbt,
+        "authSpecification": _plain(own.auth_specification),
+        "advanced_auth": _plain(own.advanced_auth),
     }
     return ConnectorSpec(
         protocol=PROTOCOL,
@@ -72,6 +73,10 @@ def check(
 
 def config_file(config: dict[str, Any]) -> list[Argument]:
     return ["--config", PrivateFile("config.json", msgspec.json.encode(config))]
+
+
+def _plain(body: wire_struct.Wire | None) -> Any:
+    return None if body is None else wire_struct.plain(body)
 
 
 def _decoded(role: Role, kind: type[wire_struct.W], body: bytes, command: str) -> wire_struct.W:

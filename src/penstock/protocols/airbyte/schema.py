@@ -1,9 +1,11 @@
 """Reads the types of Airbyte's dialect of JSON Schema: the annotation ``airbyte_type``.
 
-Not here: plain JSON Schema (``codec.json_schema``). Source: protocol, Data
-Types (the supported-data-types table). A date-time without annotation is with time zone.
+Also its references to ``WellKnownTypes``, whose numbers are texts. Not here: plain JSON Schema
+(``codec.json_schema``). Source: protocol, Data Types (the supported-data-types table). A date-time
+without annotation is with time zone.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -25,10 +27,31 @@ _TYPES: dict[str, tuple[frozenset[str], DataType]] = {
     "big_number": (_NUMERIC, DataType(Kind.decimal, precision=38, scale=9)),
 }
 
+_WELL_KNOWN = re.compile(
+    r"(?:^|/)well_?known_?types(?:\.json|\.ya?ml)?#/(?:definitions|\$defs)/(\w+)", re.IGNORECASE
+)
+_DEFINED = {
+    "String": Kind.string,
+    "BinaryData": Kind.binary,
+    "Boolean": Kind.boolean,
+    "Integer": Kind.integer,
+    "Number": Kind.number,
+    "Date": Kind.date,
+    "TimestampWithTimezone": Kind.timestamp,
+    "TimestampWithoutTimezone": Kind.timestamp_ntz,
+    "TimeWithTimezone": Kind.time_tz,
+    "TimeWithoutTimezone": Kind.time,
+}
+
 
 def annotated(schema: Mapping[str, Any]) -> DataType | None:
     """The column type of an annotated schema; None: the annotation is missing, or on a JSON type or
-    a union that it does not fit. The hook of ``codec.json_schema``."""
+    a union that it does not fit. A reference to a well-known type is that type. The hook of
+    ``codec.json_schema``."""
+    ref = schema.get("$ref")
+    if isinstance(ref, str) and (known := _WELL_KNOWN.search(ref)) is not None:
+        kind = _DEFINED.get(known[1])
+        return None if kind is None else DataType(kind)
     word = schema.get("airbyte_type")
     rule = _TYPES.get(word) if isinstance(word, str) else None
     if rule is None:

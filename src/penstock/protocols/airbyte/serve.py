@@ -90,6 +90,15 @@ def _line(kind: str, key: str, body: dict[str, Any]) -> str:
     return json.dumps({"type": kind, key: body}, separators=(",", ":"))
 
 
+def _is_plain(given: Any) -> bool:
+    """Whether this is an AirbyteCatalog: its streams have names, and no ``stream`` inside."""
+    listed = cast(dict[str, Any], given).get("streams") if isinstance(given, dict) else None
+    if not isinstance(listed, list) or not listed:
+        return False
+    streams = (s for s in cast(list[Any], listed))
+    return all(isinstance(s, dict) and "name" in s and "stream" not in s for s in streams)
+
+
 class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     stream: dict[str, Any]
     sync_mode: SyncMode | None = None
@@ -109,9 +118,14 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     """Decodes a ConfiguredAirbyteCatalog; see :func:`generations` for its numbers. Its modes are
     taken as they are, whatever the streams in it offer: ``overwrite`` replaces what is there with
     what arrives in this sync (protocol, Destination Sync Modes), also where the source sends
-    increments. Raises ``ConfigError``."""
+    increments. An AirbyteCatalog, which the page gives to ``write``, is taken too: its streams have
+    the page's default modes. Raises ``ConfigError``."""
     try:
-        entries = msgspec.json.decode(raw, type=_Configured).streams
+        given = msgspec.json.decode(raw)
+        plain = _is_plain(given)
+        if plain:
+            given = {**given, "streams": [{"stream": stream} for stream in given["streams"]]}
+        entries = msgspec.convert(given, _Configured).streams
         apart = names_apart(entry.stream for entry in entries)
         found = [_configured(entry, index, apart) for index, entry in enumerate(entries)]
         streams = tuple(stream for stream, _ in found)
@@ -124,6 +138,11 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
             hint="give a ConfiguredAirbyteCatalog",
         ) from e
     notes = tuple(note for _, notes in found for note in notes)
+    if plain:
+        notes += (
+            "the host gave a catalog without modes: its streams are written as full_refresh and"
+            " append, the protocol's defaults",
+        )
     return Catalog(tuple(s.stream for s in streams), notes=notes), streams
 
 

@@ -71,8 +71,35 @@ def test_strategy():
     [(None, None), (1, 1 << 20), (5 << 20, 5 << 20), (1 << 30, 32 << 20)],
 )
 def test_flush_bytes_within_v4s_bounds(pin: int | None, expected: int | None):
-    chosen = flush_bytes(Pins(copy_flush_bytes=pin))
-    assert chosen == ChosenValue(expected, "default" if pin is None else "pin")
+    for autotune in (True, False) if pin else (False,):
+        chosen = flush_bytes(Pins(copy_flush_bytes=pin), autotune=autotune, batch=1 << 30)
+        assert chosen == ChosenValue(expected, "default" if pin is None else "pin")
+
+
+@pytest.mark.parametrize(
+    "batch, memory, expected",
+    [
+        (64 << 20, None, 8 << 20),
+        (1 << 20, None, 1 << 20),
+        (1 << 30, None, 32 << 20),
+        (64 << 20, 64 << 20, 4 << 20),
+        (64 << 20, 8 << 20, 1 << 20),
+        (64 << 20, 1 << 30, 8 << 20),
+    ],
+)
+def test_autotune_decides_the_flush_size_too(batch: int, memory: int | None, expected: int):
+    """Section 6.1: the user's pin, the host's decision, the connector's default, for each knob."""
+    chosen = flush_bytes(Pins(), autotune=True, batch=batch, memory=memory)
+    assert chosen == ChosenValue(expected, "autotune")
+
+
+def test_a_flush_size_of_the_destinations_own_is_replaced_by_a_pin_alone():
+    pinned = Resources(autotune=Autotune(pin_copy_flush_bytes=2 << 20))
+    assert ComponentSettings().copy_flush_bytes(configured=True).value is None
+    assert ComponentSettings(resources=pinned).copy_flush_bytes(configured=True).value == 2 << 20
+    small = ComponentSettings(resources=Resources(max_memory=64 << 20))
+    assert small.copy_flush_bytes().value == 4 << 20
+    assert small.copy_flush_bytes(32 << 20).value == 2 << 20
 
 
 ID = ColumnSchema(name="id", data_type="Int64", nullable=False)

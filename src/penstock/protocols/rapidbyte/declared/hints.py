@@ -59,11 +59,22 @@ def strategy(pins: Pins, *, autotune: bool, shards: int) -> ChosenValue[Strategy
     return ChosenValue("mod", "autotune" if autotune else "default")
 
 
-def flush_bytes(pins: Pins) -> ChosenValue[int | None]:
-    """Bytes after which a COPY is flushed, within v4's bounds; None: the connector's default."""
-    if pins.copy_flush_bytes is None:
+def flush_bytes(
+    pins: Pins, *, autotune: bool, batch: int, memory: int | None = None
+) -> ChosenValue[int | None]:
+    """Bytes after which a COPY is flushed, within v4's bounds; None: the connector's default.
+    ``batch``: bytes of the largest batch; ``memory``: of the destination, which holds what is not
+    flushed. Autotune takes an eighth of the one, and at most a sixteenth of the other."""
+    if pins.copy_flush_bytes is not None:
+        return ChosenValue(_flush(pins.copy_flush_bytes), "pin")
+    if not autotune:
         return ChosenValue(None, "default")
-    return ChosenValue(min(max(pins.copy_flush_bytes, LEAST_FLUSH), MOST_FLUSH), "pin")
+    share = batch // 8 if memory is None else min(batch // 8, memory // 16)
+    return ChosenValue(_flush(share), "autotune")
+
+
+def _flush(wanted: int) -> int:
+    return min(max(wanted, LEAST_FLUSH), MOST_FLUSH)
 
 
 def divided_as_in_v4(

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from penstock.config.sections import Resources, SchemaEvolution
-from penstock.protocols.rapidbyte.declared.hints import Pins, flush_bytes
+from penstock.protocols.rapidbyte.declared.hints import ChosenValue, Pins, flush_bytes
 from penstock.protocols.rapidbyte.wire import messages
 
 
@@ -47,7 +47,17 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
             {"on_data_error": self.on_data_error, "schema_evolution": evolution}, messages.Policies
         )
 
-    def copy_flush_bytes(self) -> int | None:
-        """The pinned flush size of a COPY, within v4's bounds; None: it is not pinned."""
-        pinned = self.resources.autotune.pin_copy_flush_bytes
-        return flush_bytes(Pins(copy_flush_bytes=pinned)).value
+    def copy_flush_bytes(
+        self, memory: int | None = None, *, configured: bool = False
+    ) -> ChosenValue[int | None]:
+        """The flush size of a COPY (``hints.flush_bytes``). ``memory``: the destination's limit,
+        where it is known. ``configured``: the destination's configuration has a size of its own,
+        which only a pin replaces."""
+        resources = self.resources
+        limits = [n for n in (memory, resources.max_memory) if n is not None]
+        return flush_bytes(
+            Pins(copy_flush_bytes=resources.autotune.pin_copy_flush_bytes),
+            autotune=resources.autotune.enabled and not configured,
+            batch=self.limits().max_batch_bytes,
+            memory=min(limits, default=None),
+        )

@@ -34,7 +34,6 @@ def pins_of(resources: Resources) -> Pins:
     return Pins(
         parallelism=autotune.pin_parallelism or number,
         partition_strategy=autotune.pin_source_partition_mode,
-        copy_flush_bytes=autotune.pin_copy_flush_bytes,
     )
 
 
@@ -46,7 +45,8 @@ class RapidbyteShards:
     ) -> Sharding:
         raw = spec.abilities.get("manifest")
         manifest = None if raw is None else msgspec.convert(raw, ComponentManifest)
-        context = context_of(ComponentSettings(resources=resources), stream, None)
+        settings = ComponentSettings(resources=resources)
+        context = context_of(settings, stream, None)
         columns = msgspec.convert(stream.stream.raw.get("schema") or [], list[ColumnSchema])
         key = {path[0] for path in stream.stream.source_defined_primary_key or ()}
         pins, tuned = pins_of(resources), resources.autotune.enabled
@@ -63,7 +63,7 @@ class RapidbyteShards:
             why_not = _UNPINNED if declared else _WHY_NOT if full_refresh else _CURSOR
             count, rule = 1, f"default: {why_not}"
         divided = overrides.strategy(pins, autotune=tuned, shards=count)
-        flush = overrides.flush_bytes(pins)
+        flush = settings.copy_flush_bytes()
         hints = (
             EffectiveLimit("effective_parallelism", count, rule),
             EffectiveLimit("partition_strategy", divided.value, divided.rule),

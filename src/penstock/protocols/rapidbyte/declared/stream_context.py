@@ -50,7 +50,7 @@ def context_of(
         write_mode=WriteMode(mode=cast(Any, mode), primary_key=key if mode == "upsert" else None),
         selected_columns=columns,
         effective_parallelism=stream.shards,
-        copy_flush_bytes_override=settings.copy_flush_bytes(),
+        copy_flush_bytes_override=settings.copy_flush_bytes().value,
     )
 
 

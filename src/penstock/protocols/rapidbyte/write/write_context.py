@@ -27,18 +27,22 @@ AT_ONCE = 8  # runs; each has an instance and two threads
 MEMORY = 2 << 30  # bytes of all runs together, where each has a memory limit
 _WAITING = 64 << 20  # bytes of frames that wait for all runs
 _NARROW = "dest-postgres"
+_FLUSH = "copy_flush_bytes"
+"""The key of a destination's configuration that the hint of this name would replace."""
 
 
 @dataclass(frozen=True)
 class WriteSettings:
     """The terms of all runs of a write. ``stage``: its inbox has a run's share of the bytes that
-    may wait. ``at_once``: how many runs may live. ``narrow``: the destination refuses decimals."""
+    may wait. ``at_once``: how many runs may live. ``narrow``: the destination refuses decimals.
+    ``flush_bytes``: after which it is to flush a COPY; None: its own choice."""
 
     stage: Stage
     settings: ComponentSettings
     runtime: ComponentRuntime
     at_once: int
     narrow: bool
+    flush_bytes: int | None = None
 
     @staticmethod
     def of(component: OpenedComponent, request: WriteRequest) -> "WriteSettings":
@@ -46,6 +50,7 @@ class WriteSettings:
         stage = component.stage("destination", request.config, request.timeouts)
         memory = stage.allowed.max_memory
         at_once = AT_ONCE if memory is None else max(1, min(AT_ONCE, MEMORY // max(memory, 1)))
+        own = _FLUSH in request.config
         share = min(_WAITING // at_once, stage.pressure.inbox_bytes)
         pressure = msgspec.structs.replace(stage.pressure, inbox_bytes=share)
         return WriteSettings(
@@ -54,6 +59,7 @@ class WriteSettings:
             runtime=component.runtime,
             at_once=at_once,
             narrow=is_narrow(component.found.manifest),
+            flush_bytes=component.settings.copy_flush_bytes(memory, configured=own).value,
         )
 
     def stage_of(self, stream: WriteStream) -> Stage:
@@ -87,7 +93,7 @@ class WriteSettings:
             ),
             selected_columns=None if everything else list(names.values()),
             effective_parallelism=configured.shards,
-            copy_flush_bytes_override=self.settings.copy_flush_bytes(),
+            copy_flush_bytes_override=self.flush_bytes,
         )
 
     def _names(self, schema: RowSchema) -> dict[str, str]:
