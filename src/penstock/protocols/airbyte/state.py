@@ -3,11 +3,10 @@
 Pure functions over saved states. A saved blob is the source's own AirbyteStateMessage, byte for
 byte (L1). A GLOBAL one is rewritten only to remove a part, for a reset, a full refresh or a STREAM
 state that replaces it, to keep the entries of streams that a run did not read, and to give such a
-stream its own again. Where a source
-has changed from STREAM to GLOBAL or back, a GLOBAL state and STREAM states of other streams are
-saved side by side.
-Not here: when a state may be saved (``engine``), where (``state``). Source: protocol, State &
-Checkpointing and AirbyteStateMessage V1/V2.
+stream its own again. Where a source has changed from STREAM to GLOBAL or back, a GLOBAL state and
+STREAM states of other streams are saved side by side. Not here: when a state may be saved
+(``engine``), where (``store``), the entries of GLOBAL (``state_entries``). Source: protocol, State
+& Checkpointing and AirbyteStateMessage V1/V2.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +27,16 @@ from penstock.protocols.airbyte.messages import (
     LineGlobalState,
     LineState,
     LineStateStats,
+)
+from penstock.protocols.airbyte.state_entries import (
+    entries_of,
+    of_entry,
+    shares,
+    shares_place,
+    stream_of,
+    with_entry,
+    with_unread,
+    without_entries,
 )
 from penstock.protocols.airbyte.stream_lookup import apart, meant_by
 from penstock.protocols.stdio import wire_struct
@@ -101,8 +110,8 @@ def state_file(states: Sequence[StoredState]) -> bytes | None:
         return None
     given.sort(key=_is_of_stream)
     first = given[0]
-    if len(given) > 1 and first.scope.type is StateType.global_ and not _shares(first):
-        given[:1] = [_of_entry(entry) for entry in _entries(first)]
+    if len(given) > 1 and first.scope.type is StateType.global_ and not shares(first):
+        given[:1] = [of_entry(entry) for entry in entries_of(first)]
     if given[0].scope.type is StateType.legacy:
         return bytes(_HEAD.decode(given[-1].blob).data)
     return b"[" + b",".join(_typed(s) for s in given) + b"]"
@@ -179,7 +188,7 @@ class AirbyteState:
                 merged.pop(state.scope, None)
             elif self._read is not None and kind is StateType.global_:
                 before = merged.get(state.scope)
-                merged[state.scope] = _with_unread(before, state, self._read, self._apart)
+                merged[state.scope] = with_unread(before, state, self._read, self._apart)
             else:
                 merged[state.scope] = state
         return sorted(merged.values(), key=_is_of_stream)
@@ -224,8 +233,8 @@ class AirbyteState:
         kept: list[StoredState] = []
         for state in states:
             if state.scope.type is StateType.global_:
-                left = _nulled(state, gone, self._apart)
-                kept += [left] if _entries(left) else []
+                left = without_entries(state, gone, self._apart)
+                kept += [left] if entries_of(left) else []
             elif state.scope.type is StateType.stream and state.scope.stream not in gone:
                 kept.append(state)
         return kept
@@ -237,10 +246,10 @@ class AirbyteState:
         is a position in a log: a stream that is not read while it advances must be read from the
         start afterwards."""
         others = {
-            _stream_of(entry, self._apart)
+            stream_of(entry, self._apart)
             for state in states
-            if state.scope.type is StateType.global_ and _shares(state)
-            for entry in _entries(state)
+            if state.scope.type is StateType.global_ and shares(state)
+            for entry in entries_of(state)
         }
         return self.without(states, others - set(streams))
 
@@ -250,9 +259,9 @@ class AirbyteState:
         for state in self._own(states):
             if state.scope.stream == stream:
                 return exact_text(exact(state.blob)["stream"].get("stream_state")).decode()
-            if state.scope.type is StateType.global_ and not _shares(state):
-                for entry in _entries(state):
-                    if _stream_of(entry, self._apart) == stream:
+            if state.scope.type is StateType.global_ and not shares(state):
+                for entry in entries_of(state):
+                    if stream_of(entry, self._apart) == stream:
                         return exact_text(entry["stream_state"]).decode()
         return None
 
@@ -261,7 +270,7 @@ class AirbyteState:
     ) -> list[StoredState]:
         if own is not None and self.own(states, stream) == own:
             return list(states)
-        if own is None or not self.splits(states, (stream,)) or any(map(_shares_place, states)):
+        if own is None or not self.splits(states, (stream,)) or any(map(shares_place, states)):
             return self.without(states, (stream,))
         entry = {"stream_descriptor": {"name": stream.name}, "stream_state": exact(own)}
         if stream.namespace is not None:
@@ -269,12 +278,12 @@ class AirbyteState:
         states = self._own(states)
         shared = next((s for s in states if s.scope.type is StateType.global_), None)
         if shared is None:
-            return self.merge(states, [_of_entry(entry, self._apart)])
+            return self.merge(states, [of_entry(entry, self._apart)])
         others = [s for s in states if s is not shared and s.scope.stream != stream]
-        return [_with_entry(shared, stream, entry, self._apart), *others]
+        return [with_entry(shared, stream, entry, self._apart), *others]
 
     def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        return self.splits(states, streams) and not any(map(_shares_place, states))
+        return self.splits(states, streams) and not any(map(shares_place, states))
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
         """None: streams have no versions."""
@@ -337,12 +346,12 @@ def _beside(
     if stream is not None:
         scope = _SHARED[StateType.global_]
         shared = states.pop(scope, None)
-        left = None if shared is None else _nulled(shared, frozenset((stream,)), apart)
-        return {scope: left, **states} if left and (left is shared or _entries(left)) else states
+        left = None if shared is None else without_entries(shared, frozenset((stream,)), apart)
+        return {scope: left, **states} if left and (left is shared or entries_of(left)) else states
     if not any(map(_is_of_stream, states.values())):
         return states
     entries = exact(new.blob)["global"].get("stream_states") or ()
-    named = {_stream_of(entry, apart) for entry in entries}
+    named = {stream_of(entry, apart) for entry in entries}
     return {
         scope: state
         for scope, state in states.items()
@@ -354,88 +363,13 @@ def _splits(state: StoredState) -> bool:
     if state.scope.type is StateType.legacy:
         return msgspec.json.decode(_HEAD.decode(state.blob).data or b"null") in (None, {})
     if state.scope.type is StateType.global_:
-        return not _shares(state) or bool(_entries(state))
+        return not shares(state) or bool(entries_of(state))
     return True
-
-
-def _shares(state: StoredState) -> bool:
-    """Whether a GLOBAL state has a shared part."""
-    return exact(state.blob)["global"].get("shared_state") not in (None, {})
-
-
-def _shares_place(state: StoredState) -> bool:
-    return state.scope.type is StateType.global_ and _shares(state)
-
-
-def _with_entry(
-    state: StoredState, stream: StreamId, entry: dict[str, Any], apart: frozenset[StreamId]
-) -> StoredState:
-    """A GLOBAL state in which the entry is the stream's."""
-    message = exact(state.blob)
-    entries = [*(message["global"].get("stream_states") or ())]
-    at = [i for i, each in enumerate(entries) if _stream_of(each, apart) == stream]
-    if not at:
-        entries.append(entry)
-    for index in at:
-        entries[index] = {**entries[index], "stream_state": entry["stream_state"]}
-    message["global"]["stream_states"] = entries
-    return StoredState(state.scope, exact_text(message).decode())
-
-
-def _with_unread(
-    saved: StoredState | None,
-    new: StoredState,
-    read: frozenset[StreamId],
-    apart: frozenset[StreamId],
-) -> StoredState:
-    """The new GLOBAL state with the saved one's entries of streams that were not ``read`` and that
-    it does not name; the same object where there are none, or where streams share a position."""
-    if saved is None or _shares(saved) or _shares(new):
-        return new
-    message = exact(new.blob)
-    entries = [*(message["global"].get("stream_states") or ())]
-    known = read | {_stream_of(entry, apart) for entry in entries}
-    unread = [entry for entry in _entries(saved) if _stream_of(entry, apart) not in known]
-    if not unread:
-        return new
-    message["global"]["stream_states"] = [*entries, *unread]
-    return StoredState(new.scope, exact_text(message).decode())
 
 
 def _id_of(entry: AirbyteStreamState, apart: frozenset[StreamId]) -> StreamId:
     name = entry.stream_descriptor
     return meant_by(name.namespace, name.name, apart)
-
-
-def _stream_of(entry: Any, apart: frozenset[StreamId]) -> StreamId:
-    name = entry["stream_descriptor"]
-    return meant_by(name.get("namespace"), name["name"], apart)
-
-
-def _entries(state: StoredState) -> list[Any]:
-    """The entries of streams in a GLOBAL state that are not null."""
-    entries = exact(state.blob)["global"].get("stream_states") or ()
-    return [e for e in entries if e.get("stream_state") is not None]
-
-
-def _of_entry(entry: Any, apart: frozenset[StreamId] = frozenset()) -> StoredState:
-    """The STREAM state that is an entry of a GLOBAL one."""
-    message = {"type": StateType.stream.value, "stream": entry}
-    scope = StateScope(StateType.stream, _stream_of(entry, apart))
-    return StoredState(scope, exact_text(message).decode())
-
-
-def _nulled(
-    state: StoredState, gone: frozenset[StreamId], apart: frozenset[StreamId]
-) -> StoredState:
-    """A GLOBAL state in which these streams' entries are null; the same object where none is."""
-    message = exact(state.blob)
-    changed = False
-    for entry in message["global"].get("stream_states") or ():
-        if _stream_of(entry, apart) in gone:
-            changed |= entry.get("stream_state") is not None
-            entry["stream_state"] = None
-    return StoredState(state.scope, exact_text(message).decode()) if changed else state
 
 
 def _type_of(item: Any) -> StateType:
