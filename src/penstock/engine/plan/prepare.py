@@ -20,6 +20,7 @@ from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.empty_namespaces import with_earlier_ids
 from penstock.engine.plan.endpoint import Save
+from penstock.engine.plan.kept_json import referring, with_kept_json
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.saved_cursors import saved_cursors
 from penstock.engine.plan.source_endpoint import SourceEndpoint
@@ -202,6 +203,9 @@ def _prepared(
     catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
     catalog = with_earlier_ids(catalog, known)
+    if not recreate and (ids := referring(catalog.streams, earlier.modes)):
+        before = store.newest_schemas(pipeline.pipeline, ids)
+        catalog = with_kept_json(catalog, before, source.package.schema)
     if isinstance(destination, DestinationEndpoint):
         earlier = msgspec.structs.replace(earlier, refresh={})  # a refresh is of a table
     role = state_role(source.package, earlier, known, catalog.streams)

@@ -177,8 +177,9 @@ class AirbyteReader:
         all of it."""
         about = None if file is None else line_in(file, _ABOUT)
         is_object = about is not None or (file is not None and line_in(file, _OBJECT) is not None)
+        named = about is not None and about.type == _RECORD
         yield from self._given_up()
-        if (about is not None and about.type == _RECORD) or not (is_object or not _is_marked(head)):
+        if named if is_object else _is_marked(head):
             self.beats += 1
             reason = f"a RECORD line of {size} bytes is larger than max_record_bytes"
             refused = self._refused(self._stream_named(head, about), reason, head)
