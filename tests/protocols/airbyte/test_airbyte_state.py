@@ -170,6 +170,19 @@ def test_export_forms():
     assert ROLE.export([stream("a", None), two]) == [json.loads(two.blob)]
 
 
+def test_per_stream_is_the_protocol_pages_other_word_for_stream():
+    """Protocol, AirbyteStateType: "PER_STREAM means that the state should be read from stream"."""
+    body = {"stream_descriptor": {"name": "a"}, "stream_state": {"n": 1}}
+    sent = {"state_type": "PER_STREAM", "stream": body}
+    state = saved(sent)
+    assert state.scope == StateScope(StateType.stream, A)
+    assert json.loads(state_file([state]) or b"") == [{**sent, "type": "STREAM"}]
+    (parsed,) = ROLE.parse([sent])
+    assert (parsed.scope, json.loads(parsed.blob)) == (state.scope, sent)
+    with pytest.raises(ValueError, match="unknown type 'OTHER'"):
+        saved({"state_type": "OTHER", "stream": body})
+
+
 def test_state_type_of_the_specification_is_exported_with_type():
     body = {"stream_descriptor": {"name": "a"}, "stream_state": {"n": 1.10}}
     state = saved({"state_type": "STREAM", "stream": body})

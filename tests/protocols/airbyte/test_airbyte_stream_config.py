@@ -197,6 +197,21 @@ def test_selected_columns_keep_key_cursor_and_deletes():
         configure(StreamOverrides(columns=("emal",)))
 
 
+def test_sync_modes_in_the_capitals_of_the_protocol_page_count():
+    """Protocol, AirbyteStream: "The allowed sync modes are `FULL_REFRESH` and `INCREMENTAL`"."""
+    raw = {
+        "name": "users",
+        "json_schema": SCHEMA,
+        "supported_sync_modes": ["FULL_REFRESH", "INCREMENTAL"],
+        "default_cursor_field": ["updated_at"],
+    }
+    (one,) = catalog_of({"streams": [raw]}).streams
+    assert one.sync_modes == (SyncMode.full_refresh, SyncMode.incremental)
+    configured = PACKAGE.source.configure(one, StreamOverrides())
+    (entry,) = configured_catalog([configured])["streams"]
+    assert (entry["sync_mode"], entry["stream"]) == ("incremental", raw)
+
+
 def test_the_configured_catalog_passes_the_sources_own_object_and_the_generations():
     raw = {
         "name": "users",

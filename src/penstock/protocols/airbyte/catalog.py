@@ -13,6 +13,7 @@ from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, 
 from penstock.protocols.airbyte.messages import AirbyteStream
 from penstock.protocols.stdio import wire_struct
 
+# In small letters; the protocol page's text writes FULL_REFRESH and INCREMENTAL too.
 _MODES = {m.value: m for m in (SyncMode.full_refresh, SyncMode.incremental)}
 
 
@@ -72,7 +73,7 @@ def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]
     own, faults = wire_struct.lenient(AirbyteStream, given)
     spelled = StreamId(own.namespace, own.name)
     id = spelled if own.name in apart else StreamId.of(own.namespace, own.name)
-    modes = [_MODES[m] for m in own.supported_sync_modes or () if m in _MODES]
+    modes = [_MODES[m] for m in map(str.lower, own.supported_sync_modes or ()) if m in _MODES]
     key = own.source_defined_primary_key
     stream = Stream(
         id=id,

@@ -45,6 +45,8 @@ _HEAD = msgspec.json.Decoder(LineState)
 _GLOBAL = msgspec.json.Decoder(LineGlobalState)
 _STATS = msgspec.json.Decoder(LineStateStats)
 _SHARED = {t: StateScope(t) for t in (StateType.global_, StateType.legacy)}
+# PER_STREAM: what the protocol page's description of AirbyteStateType calls STREAM.
+_TYPES = {**{t.value: t for t in StateType}, "PER_STREAM": StateType.stream}
 
 
 def _absent(raw: msgspec.Raw) -> bool:
@@ -59,23 +61,22 @@ def scope_of(blob: str) -> StateScope:
         head = _HEAD.decode(blob)
     except msgspec.DecodeError as e:
         raise ValueError(str(e)) from None
-    kind = head.type or head.state_type
-    if kind is None:
-        kind = StateType.legacy.value
-        if _absent(head.data) and (head.stream is None) is not _absent(head.global_):
-            kind = (StateType.stream if head.stream is not None else StateType.global_).value
-    if kind == StateType.stream:
+    word = head.type or head.state_type
+    kind = StateType.legacy if word is None else _TYPES.get(word)
+    if word is None and _absent(head.data) and (head.stream is None) is not _absent(head.global_):
+        kind = StateType.stream if head.stream is not None else StateType.global_
+    if kind is StateType.stream:
         if head.stream is None:
             raise ValueError("a STREAM state without `stream`")
         name = head.stream.stream_descriptor
         return StateScope(StateType.stream, StreamId(name.namespace, name.name))
-    if kind == StateType.global_:
+    if kind is StateType.global_:
         if _absent(head.global_):
             raise ValueError("a GLOBAL state without `global`")
         return _SHARED[StateType.global_]
-    if kind == StateType.legacy:
+    if kind is StateType.legacy:
         return _SHARED[StateType.legacy]
-    raise ValueError(f"a state of unknown type {kind!r}")
+    raise ValueError(f"a state of unknown type {word!r}")
 
 
 def streams_with_entries(blob: str) -> frozenset[StreamId]:
@@ -136,6 +137,12 @@ def _is_null(state: StoredState) -> bool:
     return False
 
 
+def _is_empty(state: StoredState) -> bool:
+    """Whether the message has neither a type nor `data`, so that it resets nothing."""
+    head = _HEAD.decode(state.blob)
+    return head.data is ABSENT and head.type is None and head.state_type is None
+
+
 def _is_of_stream(state: StoredState) -> bool:
     """Sorts the GLOBAL state first: sources look there for it."""
     return state.scope.type is StateType.stream
@@ -180,7 +187,7 @@ class AirbyteState:
         for state in self._own(new):
             kind, null = state.scope.type, _is_null(state)
             if kind is StateType.legacy:
-                merged = merged if null else {}
+                merged = merged if _is_empty(state) else {}
             else:
                 merged.pop(_SHARED[StateType.legacy], None)
                 merged = _beside(merged, state, self._apart)
@@ -377,7 +384,7 @@ def _type_of(item: Any) -> StateType:
         return StateType.legacy
     found = cast(dict[str, Any], item)
     kind = found.get("type") or found.get("state_type")
-    return StateType(kind) if kind in tuple(StateType) else StateType.legacy
+    return _TYPES.get(kind, StateType.legacy) if isinstance(kind, str) else StateType.legacy
 
 
 def _saved(item: Any, index: int, apart: frozenset[StreamId]) -> StoredState:
