@@ -114,9 +114,13 @@ def test_a_state_of_another_type_leaves_the_positions_of_streams_that_it_does_no
 
 
 @pytest.mark.parametrize("saved", [[LEGACY], [stream("a", {"n": 1})], [shared({"a": 1})]])
-def test_a_null_legacy_state_removes_a_legacy_state_only(saved: list[StoredState]):
-    null = StoredState(LEGACY.scope, '{"type":"LEGACY","data":null}')
-    assert ROLE.merge(saved, [null]) == [s for s in saved if s != LEGACY]
+def test_a_null_legacy_state_resets_the_whole_state(saved: list[StoredState]):
+    """Protocol, AirbyteStateMessage V2: "If the type is `LEGACY` and `data` is null, that means the
+    state should be reset", and a message without a type is LEGACY."""
+    for null in ('{"type":"LEGACY","data":null}', '{"data":null}', '{"state_type":"LEGACY"}'):
+        assert ROLE.merge(saved, [StoredState(LEGACY.scope, null)]) == []
+    nothing = StoredState(LEGACY.scope, '{"id":1}')
+    assert ROLE.merge(saved, [nothing]) == [s for s in saved if s != LEGACY]
 
 
 def test_states_of_streams_beside_a_global_one():
