@@ -35,7 +35,7 @@ from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.syncmaven.destination import SyncmavenDestination
 from penstock.protocols.syncmaven.host import Host
-from penstock.protocols.syncmaven.messages import EnrichmentAnswer
+from penstock.protocols.syncmaven.messages import EnrichmentAnswer, Spec
 from penstock.protocols.syncmaven.reply_reader import ReplyReader
 from penstock.protocols.writing import (
     END,
@@ -195,6 +195,29 @@ def test_zero_rows_start_no_stream(sink: Path) -> None:
     wrote = write(host(sink=str(sink)), mark(1), StreamDone(USERS))
     assert (wrote.acks, wrote.exit) == ([1, END], 0)
     assert [m["type"] for m in heard(sink)] == ["describe-streams"]
+
+
+PAGE_EXAMPLE = b"""{
+  "type": "connection-spec",
+  "credentialsSchema": {"type": "object"} //JSON schema of credentials
+}
+"""  # the protocol page, `spec` reply message: as it is printed there
+
+
+@pytest.mark.parametrize(
+    "example",
+    [PAGE_EXAMPLE, b"{\n  type: 'connection-spec',\n  credentialsSchema: { type: 'object' }\n}\n"],
+)
+def test_a_message_that_is_spread_over_lines_is_read(example: bytes) -> None:
+    """The protocol page prints a message so, and nowhere asks for one a line."""
+    reader = ReplyReader()
+    output = b"a line of its own\n{ no object\n" + example + b'{"type": "log"}\n{\n'
+    said = [s for line in output.splitlines(keepends=True) for s in reader.take(line)]
+    said += reader.finish()
+    kinds = [s for s in said if isinstance(s, Spec)]
+    assert [(s.credentials_schema, s.by_page) for s in kinds] == [({"type": "object"}, True)]
+    texts = [s.message for s in said if isinstance(s, LogEvent) and "text_line" in s.message]
+    assert texts == ["text_line: a line of its own", "text_line: { no object", "text_line: {"]
 
 
 @pytest.mark.parametrize(

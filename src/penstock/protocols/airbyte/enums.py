@@ -18,6 +18,9 @@ class MessageType(StrEnum):
     destination_catalog = "DESTINATION_CATALOG"
 
 
+MESSAGE_TYPES = frozenset(t.value for t in MessageType)
+
+
 class WireStateType(StrEnum):
     """AirbyteStateType; absent means LEGACY."""
 

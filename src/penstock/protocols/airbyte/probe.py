@@ -13,12 +13,13 @@ import msgspec
 from penstock.codec.framing import LineFramer
 from penstock.errors import Role
 from penstock.model.events import Error, Event
+from penstock.protocols.airbyte.enums import MESSAGE_TYPES
 from penstock.protocols.airbyte.messages import ABSENT, LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
-from penstock.protocols.airbyte.spread_messages import TYPES, SpreadMessage
 from penstock.protocols.stdio import probe
 from penstock.protocols.stdio.json_lines import FAULTS, is_json
 from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
+from penstock.protocols.stdio.spread_messages import SpreadMessage
 from penstock.runtimes.contract import Argument, Runtime, RunTimeouts
 
 
@@ -78,7 +79,7 @@ def _messages(raw: bytes, spread: SpreadMessage) -> Iterator[bytes]:
     lines of one that does not end are yielded one by one, before the line that is no part of it."""
     decoded = _decoded(raw)
     if spread.lines:
-        if (decoded is None or decoded.type not in TYPES) and spread.goes_on(raw):
+        if (decoded is None or decoded.type not in MESSAGE_TYPES) and spread.goes_on(raw):
             if spread.ended():
                 yield b"\n".join(spread.release())
             return

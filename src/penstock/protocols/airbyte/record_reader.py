@@ -36,7 +36,7 @@ from penstock.model.events import (
     UnconfiguredRecords,
 )
 from penstock.model.state import StateScope, StateType
-from penstock.protocols.airbyte.enums import MessageType
+from penstock.protocols.airbyte.enums import MESSAGE_TYPES, MessageType
 from penstock.protocols.airbyte.logged_errors import LoggedErrors
 from penstock.protocols.airbyte.messages import (
     ABSENT,
@@ -52,7 +52,6 @@ from penstock.protocols.airbyte.messages import (
     PlainRecord,
 )
 from penstock.protocols.airbyte.side_messages import SideMessages
-from penstock.protocols.airbyte.spread_messages import PART, TYPES, SpreadMessage
 from penstock.protocols.airbyte.state import record_count, scope_of, streams_with_entries
 from penstock.protocols.airbyte.stream_lookup import StreamLookup
 from penstock.protocols.stdio.json_lines import (
@@ -68,6 +67,7 @@ from penstock.protocols.stdio.json_lines import (
     utf8_escapes,
     with_letters,
 )
+from penstock.protocols.stdio.spread_messages import PART, SpreadMessage
 
 _LINE = msgspec.json.Decoder(Line, float_hook=float)
 _PLAIN = msgspec.json.Decoder(PlainLine)
@@ -624,7 +624,7 @@ class AirbyteReader:
 
 def _is_message(raw: bytes) -> bool:
     try:
-        return _OTHER.decode(raw).type in TYPES
+        return _OTHER.decode(raw).type in MESSAGE_TYPES
     except FAULTS:
         return False
 

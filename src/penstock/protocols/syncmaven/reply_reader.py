@@ -1,9 +1,11 @@
 """Reads a connector's stdout: lines in, messages out, however loosely they are written.
 
 As the real host does, text before the first ``{`` of a line is dropped and JSON5 is read; a line
-that is no message is a line of the log. Nothing here is fatal: a message of a known type that lacks
-a part is logged as an error, counted, and given as a :class:`MalformedReply`. Not here: what a
-message means (``probe``, ``session``). Source: reference §1.1.
+that is no message is a line of the log. The page does not say that a message is one line, and
+prints one over several: an object whose first line begins with ``{`` may go on. Nothing here is
+fatal: a message of a known type that lacks a part is logged as an error, counted, and given as a
+:class:`MalformedReply`. Not here: what a message means (``probe``, ``session``). Source: the
+protocol page; reference §1.1.
 """
 
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from penstock.codec.framing import LineFramer, Lines, Oversized
 from penstock.errors import Role
 from penstock.model.events import Event, LogEvent, SkippedItems
 from penstock.protocols.stdio.json_lines import FAULTS, utf8_escapes
+from penstock.protocols.stdio.spread_messages import SpreadMessage
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 from penstock.protocols.syncmaven.messages import (
     Invalid,
@@ -42,6 +45,7 @@ class ReplyReader:
     def __init__(self, role: Role = "destination") -> None:
         self._framer = LineFramer(MAX_LINE_BYTES, role=role)
         self._unparsed = UnparsedOutput()
+        self._spread = SpreadMessage(json5=True)
 
     def take(self, block: bytes) -> "Iterator[Heard]":
         for item in list(self._framer.feed(block)):
@@ -51,10 +55,12 @@ class ReplyReader:
     def finish(self) -> "Iterator[Heard]":
         for item in list(self._framer.finish()):
             yield from self._item(item)
+        yield from self._given_up()
         yield from self._unparsed.counted()
 
     def _item(self, item: Lines | Oversized) -> "Iterator[Heard]":
         if isinstance(item, Oversized):
+            yield from self._given_up()
             self._unparsed.count("oversized_line")
             return
         for raw in bytes(item.data).split(b"\n"):
@@ -62,7 +68,32 @@ class ReplyReader:
                 yield from self._line(raw)
 
     def _line(self, raw: bytes) -> "Iterator[Heard]":
+        """Converts a line, or takes it into an object that is spread over lines."""
         message = _decoded(raw)
+        if self._spread.lines:
+            if not _is_reply(message) and self._spread.goes_on(raw):
+                if self._spread.ended():
+                    yield from self._whole(self._spread.release())
+                return
+            yield from self._given_up()
+        if message is not None or not self._spread.begins(raw):
+            yield from self._message(message, raw)
+
+    def _whole(self, lines: list[bytes]) -> "Iterator[Heard]":
+        raw = b"\n".join(lines)
+        message = _decoded(raw)
+        if message is not None:
+            yield from self._message(message, raw)
+            return
+        for line in lines:
+            yield from self._unparsed.report("text_line", line)
+
+    def _given_up(self) -> "Iterator[Heard]":
+        """Converts the lines of an object that did not end, each on its own."""
+        for line in self._spread.release():
+            yield from self._message(_decoded(line), line)
+
+    def _message(self, message: dict[str, Any] | None, raw: bytes) -> "Iterator[Heard]":
         if message is None:
             yield from self._unparsed.report("text_line", raw)
             return
@@ -87,6 +118,10 @@ class ReplyReader:
 def logged(event: "Message | Event") -> LogEvent | SkippedItems | None:
     """What is for the log, as an event; None: it is a message."""
     return event if isinstance(event, LogEvent | SkippedItems) else None
+
+
+def _is_reply(message: dict[str, Any] | None) -> bool:
+    return message is not None and reply_type(message) in _TYPES
 
 
 def _decoded(raw: bytes) -> dict[str, Any] | None:

@@ -1,36 +1,39 @@
 """Gathers the lines of one JSON object that a connector spreads over several lines.
 
-The protocol forbids that (Interface Invariants), but its pages print answers so, and connectors
-written from them do. Bounded: what is no such object is given back as the lines that it was. Not
-here: what becomes of it (``record_reader`` drops or rejects it, ``probe`` reads it).
+Protocol pages print answers so, and connectors written from them do. Bounded: what is no such
+object is given back as the lines that it was. Not here: what becomes of it (Airbyte forbids it:
+``record_reader`` drops or rejects it, ``probe`` reads it; Syncmaven's ``reply_reader`` reads it).
 """
 
 import re
-
-from penstock.protocols.airbyte.enums import MessageType
 
 MOST_BYTES = 64 * 1024 * 1024
 PART = "part_of_a_message_spread_over_lines"
 """``SkippedItems.what`` of each such line."""
 
-TYPES = frozenset(MessageType.__members__.values())
-
+# What may hold brackets that are none: texts, and in JSON5 comments.
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_TEXT_5 = re.compile(_TEXT.pattern + rb"|'(?:[^'\\]|\\.)*'|//.*|/\*.*?\*/")
 # How a line within a JSON value begins; a line of a log mostly begins otherwise.
-_PART = re.compile(rb'\s*(?:["{}\[\],:0-9-]|true\b|false\b|null\b|$)')
+_BEGIN = rb'["{}\[\],:0-9-]|true\b|false\b|null\b|$'
+_PART = re.compile(rb"\s*(?:" + _BEGIN + rb")")
+_PART_5 = re.compile(rb"\s*(?:" + _BEGIN + rb"|'|//|/\*|[\w$]+\s*:)")
 
 
 class SpreadMessage:
     """The lines of an object that has begun and not ended. ``lines``: without their newlines;
-    empty: none has begun."""
+    empty: none has begun. ``json5``: its names may be bare, and comments beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, json5: bool = False) -> None:
         self.lines: list[bytes] = []
+        self._text, self._part = (_TEXT_5, _PART_5) if json5 else (_TEXT, _PART)
         self._depth = self._size = 0
 
     def begins(self, line: bytes) -> bool:
         """Takes a line that is not JSON where an object begins in it and does not end."""
-        depth = _depth(line) if line.lstrip().startswith(b"{") else None
+        start = line.lstrip()
+        likely = start.startswith(b"{") and self._part.match(start, 1)
+        depth = self._change(line) if likely else None
         if not depth or depth < 0:
             return False
         self.lines, self._depth, self._size = [line], depth, len(line)
@@ -38,7 +41,7 @@ class SpreadMessage:
 
     def goes_on(self, line: bytes) -> bool:
         """Takes the next line where it may be a part of the object."""
-        depth = _depth(line) if _PART.match(line) else None
+        depth = self._change(line) if self._part.match(line) else None
         if depth is None or self._depth + depth < 0 or self._size + len(line) > MOST_BYTES:
             return False
         self.lines.append(line)
@@ -55,10 +58,10 @@ class SpreadMessage:
         lines, self.lines = self.lines, []
         return lines
 
-
-def _depth(line: bytes) -> int | None:
-    """How many objects and lists more begin in a line than end; None: a text does not end in it."""
-    bare = _TEXT.sub(b"", line)
-    if b'"' in bare:
-        return None
-    return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
+    def _change(self, line: bytes) -> int | None:
+        """How many objects and lists more begin in a line than end; None: a text does not end in
+        it."""
+        bare = self._text.sub(b"", line)
+        if b'"' in bare:
+            return None
+        return bare.count(b"{") + bare.count(b"[") - bare.count(b"}") - bare.count(b"]")
