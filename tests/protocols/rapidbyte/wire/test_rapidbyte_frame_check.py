@@ -74,6 +74,11 @@ def list_views() -> Any:
     )
 
 
+def without_its_schema() -> bytes:
+    """The page, Data Exchange, speaks of "Arrow IPC stream fragments": here of the second one."""
+    return pa.record_batch({"x": [1]}).serialize().to_pybytes()
+
+
 FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "no stream": (lambda: b"not arrow", ""),
     "cut off": (lambda: frame(pa.array([1, 2, 3]))[:-60], ""),
@@ -116,6 +121,7 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "views of one list": (lambda: frame(list_views()), f"{MAX_BYTES} bytes"),
     "two streams": (lambda: frame(x=pa.array([1])) + frame(x=pa.array([2])), "follow the end"),
     "more behind its end": (lambda: frame(x=pa.array([1])) + bytes(8) + b"x", "9 bytes follow"),
+    "a fragment": (without_its_schema, "schema"),
     "two columns": (twice, "'id'"),
     "two fields": (nested_twice, "'x.item.a'"),
 }  # fmt: skip
@@ -224,7 +230,15 @@ def configured(name: str, mode: str = "full_refresh") -> Any:
     return PACKAGE.source.configure(stream, overrides)
 
 
-ENDING = ["offsets", "a name", "an index", "rows of nothing", "two columns", "two streams"]
+ENDING = [
+    "a fragment",
+    "offsets",
+    "a name",
+    "an index",
+    "rows of nothing",
+    "two columns",
+    "two streams",
+]
 
 
 @pytest.mark.parametrize("how", ENDING)
@@ -238,6 +252,7 @@ def test_a_bad_frame_fails_its_stream_alone_and_for_good(runtime: Make, how: str
     (error,) = (e for e in events if isinstance(e, Error))
     assert error.stream == StreamId.of(None, "bad") and error.retry is None
     assert error.code == "source.bad_frame" and "Arrow IPC" in error.message
+    assert "each frame is one whole Arrow IPC stream" in str(error.hint)
     ends = [(e.stream and e.stream.name, e.status) for e in events if isinstance(e, StreamStatus)]
     assert ends[-1] == ("good", Status.complete) and ("bad", Status.incomplete) in ends
     (batch,) = (e for e in events if isinstance(e, Batch))

@@ -179,7 +179,8 @@ def broken_frame(role: Role, refusal: Refusal, stream: StreamId) -> Exception:
     return branch(
         f"a frame of the {role} cannot be taken: {refusal.fault.message}",
         code=f"{role}.bad_frame",
-        hint="this is a fault of the connector",
+        hint="this is a fault of the connector: each frame is one whole Arrow IPC stream, its"
+        " schema first",
         stream=str(stream),
     )
 
