@@ -6,6 +6,7 @@ ahead of its ack, and that the report says what was sent again.
 """
 
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from connector_sites import Push, TapSite
 from e2e_harness import Place, assert_adds_up, end_all
 from pipelines import NAME, Ran, Site
 
+from penstock.codec.exact_json import exact
 from penstock.engine.plan import lane_jobs
 from penstock.engine.run import wiring
 from penstock.engine.specs.lane import LaneBounds
@@ -311,6 +313,51 @@ def test_a_target_that_never_acks_and_one_that_merges_bookmarks(push: MakePush) 
     ended = there.run({"records": 110}, told={"ack": "none"}, destination={"acks": "at_end"})
     assert ended.counts("s0") == ("complete", 10, 10, 0), ended.error
     assert positions(there) == {"s0": 110, "s1": 110}
+
+
+EXACT_TAP = """
+import json, pathlib, sys
+here = pathlib.Path(__file__).parent
+if "--discover" in sys.argv or "--about" in sys.argv:
+    schema = {"properties": {"id": {"type": "integer"}}}
+    print(json.dumps({"streams": [{"stream": "s0", "tap_stream_id": "s0", "schema": schema}]}))
+    sys.exit()
+with open(here / "given", "a") as given:
+    given.write(pathlib.Path(sys.argv[sys.argv.index("--state") + 1]).read_text().strip() + chr(10)
+                if "--state" in sys.argv else "none" + chr(10))
+n = len((here / "given").read_text().splitlines())
+schema = {"properties": {"id": {"type": "integer"}}}
+print(json.dumps({"type": "SCHEMA", "stream": "s0", "schema": schema, "key_properties": []}))
+print(json.dumps({"type": "RECORD", "stream": "s0", "record": {"id": n}}))
+print('{"type": "STATE", "value": ' + (here / "state").read_text() + '}')
+"""
+
+
+@pytest.mark.parametrize("ack", ["each", "end", "merge", "none"])
+def test_l1_a_target_that_keeps_numbers_as_doubles_acks_and_no_digit_is_lost(
+    push: MakePush, ack: str
+) -> None:
+    """The target of Python's own JSON: 0.10000000000000000555 comes back as 0.1. Each run ended
+    with 5 and sent the rows again."""
+    there = push("singer")
+    folder = there.site.folder
+    (folder / "tap.py").write_text(EXACT_TAP)
+    numbers = ["0.10000000000000000555", "12345678901234567890.5", "1e3", "9007199254740993"]
+    for runs, number in enumerate(numbers, 1):
+        (folder / "state").write_text(f'{{"bookmarks": {{"s0": {{"at": {number}}}}}}}')
+        ran = there.run(
+            use=f"singer:{sys.executable} {folder / 'tap.py'}",
+            told={"ack": ack, "every": 1},
+            destination={"acks": "at_end"} if ack == "none" else {},
+        )
+        assert (ran.status, ran.exit_code) == ("succeeded", 0), (number, ran.error)
+        assert ran.stream("s0").sent_again == 0
+        assert len(there.all().records("s0")) == runs
+        saved = there.site.cli("state", "export", NAME).out
+        assert exact(saved)["bookmarks"]["s0"]["at"] == exact(number), saved
+    given = [g for g in (folder / "given").read_text().splitlines() if g != "none"]
+    found = [exact(g)["bookmarks"]["s0"]["at"] for g in given]
+    assert found == [exact(n) for n in numbers[:-1]]
 
 
 def steps(there: Push, rows: int, *states: int) -> dict[str, Any]:

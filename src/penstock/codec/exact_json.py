@@ -4,7 +4,8 @@ For states and for undeclared fields of messages. Not here: records (``codec.dec
 ``protocols.stdio.wire_struct`` and the protocols' states use it.
 """
 
-from decimal import Decimal
+import math
+from decimal import Context, Decimal
 from typing import Any, cast
 
 import msgspec
@@ -42,3 +43,40 @@ def with_floats(data: Any) -> Any:
         number = float(data)
         return number if Decimal(repr(number)) == data else data
     return data
+
+
+def as_doubles(data: Any) -> Any:
+    """Returns decoded JSON data in which each number is the nearest double, as a program has it
+    that keeps no more digits; a number beyond them is an infinity."""
+    if isinstance(data, dict):
+        return {key: as_doubles(value) for key, value in cast(dict[str, Any], data).items()}
+    if isinstance(data, list):
+        return [as_doubles(value) for value in cast(list[Any], data)]
+    return _double(data) if _is_number(data) else data
+
+
+def may_be_rounded(data: Any) -> bool:
+    """Whether a program that keeps numbers as doubles may have written this decoded JSON data: each
+    number is its nearest double, to as many digits as it has."""
+    if isinstance(data, dict):
+        return all(map(may_be_rounded, cast(dict[str, Any], data).values()))
+    if isinstance(data, list):
+        return all(map(may_be_rounded, cast(list[Any], data)))
+    if not _is_number(data) or isinstance(data, float):
+        return True
+    double, number = _double(data), Decimal(data)
+    if math.isinf(double):
+        return False
+    digits = "".join(map(str, number.as_tuple().digits)).strip("0")
+    return Context(prec=len(digits) or 1).create_decimal(Decimal(double)) == number
+
+
+def _is_number(data: Any) -> bool:
+    return isinstance(data, int | float | Decimal) and not isinstance(data, bool)
+
+
+def _double(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # of an int
+        return math.inf if number > 0 else -math.inf

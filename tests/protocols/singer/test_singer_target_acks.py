@@ -48,14 +48,96 @@ def test_an_equal_value_acks_its_mark_and_those_before() -> None:
     assert marks.complete()
 
 
-def test_numbers_and_order_of_keys_do_not_matter_and_every_digit_does() -> None:
+def blobs(*given: str, strict: bool = False) -> SentStates:
+    """Each is a state that comes after rows, unless there is a ``=`` before it."""
+    marks = marks_for("singer", lambda s: s.name, strict=strict)
+    for seq, blob in enumerate(given, 1):
+        if not blob.startswith("="):
+            marks.fed(USERS)
+        blob = blob.removeprefix("=")
+        assert marks.mark(StateMark(seq, StoredState(SHARED, blob))) == blob
+    return marks
+
+
+def test_numbers_and_order_of_keys_do_not_matter_and_under_strict_every_digit_does() -> None:
     marks = tap({"x": 1, "y": {"b": 1.10, "a": 2}})
     assert marks.echo(exact('{"y":{"a":2.0,"b":1.1},"x":1}')) == [1]
-    marks = marks_for("singer", lambda s: s.name)
     blob = '{"lsn": 12345678901234567890.123456789}'
-    assert marks.mark(StateMark(1, StoredState(SHARED, blob))) == blob
+    marks = blobs(blob, strict=True)
     assert marks.echo(exact('{"lsn":12345678901234567000}')) is None
     assert marks.echo(exact(blob)) == [1]
+
+
+DEEP = '{"bookmarks": {"users": {"at": [%s]}}, "currently_syncing": null}'
+ROUNDED = [  # a number, and what programs print that keep it as a double
+    ("0.10000000000000000555", ["0.1", "1e-1", "0.10000000000000001", "0.10000000000000000555"]),
+    ("0.1", ["0.1", "0.1000000000000000055511151231257827"]),
+    ("1700000000.12345678901234567", ["1700000000.1234567", "1700000000.12345671654"]),
+    ("12345678901234567890.5",
+     ["1.2345678901234567e19", "12345678901234567000", "12345678901234567168"]),
+    ("9007199254740993", ["9007199254740992", "9007199254740992.0", "9.007199254740992E15"]),
+    ("-1700000000000000001", ["-1.7e18", "-1700000000000000000"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("number", "printed"), ROUNDED)
+@pytest.mark.parametrize("form", [DEEP, '{"at": %s}'])
+def test_l1_an_echo_of_a_target_that_rounds_is_that_of_the_one_state_that_it_can_be(
+    number: str, printed: list[str], form: str
+) -> None:
+    """It never acked: each run ended with 5 and sent the rows again."""
+    for echo in printed:
+        marks = blobs(form % 7, form % number)
+        assert marks.closing() is None
+        assert marks.echo(exact(form % echo)) == [2], echo
+        assert marks.complete()
+        assert marks.echo(exact(form % echo)) == []
+        other = blobs(form % number)
+        assert other.echo(exact(form % "0.25")) is None
+        assert other.echo(exact(form % f'"{echo}"')) is None, "a text is no number"
+
+
+def test_l1_states_that_are_one_to_doubles_are_acked_by_the_first_and_at_the_end() -> None:
+    """Rows lie between them: the echo of the first equals the second to the last digit."""
+    first, second = '{"at": 0.10000000000000000555}', '{"at": 0.1}'
+    marks = blobs(first, second)
+    assert marks.echo(exact(second)) == [1]
+    assert marks.echo(exact(second)) == []
+    assert not marks.complete()
+    closing = msgspec.json.decode(marks.closing() or "")
+    assert marks.echo(closing) == [2]
+    assert marks.complete()
+    assert blobs(first, "=" + second).echo(exact(second)) == [2], "no rows lie between them"
+
+
+def test_an_echo_with_digits_that_no_double_has_is_exact() -> None:
+    numbers = [f'{{"at": 170000000000000000{n}}}' for n in range(1, 9)]
+    marks = blobs(*numbers)
+    assert marks.echo(exact(numbers[3])) == [4]
+    assert marks.echo(exact(numbers[6])) == [7]
+    assert marks.closing() is not None, "the last may come back as any of them"
+
+
+def test_l1_repeated_bookmarks_that_were_rounded_ack_what_they_certainly_repeat() -> None:
+    one, two, three = (
+        f'{{"bookmarks": {{"users": {{"at": {at}}}}}, "x": {x}}}'
+        for x, at in enumerate(("0.30000000000000000001", "0.30000000000000000002", "0.4"))
+    )
+    merged = '{"bookmarks": {"users": {"at": %s}, "y": 1}}'
+    marks = blobs(one, two, three)
+    assert marks.echo(exact(merged % "0.3")) == [1]
+    assert marks.echo(exact(merged % "0.3")) == []
+    assert marks.echo(exact(merged % "0.4")) == [3]
+    exactly = blobs(one, two, three)
+    assert exactly.echo(exact(merged % "0.30000000000000000002")) == [2]
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 400])
+def test_a_number_beyond_doubles_is_matched_as_any(number: str) -> None:
+    value = f'{{"at": {number}}}'
+    marks = blobs(value)
+    assert marks.echo(exact('{"at": 1}')) is None
+    assert marks.echo(exact(value)) == [1]
 
 
 def test_bookmarks_that_are_all_repeated_ack_the_newest() -> None:
@@ -164,6 +246,16 @@ def test_every_stream_has_a_number_that_grows() -> None:
     assert not marks.complete()
     assert marks.echo(second) == [2]
     assert marks.complete()
+
+
+def test_a_number_that_comes_back_as_a_double_is_ours() -> None:
+    marks = marks_for("airbyte", name)
+    marks.fed(USERS)
+    value = exact(marks.mark(StateMark(1, StoredState(STREAM_USERS, "{}"))))
+    value["bookmarks"]["users"]["seq"] = exact("1.0")
+    assert marks.echo(value) == [1]
+    value["bookmarks"]["users"]["seq"] = exact("1.5")
+    assert marks.echo(value) is None
 
 
 def test_the_last_value_acks_every_stream() -> None:

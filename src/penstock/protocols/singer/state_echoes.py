@@ -7,7 +7,10 @@ sent:
 * From a Singer tap, the tap's own values (:class:`TapStates`). An echo acks the newest pending
 value that it equals; where it equals none, the newest one whose bookmarks it all repeats. A value
 that was sent several times with rows in between is taken for the first of them: it may be that
-one's echo. An empty value, which targets print unasked, acks nothing. (A merging target proves
+one's echo. So it is with values that differ in digits alone that a double does not hold, since many
+targets keep numbers as doubles (0.10000000000000000555 comes back as 0.1): they count as equal,
+unless the echo has digits that no double has. What is saved is the value that was sent. An empty
+value, which targets print unasked, acks nothing. (A merging target proves
 nothing of a stream that the value has no bookmark for; such a stream the tap reads anew.) * From
 another protocol, values that Penstock makes (:class:`NumberedStates`), with a growing number for
 each stream; so a target that merges bookmarks acks each stream by itself.
@@ -24,10 +27,11 @@ echoes. Neighbours: ``outgoing`` sends, ``target_output`` reads.
 import threading
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Protocol, cast
 
-from penstock.codec.exact_json import exact, exact_text
+from penstock.codec.exact_json import as_doubles, exact, exact_text, may_be_rounded
 from penstock.model.catalog import StreamId
 from penstock.protocols.writing import StateMark
 
@@ -78,8 +82,8 @@ def marks_for(
 class _SentValue:
     seq: int
     value: Any
+    rounded: Any  # the value with doubles in place of its numbers
     rows: bool  # were fed between the previous state and this one
-    bookmarks: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
 class TapStates:
@@ -102,7 +106,7 @@ class TapStates:
     def mark(self, mark: StateMark) -> str:
         value = exact(mark.state.blob)
         with self._lock:
-            self._sent.append(_SentValue(mark.seq, value, self._rows, _bookmarks(value)))
+            self._sent.append(_SentValue(mark.seq, value, as_doubles(value), self._rows))
             self._rows = False
         return one_line(mark.state.blob)
 
@@ -136,25 +140,36 @@ class TapStates:
             return not self._rows and len(self._sent) == self._acked
 
     def _is_unmistakable(self) -> bool:
-        last = self._sent[-1]
-        return bool(last.value) and self._find(last.value) == len(self._sent) - 1
+        last, end = self._sent[-1], len(self._sent) - 1
+        echoes = (last.value, last.value if self._strict else last.rounded)
+        return bool(last.value) and all(self._find(echo) == end for echo in echoes)
 
     def _find(self, value: Any) -> int | None:
         """The index of the sent state that an echo acknowledges; None: there is none."""
         if _is_empty(value):
             return None
-        equal = next((i for i, s in enumerate(self._sent) if s.value == value), None)
+        found: int | None = None
+        if self._strict or not may_be_rounded(value):
+            found = self._equal(value, lambda s: s.value)
+        if found is None and not self._strict:
+            found = self._equal(as_doubles(value), lambda s: s.rounded)
+        return found
+
+    def _equal(self, value: Any, of: Callable[[_SentValue], Any]) -> int | None:
+        """The index of the sent state that a value equals, or whose bookmarks it repeats. ``of``:
+        the form of a state in which the value is."""
+        equal = next((i for i, s in enumerate(self._sent) if of(s) == value), None)
         if equal is not None:
-            return self._last_alike(equal, lambda s: s.value)
+            return self._last_alike(equal, of)
         given = _bookmarks(value)
         if self._strict or not given:
             return None
-        repeated = [s for s in self._sent if s.bookmarks and _repeats(given, s.bookmarks)]
+        sent = [_bookmarks(of(s)) for s in self._sent]
+        repeated = [bookmarks for bookmarks in sent if bookmarks and _repeats(given, bookmarks)]
         if not repeated:
             return None
-        newest = repeated[-1].bookmarks
-        first = next(i for i, s in enumerate(self._sent) if s.bookmarks == newest)
-        return self._last_alike(first, lambda s: s.bookmarks)
+        first = sent.index(repeated[-1])
+        return self._last_alike(first, lambda s: _bookmarks(of(s)))
 
     def _last_alike(self, place: int, what: Callable[[_SentValue], Any]) -> int:
         """The last of the marks from ``place`` on that say the same, with no rows in between."""
@@ -221,7 +236,7 @@ class NumberedStates:
             given = {k: v for k, v in _bookmarks(value).items() if self._is_ours(v)}
             if not given and not closes:
                 return None
-            seqs = {name: bookmark["seq"] for name, bookmark in given.items()}
+            seqs = {name: _number(bookmark["seq"]) or 0 for name, bookmark in given.items()}
             acked: dict[str, int] = {}
             left: list[tuple[int, str, dict[str, int], dict[str, int]]] = []
             for entry in self._pending:
@@ -246,7 +261,7 @@ class NumberedStates:
         if not isinstance(bookmark, dict):
             return False
         given = cast(dict[str, Any], bookmark)
-        return given.get("run") == self._run and isinstance(given.get("seq"), int)
+        return given.get("run") == self._run and _number(given.get("seq")) is not None
 
 
 def one_line(text: str) -> str:
@@ -259,6 +274,13 @@ def _bookmarks(value: Any) -> dict[str, Any]:
         return {}
     found = cast(dict[str, Any], value).get("bookmarks")
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
+
+
+def _number(value: Any) -> int | None:
+    """A whole number that came back, maybe as a double (``7.0``); None: it is none."""
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+        return None
+    return int(value) if value == int(value) else None
 
 
 def _closes(value: Any, token: str) -> bool:
