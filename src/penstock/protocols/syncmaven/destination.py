@@ -21,10 +21,12 @@ from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, StreamSpecs
 from penstock.protocols.syncmaven.probe import DESTINATION, ask_spec, ask_streams
 from penstock.protocols.syncmaven.writer import ISOLATE_EVERY, Writer
+from penstock.protocols.syncmaven.zod import unreadable
 from penstock.protocols.writing import Answer, Feed, WriteRequest, WriteStream
 from penstock.runtimes.contract import RunTimeouts
 
 PROTOCOL = "syncmaven"
+_ZOD = unreadable("the destination describes its credentials")
 
 
 class SyncmavenDestination:
@@ -44,9 +46,12 @@ class SyncmavenDestination:
         """Its credentials' schema, and in ``abilities`` its roles and its streams, where it tells
         them without credentials."""
         said = ask_spec(runtime, timeouts, log, DESTINATION)
-        if said.credentials_schema is None:
-            log(LogEvent("WARN", "the destination has no schema of its credentials: any are taken"))
         abilities: dict[str, Any] = {"roles": list(said.roles or (Roles.destination,))}
+        if said.zod:
+            abilities["zod"] = True
+            log(LogEvent("WARN", _ZOD))
+        elif said.credentials_schema is None:
+            log(LogEvent("WARN", "the destination has no schema of its credentials: any are taken"))
         try:
             streams = ask_streams(runtime, None, timeouts, log)
         except DestinationError as e:
@@ -117,6 +122,8 @@ class SyncmavenDestination:
             " took are sent again by the next run",
             "states of the source stay here; what a destination keeps is its own",
         ]
+        if spec.abilities.get("zod"):
+            notes.append(_ZOD)
         known = _known_streams(spec)
         if known is not None:
             notes += stream_specs.notes(known, streams)

@@ -18,6 +18,7 @@ from penstock.protocols.syncmaven.enrichment_session import EnrichmentSession
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import Roles, Spec, start_enrichment
 from penstock.protocols.syncmaven.probe import ENRICHMENT, ask_spec
+from penstock.protocols.syncmaven.zod import unreadable
 from penstock.protocols.transforming import Given, TransformRequest
 from penstock.runtimes.contract import RunTimeouts
 
@@ -32,7 +33,9 @@ class SyncmavenEnrichment:
         """Its credentials' schema. Raises ``ConfigError`` (``connector.not_an_enrichment``) for a
         connector without that role."""
         said = _spec(runtime, timeouts, log)
-        if said.credentials_schema is None:
+        if said.zod:
+            log(LogEvent("WARN", unreadable("the enrichment describes its credentials")))
+        elif said.credentials_schema is None:
             log(LogEvent("WARN", "the enrichment has no schema of its credentials: any are taken"))
         return ConnectorSpec(
             protocol=PROTOCOL,

@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
+from penstock.protocols.syncmaven.zod import is_zod
+
 
 class Reply(StrEnum):
     """What a connector sends."""
@@ -25,9 +27,10 @@ class Reply(StrEnum):
 
 
 PAGE_SPEC = "connection-spec"
+PAGE_STREAMS = "streams-spec"
 ALIASES = {
     PAGE_SPEC: Reply.spec,
-    "streams-spec": Reply.stream_spec,
+    PAGE_STREAMS: Reply.stream_spec,
     "enrichment-reply": Reply.enriched,
 }
 """The page's names for replies that the code calls otherwise."""
@@ -39,36 +42,45 @@ class Roles(StrEnum):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """``credentials_schema`` None: it gave none. ``roles`` None: it named none, as the page's
-    dialect has no roles. ``by_page``: it answered in the page's words."""
+    """``credentials_schema`` None: it gave none, or (``zod``) one that cannot be read. ``roles``
+    None: it named none, as the page's dialect has no roles. ``by_page``: it answered in the page's
+    words."""
 
     credentials_schema: dict[str, Any] | None
     roles: tuple[str, ...] | None
     description: str | None
     by_page: bool = False
+    zod: bool = False
 
 
 class StreamSpec(msgspec.Struct, frozen=True):
-    """``row_type``, ``options``: JSON Schemas; None: not given."""
+    """``row_type``, ``options``: JSON Schemas; None: not given, or (``zod``) one of them is a Zod
+    schema."""
 
     name: str
     row_type: dict[str, Any] | None = None
     options: dict[str, Any] | None = None
+    zod: bool = False
 
 
 class StreamSpecs(msgspec.Struct, frozen=True):
+    """``by_page``: as in :class:`Spec`."""
+
     streams: tuple[StreamSpec, ...]
     default: str | None = None
     roles: tuple[str, ...] | None = None
+    by_page: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How many rows of a stream were received, left out, taken and refused, since its start."""
+    """How many rows of a stream were received, left out, taken and refused, since its start.
+    ``counted`` False: the destination gave none, and its exit code 0 stands for all rows."""
 
     received: int
     skipped: int
     success: int
     failed: int
+    counted: bool = True
 
 
 class LogMessage(msgspec.Struct, frozen=True):
@@ -127,7 +139,7 @@ def parse(type_: str, raw: dict[str, Any]) -> Message:
         case Reply.spec:
             return _spec(fields, raw.get("type"))
         case Reply.stream_spec:
-            return _stream_specs(fields)
+            return _stream_specs(fields, by_page=raw.get("type") == PAGE_STREAMS)
         case Reply.stream_result:
             return _result(raw, fields)
         case Reply.log:
@@ -151,11 +163,12 @@ def _spec(fields: dict[str, Any], type_: Any) -> Spec:
     is the page's, ``connectionCredentials`` and ``roles`` (which it must have) are the code's."""
     by_code = "connectionCredentials" in fields or "roles" in fields
     by_page = type_ == PAGE_SPEC or "credentialsSchema" in fields or not by_code
-    schema = fields.get("connectionCredentials", fields.get("credentialsSchema"))
-    return Spec(_object(schema), _roles(fields), _text(fields.get("description")), by_page)
+    schema = _object(fields.get("connectionCredentials", fields.get("credentialsSchema")))
+    description, zod = _text(fields.get("description")), schema is not None and is_zod(schema)
+    return Spec(None if zod else schema, _roles(fields), description, by_page, zod)
 
 
-def _stream_specs(fields: dict[str, Any]) -> StreamSpecs:
+def _stream_specs(fields: dict[str, Any], *, by_page: bool) -> StreamSpecs:
     streams = fields.get("streams")
     if not isinstance(streams, list):
         raise Invalid("it has no list of streams")
@@ -165,9 +178,12 @@ def _stream_specs(fields: dict[str, Any]) -> StreamSpecs:
         name = None if stream is None else stream.get("name")
         if stream is None or not isinstance(name, str) or not name:
             raise Invalid("a stream of it has no name")
-        row_type, options = _object(stream.get("rowType")), _object(stream.get("streamOptions"))
-        found.append(StreamSpec(name, row_type, options))
-    return StreamSpecs(tuple(found), _text(fields.get("defaultStream")), _roles(fields))
+        schemas = [_object(stream.get(key)) for key in ("rowType", "streamOptions")]
+        zod = [schema is not None and is_zod(schema) for schema in schemas]
+        row_type, options = (None if z else s for s, z in zip(schemas, zod, strict=True))
+        found.append(StreamSpec(name, row_type, options, any(zod)))
+    default = _text(fields.get("defaultStream"))
+    return StreamSpecs(tuple(found), default, _roles(fields), by_page)
 
 
 def _result(raw: dict[str, Any], fields: dict[str, Any]) -> Result:
@@ -179,7 +195,8 @@ def _result(raw: dict[str, Any], fields: dict[str, Any]) -> Result:
         counters = [c for c in map(_object, fields.values()) if c is not None]
     else:
         raise Invalid("it has no counters")
-    return Result(*(sum(_count(c, name) for c in counters) for name in names))
+    received, skipped, success, failed = (sum(_count(c, n) for c in counters) for n in names)
+    return Result(received, skipped, success, failed)
 
 
 def _count(counters: dict[str, Any], name: str) -> int:

@@ -15,6 +15,7 @@ from penstock.model.types import RowSchema
 from penstock.protocols.json_schema.config_check import validate_config
 from penstock.protocols.syncmaven.messages import StreamSpec, StreamSpecs
 from penstock.protocols.syncmaven.row_check import names, row_type_fault
+from penstock.protocols.syncmaven.zod import unreadable
 from penstock.protocols.writing import WriteStream
 
 _NO_MARK = ""  # options are no credentials
@@ -98,6 +99,8 @@ def notes(specs: StreamSpecs, streams: Sequence[WriteStream]) -> Iterator[str]:
             spec = chosen(stream, specs)
         except DestinationError:
             continue  # a problem
+        if spec.zod:
+            yield unreadable(f"{stream.id}: {spec.name!r} describes its rows or options")
         if stream.options and spec.options is None:
             yield (
                 f"{stream.id}: destination.options is given to {spec.name!r} as it stands, since"

@@ -1,0 +1,36 @@
+"""Recognises Zod schemas that a connector wrote out as they are (``JSON.stringify(schema)``), in
+place of JSON Schema. The page permits a Zod schema; in JSON it holds no rules that could be read:
+Zod 3 writes a function in place of an object's fields, which JSON leaves out.
+
+Not here: reading a spec (``messages``). Source: the protocol page, ``spec``; Zod 3 and 4.
+"""
+
+from typing import Any, cast
+
+
+def unreadable(what: str) -> str:
+    """Returns the note about a schema that cannot be read. ``what``: who describes what."""
+    return (
+        f"{what} by a Zod schema that was written out as JSON, of which no rule can be read: any"
+        " are taken; let the connector write JSON Schema (z.toJSONSchema(schema, { target:"
+        " 'draft-7' }) of Zod 4, or the package zod-to-json-schema)"
+    )
+
+
+def is_zod(schema: dict[str, Any]) -> bool:
+    """Whether this is a Zod schema written out, or the fields of one (``schema.shape``)."""
+    fields = [_is_one(value) for value in schema.values()]
+    return _is_one(schema) or (bool(fields) and all(fields))
+
+
+def _is_one(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    given = cast(dict[str, Any], value)
+    old, new = given.get("_def"), given.get("def")  # of Zod 3, and of Zod 4
+    if isinstance(old, dict):
+        return str(cast(dict[str, Any], old).get("typeName")).startswith("Zod")
+    if isinstance(new, dict):
+        kind = cast(dict[str, Any], new).get("type")
+        return isinstance(kind, str) and kind == given.get("type")
+    return False
