@@ -183,6 +183,18 @@ def test_drained_means_read_by_the_connector_itself() -> None:
 
 
 @pytest.mark.parametrize("shell", [True, False])
+@pytest.mark.parametrize("reads", [True, False])
+def test_l1_a_clean_end_is_known_where_its_input_is_a_pipe_of_ours(
+    shell: bool, reads: bool
+) -> None:
+    command = "head -c 3 >/dev/null; exit 0" if reads else "sleep 1; exit 0"
+    with runtime(SHELL, shell=shell).open([command], RunTimeouts(), feed=True) as channel:
+        channel.write(b"abc", 5)
+        assert (everything(channel), channel.wait(20)) == (b"", 0)
+        assert channel.ended_well() is (shell and reads)
+
+
+@pytest.mark.parametrize("shell", [True, False])
 def test_large_output_arrives_whole_and_who_does_not_read_holds_it_back(shell: bool) -> None:
     code = "head -c 60000000 /dev/zero; echo done >&2"
     with runtime(SHELL, shell=shell).open([code], RunTimeouts()) as channel:

@@ -214,3 +214,58 @@ def test_input_that_nobody_read_is_told_from_input_that_was_read() -> None:
         assert (three.read(0), three.read(0)) == (b"x", b"")
         with pytest.raises(BrokenPipeError):
             three.drained(1)
+
+
+# -- ended_well: did it end by itself, with 0, after it had read everything?
+
+READ_ALL = "import sys; sys.stdin.buffer.read(3);"
+DAEMON = "import os, time; os.fork() and os._exit({code}); {close}; time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("code", "well"),
+    [
+        (READ_ALL, True),
+        (READ_ALL + "sys.stdin.close(); import time; time.sleep(0.3)", True),
+        (READ_ALL + "sys.exit(2)", False),
+        (READ_ALL + "import os; os.kill(os.getpid(), 9)", False),
+        ("import os; os.read(0, 2)", False),
+        ("", False),
+        (READ_ALL + DAEMON.format(code=0, close="0"), False),
+        (READ_ALL + DAEMON.format(code=0, close="[os.close(n) for n in (0, 1, 2)]"), False),
+        (READ_ALL + "import os; os.fork() or os._exit(0)", True),
+    ],
+)
+def test_l1_a_clean_end_is_known_as_one(code: str, well: bool) -> None:
+    with fed(code) as channel:
+        channel.write(b"abc", 5)
+        while channel.read(10) != b"":
+            continue
+        assert channel.wait(10) is not None
+        assert channel.ended_well() is well
+    assert not channel.ended_well()
+
+
+def test_a_clean_end_is_known_after_the_end_of_its_input() -> None:
+    for read, well in ((True, True), (False, False)):
+        with fed("import sys, time; time.sleep(0.5); sys.argv or sys.stdin.read()") as channel:
+            channel.write(b"abc", 5)
+            channel.end_input()
+            assert channel.wait(20) == 0
+            assert not channel.ended_well(), "what it had not read by then is never known"
+        with fed("import sys; sys.stdin.read()" if read else "import time; time.sleep(1)") as two:
+            two.write(b"abc", 5)
+            assert two.drained(20 if read else 0.0) is read
+            two.end_input()
+            assert two.wait(20) == 0
+            assert two.ended_well() is well
+
+
+def test_an_end_by_our_signal_is_no_end_of_its_own() -> None:
+    code = "import signal, sys; signal.signal(15, lambda *_: sys.exit(0));" + READ_ALL[11:]
+    with fed(code + "print(flush=True); signal.pause()") as channel:
+        channel.write(b"abc", 5)
+        assert channel.read(20) == b"\n"
+        channel.stop()
+        assert channel.wait(5) == 0
+        assert not channel.ended_well()

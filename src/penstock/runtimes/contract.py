@@ -151,6 +151,12 @@ class ByteChannel(Protocol):
         connector still runs after ``timeout`` seconds."""
         ...
 
+    def ended_well(self) -> bool:
+        """Whether the connector is known to have ended by itself and with exit code 0, after it had
+        read every byte of its input: nothing that it started is left, and this channel sent it no
+        signal. False where the system cannot tell. To be called after :meth:`wait`."""
+        ...
+
     def stop(self) -> None:
         """Sends SIGTERM to the whole process tree, and SIGKILL after ``RunTimeouts.stop`` seconds.
         Idempotent."""

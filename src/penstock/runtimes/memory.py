@@ -183,6 +183,10 @@ class MemoryChannel:
                 self._advance(timeout)
             return self._code
 
+    def ended_well(self) -> bool:
+        with self._changed:
+            return self._code == 0 and not self._input and not self.stopped
+
     def stop(self) -> None:
         with self._changed:
             if self._code is None:

@@ -71,6 +71,9 @@ class _MeteredChannel:
     def wait(self, timeout: float) -> int | None:
         return self._inner.wait(timeout)
 
+    def ended_well(self) -> bool:
+        return self._inner.ended_well()
+
     def stop(self) -> None:
         self._inner.stop()
 

@@ -25,6 +25,7 @@ class InputPipe:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._ended = False
+        self._left: int | None = None  # bytes that were not read when it was closed, where known
         self._lock = threading.Lock()
         os.set_blocking(fd, False)
         grow(fd)
@@ -56,26 +57,38 @@ class InputPipe:
                 return left == 0
             time.sleep(_LOOK)
 
+    def read_whole(self) -> bool:
+        """Whether every byte that was written is known to have been read. A pipe keeps what its
+        readers left in it, also when they are gone, for as long as this end is open; what was left
+        at :meth:`end` counts as never read."""
+        with self._lock:
+            return (self._left if self._ended else self._in_pipe()) == 0
+
     def _unread(self) -> int:
         # An error condition on the writing end means that no reading end is left.
         poll = select.poll()
         poll.register(self._fd, 0)
         broken = bool(poll.poll(0))
+        unread = self._in_pipe() or 0
+        if unread and broken:
+            raise BrokenPipeError(errno.EPIPE, f"{unread} bytes of the input were never read")
+        return unread
+
+    def _in_pipe(self) -> int | None:
+        """The number of bytes that wait to be read; None: the system cannot tell."""
         left = bytearray(4)
         try:
             fcntl.ioctl(self._fd, termios.FIONREAD, left)
         except OSError:
-            return 0
-        unread = int.from_bytes(left, sys.byteorder)
-        if unread and broken:
-            raise BrokenPipeError(errno.EPIPE, f"{unread} bytes of the input were never read")
-        return unread
+            return None
+        return int.from_bytes(left, sys.byteorder)
 
     def end(self) -> None:
         """Closes the connector's stdin. Idempotent."""
         self._ended = True
         with self._lock:
             if self._fd >= 0:
+                self._left = self._in_pipe()
                 os.close(self._fd)
                 self._fd = -1
 

@@ -161,6 +161,8 @@ class ProcessChannel:
         self._pid: int | None = None
         self._code: int | None = None
         self._eof = False
+        self._all_ended = False  # nothing of the tree is left
+        self._signalled = False  # this channel ended it, or what was left of it
         self._stopped = False
         self._closed = False
         self._idle = 0.0
@@ -309,6 +311,16 @@ class ProcessChannel:
         self._refuse_too_much(0.0)
         return self._code
 
+    def ended_well(self) -> bool:
+        if self._closed or self._code != 0 or not self.read_whole_input():
+            return False
+        self._await_status(_SETTLE, lambda: self._all_ended)
+        return self._all_ended and not self._signalled
+
+    def read_whole_input(self) -> bool:
+        """Whether every byte of the input is known to have been read."""
+        return self._input is None or self._input.read_whole()
+
     def stop(self) -> None:
         if not self._closed:
             self._end_tree(discard=True)
@@ -336,15 +348,19 @@ class ProcessChannel:
         wait for the supervisor's report after the end of stdout."""
         if self._max_memory is None or self._closed:
             return
-        deadline = time.monotonic() + settle
-        poll = select.poll()
-        poll.register(self._status, select.POLLIN)
-        while not self._used and self._code is None:
-            if not poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
-                break
-            self._take_status()
+        self._await_status(settle, lambda: bool(self._used) or self._code is not None)
         if self._used:
             raise too_much(self._max_memory, self._used, self._role)
+
+    def _await_status(self, seconds: float, there: Callable[[], bool]) -> None:
+        """Reads the supervisor's reports for so many seconds, or until ``there``."""
+        deadline = time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(self._status, select.POLLIN)
+        while not there() and poll.poll(max(deadline - time.monotonic(), 0.0) * 1000):
+            self._take_status()
+            if time.monotonic() > deadline:
+                return
 
     def _release(self) -> None:
         self._stopped = self._eof = True
@@ -411,6 +427,8 @@ class ProcessChannel:
                 self._code = int(rest)
             elif what == b"M":
                 self._used = int(rest)
+            elif what == b"A":
+                self._all_ended = True
             elif what == b"E":
                 number, _, step = rest.partition(b" ")
                 raise spawn.SpawnRefused(int(number), step.decode())
@@ -424,6 +442,7 @@ class ProcessChannel:
         with self._stopping:
             if self._stopped or self._supervisor is None:
                 return
+            self._signalled = True
             with contextlib.suppress(OSError):
                 os.write(self._lifeline, b"T")
             deadline = time.monotonic() + self._timeouts.stop + _KILL_MARGIN

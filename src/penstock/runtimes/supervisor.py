@@ -13,8 +13,8 @@ connector gets the death signal that this process's only thread set.
 LIFELINE (owner to supervisor): the length of a marshalled order and the order, then one byte as the
 request to stop; end of file: the owner is dead. STATUS (supervisor to owner), one line each:
 ``S PID`` the connector runs, ``E ERRNO STEP`` it could not be started, ``M BYTES`` it used more
-memory than its limit and is killed, ``X CODE`` it ended (negative: by that signal). M comes before
-X.
+memory than its limit and is killed, ``X CODE`` it ended (negative: by that signal), ``A`` nothing
+of its tree is left. M comes before X, and A after it.
 
 Where there is no ``/proc`` (macOS) only the connector's process group is killed. Not here: the
 confinement (``linux_sandbox``, imported only where a connector is confined).
@@ -218,6 +218,8 @@ class Supervisor:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
+                if not self.empty:
+                    self.tell(b"A\n")
                 self.empty = True
                 return
             if pid == 0:

@@ -215,6 +215,7 @@ class ContainerChannel:
         self._code: int | None = None
         self._failure: PenstockError | None = None
         self._input_ended = False
+        self._stopped = False  # by us
         self._removed = True
         self._lock = threading.Lock()
 
@@ -332,6 +333,13 @@ class ContainerChannel:
         self._settle(timeout)
         return self._code
 
+    def ended_well(self) -> bool:
+        """See the contract; through the engine only what the engine has not taken is known, so
+        that only named pipes can tell."""
+        told = self._pipes is not None and self._pipes.opened and not self._stopped
+        ended = self._code == 0 and self._failure is None
+        return told and ended and self._process.read_whole_input()
+
     def stop(self) -> None:
         """By the engine, since not every command line hands SIGTERM on to its container."""
         try:
@@ -417,6 +425,7 @@ class ContainerChannel:
         who flushes on SIGTERM must not block on a full pipe."""
         if not self._started or self._removed or self._process.wait(0.0) is not None:
             return
+        self._stopped = True
         seconds = math.ceil(self._stop_seconds)
         deadline = time.monotonic() + seconds + _STOP_MARGIN
         stopping = subprocess.Popen(
