@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from connector_sites import stub
-from pipelines import NAME, Ran, Site
+from pipelines import NAME, Heard, Ran, Site
 
+from penstock.config.load import load_pipeline
+from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.engine.inspect.runs import rejects
 from penstock.errors import ConfigError
 
@@ -117,6 +119,68 @@ def test_what_was_not_counted_is_sent_again_and_no_state_is_ahead(
     assert second.status == "succeeded", second.error
     assert (second.stream("s0").sent_again, there.saved()) == (100, 100)
     assert set(there.rows()) == set(range(1, 101))
+
+
+class Page:
+    """A site whose destination was written from the page alone; the same one in each run."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.kept, self._told = site.folder / "kept", site.folder / "told.json"
+
+    def run(self, records: int, told: dict[str, Any] | None = None, **destination: Any) -> Ran:
+        self._told.write_text(json.dumps({"kept": str(self.kept), **(told or {})}))
+        return self.site.run({"records": records}, destination=self._section(destination))
+
+    def plan(self, **destination: Any) -> dict[str, Any]:
+        file = self.site.write({}, destination=self._section(destination))
+        return plan_pipeline(load_pipeline(file), self.site.home, observer=Heard())
+
+    def _section(self, given: dict[str, Any]) -> dict[str, Any]:
+        use = f"syncmaven:{stub('page_destination.py', str(self._told))}"
+        return {"use": use, "config": {}, "stream": "contacts", **given}
+
+    def ids(self) -> list[int]:
+        return [int(line) for line in self.kept.read_text().split()] if self.kept.exists() else []
+
+    def saved(self) -> int | None:
+        return self.site.saved().get("s0", {}).get("seq")
+
+
+def test_a_destination_written_from_the_page_succeeds_and_is_not_sent_rows_again(
+    site: MakeSite,
+) -> None:
+    """Issue 35, A1; L1. Its exit code counts until it has given a result, in whatever run."""
+    page = Page(site(**ONE))
+    first = page.run(20)
+    assert (first.status, first.exit_code, first.guarantee) == ("succeeded", 0, "at-least-once")
+    assert first.noted("exit code 0", "(20 of them)") and page.saved() == 20
+    second = page.run(30)
+    assert second.counts("s0") == ("complete", 10, 10, 0), second.error
+    assert page.ids() == [*range(1, 31)]
+    for told in ({"quits_at": 35}, {"halt": {"status": "error"}}, {"code": 1}):
+        failed = page.run(40, told)
+        assert (failed.exit_code, page.saved()) == (5, 30), told
+    before = len(page.ids())
+    gave = page.run(40, {"result": {"received": 10, "skipped": 0, "success": 10, "failed": 0}})
+    assert (gave.status, page.saved(), page.ids()[before:]) == ("succeeded", 40, [*range(31, 41)])
+    for acks in ("echo", "at_end"):
+        lacks = page.run(50, acks=acks)
+        assert (lacks.exit_code, lacks.error["code"]) == (5, "destination.exited")
+        assert page.saved() == 40
+
+
+def test_at_end_acks_by_exit_code_0_and_plan_says_so(site: MakeSite) -> None:
+    """Issue 35, A1: also in the code's dialect, of which a result is wanted else."""
+    page = Page(site(**ONE))
+    other = {"answer": "stream-spec"}
+    assert page.run(20, other).error["code"] == "destination.exited"
+    assert page.saved() is None
+    ran = page.run(20, other, acks="at_end")
+    assert (ran.status, page.saved()) == ("succeeded", 20), ran.error
+    assert ran.noted("exit code 0")
+    assert any("`acks: at_end`" in note for note in page.plan(acks="at_end")["notes"])
+    assert not any("at_end" in note for note in page.plan()["notes"])
 
 
 def test_a_destination_that_halts_with_ok_fails_nothing_and_moves_nothing(

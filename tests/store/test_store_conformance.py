@@ -390,6 +390,17 @@ def test_l6_a_refresh_is_pending_until_its_generation_is_in_the_ledger(
     assert store.remembered("shop").pending_refreshes[A].run == "r8"
 
 
+def test_l1_who_gave_a_result_is_known_in_every_later_run(store: Store, lease: Lease) -> None:
+    """Also beside what is stored of streams, and in no other pipeline."""
+    assert store.remembered("shop", ()).results == frozenset()
+    for name in ("syncmaven:./a", "syncmaven:./b", "syncmaven:./a"):
+        store.remember(lease, Remembered(results=frozenset([name])))
+    store.remember(lease, Remembered(columns={A: {"x": "y"}}))
+    both = frozenset({"syncmaven:./a", "syncmaven:./b"})
+    assert store.remembered("shop", ()).results == store.remembered("shop").results == both
+    assert store.remembered("other").results == frozenset()
+
+
 def test_l1_state_is_saved_only_with_the_groups_last_load(store: Store, lease: Lease) -> None:
     state = stream_state(A, '{"cursor": 1}')
     (g,) = store.intend(lease, [group(1, 1, [A, B], [state])], merge)

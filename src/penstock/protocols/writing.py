@@ -67,7 +67,9 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class Acks(StrEnum):
     """What counts as an ack: states the destination gives back (``echo``: also bare ones;
-    ``strict``: whole messages only), or exit code 0 after the end of its input."""
+    ``strict``: whole messages only), or exit code 0 after the end of its input. Of a destination
+    that counts rows at the end of a stream its result counts under each; where it gives none,
+    ``strict`` takes nothing for one."""
 
     echo = "echo"
     strict = "strict"
@@ -85,6 +87,8 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Its name, the same in every run."""
     timeouts: RunTimeouts = RunTimeouts()
     acks: Acks = Acks.echo
+    gives_results: bool = False
+    """The destination is known to answer the end of a stream with a result (``GivesResults``)."""
     tick: float = 1.0
     options: dict[str, Any] = {}
     """Keys that the protocol declares (``ProtocolSpec.destination_keys``) and the user set."""
@@ -161,6 +165,12 @@ class StreamAck:
     keys: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(slots=True)
+class GivesResults:
+    """The destination answered the end of a stream with a result of its own, good or bad: from now
+    on one that is missing is a failure, whatever its exit code is."""
+
+
 END = -1
 """``Ack.seq``, ``transforming.TransformProgress.upto``: all that was fed."""
 
@@ -172,10 +182,14 @@ NEWEST_ACK = "newest_ack"
 """``SkippedItems.what``: a state that equals several was taken for the newest of them, as the
 destination ended well."""
 
+EXIT_ACK = "exit_ack"
+"""``SkippedItems.what``: rows that exit code 0 acknowledged, as the destination gave no result."""
+
 
 Answer = (
     Ack
     | DestinationCounts
+    | GivesResults
     | StreamAck
     | LogEvent
     | Error

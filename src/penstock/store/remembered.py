@@ -16,14 +16,14 @@ from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, Syn
 Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
-_PACKAGES = "packages"
+_PACKAGES, _RESULTS = "packages", "results"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR, _REFRESH = "cursor:", "refresh:"
 _OF_STREAM = (
     _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR, _REFRESH
 )  # fmt: skip
-_OVER, _UNREAD, _READ, _PUBLISHED = "over", "unread", "read", "published"
+_OVER, _UNREAD, _READ, _PUBLISHED, _GIVEN = "over", "unread", "read", "published", "given"
 
 
 class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,8 +114,9 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     ``versions``: version (ACTIVATE_VERSION) -> its generation. ``visible``: generation whose rows
     the table shows or showed -> its version; the newest counts. ``refreshes``: generation numbers
     of the host of ``penstock serve`` whose rows became visible. ``packages``: connector (its
-    protocol and name) -> its package in the index; no stream's. ``refresh``: the newest refresh of
-    the stream that a user asked for."""
+    protocol and name) -> its package in the index; no stream's. ``results``: destination
+    connectors (by reference) that have answered the end of a stream with a result; no stream's.
+    ``refresh``: the newest refresh of the stream that a user asked for."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -130,6 +131,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     visible: dict[StreamId, dict[int, int]] = {}
     refreshes: dict[StreamId, frozenset[int]] = {}
     packages: dict[str, str] = {}
+    results: frozenset[str] = frozenset()
     refresh: dict[StreamId, Refresh] = {}
 
     @property
@@ -145,7 +147,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 def kinds(streams: Iterable[StreamId]) -> list[str]:
     """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
-    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, *of_streams]
+    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, *of_streams]
 
 
 def remembered(rows: Rows) -> Remembered:
@@ -173,6 +175,7 @@ def remembered(rows: Rows) -> Remembered:
         visible={s: _numbers(row) for s, row in of[_VISIBLE].items()},
         refreshes={s: frozenset(map(int, row)) for s, row in of[_REFRESHED].items()},
         packages=dict(rows.get(_PACKAGES, {})),
+        results=frozenset(rows.get(_RESULTS, {})),
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
     )
 
@@ -194,6 +197,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         _TARGETS: more.tables.targets,
         _RECORDS: more.tables.records,
         _PACKAGES: more.packages,
+        _RESULTS: dict.fromkeys(more.results, _GIVEN),
         **{_COLUMNS + s.key: columns for s, columns in more.columns.items()},
         **{_ANSWER + s.key: columns for s, columns in more.answer_columns.items()},
         **{_CALLED + s.key: {n: n for n in names} for s, names in more.state_names.items()},

@@ -569,14 +569,19 @@ while word := sys.stdin.readline():
 
 
 def by_the_page(streams: Any) -> Host:
-    """A destination made from the page alone, which says nothing of how a stream ends."""
+    """A destination made from the page alone, which ends at the end of the stream."""
     command = [sys.executable, "-c", BY_THE_PAGE, json.dumps(streams)]
     return Host(lambda env: ProcessRuntime(command, env=dict(env), role="destination"))
 
 
 def test_a_destination_that_gives_no_result_is_told_what_is_missing() -> None:
+    """One that gave results before: else its end acks (``test_exit_acks``)."""
     wrote = write(
-        by_the_page([{"name": "contacts"}]), rows(1), mark(1), streams=(stream(into="contacts"),)
+        by_the_page([{"name": "contacts"}]),
+        rows(1),
+        mark(1),
+        streams=(stream(into="contacts"),),
+        gives_results=True,
     )
     assert (wrote.acks, wrote.errors) == ([], ["destination.exited"])
     (error,) = [a for a in wrote.answers if isinstance(a, Error)]

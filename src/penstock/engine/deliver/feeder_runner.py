@@ -37,7 +37,8 @@ class PushTask:
     """Implements ``engine.deliver.connector_delivery.Feeder``. ``mailbox``: the run's.
     ``describe_once``: the destination can be given streams and schemas only when it starts.
     ``keyed``: it may keep connector keys. ``started`` is called with the path of each
-    conversation's log."""
+    conversation's log, ``gave_result`` where the destination gave a result, before what it acked is
+    settled."""
 
     def __init__(
         self,
@@ -50,10 +51,12 @@ class PushTask:
         keyed: bool,
         save_config: Callable[[NewConfig], None],
         started: Callable[[Path], None],
+        gave_result: Callable[[], None] = lambda: None,
     ) -> None:
         self._submit, self._mailbox, self._make_job = submit, mailbox, make_job
         self._describe, self._describe_once = describe, describe_once
         self._save_config, self._started = save_config, started
+        self._gave_result = gave_result
         self._number, self._keyed = 0, keyed
 
     def keys_task(self) -> str | None:
@@ -73,6 +76,7 @@ class PushTask:
             described,
             self._describe,
             self._save_config,
+            self._gave_result,
             describe_once=self._describe_once,
         )
 
@@ -91,12 +95,13 @@ class _Conversation:
         described: dict[StreamId, WriteStream],
         describe: DescribeStreams,
         save_config: Callable[[NewConfig], None],
+        gave_result: Callable[[], None],
         *,
         describe_once: bool,
     ) -> None:
         self._mail, self._run, self._task, self._described = mail, run, task, described
         self._describe, self._describe_once = describe, describe_once
-        self._save_config = save_config
+        self._save_config, self._gave_result = save_config, gave_result
         self._known_ways: dict[StreamId, JoinsBy] = {}  # of loads, those that were compared
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
@@ -143,13 +148,19 @@ class _Conversation:
         self._mail.order(order)
 
     def acks(self) -> list[AckedSegments]:
-        return self._mail.acks()
+        acks = self._mail.acks()
+        if any(acked.gives_results for acked in acks):
+            self._gave_result()
+        return acks
 
     def poll(self) -> PushResult | None:
         answer = self._task.answer()
         self._mail.take_configs(self._mail.number, self._save_config)  # after the last one too
         if answer is not None:
-            return msgspec.json.decode(answer, type=PushResult)
+            result = msgspec.json.decode(answer, type=PushResult)
+            if result.gives_results:
+                self._gave_result()
+            return result
         if (lost := self._task.lost("destination")) is not None:
             if lost.code == JAVA_DIED:
                 raise lost  # without the JVM no task can start another process

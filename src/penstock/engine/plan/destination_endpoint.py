@@ -7,6 +7,7 @@ verbs that move no data start here, ``engine.plan.feeder_jobs`` plans what is se
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
@@ -16,6 +17,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.connectors.destination import DestinationConnector
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.resolve import resolve
+from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.endpoint import (
     DESTINATION,
     Endpoint,
@@ -41,6 +43,11 @@ from penstock.model.types import RowSchema
 from penstock.protocols.writing import WriteStream
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
+
+_AT_END = (
+    "`acks: at_end`: the destination's exit code 0 after all rows counts as the ack: no state is"
+    " saved before that, and after a crash all rows are sent again"
+)
 
 
 class DestinationEndpoint(Endpoint[DestinationConnector]):
@@ -81,6 +88,11 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         self.install_seconds = time.monotonic() - began
 
     # -- tables.contract.PlannedDestination
+
+    @property
+    def lasting(self) -> str:
+        """The destination's reference in the form in which it is stored."""
+        return lasting(self.connector.ref, Path.cwd())
 
     def needs(self) -> SessionNeeds:
         return SessionNeeds()
@@ -158,9 +170,10 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         """Returns the types and values that the destination narrows or loses, a sentence each."""
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         options = self._pipeline.destination.protocol_keys
-        return self.connector.fidelity(
+        notes = self.connector.fidelity(
             source_protocol, described, options, self.config, self.timeouts
         )
+        return [*notes, _AT_END] if self._pipeline.destination.acks == "at_end" else notes
 
     def planned(
         self,

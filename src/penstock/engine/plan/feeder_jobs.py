@@ -18,7 +18,8 @@ from penstock.engine.specs.feeder import PushJob
 from penstock.model.catalog import Change, StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.writing import Acks, WriteStream
-from penstock.store.contract import Store
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered
 
 
 def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
@@ -65,6 +66,17 @@ class FeederJobs:
             s: destination.leftover(s, versions, filled[s]) for s, versions in schemas.items()
         }
 
+    def gave_result(self, lease: Lease) -> None:
+        """Stores that the destination answers the end of a stream with a result. Called any number
+        of times; written once."""
+        if not self._gives_results():
+            name = self._destination.lasting
+            self._store.remember(lease, Remembered(results=frozenset([name])))
+
+    def _gives_results(self) -> bool:
+        known = self._store.remembered(self._prepared.pipeline.pipeline, ()).results
+        return self._destination.lasting in known
+
     def job(self, number: int, streams: tuple[WriteStream, ...], attempt: int) -> PushJob:
         """Returns the message to a push task's process. ``number``: unique in the run. ``attempt``:
         from 1."""
@@ -88,6 +100,7 @@ class FeederJobs:
             mail_key=mailbox.key,
             secrets=tuple(connector.secrets(destination.config)),
             acks=Acks(section.acks),
+            gives_results=self._gives_results(),
             timeouts=destination.timeouts,
             options=section.protocol_keys,
             on_data_error=section.on_data_error,

@@ -155,5 +155,6 @@ class Assembly:
             save_config=lambda new: destination.change_config(
                 new, lambda n: self._save(DESTINATION, n)
             ),
+            gave_result=lambda: jobs.gave_result(self._session.lease),
             started=self._monitor.push_started,
         )

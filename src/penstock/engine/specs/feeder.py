@@ -22,7 +22,7 @@ from penstock.runtimes.contract import RunTimeouts
 class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     """The job of a push task. ``number``: unique in the run, for file names. ``launch``: as in
     ``LaneJob``. ``attempt``, ``attempts``, ``backoff``, ``options``, ``pipeline``,
-    ``on_data_error``: as in ``WriteRequest``."""
+    ``on_data_error``, ``gives_results``: as in ``WriteRequest``."""
 
     run: str
     number: int
@@ -36,6 +36,7 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
     streams: tuple[WriteStream, ...]
     secrets: tuple[str, ...] = ()
     acks: Acks = Acks.echo
+    gives_results: bool = False
     options: dict[str, Any] = {}
     on_data_error: str = "dlq"
     timeouts: RunTimeouts = RunTimeouts()
@@ -63,13 +64,15 @@ class AckedSegments(msgspec.Struct, frozen=True, kw_only=True):
     log; they must be copied to the run's folder before the segments are settled. ``rejected``:
     the number of its rejects per stream, in a file or not. ``filtered``: records that the
     destination left out since the last ack, as configured, per stream. Both may count rows that no
-    ack covers yet. ``keys``: see ``protocols.writing.Ack``."""
+    ack covers yet. ``keys``: see ``protocols.writing.Ack``. ``gives_results``: the destination has
+    given a result, see ``protocols.writing.GivesResults``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()
     rejected: tuple[tuple[StreamId, int], ...] = ()
     filtered: tuple[tuple[StreamId, int], ...] = ()
     keys: tuple[tuple[str, int], ...] = ()
+    gives_results: bool = False
 
 
 class PushEnd(StrEnum):
@@ -88,6 +91,7 @@ class PushResult(msgspec.Struct, kw_only=True):
     files of rejects that no ack named. ``halted``: for each stream that the destination stopped
     without a failure, a sentence; what it did not ack is then no failure either. ``retry``: seconds
     after which another attempt is safe; None: the push did not fail, or must not be repeated.
+    ``gives_results``: as in ``AckedSegments``.
     ``stats``: seconds and bytes for the report (``push``, ``destination_wait``, ``bytes``, ...)."""
 
     end: PushEnd
@@ -99,4 +103,5 @@ class PushResult(msgspec.Struct, kw_only=True):
     rejects: list[str] = []
     halted: list[tuple[StreamId, str]] = []
     retry: float | None = None
+    gives_results: bool = False
     stats: dict[str, float] = {}

@@ -45,11 +45,13 @@ from penstock.protocols import load
 from penstock.protocols.connection import Connection
 from penstock.protocols.failures import failed
 from penstock.protocols.writing import (
+    EXIT_ACK,
     GUESSED_ACK,
     NEWEST_ACK,
     Ack,
     Answer,
     DestinationCounts,
+    GivesResults,
     StreamAck,
     WriteRequest,
 )
@@ -63,6 +65,8 @@ _SAID = {
     " as acks in the order they come, which `acks: strict` turns off",
     NEWEST_ACK: "the destination gave back a state that equals several: as it ended well, it was"
     " taken for the newest, which `acks: strict` turns off",
+    EXIT_ACK: "the destination gave no result for rows: exit code 0, after it had read all of its"
+    " input, was taken for their ack, which `acks: strict` turns off",
 }
 _NO_ACKS = ("unknown_state", "bare_state", "state_unmatched")
 
@@ -97,6 +101,7 @@ class PushRun:
         self._retries: list[float | None] = []
         self._halted: list[tuple[StreamId, str]] = []
         self._acks = 0
+        self._gives_results = False
         self._ended_early = False
         self._exit: ConnectorExited | None = None
 
@@ -131,6 +136,7 @@ class PushRun:
             metrics=self._metrics,
             rejects=list(rejects),
             halted=self._halted,
+            gives_results=self._gives_results,
             stats=self._stats(),
         )
 
@@ -166,6 +172,7 @@ class PushRun:
             pipeline=self._job.pipeline,
             timeouts=self._job.timeouts,
             acks=self._job.acks,
+            gives_results=self._job.gives_results,
             tick=TICK_SECONDS,
             options=self._job.options,
             on_data_error=self._job.on_data_error,
@@ -248,6 +255,8 @@ class PushRun:
                 self._metrics.append({"stream": name, "series": series})
             case Reject():
                 self._rejects.add(answer)
+            case GivesResults():
+                self._gives_results = True
             case DestinationCounts():
                 for stream, rows in self._told.rejected(answer):
                     self._rejects.count(stream, rows)
@@ -270,6 +279,7 @@ class PushRun:
                 rejected=rejected,
                 filtered=tuple(sorted(self._filtered.items())),
                 keys=keys,
+                gives_results=self._gives_results,
             )
             self._mail.ack(acked)
             self._covered, self._filtered = [], {}

@@ -2,8 +2,14 @@
 
 What it says is read all the while, so that a halt counts at any moment. Every wait is bounded: it
 must take bytes of its input, and answer ``end-stream``, within ``RunTimeouts.heartbeat``; lines of
-its log are no progress (L11). Not here: several of them at once (``sessions``), what a result is
-worth (``writer``). Source: reference §1.4, §1.5.
+its log are no progress (L11).
+
+Where exit code 0 may stand for a result, ``end-stream`` is written only once all rows were read: a
+program that reads lines in turn takes it only after it has handled every row, so that one which
+ends before its time leaves it in the pipe (``ByteChannel.ended_well``).
+
+Not here: several of them at once (``sessions``), what a result is worth, and whose exit code counts
+(``exit_ack``). Source: reference §1.4, §1.5.
 """
 
 import time
@@ -14,6 +20,7 @@ from typing import Any, Self
 
 from penstock.errors import DestinationError
 from penstock.model.events import LogEvent, SkippedItems, Tick
+from penstock.protocols.syncmaven.exit_ack import ExitAck
 from penstock.protocols.syncmaven.messages import (
     HaltMessage,
     MalformedReply,
@@ -29,22 +36,34 @@ from penstock.runtimes.contract import ByteChannel, Runtime, RunTimeouts
 
 _STEP = 0.05  # seconds of one wait
 _LOOK = 0.05  # seconds between two looks at what it says, while it takes rows
+_PATIENCE = 60.0  # seconds without an answer to end-stream until the log names the way out
+_GRACE = 5.0  # seconds between end-stream and the end of the input, for a program that ends itself
 
 Outcome = Result | HaltMessage | DestinationError
 
 
 class Session:
-    """``outcome`` None: it goes on. ``sent``: rows that it was given."""
+    """``outcome`` None: it goes on. ``sent``: rows that it was given. ``gave_result``: it gave a
+    result, good or bad."""
 
-    def __init__(self, runtime: Runtime, timeouts: RunTimeouts, start: bytes) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        timeouts: RunTimeouts,
+        start: bytes,
+        exit_ack: ExitAck = ExitAck.never,
+    ) -> None:
         self._timeouts = timeouts
         self._runtime = runtime
+        self._exit_ack = exit_ack
         self._reader = ReplyReader()
         self._stack = ExitStack()
         self._channel: ByteChannel | None = None
         self._waiting = deque([memoryview(start)])  # to be written
         self._looked = self._taken_at = time.monotonic()
-        self._ends = False
+        self._ends = self._held = self._hinted = False
+        self._silent = False  # its stdout has ended
+        self.gave_result = False
         self.outcome: Outcome | None = None
         self.sent = 0
 
@@ -71,7 +90,7 @@ class Session:
     @property
     def _ending(self) -> bool:
         """It has taken ``end-stream``: its result is no early one."""
-        return self._ends and not self._waiting
+        return self._ends and not self._held and not self._waiting
 
     def give(self, lines: Any, rows: int) -> None:
         """Lines (bytes or a pyarrow.Buffer) of so many rows, which :meth:`go_on` writes."""
@@ -80,8 +99,10 @@ class Session:
 
     def finish(self) -> None:
         """The stream's end, which :meth:`go_on` writes."""
-        self._put(end_stream())
         self._ends = True
+        self._held = self._exit_ack is not ExitAck.never
+        if not self._held:
+            self._put(end_stream())
 
     def go_on(self, timeout: float) -> Iterator[Answer]:
         """Writes some of what it was given, or hears some of what it says; waits at most so many
@@ -89,10 +110,15 @@ class Session:
         if self._waiting:
             yield from self._write(timeout)
             return
+        if self._held:
+            yield from self._let_read(timeout)
+            return
         yield from self.listen(timeout)
-        bound = self._timeouts.heartbeat
-        if self.outcome is None and time.monotonic() - self._taken_at > bound:
-            self.outcome = _silent(f"did not answer end-stream within {bound:g} s", "no_result")
+        waited, bound = time.monotonic() - self._taken_at, self._timeouts.heartbeat
+        if self.outcome is None and self._exit_ack is not ExitAck.never:
+            yield from self._nudge(waited)
+        if self.outcome is None and waited > bound:
+            self.outcome = _mute(f"did not answer end-stream within {bound:g} s", "no_result")
 
     def look(self) -> Iterator[Answer]:
         """What it says, unless it was heard a moment ago."""
@@ -104,7 +130,7 @@ class Session:
         if self.outcome is not None or self._channel is None:
             return
         self._looked = time.monotonic()
-        block = self._channel.read(timeout)
+        block = b"" if self._silent else self._channel.read(timeout)
         items = self._reader.finish() if block == b"" else self._reader.take(block or b"")
         for item in items:
             if isinstance(item, LogEvent | SkippedItems):
@@ -112,15 +138,57 @@ class Session:
             elif isinstance(item, Message | MalformedReply) and self.outcome is None:
                 self._take(item)
         if block == b"" and self.outcome is None:
-            self.outcome = died(self._channel, "before it said how many rows it took", DESTINATION)
-            if self._ending:
-                self.outcome.hint = (
-                    "it was told the end of the stream, and has to answer with a stream-result:"
-                    " only what this counts is written. See in the log what it said last"
-                )
+            self._silent = True
+            self._over(self._channel, timeout)
         yield Tick()
 
+    def _over(self, channel: ByteChannel, timeout: float) -> None:
+        """Its stdout has ended: so has it, or it will."""
+        if self._ending and self._exit_ack is not ExitAck.never and not self.gave_result:
+            code = channel.wait(timeout)
+            if code is None:
+                return
+            if channel.ended_well():
+                self.outcome = Result(self.sent, 0, self.sent, 0, counted=False)
+                return
+        self.outcome = died(channel, "before it said how many rows it took", DESTINATION)
+        if self._ending:
+            self.outcome.hint = _NO_RESULT if self._exit_ack is ExitAck.never else _NO_CLEAN_END
+
+    def _let_read(self, timeout: float) -> Iterator[Answer]:
+        """Waits until it has read all rows, and then puts ``end-stream``."""
+        if self._channel is None:
+            return
+        try:
+            if self._channel.drained(timeout):
+                self._held = False
+                self._put(end_stream())
+        except BrokenPipeError:
+            yield from self._closed_input()
+            return
+        bound = self._timeouts.heartbeat
+        if self._held and time.monotonic() - self._taken_at > bound:
+            self.outcome = _mute(
+                f"did not read its input to the end within {bound:g} s", "no_result"
+            )
+        yield from self.look()
+
+    def _nudge(self, waited: float) -> Iterator[Answer]:
+        """Ends its input where that is agreed, else names this way once."""
+        if self._exit_ack is ExitAck.closed:
+            if waited > _GRACE and self._channel is not None and self._channel.drained(0.0):
+                self._channel.end_input()
+        elif waited > _PATIENCE and not self._hinted:
+            self._hinted = True
+            yield LogEvent(
+                "WARN",
+                f"the destination has neither answered end-stream nor ended for {_PATIENCE:g} s: if"
+                " it waits for the end of its input, set `acks: at_end`",
+            )
+
     def _take(self, message: Message | MalformedReply) -> None:
+        result = isinstance(message, MalformedReply) and message.reply == Reply.stream_result
+        self.gave_result |= result or isinstance(message, Result)
         if isinstance(message, MalformedReply):
             if self._ending and message.reply == Reply.stream_result:
                 self.outcome = DestinationError(
@@ -158,7 +226,7 @@ class Session:
             if not self._waiting[0]:
                 self._waiting.popleft()
         elif now - self._taken_at > bound:
-            self.outcome = _silent(f"read nothing of its input for {bound:g} s", "heartbeat")
+            self.outcome = _mute(f"read nothing of its input for {bound:g} s", "heartbeat")
         yield from self.look()
 
     def _closed_input(self) -> Iterator[Answer]:
@@ -167,10 +235,20 @@ class Session:
         while self.outcome is None and time.monotonic() < until:
             yield from self.listen(_STEP)
         if self.outcome is None:
-            self.outcome = _silent("closed its input before the end of the stream", "closed_input")
+            self.outcome = _mute("closed its input before the end of the stream", "closed_input")
 
 
-def _silent(what: str, code: str) -> DestinationError:
+_NO_RESULT = (
+    "it was told the end of the stream, and has to answer with a stream-result: only what this"
+    " counts is written. See in the log what it said last"
+)
+_NO_CLEAN_END = (
+    "it gave no stream-result, and its end counts only by itself, with exit code 0, after it read"
+    " all of its input. See in the log what it said last"
+)
+
+
+def _mute(what: str, code: str) -> DestinationError:
     return DestinationError(
         f"the destination {what}",
         code=f"destination.{code}",

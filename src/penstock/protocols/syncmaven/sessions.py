@@ -75,6 +75,11 @@ class Sessions:
         ]
 
     @property
+    def gave_result(self) -> bool:
+        """Whether a process of them gave a result, good or bad."""
+        return any(one.gave_result for one in self._each.values())
+
+    @property
     def stderr_tail(self) -> str:
         """That of the process that failed, else the last one that there is."""
         failed = [

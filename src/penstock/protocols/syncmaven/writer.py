@@ -3,7 +3,7 @@
 A stream has one process at a time (or ``parallelism`` of them), from its first row to a checkpoint
 or its end. What their ``stream-result``s count is acknowledged, once each has given one, and
 nothing else: a state mark is acked once every row before it, of the streams that it covers, is in
-such results, was rejected or left out by policy.
+such results, was rejected or left out by policy. Exit code 0 may stand for a result (``exit_ack``).
 What the connector stored until such a result goes with the ack (``stream_keys``). A stream that
 fails or halts is sent nothing more, and the others go on (L7). Not here: processes (``sessions``),
 lines (``outgoing``), which rows failed (``failed_rows``). Source: reference §1.4, §1.5.
@@ -21,6 +21,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import ConnectorExited, Error, LogEvent, SkippedItems, StreamHalted, Tick
 from penstock.model.state import StateType
 from penstock.protocols.syncmaven.counters import contradiction, missing
+from penstock.protocols.syncmaven.exit_ack import exit_ack, lacks_result
 from penstock.protocols.syncmaven.failed_rows import FailedRows, Found
 from penstock.protocols.syncmaven.host import Host
 from penstock.protocols.syncmaven.messages import (
@@ -38,9 +39,11 @@ from penstock.protocols.syncmaven.stream_keys import StreamKeys
 from penstock.protocols.syncmaven.stream_specs import StreamChoice, check_removals, option_problems
 from penstock.protocols.writing import (
     END,
+    EXIT_ACK,
     Ack,
     Answer,
     Feed,
+    GivesResults,
     Rows,
     StateMark,
     StreamAck,
@@ -106,6 +109,8 @@ class Writer:
         self._pace = None if rate is None else RowRate(rate)
         self._asked: dict[StreamId, WriteStream] = {}
         self._choice = StreamChoice(specs)
+        self._by_page = specs.by_page
+        self._gives_results = request.gives_results
         for stream in request.streams:
             self._announced(stream)
         self._streams: dict[StreamId, _Stream] = {}
@@ -301,13 +306,24 @@ class Writer:
             full_refresh=tells_full_refresh(stream) and one.started == 0,
         )
         one.started += 1
-        return Session(self._host.runtime(environment), self._request.timeouts, start)
+        runtime = self._host.runtime(environment)
+        by_exit = exit_ack(
+            self._request.acks, by_page=self._by_page, gives_results=self._gives_results
+        )
+        return Session(runtime, self._request.timeouts, start, by_exit)
 
     def _look(self, one: _Stream) -> Iterator[Answer]:
         """Stops the stream where one of its processes ended, or halted, without a result."""
         fault = None if one.sessions is None else one.sessions.fault
-        if fault is not None:
+        if one.sessions is not None and fault is not None:
+            yield from self._learn(one.sessions)
             yield from self._stop(one, fault)
+
+    def _learn(self, sessions: Sessions) -> Iterator[Answer]:
+        """Notes once that the destination gives results, whatever they are worth."""
+        if sessions.gave_result and not self._gives_results:
+            self._gives_results = True
+            yield GivesResults()
 
     def _stop(self, one: _Stream, fault: DestinationError | HaltMessage) -> Iterator[Answer]:
         """Sends nothing more of the stream: the destination wants no more of it, or it failed."""
@@ -324,6 +340,7 @@ class Writer:
         with closing(sessions):
             yield from sessions.end()
             self._tail = sessions.stderr_tail
+            yield from self._learn(sessions)
         if sessions.fault is not None:
             yield from self._look(one)
             return
@@ -343,6 +360,12 @@ class Writer:
         """Why a result does not cover the rows that it is of, as the generator's value; None: it
         does."""
         id_, failed = one.stream.id, rows - result.success - result.skipped
+        if not result.counted:
+            if self._gives_results:
+                return lacks_result(id_)
+            yield SkippedItems(EXIT_ACK, rows)
+            yield LogEvent("INFO", f"{id_}: {rows} rows are acknowledged by exit code 0")
+            return None
         yield LogEvent(
             "INFO",
             f"{id_}: of {rows} rows the destination received {result.received}, took"
