@@ -111,7 +111,7 @@ class Package:
     name = "echo"
     source, state, schema = Source(), State(), SchemaDialect()
     destination = transform = manifest = sharding = undiscovered = deleted_at_field = None
-    columnar = False
+    columnar = keeps_undeclared = False
     metadata_names, change_words = NEUTRAL_METADATA, ChangeWords()
     secret_word = "secret"
 

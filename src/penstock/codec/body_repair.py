@@ -3,7 +3,8 @@
 Takes the last value of a key that comes twice, replaces an array or object by null where the schema
 has another type, and replaces what JSON does not have (NaN, Infinity, half a surrogate pair). A
 repaired body is JSON again and is decoded by column with the others. Not here: whether a value fits
-its type (``codec.values``). Neighbours: ``codec.decode`` calls :func:`mend`.
+its type (``codec.values``). Neighbours: ``codec.decode`` calls :func:`mend`;
+``codec.undeclared_json`` writes single values as here.
 """
 
 import json
@@ -18,10 +19,10 @@ MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not 
 NO_OBJECT = "not a JSON object"
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which UTF-8 does not have
 _NO_TEXT = "not UTF-8"
-_TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
+TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
-class _Number(str):
+class Number(str):
     """The text of a JSON number, with all its digits."""
 
 
@@ -57,8 +58,8 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
     try:
         found = json.loads(
             body.decode("utf-8"),
-            parse_float=_Number,
-            parse_int=_Number,
+            parse_float=Number,
+            parse_int=Number,
             parse_constant=lambda word: _NO_JSON,
         )
         if not isinstance(found, dict):
@@ -72,7 +73,7 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
                 record[alias] = record.pop(name)
         return RepairedBody(_encode(record, 0).encode("utf-8"), cast_failures)
     except RecursionError:
-        return RepairedBody(None, refused=_TOO_DEEP)
+        return RepairedBody(None, refused=TOO_DEEP)
     except UnicodeDecodeError:
         return RepairedBody(None, refused=_NO_TEXT)
     except ValueError:
@@ -117,6 +118,11 @@ def _has_no_json(value: Any, depth: int) -> bool:
     return value is _NO_JSON
 
 
+def encoded(value: Any) -> str:
+    """The JSON text of a decoded value whose numbers are :class:`Number`."""
+    return _encode(value, 0)
+
+
 def _encode(value: Any, depth: int) -> str:
     """The JSON text of ``value``; numbers with all their digits. What JSON does not have becomes
     null, a text with half a surrogate pair too; in the name of a property that half becomes the
@@ -125,7 +131,7 @@ def _encode(value: Any, depth: int) -> str:
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:
-        case _Number():
+        case Number():
             return str(value)
         case dict():
             members = (

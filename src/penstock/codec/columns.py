@@ -248,7 +248,7 @@ class ColumnDecoder:
             by_field(losses.rounded, rejects),
             losses.cut,
             losses.extra,
-            frozenset(losses.incomplete),
+            incomplete=frozenset(losses.incomplete),
         )
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:

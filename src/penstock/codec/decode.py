@@ -4,7 +4,8 @@ Works by column (L9): DuckDB extracts every leaf as exact text, Arrow casts the 
 a count of keys (``codec.key_accounting``) proves that no property was missed. Only exceptions cost
 more: a value that does not cast (``codec.values``), a property that the schema lacks and that was
 not met before (``codec.undeclared``), and a body with double keys or another structure
-(``codec.bodies`` finds them, ``codec.body_repair`` repairs them one by one). A value that does not
+(``codec.bodies`` finds them, ``codec.body_repair`` repairs them one by one). Properties that the
+schema lacks go into one column (``codec.undeclared_json``), or are left out. A value that does not
 fit its type is called a misfit. Not here: messages of a protocol; the words of a change
 list are parameters. Neighbours: ``engine.worker.row_decoding`` calls it, ``codec.parquet_parts``
 writes its table, ``codec.columns`` decodes Arrow columns in the same way."""
@@ -19,16 +20,27 @@ import msgspec
 from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
-from penstock.codec.body_repair import NO_OBJECT, is_object, mend
+from penstock.codec.body_repair import NO_OBJECT, TOO_DEEP, is_object, mend
 from penstock.codec.packed_bodies import Packed
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
+from penstock.codec.undeclared_json import UndeclaredValues
 from penstock.codec.untyped import Array, ArrowSchema, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
-from penstock.model.types import WHOLE_RECORD, ChangeWords, DataType, Field, Kind, RowSchema
+from penstock.model.types import (
+    EXTRA,
+    WHOLE_RECORD,
+    ChangeWords,
+    DataType,
+    Field,
+    Kind,
+    MissingColumns,
+    RowSchema,
+    UndeclaredPolicy,
+)
 
 NULL_KEY = "primary key is null"
 
@@ -50,8 +62,10 @@ class DecodedBatch:
     (``nulled``) and how many numbers lost digits (``rounded``); ``cut``: how many timestamps lost
     digits after the microsecond. ``extra_fields``: for each property that the schema lacks, by
     dotted path (``user.email``, ``items[].qty``), how many records had it with another value than
-    null; ``user.*`` stands for all those of one object that are too many to be named.
-    ``incomplete``: the columns (original names) that lack such properties of their objects."""
+    null; ``user.*`` stands for all those of one object that are too many to be named. ``kept``: the
+    same of those that the column ``EXTRA`` has. ``incomplete``: the columns (original names) that
+    lack such properties of their objects. ``missing``: the columns without which properties of this
+    batch are lost that are to be kept; None: there are none."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -59,7 +73,9 @@ class DecodedBatch:
     rounded: Mapping[str, int] = field(default_factory=dict[str, int])
     cut: Mapping[str, int] = field(default_factory=dict[str, int])
     extra_fields: Mapping[str, int] = field(default_factory=dict[str, int])
+    kept: Mapping[str, int] = field(default_factory=dict[str, int])
     incomplete: frozenset[str] = frozenset()
+    missing: MissingColumns | None = None
 
     @property
     def cast_failures(self) -> int:
@@ -77,8 +93,10 @@ class RowDecoder:
     ``strict``: a row with a misfit is rejected, instead of getting NULL and a change entry.
     ``key``: paths of original names; a row in which any of them is null or missing is rejected.
     ``words``: the texts of a misfit's entry in the change list. ``ignored``: paths of properties
-    that were deselected (lists on the way are passed over), which do not count as extra fields.
-    ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no field is extra.
+    that were deselected (lists on the way are passed over), which do not count as extra fields and
+    are never kept. ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no
+    field is extra. ``undeclared``: what is done with others; ``closed``: paths of objects whose
+    extra fields are dropped in any case.
     """
 
     def __init__(
@@ -90,6 +108,8 @@ class RowDecoder:
         words: ChangeWords | None = None,
         ignored: Collection[FieldPath] = (),
         whole: bool = False,
+        undeclared: UndeclaredPolicy = UndeclaredPolicy.drop,
+        closed: Collection[FieldPath] = (),
     ) -> None:
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
@@ -106,12 +126,18 @@ class RowDecoder:
                 aliases=aliases,
                 read=read,
                 texts=shape.TextExtractor(read.fields),
+                values=UndeclaredValues(read, schema, UndeclaredPolicy.drop if whole else undeclared, closed),
             )
 
         names = [f.source for f in schema.fields]
         self._at = names.index(WHOLE_RECORD) if whole else 0
         self._record = plan(schema.fields[self._at]) if whole else None
-        self._plan = plan(*(f for f in schema.fields if not whole or f.source != WHOLE_RECORD))
+        columns = [f.name for f in schema.fields]
+        self._extra = columns.index(EXTRA) if EXTRA in columns else None
+        apart = {*names[self._at : self._at + whole]}
+        self._plan = plan(
+            *(f for f in schema.fields if f.source not in apart and f.name != EXTRA)
+        )
 
     def decode(
         self,
@@ -136,6 +162,8 @@ class RowDecoder:
                 columns = [*others[: self._at], *columns, *others[self._at :]]
             else:
                 batch.reject_more_than_one(bodies)
+        if self._extra is not None:
+            columns.insert(self._extra, batch.extra_column())
         return batch.finish(columns, first_seq, extracted_at_ms, changes or {})
 
 
@@ -152,6 +180,7 @@ class _Plan:
     aliases: dict[str, str]
     read: UndeclaredProperties
     texts: shape.TextExtractor
+    values: UndeclaredValues
 
     def learn(self, names: Mapping[FieldPath, Sequence[str]]) -> bool:
         """Reads the undeclared properties ``names`` too from now on; returns whether any is new."""
@@ -175,6 +204,8 @@ class _Batch:
         self._rounded: dict[int, list[str]] = {}
         self._cut: dict[str, int] = {}
         self._extra: list[Undeclared] = []
+        self._unreadable: list[int] = []  # rows with properties that are not read by column
+        self._read: list[Array] = []  # the texts of all that is read
         self._keys: dict[str, Array] = {}  # by path, of the bodies that are looked into
 
     def columns(self) -> list[Array]:
@@ -188,14 +219,33 @@ class _Batch:
                 unexplained = self._unexplained(texts)
             if unexplained is not None:
                 self._extra = of.read.rest(self._keys_of(unexplained))
+                if self._extra:
+                    self._unreadable = _list(unexplained)
         suspects = self._suspects(texts, unexplained)
         if suspects and self._mend(suspects):
             texts = self._texts()
         self._extra += of.read.counted(texts)
+        self._read = texts
         typed: list[Array] = []
         for column, known in zip(texts, of.schema.fields, strict=False):
             typed.append(self._typed(column, known.type, known.source, _same))
         return typed
+
+    def extra_column(self) -> Array:
+        """The column ``EXTRA``: NULL in every row where nothing is kept."""
+        of, rows = self._of, len(self._raw)
+        found = of.values.column(self._read, rows)
+        if not self._unreadable:
+            return found
+        texts: dict[int, str | None] = {}
+        for index in self._unreadable:
+            try:
+                texts[index] = of.values.of_body(bytes(self._packed[index]))
+            except RecursionError:
+                texts[index] = None
+                self._rejects.setdefault(index, RowReject(index, TOO_DEEP))
+        places = pa.array([i in texts for i in range(rows)])
+        return pc.replace_with_mask(found, places, pa.array(texts.values(), pa.string()))
 
     def take_faults(self, other: "_Batch") -> None:
         """Adds what ``other``, which decodes other columns of the same rows, has found. Its extra
@@ -250,14 +300,17 @@ class _Batch:
             keep = pa.array([i not in self._rejects for i in range(rows)])
             table = table.filter(keep)
         table = proved(table)
+        kept, dropped = of.values.kept(self._extra)
         return DecodedBatch(
             table,
             [self._rejects[i] for i in sorted(self._rejects)],
             by_field(self._cast_failures, self._rejects),
             by_field(self._rounded, self._rejects),
             self._cut,
-            {e.label: e.records for e in self._extra},
-            frozenset(e.at[0] for e in self._extra if e.at),
+            {e.label: e.records for e in dropped},
+            {e.label: e.records for e in kept},
+            frozenset(e.at[0] for e in dropped if e.at),
+            of.values.missing(self._extra),
         )
 
     def _mend(self, rows: Sequence[int]) -> bool:

@@ -3,11 +3,12 @@ the records that have them.
 
 A property that was met once is read beside the schema's from then on, as JSON text, so that the
 keys of later batches are accounted for at the price of one more column. Its object has it after
-its own fields; decoding leaves it out. Names that cannot be read so (too many, or names that
-DuckDB does not tell apart inside an object) are counted together, as ``*`` of their object.
+its own fields. Names that cannot be read so (too many, or names that DuckDB does not tell apart
+inside an object) are counted together, as ``*`` of their object.
 
 An object is named by the path of original names that leads to it; lists on the way are passed
-over. Neighbours: ``codec.decode`` holds one :class:`UndeclaredProperties` per decoder.
+over. Neighbours: ``codec.decode`` holds one :class:`UndeclaredProperties` per decoder;
+``codec.undeclared_json`` makes a column of those that are kept.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,11 +31,13 @@ _JSON = DataType(Kind.json)
 
 class Undeclared(NamedTuple):
     """An undeclared property. ``at``: its object; ``label``: its dotted path (``user.email``,
-    ``items[].qty``); ``records``: how many have it."""
+    ``items[].qty``); ``records``: how many have it. ``name`` None: several, of which this object
+    has too many."""
 
     at: FieldPath
     label: str
     records: int
+    name: str | None
 
 
 class _Object(NamedTuple):
@@ -49,7 +52,8 @@ class _Object(NamedTuple):
 
 class UndeclaredProperties:
     """The undeclared properties of one stream's records. ``columns``: the top-level properties, by
-    the names under which they are read. ``ignored``: paths of properties that are not counted.
+    the names under which they are read. ``ignored``: paths of properties that are neither counted
+    nor kept.
 
     ``fields``: what is read: ``columns``, and after them the top-level properties that were met;
     the structs inside have those that were met after their own fields."""
@@ -105,8 +109,19 @@ class UndeclaredProperties:
             known = [*each.names, *self._ignored.get(each.at, ())]
             odd = pc.invert(pc.is_in(names, pa.array(known, pa.string())))
             if count := pc.count_distinct(rows.filter(odd)).as_py():
-                found.append(Undeclared(each.at, each.label + REST, count))
+                found.append(Undeclared(each.at, each.label + REST, count, None))
         return found
+
+    def counts(self, at: FieldPath, name: str) -> bool:
+        """Whether the property ``name`` of the object ``at`` is undeclared, and not ignored."""
+        return name in self._met.get(at, ()) and name not in self._ignored.get(at, ())
+
+    def ignores(self, at: FieldPath, name: str) -> bool:
+        return name in self._ignored.get(at, ())
+
+    def columns(self) -> tuple[Field, ...]:
+        """The columns that are declared, as they are read."""
+        return self._columns
 
     def _counts(
         self,
@@ -117,15 +132,14 @@ class UndeclaredProperties:
         rows: shape.Rows | None,
     ) -> Iterator[Undeclared]:
         """``rows``: the mapping of elements of a list to rows; None: element i is row i."""
-        met = set(self._met.get(at, ())) - self._ignored.get(at, set())
         for text, field in zip(texts, fields, strict=True):
             name, path = label + field.source, (*at, field.source)
-            if field.source in met:
+            if self.counts(at, field.source):
                 valid = len(text) - text.null_count
                 if rows is not None and valid:
                     positions = pc.indices_nonzero(text.is_valid()).cast(pa.int64())
                     valid = pc.count_distinct(rows(positions)).as_py()
-                yield Undeclared(at, name, valid)
+                yield Undeclared(at, name, valid, field.source)
                 continue
             inner, below, of = text, rows, field.type
             while of.kind is Kind.array and of.item is not None:

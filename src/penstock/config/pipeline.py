@@ -108,6 +108,15 @@ class StreamSettings(Section, frozen=True, kw_only=True):
             examples=[{"price": "decimal(18,4)", "created": "timestamp"}],
         ),
     ] = None
+    undeclared: Annotated[
+        Literal["keep", "columns", "drop"] | None,
+        key(
+            "Properties of records that the stream's schema does not declare: `keep` them in one "
+            "JSON column `_penstock_extra`, give each a JSON column of its own (`columns`), or "
+            "`drop` them. What `columns`, the catalog's selection or `additionalProperties: false` "
+            "leaves out is never kept. Default: `keep` for a Singer tap, else `drop`."
+        ),
+    ] = None
     max_rejected: Annotated[
         MaxRejected | None,
         key(

@@ -120,7 +120,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     ``primary_key`` a tuple of paths (empty: none). Paths hold original property names.
     ``columns``: the selected top-level properties (None: all but ``left_out``, those included that
     the source names only while it is read); ``nested``: paths into those properties of which only a
-    part is selected. ``replaces``: the stream's rows replace all older
+    part is selected; ``unselected``: paths of properties that the catalog deselects, whether the
+    schema has them or not. ``replaces``: the stream's rows replace all older
     ones, whatever the modes say. ``shards``: the number of shards that are read in parallel.
     ``mode_reason``: why the destination sync mode was chosen (a clause). ``source_decides``: the
     source is passed its state but no sync mode, and chooses itself how to read. ``sends``: the rows
@@ -136,6 +137,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()
     nested: tuple[FieldPath, ...] = ()
+    unselected: tuple[FieldPath, ...] = ()
     generation_id: int | None = None
     minimum_generation_id: int | None = None
     sync_id: int | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.model.catalog import FieldPath, StreamId
 from penstock.model.state import StateScope
-from penstock.model.types import RowSchema
+from penstock.model.types import MissingColumns, RowSchema
 
 
 class Status(StrEnum):
@@ -65,13 +65,15 @@ class Schema:
     """A stream's new schema in the middle of a read. A barrier: earlier records of the stream have
     the earlier schema. Protocols emit it only where it differs from the last one, at first from the
     read's configuration. ``primary_key``, ``cursor_field``: None where the source did not state
-    them. ``showed``: the event describes a transform's output, and no change at the source."""
+    them. ``showed``: the event describes a transform's output, and no change at the source;
+    ``missing``: columns that records need, and no change either."""
 
     stream: StreamId
     json_schema: dict[str, Any]
     primary_key: tuple[FieldPath, ...] | None = None
     cursor_field: FieldPath | None = None
     showed: TransformColumns | None = None
+    missing: MissingColumns | None = None
 
 
 @dataclass(slots=True)

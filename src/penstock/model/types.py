@@ -42,18 +42,38 @@ class DataType(msgspec.Struct, frozen=True):
     fields: "tuple[Field, ...]" = ()
 
 
+class Origin(StrEnum):
+    """The origin of a column that the stream's schema does not declare. ``record``: the whole
+    record (:data:`WHOLE_RECORD`). ``undeclared``: a property that records had; or all that have no
+    column (:data:`EXTRA`)."""
+
+    record = "record"
+    undeclared = "undeclared"
+
+
+class UndeclaredPolicy(StrEnum):
+    """What is done with properties of records that the schema does not declare: they are kept in
+    the column :data:`EXTRA`, get columns of their own (those inside objects go to :data:`EXTRA`),
+    or are left out."""
+
+    keep = "keep"
+    columns = "columns"
+    drop = "drop"
+
+
 class Field(msgspec.Struct, frozen=True, omit_defaults=True):
     """A column or a nested field. ``name``: its cleaned name; ``source``: the property's original
     name. ``nullable`` False: every row under this schema was proved to have a value (L9).
     ``frame_type``: the Arrow type that the column has in the frames of its source
-    (``codec.frame_types``); None: that of its kind. Both are set for columns only, nested fields
-    are always nullable."""
+    (``codec.frame_types``); None: that of its kind. ``origin`` None: the schema declares it. These
+    three are set for columns only, nested fields are always nullable."""
 
     name: str
     source: str
     type: DataType
     nullable: bool = True
     frame_type: str | None = None
+    origin: Origin | None = None
 
 
 class RowSchema(msgspec.Struct, frozen=True):
@@ -66,6 +86,11 @@ class RowSchema(msgspec.Struct, frozen=True):
     def required(self) -> frozenset[str]:
         """Original names of the columns that are never null."""
         return frozenset(f.source for f in self.fields if not f.nullable)
+
+    @property
+    def extra(self) -> "Field | None":
+        """The column :data:`EXTRA`; None: there is none."""
+        return next((f for f in self.fields if f.name == EXTRA), None)
 
     def with_required(self, sources: Collection[str]) -> "RowSchema":
         """This schema with exactly the columns ``sources`` (original names) non-nullable."""
@@ -88,9 +113,23 @@ class RowSchema(msgspec.Struct, frozen=True):
         return self if fields == self.fields else replace(self, fields=fields)
 
 
+class MissingColumns(msgspec.Struct, frozen=True):
+    """The columns that a schema lacks and that records need, so that their undeclared properties
+    are kept. ``names``: top-level properties that get columns of their own; ``extra``:
+    :data:`EXTRA`."""
+
+    names: tuple[str, ...]
+    extra: bool
+
+
 WHOLE_RECORD = "record"
 """Original name of the column that holds a whole record as JSON text, of a stream whose schema does
 not declare every property (``model.catalog.Stream.partial``)."""
+
+EXTRA = "_penstock_extra"
+"""Name of the column with a record's undeclared properties: a JSON object, in which those inside
+objects and lists have their place; NULL where there are none. No property's column has this name
+(``model.names``)."""
 
 # The internal columns of every part. Tables rename or drop them.
 SEQ = "_penstock_seq"  # int64: epoch << 40 | arrival number; grows with arrival over all epochs

@@ -280,6 +280,9 @@ class ProtocolPackage(Protocol):
     the whole config is credentials."""
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
+    keeps_undeclared: bool
+    """By default, properties of records that their schema does not declare are kept. False: they
+    are counted and left out."""
     columnar: bool
     """Its sources give rows as Arrow columns: none of their records is decoded from JSON."""
 

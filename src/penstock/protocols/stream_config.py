@@ -97,14 +97,15 @@ def configured(
     key: tuple[FieldPath, ...],
     columns: Iterable[str | FieldPath] | None,
     left_out: Iterable[str] = (),
+    unselected: Iterable[FieldPath] = (),
     deleted_at: str | None = None,
     source_decides: bool = False,
 ) -> ConfiguredStream:
     """The stream with what was resolved for it. ``key``: left out where rows are not merged by it
     and the schema lacks a part of it, since a destination would get the rest. ``columns``: None
-    means all but ``left_out``. Key and cursor are kept whatever these say, and so is
-    ``deleted_at``, the property that marks deletes, unless a full refresh brings every row, so that
-    none is a delete. Raises ``ConfigError``."""
+    means all but ``left_out``. ``unselected``: as in :class:`ConfiguredStream`. Key and cursor are
+    kept whatever these say, and so is ``deleted_at``, the property that marks deletes, unless a
+    full refresh brings every row, so that none is a delete. Raises ``ConfigError``."""
     dedup = target.mode is DestinationSyncMode.append_dedup
     if not dedup and not all(has(stream, path) for path in key):
         key = ()
@@ -123,6 +124,7 @@ def configured(
         columns=chosen.columns,
         left_out=tuple(n for n in left_out if n not in needed) if columns is None else (),
         nested=chosen.nested,
+        unselected=tuple(path for path in unselected if path not in kept),
         replaces=overrides.replaces,
         mode_reason=target.reason,
         source_decides=source_decides,

@@ -39,6 +39,7 @@ def describe(
             "table": None if target is not None else destination.location(s.table),
             "target": None if target is None else target(s),
             "retry_rejected": s.retry_rejected,
+            "undeclared": s.undeclared.value,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
             "columns_known": not s.queried,
             "columns": [

@@ -141,6 +141,8 @@ class LaneJobs:
             key=configured.primary_key if asked else stream.key,
             whole=stream.whole,
             ignored=stream.ignored,
+            undeclared=stream.undeclared,
+            closed=stream.closed,
         )
 
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:

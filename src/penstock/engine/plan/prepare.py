@@ -5,6 +5,7 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 ``engine.plan.streams`` makes the decisions; ``connectors`` runs a source.
 """
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence, Set
@@ -26,6 +27,7 @@ from penstock.engine.plan.saved_cursors import saved_cursors
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
+from penstock.engine.plan.stream_columns import undeclared_columns
 from penstock.engine.plan.stream_plan import StreamRules, as_shown
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
@@ -42,7 +44,14 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.state import StoredState
-from penstock.model.types import NEUTRAL_METADATA, DataType, Kind, MetadataNames
+from penstock.model.types import (
+    EXTRA,
+    NEUTRAL_METADATA,
+    DataType,
+    Kind,
+    MetadataNames,
+    UndeclaredPolicy,
+)
 from penstock.protocols.column_patterns import is_plain
 from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
@@ -223,7 +232,17 @@ def _prepared(
         queried=bool(queries),
         recreate=recreate,
         cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
+        adds_columns=isinstance(destination, DestinationEndpoint)
+        or pipeline.destination.schema_evolution.new_column == "add",
+        takes_undeclared=not isinstance(destination, DestinationEndpoint)
+        or destination.takes_undeclared,
+        names_extra=any(EXTRA in str(t.config) for t in pipeline.transforms),
     )
+    settings = (pipeline.source.defaults, *(pipeline.source.streams or ()))
+    if any(rules.policy(s) is not UndeclaredPolicy.drop for s in settings):
+        before = store.newest_schemas(pipeline.pipeline, [s.id for s in catalog.streams])
+        made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
+        rules = dataclasses.replace(rules, undeclared=made)
     plan = plan_streams(
         pipeline,
         catalog,

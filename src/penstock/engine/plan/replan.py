@@ -15,12 +15,13 @@ from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.repeats import repeats
-from penstock.engine.plan.stream_columns import lacks_properties
+from penstock.engine.plan.stream_columns import lacks_properties, undeclared_columns
 from penstock.engine.plan.stream_plan import StreamRules, as_shown, plan_stream
 from penstock.engine.plan.streams import (
     key_text,
     table_notes,
     to_remember,
+    undeclared_notes,
 )
 from penstock.engine.plan.table_names import misnamed, record_names, table_names
 from penstock.engine.specs.lane import LaneQuestion
@@ -28,7 +29,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SchemaError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.type_words import type_text
-from penstock.model.types import RowSchema
+from penstock.model.types import MissingColumns, RowSchema
 from penstock.protocols.contract import SchemaRole
 from penstock.protocols.json_schema.paths import closed
 from penstock.store.contract import Lease, Store
@@ -80,6 +81,7 @@ class Planner:
             columns=known.columns.get(stream_id, {}),
             before=before,
             showed=ask.showed,
+            undeclared=self._undeclared(ask, before),
         )
         shards = 1 if before is None else before.shards
         configured = msgspec.structs.replace(planned.configured, shards=shards)
@@ -94,6 +96,8 @@ class Planner:
         if newest is not None:
             planned = as_shown(planned, newest.required, newest.frame_types)
         notes = table_notes(planned, rules, known.columns.get(stream_id, {}))
+        if ask.missing is not None:
+            notes = undeclared_notes(planned, ask.missing)
         if before is None:
             notes += repeats([planned], rules.destination)
         for text in notes:
@@ -133,6 +137,20 @@ class Planner:
         planned = msgspec.structs.replace(planned, lane=lane)
         return self._remember(planned, TableNames())
 
+    def _undeclared(
+        self, ask: LaneQuestion, before: PlannedStream | None
+    ) -> MissingColumns | None:
+        """Returns the columns of undeclared properties, those that the rows lack included; None:
+        those that the stream has."""
+        if before is None:
+            newest = self._schema_before(ask.stream, None)
+            return None if newest is None else undeclared_columns(newest)
+        if ask.missing is None:
+            return None
+        had, more = undeclared_columns(before.given or before.schema), ask.missing
+        names = dict.fromkeys((*had.names, *more.names))
+        return MissingColumns((*names,), had.extra or more.extra)
+
     def _schema_before(self, stream: StreamId, before: PlannedStream | None) -> RowSchema | None:
         if before is not None:
             return before.schema
@@ -153,7 +171,7 @@ def _stream(ask: LaneQuestion, before: PlannedStream | None, rules: SchemaRole) 
     """Returns the stream as the source describes it now. One that was never discovered is taken to
     be incremental with the source's own cursor. A source that knew no property at first does not
     know all of them when it declares some, unless it says so."""
-    if ask.showed is not None and before is not None:
+    if (ask.showed is not None or ask.missing is not None) and before is not None:
         return before.configured.stream
     shown: dict[str, Any] = {"json_schema": ask.json_schema or {}}
     if ask.primary_key is not None:

@@ -26,24 +26,37 @@ from penstock.model.catalog import (
 )
 from penstock.model.names import clean_columns
 from penstock.model.type_words import type_text
-from penstock.model.types import WHOLE_RECORD, DataType, Field, Kind, RowSchema
+from penstock.model.types import (
+    EXTRA,
+    WHOLE_RECORD,
+    DataType,
+    Field,
+    Kind,
+    MissingColumns,
+    Origin,
+    RowSchema,
+)
 from penstock.protocols.contract import ProtocolPackage, SchemaRole
+from penstock.protocols.json_schema.paths import closed_objects
 
 _JSON = DataType(Kind.json)
+NO_COLUMNS = MissingColumns((), False)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
     """The columns of a stream as they are read. ``names``: original property -> cleaned column.
     ``whole``: the column ``WHOLE_RECORD`` is among them, since not every property is known.
-    ``ignored``: paths of properties that the source has and the schema has not, as the pipeline
-    says. ``narrowed``: columns whose numbers may have more digits than their type."""
+    ``ignored``: paths of properties that the source has and the schema has not, as the pipeline or
+    the catalog says. ``narrowed``: columns whose numbers may have more digits than their type.
+    ``closed``: paths of objects whose undeclared properties are never kept."""
 
     schema: RowSchema
     names: dict[str, str]
     whole: bool
     ignored: tuple[FieldPath, ...] = ()
     narrowed: tuple[str, ...] = ()
+    closed: tuple[FieldPath, ...] = ()
 
 
 def source_columns(
@@ -54,17 +67,21 @@ def source_columns(
     named: Mapping[str, str],
     reserved: Iterable[str],
     deleted_at: str | None = None,
+    undeclared: MissingColumns = NO_COLUMNS,
 ) -> SourceColumns:
     """Returns the columns of a configured stream: those that it selects, and those that its key and
     its cursor need. Where its schema does not declare every property, each record is kept whole, as
     JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave;
-    ``reserved``: names that no column may have; ``deleted_at``: the property that marks deletes.
-    Raises ``ConfigError``, ``SchemaError``."""
+    ``reserved``: names that no column may have; ``deleted_at``: the property that marks deletes;
+    ``undeclared``: columns of properties that records have and the schema does not declare. Raises
+    ``ConfigError``, ``SchemaError``."""
     record = rules.data_type(configured.stream.json_schema)
     whole = lacks_properties(configured.stream, rules)
     if whole:
         record = _with_whole_record(record, configured, deleted_at)
-    names = clean_columns((f.source for f in record.fields), named, reserved)
+    declared = {f.source for f in record.fields}
+    more = [] if whole else [name for name in undeclared.names if name not in declared]
+    names = clean_columns((*(f.source for f in record.fields), *more), named, reserved)
     selected = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
     selected |= configured.selected(f.source for f in record.fields)
     schema = row_schema(record, names, selected)
@@ -76,13 +93,47 @@ def source_columns(
     if any(f.source not in typed and holds_decimal(f.type) for f in schema.fields):
         known = {f.source for f in schema.fields} - typed.keys()
         narrowed = tuple(n for n in rules.narrowed(configured.stream.json_schema) if n in known)
+    kept_whole = whole and WHOLE_RECORD in selected
+    extra = undeclared.extra and not whole
+    schema = _with_undeclared(schema, [(names[n], n) for n in more], extra, whole=kept_whole)
+    read = {(f.source,) for f in schema.fields}
+    ignored = [*_left_out(record.fields, schema.fields)]
+    ignored += (path for path in configured.unselected if path not in read)
     return SourceColumns(
-        schema,
-        names,
-        whole and WHOLE_RECORD in selected,
-        tuple(_left_out(record.fields, schema.fields)),
-        narrowed,
+        schema, names, kept_whole, tuple(dict.fromkeys(ignored)), narrowed, _closed(configured)
     )
+
+
+def undeclared_columns(schema: RowSchema) -> MissingColumns:
+    """Returns the columns of ``schema`` that have undeclared properties."""
+    names = (f.source for f in schema.fields if f.origin is Origin.undeclared and f.name != EXTRA)
+    return MissingColumns(tuple(names), schema.extra is not None)
+
+
+def _with_undeclared(
+    schema: RowSchema, own: Sequence[tuple[str, str]], extra: bool, *, whole: bool
+) -> RowSchema:
+    """Returns the schema with JSON columns for undeclared properties, and with the origin of the
+    whole record's. ``own``: (column, property)."""
+    replace = msgspec.structs.replace
+    fields = [
+        replace(f, origin=Origin.record) if whole and f.source == WHOLE_RECORD else f
+        for f in schema.fields
+    ]
+    fields += (Field(name, source, _JSON, origin=Origin.undeclared) for name, source in own)
+    if extra:
+        taken = {f.source for f in fields}
+        source = next(s for n in range(len(taken) + 1) if (s := EXTRA + "_" * n) not in taken)
+        fields.append(Field(EXTRA, source, _JSON, origin=Origin.undeclared))
+    return replace(schema, fields=tuple(fields))
+
+
+def _closed(configured: ConfiguredStream) -> tuple[FieldPath, ...]:
+    """Returns the paths of objects whose undeclared properties are never kept: those of which the
+    pipeline lists what it wants, and those whose schema allows no others."""
+    listed = [] if configured.columns is None else [()]
+    listed += [path[:end] for path in configured.nested for end in range(1, len(path))]
+    return tuple(dict.fromkeys((*listed, *closed_objects(configured.stream.json_schema))))
 
 
 def lacks_properties(stream: Stream, rules: SchemaRole) -> bool:

@@ -17,7 +17,11 @@ from penstock.config import modes
 from penstock.config.pipeline import StreamSettings
 from penstock.engine.plan.earlier_modes import as_before
 from penstock.engine.plan.saved_cursors import SavedCursor, keep_cursor
-from penstock.engine.plan.stream_columns import source_columns
+from penstock.engine.plan.stream_columns import (
+    NO_COLUMNS,
+    source_columns,
+    undeclared_columns,
+)
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
@@ -32,7 +36,13 @@ from penstock.model.catalog import (
 from penstock.model.events import TransformColumns
 from penstock.model.names import split_table
 from penstock.model.segments import WriteDisposition
-from penstock.model.types import MetadataNames, RowSchema, cleaned_path
+from penstock.model.types import (
+    MetadataNames,
+    MissingColumns,
+    RowSchema,
+    UndeclaredPolicy,
+    cleaned_path,
+)
 from penstock.protocols.contract import ProtocolPackage, source_rules
 from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered
@@ -55,7 +65,10 @@ class StreamRules:
     that this run chose before its source sent the stream do not bind it. ``transforms``: those that
     work on batches; ``outline``: returns the output columns of those that are connectors.
     ``queried``: queries over the whole stream follow, which decide its columns. ``cursors``: those
-    by which saved states go. ``recreate``: this run asks for a refresh of its streams."""
+    by which saved states go. ``recreate``: this run asks for a refresh of its streams.
+    ``undeclared``: the columns of undeclared properties that earlier runs made. ``adds_columns``:
+    the destination takes columns that it does not have. ``names_extra``: a transform or query names
+    the column of undeclared properties, which has to be there."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -67,6 +80,17 @@ class StreamRules:
     queried: bool = False
     cursors: Mapping[StreamId, SavedCursor] = field(default_factory=dict[StreamId, SavedCursor])
     recreate: bool = False
+    undeclared: Mapping[StreamId, MissingColumns] = field(
+        default_factory=dict[StreamId, MissingColumns]
+    )
+    adds_columns: bool = True
+    names_extra: bool = False
+
+    def policy(self, settings: StreamSettings) -> UndeclaredPolicy:
+        """What is done with undeclared properties of a stream's records."""
+        default = "keep" if self.package.keeps_undeclared else "drop"
+        kept = self.adds_columns and not self.package.columnar
+        return UndeclaredPolicy((settings.undeclared or default) if kept else "drop")
 
     def refreshes(self, stream: StreamId) -> bool:
         """Whether a refresh of the stream is pending, or begins with this run: it is read from the
@@ -87,11 +111,12 @@ def plan_stream(
     columns: Mapping[str, str],
     before: PlannedStream | None = None,
     showed: TransformColumns | None = None,
+    undeclared: MissingColumns | None = None,
 ) -> PlannedStream:
     """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far.
     ``before``: the stream as it was planned before its source sent a change of it, which keeps its
     sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
-    Raises ``ConfigError``, ``SchemaError``."""
+    ``undeclared``: columns of undeclared properties; None: those that it had before. Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
     overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
     saved = None if rules.refreshes(stream.id) else rules.cursors.get(stream.id)
@@ -99,6 +124,11 @@ def plan_stream(
         overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
     elif saved is not None:
         overrides = keep_cursor(stream, overrides, source_rules(package), saved)
+    if undeclared is None:
+        known = None if before is None else before.given or before.schema
+        undeclared = rules.undeclared.get(stream.id, NO_COLUMNS)
+        undeclared = undeclared if known is None else undeclared_columns(known)
+    more = _undeclared(rules, settings, undeclared)
     if rules.queried:
         overrides = msgspec.structs.replace(overrides, appends=_QUERIED)
 
@@ -107,7 +137,7 @@ def plan_stream(
         refreshes = rules.refreshes(stream.id) if before is None else before.configured.refreshes
         if refreshes:
             configured = msgspec.structs.replace(configured, refreshes=True)
-        return _planned(configured, settings, rules, table_name, columns, before, showed)
+        return _planned(configured, settings, rules, table_name, columns, before, showed, more)
 
     explicit = overrides.destination_sync_mode is not None
     try:
@@ -125,6 +155,17 @@ def plan_stream(
         if why is None:
             return found
     return with_overrides(msgspec.structs.replace(overrides, appends=why))
+
+
+def _undeclared(
+    rules: StreamRules, settings: StreamSettings, had: MissingColumns
+) -> MissingColumns:
+    """Returns the columns of undeclared properties under the stream's policy."""
+    policy = rules.policy(settings)
+    if policy is UndeclaredPolicy.drop:
+        return NO_COLUMNS
+    names = had.names if policy is UndeclaredPolicy.columns else ()
+    return MissingColumns(names, had.extra or rules.names_extra)
 
 
 def _overrides_of(settings: StreamSettings, stream: Stream) -> StreamOverrides:
@@ -172,9 +213,10 @@ def _planned(
     columns: Mapping[str, str],
     before: PlannedStream | None,
     showed: TransformColumns | None,
+    undeclared: MissingColumns,
 ) -> PlannedStream:
     """Adds columns and table to a configured stream. ``columns``: cleaned names that earlier runs
-    gave."""
+    gave. ``undeclared``: columns of properties that its schema does not declare."""
     package, transforms, queried = rules.package, rules.transforms, rules.queried
     reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
     read = source_columns(
@@ -184,6 +226,7 @@ def _planned(
         named=columns,
         reserved=reserved,
         deleted_at=package.deleted_at_field,
+        undeclared=undeclared,
     )
     schema = read.schema
     given, chain = None, None
@@ -206,6 +249,8 @@ def _planned(
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=read.whole,
         ignored=read.ignored,
+        undeclared=rules.policy(settings),
+        closed=read.closed,
         narrowed=read.narrowed,
         queried=queried,
         max_rejected=settings.max_rejected,

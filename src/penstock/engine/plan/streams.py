@@ -39,8 +39,11 @@ from penstock.model.catalog import (
 from penstock.model.names import folded
 from penstock.model.state import StoredState
 from penstock.model.type_words import type_text
+from penstock.model.types import EXTRA, MissingColumns
 from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole
 from penstock.store.remembered import Remembered, TableNames, UsedModes
+
+_SHOWN = 10  # columns in a note
 
 
 class StreamsPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,6 +190,21 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, columns)
     return notes + _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
+
+
+def undeclared_notes(stream: PlannedStream, made: MissingColumns) -> list[str]:
+    """Returns a note about columns that are made for properties which the stream's schema does not
+    declare."""
+    names = [f.name for f in stream.schema.fields if f.source in made.names]
+    names += [EXTRA] if made.extra and stream.schema.extra is not None else []
+    if not names:
+        return []
+    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    return [
+        f"stream {stream.id}: its records have properties that its schema does not declare; they"
+        f" are kept as JSON in {shown} from now on (`undeclared: drop` of the stream leaves them"
+        " out, `undeclared: columns` gives each a column)"
+    ]
 
 
 def to_remember(

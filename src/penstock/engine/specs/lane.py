@@ -16,7 +16,7 @@ from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, S
 from penstock.model.events import TransformColumns
 from penstock.model.segments import PartLayout, WriteDisposition
 from penstock.model.state import StoredState
-from penstock.model.types import ChangeWords, RowSchema
+from penstock.model.types import ChangeWords, MissingColumns, RowSchema, UndeclaredPolicy
 from penstock.runtimes.contract import RunTimeouts
 from penstock.transforms.contract import TransformJob
 
@@ -45,7 +45,8 @@ class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
     where either differ from the plan's; ``lost``: columns that were planned to be never null and
     that the source now declares nullable. ``fresh``: no row of the stream was read in this epoch.
     ``passed``: records of a stream that was not selected were read, which the driver remembers
-    before a state covers them; the answer is empty."""
+    before a state covers them; the answer is empty. ``missing``: records have properties that are
+    to be kept and that need these columns."""
 
     number: int
     stream: StreamId
@@ -59,6 +60,13 @@ class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
     lost: tuple[str, ...] = ()
     fresh: bool = False
     passed: bool = False
+    missing: MissingColumns | None = None
+
+    @property
+    def plans(self) -> bool:
+        """Whether the stream has to be planned again."""
+        shown = (self.json_schema, self.required, self.missing)
+        return any(one is not None for one in shown)
 
 
 class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +116,9 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     """A stream of a lane's job. ``schema``: of the rows in the log. ``given``: of the source's
     records, where transforms change it. ``key``: paths of original property names; a row in which
     any of them is null is a reject. ``ignored``: paths of properties that the user did not
-    select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text."""
+    select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text.
+    ``undeclared``: what is done with properties that the schema does not declare; ``closed``: paths
+    of objects whose undeclared properties are dropped in any case."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -116,6 +126,8 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[FieldPath, ...] = ()
     ignored: tuple[FieldPath, ...] = ()
     whole: bool = False
+    undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
+    closed: tuple[FieldPath, ...] = ()
     given: RowSchema | None = None
     made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
 

@@ -16,7 +16,7 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldP
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StoredState
-from penstock.model.types import RowSchema
+from penstock.model.types import RowSchema, UndeclaredPolicy
 from penstock.protocols.contract import EffectiveLimit
 from penstock.tables.contract import TableName
 from penstock.transforms.chain import PlannedChain
@@ -35,7 +35,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: not
     every property is known, so that one column takes the record as JSON. ``retry_rejected``: in how
     many later runs a row that was rejected is sent again. ``deleted_at``: the property of its rows
-    that says that one is gone at the source; None: they have none. ``ignored``, ``narrowed``: as in
+    that says that one is gone at the source; None: they have none. ``undeclared``: what is done
+    with properties that its schema does not declare. ``ignored``, ``narrowed``, ``closed``: as in
     ``engine.plan.stream_columns.SourceColumns``."""
 
     configured: ConfiguredStream
@@ -56,6 +57,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     deleted_at: str | None = None
     ignored: tuple[FieldPath, ...] = ()
     narrowed: tuple[str, ...] = ()
+    undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
+    closed: tuple[FieldPath, ...] = ()
 
     @property
     def id(self) -> StreamId:

@@ -377,7 +377,7 @@ class SyncRun:
                 goes_on = self._epochs.goes_on(start, ask.stream, ask.version)
                 generation, fills = self._planner.version(ask.stream, ask.version, goes_on=goes_on)
             stream = known
-            if ask.json_schema is not None or ask.required is not None:
+            if ask.plans:
                 filling = fills or (known is not None and known.configured.fills_generation)
                 stream = self._planner.plan(ask, start.lane, filling=filling)
         except PenstockError as e:

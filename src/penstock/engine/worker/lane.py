@@ -83,6 +83,7 @@ class Lane:
             now=lambda: datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             write=parts,
             host=self._host_states(),
+            widen=lambda stream, missing: self._heard.widened(stream, missing, sealer),
         )
         if not load(self._job.protocol).columnar:
             self._warming = Warming()
@@ -175,7 +176,11 @@ class Lane:
                 events.close()
             ahead.close()
         clean = self._ended_well()
-        complete = sealer.finish(clean=clean)
+        try:
+            complete = sealer.finish(clean=clean)
+        except Stopped as e:
+            self._said.log("WARN", f"the lane stops: {e}")
+            return LaneEnd.cancelled, {}
         if clean:
             self._heard.miss_versions(complete)
         return (LaneEnd.finished if clean else LaneEnd.failed), complete
@@ -227,6 +232,8 @@ class Lane:
             self._warming.check()
         self._process.between(partial(self._progress, sealer))
         limit, read = self._job.limit, self._heard.read
+        if sealer.widening:
+            return  # rows wait, which the end must not pass by
         if limit is not None and read and all(n >= limit for n in read.values()):
             raise LimitReached
 

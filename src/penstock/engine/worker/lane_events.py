@@ -29,7 +29,7 @@ from penstock.engine.specs.lane import (
 from penstock.engine.worker.lane_failures import EpochFailures
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import Sealer
-from penstock.errors import PenstockError, SourceError
+from penstock.errors import Defect, PenstockError, SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
@@ -52,6 +52,7 @@ from penstock.model.events import (
     Tick,
     UnconfiguredRecords,
 )
+from penstock.model.types import MissingColumns
 from penstock.protocols.failures import failed
 
 ASK_SECONDS = 0.02
@@ -105,6 +106,8 @@ class LaneEvents:
                 self._records(event, sealer)
             case State():
                 self._state(event, sealer)
+            case Schema(missing=MissingColumns()):
+                self._lacks(event, sealer)
             case Schema():
                 self._retold(event, sealer)
             case Activate():
@@ -236,6 +239,7 @@ class LaneEvents:
     def _retold(self, schema: Schema, sealer: Sealer) -> None:
         """Asks the driver how a stream goes on whose schema the job does not have; records wait
         meanwhile. A stream that is not selected stays out of the lane."""
+        sealer.drain(schema.stream)
         ask = LaneQuestion(
             number=self._asked + 1,
             stream=schema.stream,
@@ -249,6 +253,17 @@ class LaneEvents:
         if self._goes_on(ask, sealer):
             self.read.setdefault(schema.stream, 0)
             self._bytes.setdefault(schema.stream, 0)
+
+    def _lacks(self, schema: Schema, sealer: Sealer) -> None:
+        """Asks the driver for the columns that records lack which a transform is about to take."""
+        sealer.drain(schema.stream)
+        ask = LaneQuestion(
+            number=self._asked + 1,
+            stream=schema.stream,
+            version=self._versions.get(schema.stream),
+            missing=schema.missing,
+        )
+        self._goes_on(ask, sealer)
 
     def _shows(self, batch: Batch, sealer: Sealer) -> None:
         """Asks the driver to change the planned non-null columns and frame types where rows
@@ -264,6 +279,7 @@ class LaneEvents:
         wanted = planned & non_null if stream in self._shown else non_null
         types = self._frame_types(batch)
         if wanted != planned or types != job.schema.frame_types:
+            sealer.drain(stream)
             ask = LaneQuestion(
                 number=self._asked + 1,
                 stream=stream,
@@ -289,6 +305,22 @@ class LaneEvents:
             return now
         return {s: t for s, t in planned.items() if now.get(s) == t}
 
+    def widened(self, stream: StreamId, missing: MissingColumns, sealer: Sealer) -> LaneStream:
+        """Asks the driver for the columns that rows of a stream lack, in the middle of their
+        decoding; returns how the stream goes on."""
+        ask = LaneQuestion(
+            number=self._asked + 1,
+            stream=stream,
+            version=self._versions.get(stream),
+            missing=missing,
+        )
+        answer = self._asking(ask, sealer)
+        if answer is None:
+            raise Defect(f"stream {stream} is no longer selected", code="lane.stream")
+        lane = self._lane_of(answer)
+        self._streams.learn(msgspec.structs.replace(answer, lane=lane))
+        return lane
+
     def _goes_on(self, ask: LaneQuestion, sealer: Sealer) -> bool:
         """Asks the driver and applies its answer to the sealer and the decoder; earlier rows keep
         the old schema. Returns whether the stream is selected."""
@@ -299,9 +331,14 @@ class LaneEvents:
         return True
 
     def _applied(self, answer: StreamJob, sealer: Sealer) -> None:
-        """Applies an answer. A version that was activated before its rows, and whose stream has a
-        cursor, is an increment that began anew: no message follows its rows, so that the end of the
-        input completes it, where a state covers all of them."""
+        lane = self._lane_of(answer)
+        sealer.stream(lane)
+        self._streams.learn(msgspec.structs.replace(answer, lane=lane))
+
+    def _lane_of(self, answer: StreamJob) -> LaneStream:
+        """How a stream goes on. A version that was activated before its rows, and whose stream has
+        a cursor, is an increment that began anew: no message follows its rows, so that the end of
+        the input completes it, where a state covers all of them."""
         lane = answer.lane
         early = lane.version is not None and lane.version == self._announced.get(lane.stream)
         if early and lane.fills_generation and answer.configured.stream.default_cursor_field:
@@ -310,8 +347,7 @@ class LaneEvents:
                 requires_complete_status=False,
                 requires_state=lane.requires_complete_status,
             )
-        sealer.stream(lane)
-        self._streams.learn(msgspec.structs.replace(answer, lane=lane))
+        return lane
 
     def _asking(self, ask: LaneQuestion, sealer: Sealer) -> StreamJob | None:
         self._asked = ask.number
@@ -332,6 +368,7 @@ class LaneEvents:
         if self._streams.jobs[stream].configured.fills_generation:
             sealer.refreshed_as(stream, version)
             return
+        sealer.drain(stream)
         ask = LaneQuestion(number=self._asked + 1, stream=stream, version=version)
         answer = self._asking(ask, sealer)
         if answer is not None:
@@ -351,6 +388,8 @@ class LaneEvents:
         if job.configured.fills_generation:
             sealer.refreshed(stream, event.version)
             return
+        sealer.drain(stream)
+        job = self._streams.jobs[stream]
         lane = job.lane
         begun = event.version == self._versions.get(stream)  # rows of it, in this epoch
         if begun and lane.fills_generation and lane.version == event.version:

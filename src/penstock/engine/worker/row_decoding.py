@@ -14,7 +14,7 @@ from penstock.codec.decode import DecodedBatch, RowDecoder
 from penstock.engine.specs.lane import LaneJob, StreamJob
 from penstock.model.catalog import FieldPath, StreamId
 from penstock.model.events import Batch
-from penstock.model.types import SEQ_EPOCH_SHIFT, RowSchema
+from penstock.model.types import SEQ_EPOCH_SHIFT, MissingColumns, RowSchema
 
 _SHOWN = 20
 _WORDS = (
@@ -22,6 +22,7 @@ _WORDS = (
     "numbers with more digits than their type keeps, rounded and listed in their rows",
     "times with more than 6 digits of a second, cut to the microsecond",
     "field not in the schema, dropped",
+    "field not in the schema, kept",
 )
 
 
@@ -34,7 +35,7 @@ class ChangedValueCounts:
 
     def count(self, stream: StreamId, decoded: DecodedBatch) -> None:
         """Adds the counts of one decoded batch."""
-        found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields)
+        found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields, decoded.kept)
         for words, counts in zip(_WORDS, found, strict=True):
             known = self._found[words]
             for name, count in counts.items():
@@ -69,6 +70,7 @@ class ArrowRows:
         self.rows = decoded.table
         self.count: int = decoded.table.num_rows
         self.rejects = [(r.index, r.reason, r.field) for r in decoded.rejects]
+        self.missing: MissingColumns | None = decoded.missing
 
 
 class StreamDecoders:
@@ -87,13 +89,7 @@ class StreamDecoders:
         """Adds a stream, or replaces how it goes on."""
         before = self.jobs.get(stream.id)
         self.jobs[stream.id] = stream
-        same = before is not None and (before.schema, before.given, before.key, before.whole) == (
-            stream.schema,
-            stream.given,
-            stream.key,
-            stream.whole,
-        )
-        if not same:
+        if before is None or _decoding(before) != _decoding(stream):
             for columnar in (True, False):
                 self._decoders.pop((stream.id, columnar), None)
             for key in [k for k in self._given if k[0] == stream.id]:
@@ -112,9 +108,8 @@ class StreamDecoders:
         columnar = isinstance(bodies, Columns)
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
         decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
-        self._odd.count(stream, decoded)
         self.seconds += time.monotonic() - began
-        return ArrowRows(decoded)
+        return self._counted(stream, decoded)
 
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
         """Decodes a batch into the columns that a transform takes; their sequence numbers mean
@@ -129,8 +124,13 @@ class StreamDecoders:
         if known is None or known[0] != schema:
             known = self._given[key] = (schema, self._made(columnar, job, schema, ()))
         decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
-        self._odd.count(batch.stream, decoded)
         self.seconds += time.monotonic() - began
+        return self._counted(batch.stream, decoded)
+
+    def _counted(self, stream: StreamId, decoded: DecodedBatch) -> ArrowRows:
+        """Counts what decoding changed, unless the rows are decoded again with more columns."""
+        if decoded.missing is None:
+            self._odd.count(stream, decoded)
         return ArrowRows(decoded)
 
     def _decoder(self, stream: StreamId, columnar: bool) -> Any:
@@ -147,8 +147,23 @@ class StreamDecoders:
         job_wide: dict[str, Any] = {"strict": self._job.strict, "words": self._job.change_words}
         if columnar:
             return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
-        return RowDecoder(schema, key=key, ignored=job.ignored, whole=job.whole, **job_wide)
+        return RowDecoder(
+            schema,
+            key=key,
+            ignored=job.ignored,
+            whole=job.whole,
+            undeclared=job.undeclared,
+            closed=job.closed,
+            **job_wide,
+        )
 
     def notes(self) -> list[str]:
         """Returns the notes of :class:`ChangedValueCounts`."""
         return self._odd.notes()
+
+
+def _decoding(job: StreamJob) -> tuple[Any, ...]:
+    """What a decoder is made of."""
+    return (
+        job.schema, job.given, job.key, job.whole, job.ignored, job.undeclared, job.closed,
+    )  # fmt: skip

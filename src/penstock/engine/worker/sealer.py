@@ -32,6 +32,7 @@ from penstock.engine.worker.stream_buffers import (
     EarlierRows,
     OpenStream,
     SealCounts,
+    Widen,
     groups,
     joined,
 )
@@ -62,10 +63,13 @@ class Sealer:
         any_status: bool = False,
         write: WritePart | None = None,
         host: HostStates | None = None,
+        widen: Widen | None = None,
     ) -> None:
         """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
         report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at once.
-        ``host``: hears of states and counts that go back to the program which feeds this one."""
+        ``host``: hears of states and counts that go back to the program which feeds this one.
+        ``widen``: is asked for the columns that rows lack; None: they are left out. Where it
+        raises, nothing more is sealed."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or LaneBounds()
@@ -91,6 +95,8 @@ class Sealer:
         self._write_part = write or ImmediatePartWriter(log)
         self._reports_ends = False
         self._host = host
+        self._widen = widen
+        self.widening = False  # rows wait for an answer of ``widen``, or got none
 
     # -- events
 
@@ -128,6 +134,16 @@ class Sealer:
             self._open[info.stream] = OpenStream(info)
             return
         self._drain(stream)
+        self._go_on(stream, info)
+
+    def drain(self, name: StreamId) -> None:
+        """Decodes what is buffered of a stream, so that its schema is the one that its rows so far
+        need, before anything is decided by it."""
+        if name in self._open:
+            self._drain(self._open[name])
+
+    def _go_on(self, stream: OpenStream, info: LaneStream) -> None:
+        """Continues a stream under another schema; what is decoded has the earlier one."""
         if _is_live(stream.info, info):
             info = msgspec.structs.replace(
                 info, fills_generation=False, requires_complete_status=False
@@ -260,6 +276,8 @@ class Sealer:
         """Seals what may be sealed at the source's end (``clean``: exit code 0). Returns for each
         stream whether it is complete (L6): its status decides; exit code 0 does where the source
         reports no stream's end."""
+        if self.widening:
+            return dict.fromkeys(self._open, False)
         complete = {name: self._done(s, clean=clean) for name, s in self._open.items()}
         if self._states:
             self.seal()
@@ -306,11 +324,12 @@ class Sealer:
         self, scope: StateScope, streams: list[OpenStream], state: str | None, *, exact: bool = True
     ) -> list[Segment]:
         """Returns segments of the covered rows of these streams; the last one has the state."""
+        for stream in streams:  # decoding may end an earlier schema
+            self._drain(stream, only_marked=True)
         past = self._past_segments(scope, streams)
         slices: list[StreamSlice] = []
         rejects: list[str] = []
         for stream in streams:
-            self._drain(stream, only_marked=True)
             tally, stream.covered = stream.covered, SealCounts()
             slices.append(self._slice(stream.info, tally, complete=False, files=rejects))
         keys = 0 if state is None else self._keys.get(scope, 0)
@@ -341,6 +360,8 @@ class Sealer:
     def _rest(self, scope: StateScope, streams: list[OpenStream], *, clean: bool) -> list[Segment]:
         """Returns segments of the rows that no state covers, sealed under the previous state."""
         inexact = False
+        for stream in streams:
+            self._drain(stream)
         for past in (p for s in streams for p in s.past):
             inexact |= past.info.read_again
             past.covered.take(past.tail)
@@ -350,7 +371,6 @@ class Sealer:
         slices: list[StreamSlice] = []
         rejects: list[str] = []
         for stream in streams:
-            self._drain(stream)
             done = self._done(stream, clean=clean)
             if stream.tail.empty and not done:
                 continue
@@ -419,25 +439,31 @@ class Sealer:
     def _drain(self, stream: OpenStream, *, only_marked: bool = False) -> None:
         """Decodes the buffer into parts, cut where the covered rows end."""
         marked, rest = stream.buffer[: stream.marked], stream.buffer[stream.marked :]
-        self._decode_into(stream, marked, stream.covered)
+        self._decode_into(stream, marked, covered=True)
         if not only_marked:
-            self._decode_into(stream, rest, stream.tail)
+            self._decode_into(stream, rest, covered=False)
             rest = []
         stream.buffer, stream.marked = rest, 0
         self._buffered -= stream.size
         stream.size = sum(b.size for b in rest)
         self._buffered += stream.size
 
-    def _decode_into(self, stream: OpenStream, batches: list[Batch], tally: SealCounts) -> None:
+    def _decode_into(self, stream: OpenStream, batches: list[Batch], *, covered: bool) -> None:
         for group in groups(batches):
-            self._decode_group(stream, group, tally)
+            self._decode_group(stream, group, covered=covered)
 
-    def _decode_group(self, stream: OpenStream, batches: list[Batch], tally: SealCounts) -> None:
+    def _decode_group(self, stream: OpenStream, batches: list[Batch], *, covered: bool) -> None:
         if not batches:
             return
         bodies, times, changes = joined(batches)
         first = stream.seq
         decoded = self._decode(stream.info.stream, bodies, first, times, changes)
+        if decoded.missing is not None and self._widen is not None:
+            self.widening = True
+            self._go_on(stream, self._widen(stream.info.stream, decoded.missing))
+            self.widening = False
+            decoded = self._decode(stream.info.stream, bodies, first, times, changes)
+        tally = stream.covered if covered else stream.tail
         stream.seq += len(bodies)
         tally.read += sum(b.read for b in batches)
         tally.filtered += sum(b.filtered for b in batches)

@@ -17,13 +17,14 @@ from penstock.engine.specs.lane import LaneStream
 from penstock.engine.worker.part_writer import Part
 from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Status
+from penstock.model.types import MissingColumns
 
 REJECT_BYTES = 512  # what a reject takes in memory beside its record
 
 
 class DecodedRows(Protocol):
     """A decoder's result: ``rows`` for the log, their ``count``, and ``rejects`` as (index, reason,
-    field)."""
+    field). ``missing``: columns without which values are lost (``codec.decode.DecodedBatch``)."""
 
     @property
     def count(self) -> int: ...
@@ -34,9 +35,15 @@ class DecodedRows(Protocol):
     @property
     def rejects(self) -> Sequence[tuple[int, str, str | None]]: ...
 
+    @property
+    def missing(self) -> MissingColumns | None: ...
+
 
 Decode = Callable[[StreamId, Sequence[Any], int, Sequence[int], Mapping[int, bytes]], DecodedRows]
 """(stream, bodies, first seq, extraction times in ms, source's changes by row) -> rows."""
+
+Widen = Callable[[StreamId, MissingColumns], LaneStream]
+"""Gives the decoder of a stream more columns; returns how the stream goes on."""
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ class AirbytePackage(RegistryNames):
     deleted_at_field: str | None = DELETED_AT
     secret_word: str | None = SECRET_WORD
 
+    keeps_undeclared = False
     columnar = False
     undiscovered = None
 

@@ -10,6 +10,7 @@ from penstock.codec.schema_walk import BRANCHES, parts
 from penstock.model.catalog import FieldPath
 
 _NULL = {"type": "null"}
+_DEPTH = 16  # levels of a schema that are looked into: its references may form a circle
 
 
 def exists(schema: Any, path: FieldPath) -> bool:
@@ -20,6 +21,29 @@ def exists(schema: Any, path: FieldPath) -> bool:
 def closed(schema: Any) -> bool:
     """Whether records have no other properties than those that the schema declares."""
     return isinstance(schema, dict) and schema.get("additionalProperties") is False
+
+
+def closed_objects(schema: Any) -> Iterator[FieldPath]:
+    """The paths of the objects that have no other properties than those that the schema declares;
+    lists on the way are passed over."""
+    yield from _closed_below(schema, schema, (), _DEPTH)
+
+
+def _closed_below(root: Any, node: Any, at: FieldPath, depth: int) -> Iterator[FieldPath]:
+    if depth == 0:
+        return
+    shapes = list(_shapes(root, node))
+    if any(closed(shape) and not shape.get("patternProperties") for shape in shapes):
+        yield at
+    for shape in shapes:
+        properties = shape.get("properties")
+        if isinstance(properties, dict):
+            for name, inner in cast(dict[str, Any], properties).items():
+                yield from _closed_below(root, inner, (*at, name), depth - 1)
+        if "items" in shape:
+            items = shape["items"]
+            for item in cast(list[Any], items) if isinstance(items, list) else [items]:
+                yield from _closed_below(root, item, at, depth - 1)
 
 
 def names_of(schema: Any, path: FieldPath = ()) -> list[str]:

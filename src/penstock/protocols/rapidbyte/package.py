@@ -34,6 +34,7 @@ class RapidbytePackage(RegistryNames):
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
     secret_word: str | None = "x-secret"
+    keeps_undeclared = False
     columnar = True
     undiscovered = staticmethod(undiscovered)
 

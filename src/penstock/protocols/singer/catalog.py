@@ -9,7 +9,7 @@ back to the tap with its selection written into it. Not here: the choice of mode
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from penstock.errors import SourceError
@@ -21,6 +21,7 @@ from penstock.protocols.singer.catalog_metadata import (
     boolean,
     children,
     item_of,
+    path_of,
     text,
     texts,
 )
@@ -197,6 +198,26 @@ def deselected(stream: Stream) -> tuple[str, ...]:
         for crumb, name, node in children(schema, ROOT)
         if len(crumb) == 2 and not metadata.selected(crumb, node, True)
     )
+
+
+def unselected(stream: Stream) -> tuple[FieldPath, ...]:
+    """The paths of all properties that the catalog deselects, in its schema or in its metadata
+    alone; lists on the way are passed over."""
+    metadata, schema = Metadata(stream.raw), stream.raw.get("schema")
+    found = dict.fromkeys(_unselected(metadata, schema, ROOT, 0))
+    for crumb in metadata.deselected():
+        found.setdefault(path_of(crumb))
+    return tuple(path for path in found if path)
+
+
+def _unselected(
+    metadata: Metadata, schema: Any, crumb: Breadcrumb, depth: int
+) -> Iterator[FieldPath]:
+    for field, _, node in children(schema, crumb):
+        if not metadata.selected(field, node, True):
+            yield path_of(field)
+        elif depth < _DEPTH:
+            yield from _unselected(metadata, node, field, depth + 1)
 
 
 # -- the catalog that a read is given

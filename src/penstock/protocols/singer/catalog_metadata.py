@@ -75,6 +75,23 @@ class Metadata:
         return parent if said is None else said
 
 
+    def deselected(self) -> list[Breadcrumb]:
+        """The breadcrumbs of properties whose metadata deselects them."""
+        return [c for c in self._by if c and not self.selected(c, None, True)]
+
+
+def path_of(crumb: Breadcrumb) -> tuple[str, ...]:
+    """The names of properties in a breadcrumb. (A property may be called ``properties``.)"""
+    names: list[str] = []
+    at = 0
+    while at < len(crumb):
+        if crumb[at] == "properties" and at + 1 < len(crumb):
+            names.append(crumb[at + 1])
+            at += 1
+        at += 1
+    return tuple(names)
+
+
 def item_of(item: Any) -> tuple[Breadcrumb, dict[str, Any]] | None:
     """(breadcrumb, metadata) of an item of a metadata list; None for anything else."""
     if not isinstance(item, dict):

@@ -41,6 +41,7 @@ class SingerPackage(RegistryNames):
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
     secret_word: str | None = SECRET_WORD
+    keeps_undeclared = True
     columnar = False
     undiscovered = None
 

@@ -23,6 +23,7 @@ from penstock.protocols.singer.catalog import (
     only_cursor,
     preset,
     reads_tables,
+    unselected,
     valid_cursors,
 )
 from penstock.protocols.stream_config import (
@@ -54,6 +55,7 @@ def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> Co
         key=_primary_key(stream, overrides, needed=target.mode is DestinationSyncMode.append_dedup),
         columns=overrides.columns,
         left_out=deselected(stream),
+        unselected=unselected(stream),
         deleted_at=deleted_at,
         source_decides=_source_decides(stream, overrides) and mode is SyncMode.incremental,
     )

@@ -29,6 +29,7 @@ class SparkPackage(RegistryNames):
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
     secret_word: str | None = "secret"
+    keeps_undeclared = False
     columnar = True
     undiscovered = None
 

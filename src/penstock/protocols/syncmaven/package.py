@@ -32,6 +32,7 @@ class SyncmavenPackage(RegistryNames):
     change_words = ChangeWords()
     deleted_at_field: str | None = None
     secret_word: str | None = None
+    keeps_undeclared = False
     columnar = False
     undiscovered = None
 

@@ -137,6 +137,11 @@ class BuiltInStage:
         own = batch.stands_for is None  # each row is a record of the source
         chain = self._chain(job)
         given = self._streams.rows(batch, chain.given, self._place)
+        if given.missing is not None:
+            yield Schema(batch.stream, {}, missing=given.missing)
+            job = self._streams.jobs[batch.stream]
+            chain = self._chain(job)
+            given = self._streams.rows(batch, chain.given, self._place)
         for index, reason, name in given.rejects:
             yield Reject(
                 batch.stream, reason, bytes(batch.bodies[index]), name, records=1 if own else None

@@ -177,6 +177,11 @@ class ComponentStage:
             return
         schema = self._given(job)
         rows = self._streams.rows(batch, schema, self._place)
+        if rows.missing is not None:
+            yield Schema(stream, {}, missing=rows.missing)
+            job = self._streams.jobs[stream]
+            schema = self._given(job)
+            rows = self._streams.rows(batch, schema, self._place)
         own = batch.stands_for is None  # each row is a record of the source
         for index, reason, name in rows.rejects:
             raw = bytes(batch.bodies[index])
