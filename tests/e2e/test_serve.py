@@ -285,7 +285,7 @@ def test_l1_a_target_gives_states_back_in_order_and_nothing_else(place: Place) -
     ("bad", "code"),
     [
         ({"type": "RECORD", "stream": "s0", "record": {"seq": 4}}, "source.data"),
-        ({"type": "RECORD", "stream": "s1", "record": {"id": 4}}, "source.record_before_schema"),
+        ({"type": "SCHEMA", "stream": "s1", "schema": "no"}, "source.bad_schema"),
     ],
 )
 def test_l8_a_host_hears_what_a_target_cannot_take(place: Place, bad: Row, code: str) -> None:

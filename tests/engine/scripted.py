@@ -117,6 +117,7 @@ class Rows(tuple[tuple[int, int, int], ...]):
 class SimDecoded:
     rows: Rows
     rejects: tuple[tuple[int, str, str | None], ...] = ()
+    missing: None = None
 
     @property
     def count(self) -> int:

@@ -157,5 +157,4 @@ def test_L8_a_target_gets_the_key_of_a_partial_schema(
     assert report.status == "succeeded", report.error
     told = [json.loads(line) for line in save.read_text().splitlines()]
     assert {(*m["key_properties"],) for m in told if m["type"] == "SCHEMA"} == {("_id",)}
-    fed = [m["record"] for m in told if m["type"] == "RECORD"]
-    assert [(row["_id"], row["record"]) for row in fed] == [("a1", ANN), ("b2", BOB)]
+    assert [m["record"] for m in told if m["type"] == "RECORD"] == [ANN, BOB], "as they came"

@@ -6,12 +6,18 @@ What a user's selection leaves out is never kept, though a tap sends it, nor wha
 """
 
 import json
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from quick_runs import Bench
+from quick_runs import Bench, in_this_process
 
+from penstock.engine.run import wiring
+from penstock.engine.specs.feeder import PushJob
+from penstock.engine.worker.feeder import run_push
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
@@ -32,6 +38,8 @@ if "--discover" in sys.argv:
 elif "--about" not in sys.argv:
     print(MESSAGES.strip(), flush=True)
 """  # noqa: E501
+
+TARGET = Path(__file__).parents[1] / "stubs" / "stub_target.py"
 
 # ``messages``: what the tap prints; ``schema``, ``metadata``: of its catalog's one stream.
 TAP = """
@@ -92,3 +100,303 @@ def test_singer_page_the_worked_example_arrives_whole(bench: Bench) -> None:
         "field not in the schema, kept: users.name (2)",
         "field not in the schema, kept: locations.name (1)",
     }
+
+
+def test_L8_inside_objects_and_lists_they_keep_their_place(bench: Bench) -> None:
+    of = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "user": {"type": "object", "properties": {"login": {"type": "string"}}},
+            "items": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"sku": {"type": "string"}}},
+            },
+        },
+    }
+    items = [{"sku": "s"}, {"sku": "t", "qty": 4}]
+    run(
+        bench,
+        record(id=1, user={"login": "a", "email": "a@x"}, items=items, top=[1, {"a": None}]),
+        record(id=2, user={"login": "b", "LOGIN": "B"}, items=[], ID=3),
+        record(id=3, user=None, items=None, top=None),
+        of=of,
+    )
+    assert rows(bench) == [
+        (1, {"user": {"email": "a@x"}, "items": [None, {"qty": 4}], "top": [1, {"a": None}]}),
+        (2, {"user": {"LOGIN": "B"}, "ID": 3}),
+        (3, None),
+    ]
+
+
+def test_L9_every_digit_and_text_stays_as_it_was_sent(bench: Bench) -> None:
+    raw = '{"n":12345678901234567890.12345678901234567890,"e":1e400,"t":"é\\n\\"","_penstock_extra":0}'
+    tap = TAP.replace("say(message)", "print(message)")
+    line = f'{{"type":"RECORD","stream":"s","record":{{"id":1,{raw[1:]}}}'
+    bench.set(schema=ID, messages=[*map(json.dumps, [schema(ID)]), line, json.dumps(STATE)])
+    report = bench.run(bench.connector(tap))
+    assert report.status == "succeeded", report.error
+    (row,) = bench.tables.rows[TableName(None, "s")]
+    assert row["_penstock_extra"] == raw
+
+
+def test_L8_more_names_than_are_read_by_column_are_kept_too(bench: Bench) -> None:
+    many = [record(id=n, **{f"f{n}_{i}": i for i in range(200)}) for n in range(4)]
+    run(bench, *many)
+    assert [extra for _, extra in rows(bench)] == [
+        {k: v for k, v in m["record"].items() if k != "id"} for m in many
+    ]
+
+
+SECRET = {"type": "string"}
+USER = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "integer"},
+        "secret": SECRET,
+        "user": {"type": "object", "properties": {"login": SECRET, "secret": SECRET}},
+    },
+}
+DESELECTED = [
+    {"breadcrumb": [], "metadata": {"selected": True}},
+    {"breadcrumb": ["properties", "secret"], "metadata": {"selected": False}},
+    {
+        "breadcrumb": ["properties", "user", "properties", "secret"],
+        "metadata": {"selected": False},
+    },
+    {"breadcrumb": ["properties", "hidden"], "metadata": {"selected": False}},
+]
+WHOLE = {"id": 1, "secret": "x", "hidden": "x", "user": {"login": "a", "secret": "x", "age": 7}}
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declares them", "leaves them out"])
+def test_never_what_the_catalog_deselects(bench: Bench, declared: bool) -> None:
+    """A tap may send it all the same; many leave it out of their SCHEMA."""
+    user = {"type": "object", "properties": {"login": SECRET}}
+    less = {"type": "object", "properties": {"id": {"type": "integer"}, "user": user}}
+    said = schema(USER if declared else less)
+    report = run(bench, said, record(**WHOLE, more=1), of=USER, metadata=DESELECTED)
+    assert rows(bench) == [(1, {"user": {"age": 7}, "more": 1})]
+    assert "secret" not in columns(bench)
+    assert not [n for n in report.notes if "secret" in n or "hidden" in n]
+
+
+def test_never_beside_a_list_of_columns(bench: Bench) -> None:
+    report = run(
+        bench, record(**WHOLE, more=1), of=USER,
+        source={"defaults": {"columns": ["id", "user.login"]}},
+    )  # fmt: skip
+    assert rows(bench) == [(1, None)] and "_penstock_extra" not in columns(bench)
+    assert "field not in the schema, dropped: s.more (1)" in report.notes
+    run(bench, record(**WHOLE, more=1), of=USER, source={"defaults": {"columns": ["id", "user"]}})
+    assert rows(bench)[-1] == (1, {"user": {"age": 7}}), "the whole of an object was asked for"
+
+
+def test_never_what_a_closed_schema_forbids(bench: Bench) -> None:
+    closed = {"additionalProperties": False}
+    inner = {"type": ["null", "object"], "properties": {"a": {"type": "integer"}}}
+    of = {
+        **ID, **closed,
+        "properties": {"id": {"type": "integer"}, "open": inner, "shut": {**inner, **closed}},
+    }  # fmt: skip
+    report = run(bench, record(id=1, top=1, open={"a": 1, "b": 2}, shut={"a": 1, "b": 2}), of=of)
+    assert rows(bench) == [(1, {"open": {"b": 2}})]
+    assert {n for n in report.notes if n.startswith("field not in the schema, dropped")} == {
+        "field not in the schema, dropped: s.top (1)",
+        "field not in the schema, dropped: s.shut.b (1)",
+    }
+
+
+@pytest.mark.parametrize("policy", ["fail", "ignore"])
+def test_under_another_policy_for_new_columns_it_stays_a_note(bench: Bench, policy: str) -> None:
+    lake = {"path": str(bench.folder / "lake")}
+    evolution = {"new_column": policy}
+    destination = {"use": "parquet", "config": lake, "schema_evolution": evolution}
+    report = run(bench, record(id=1, name="Ann"), destination=destination)
+    assert rows(bench) == [(1, None)] and "_penstock_extra" not in columns(bench)
+    assert "field not in the schema, dropped: s.name (1)" in report.notes
+
+
+def test_the_pipeline_drops_them(bench: Bench) -> None:
+    report = run(bench, record(id=1, name="Ann"), source={"defaults": {"undeclared": "drop"}})
+    assert "_penstock_extra" not in columns(bench)
+    assert "field not in the schema, dropped: s.name (1)" in report.notes
+
+
+def test_the_pipeline_gives_each_a_column(bench: Bench) -> None:
+    """One whose name differs by case alone from another's has a column too; those inside objects
+    stay in the one column."""
+    own = {"defaults": {"undeclared": "columns", "mode": "append"}}
+    run(bench, record(id=1, name="Ann", ID=9), record(id=2), source=own)
+    first, second = bench.tables.rows[TableName(None, "s")]
+    (other,) = columns(bench) - {"id", "name"} - {c for c in columns(bench) if c[0] == "_"}
+    assert (first["name"], first[other], second["name"]) == ('"Ann"', "9", None)
+    assert other.startswith("ID_") and "_penstock_extra" not in columns(bench)
+    run(bench, record(id=3, name="Cy", age=4), source=own)
+    third = bench.tables.rows[TableName(None, "s")][-1]
+    assert (third["name"], third["age"]) == ('"Cy"', "4")
+
+
+def test_a_later_schema_that_declares_it_makes_it_a_column(bench: Bench) -> None:
+    """The old values stay where they are."""
+    more = {"type": "object", "properties": {**ID["properties"], "name": {"type": "string"}}}
+    append = {"defaults": {"mode": "append", "sync_mode": "incremental"}}
+    run(
+        bench, record(id=1), record(id=2, name="Ann", n=1), STATE, schema(more),
+        record(id=3, name="Cy", n=2), source=append,
+    )  # fmt: skip
+    assert rows(bench) == [(1, None), (2, {"name": "Ann", "n": 1}), (3, {"n": 2})]
+    assert [row.get("name") for row in bench.tables.rows[TableName(None, "s")]] == [
+        None, None, "Cy",
+    ]  # fmt: skip
+    run(bench, record(id=4, name="Di"), of=more, source=append)
+    assert rows(bench)[-1] == (4, None)
+
+
+def test_L2_rows_before_and_after_the_first_one_are_all_there(bench: Bench) -> None:
+    """Batches of which only a later one has such values, in each mode."""
+    for mode in ("append", "upsert", "mirror"):
+        bench.tables.rows.clear()
+        records = [record(id=n) for n in range(3000)]
+        more = [record(id=n, name="x") for n in range(3000, 3010)]
+        own = {"defaults": {"mode": mode, "primary_key": "id", "cursor_field": "id"}}
+        if mode == "mirror":
+            own["defaults"].pop("cursor_field")
+        run(bench, *records, STATE, *more, STATE, source=own, full_refresh=True)
+        found = dict(rows(bench))
+        assert len(found) == 3010, mode
+        assert [k for k, v in found.items() if v] == list(range(3000, 3010)), mode
+
+
+def test_L8_rejects_and_keys_are_as_before(bench: Bench) -> None:
+    own = {"defaults": {"mode": "upsert", "sync_mode": "incremental"}}
+    report = run(
+        bench, record(id=1, a=1), record(name="nobody"), record(id=1, a=2), record(id=2), source=own
+    )
+    assert sorted(rows(bench), key=str) == [(1, {"a": 2}), (2, None)]
+    assert report.streams[0].rejected == 1
+    run(bench, record(id=1, b=3), source=own)
+    assert dict(rows(bench)) == {1: {"b": 3}, 2: None}
+
+
+def transformed(query: str) -> list[dict[str, Any]]:
+    return [{"use": "transform-sql", "config": {"query": query}}]
+
+
+def test_a_query_that_does_not_name_it_drops_it(bench: Bench) -> None:
+    run(bench, record(id=1, a=1), transforms=transformed("SELECT id, id + 1 AS next FROM input"))
+    assert rows(bench) == [(1, None)]
+
+
+@pytest.mark.parametrize(
+    "query", ["SELECT * FROM input", "SELECT id, _penstock_extra FROM input WHERE id > 0"]
+)
+def test_a_query_that_names_it_keeps_it(bench: Bench, query: str) -> None:
+    for n in (1, 2):
+        run(bench, record(id=n), record(id=n + 10, a=n), transforms=transformed(query),
+            source={"defaults": {"mode": "append"}})  # fmt: skip
+    assert rows(bench) == [(1, None), (11, {"a": 1}), (2, None), (12, {"a": 2})]
+
+
+def test_a_query_may_read_it_before_the_first_one_comes(bench: Bench) -> None:
+    query = "SELECT id, _penstock_extra IS NULL AS none FROM input"
+    run(bench, record(id=1), transforms=transformed(query))
+    assert [row["none"] for row in bench.tables.rows[TableName(None, "s")]] == [True]
+
+
+def test_plan_shows_what_is_done_with_them(bench: Bench) -> None:
+    bench.set(schema=ID, messages=[])
+    use = bench.connector(TAP)
+    assert bench.plan(use)["streams"][0]["undeclared"] == "keep"
+    own = {"defaults": {"undeclared": "columns"}}
+    assert bench.plan(use, source=own)["streams"][0]["undeclared"] == "columns"
+
+
+def test_L3_a_later_run_has_the_column_from_its_start(bench: Bench) -> None:
+    """One schema version, so that no load is cut in two."""
+    own = {"defaults": {"mode": "append"}}
+    run(bench, record(id=1, a=1), source=own)
+    report = run(bench, record(id=2), record(id=3, a=3), source=own)
+    assert rows(bench) == [(1, {"a": 1}), (2, None), (3, {"a": 3})]
+    assert not [n for n in report.notes if "from now on" in n]
+
+
+# -- from tap to target
+
+
+def passed_on(
+    bench: Bench, patch: pytest.MonkeyPatch, use: str, **parts: Any
+) -> list[dict[str, Any]]:
+    """The messages that a target got."""
+
+    def submit(module: str, job: bytes) -> bytes:
+        if module == "penstock.engine.worker.lane":
+            return in_this_process(module, job)
+        return msgspec.json.encode(run_push(msgspec.json.decode(job, type=PushJob), stop))
+
+    stop = threading.Event()
+    patch.setattr(wiring, "on_spark", lambda *_: submit)
+    save = bench.folder / "fed.jsonl"
+    save.unlink(missing_ok=True)
+    target = f"singer:{sys.executable} {TARGET} '{json.dumps({'save': str(save)})}'"
+    report = bench.run(use, destination={"use": target}, **parts)
+    assert report.status == "succeeded", report.error
+    return [json.loads(line, parse_float=str) for line in save.read_text().splitlines()]
+
+
+def records_of(messages: list[dict[str, Any]]) -> list[Any]:
+    return [m["record"] for m in messages if m["type"] == "RECORD"]
+
+
+def test_singer_page_a_target_gets_the_records_of_the_tap(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.set()
+    told = passed_on(bench, monkeypatch, bench.connector(PAGE))
+    assert records_of(told) == [
+        {"id": 1, "name": "Chris"}, {"id": 2, "name": "Mike"}, {"id": 1, "name": "Philadelphia"},
+    ]  # fmt: skip
+    declared = {(*m["schema"]["properties"],) for m in told if m["type"] == "SCHEMA"}
+    assert declared == {("id",)}, "what the tap did not declare is not declared"
+
+
+def test_L8_a_target_gets_them_where_they_were(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = {
+        "type": "object",
+        "properties": {
+            "id": {"type": "integer"},
+            "user": {"type": "object", "properties": {"login": {"type": "string"}}},
+            "items": {
+                "type": "array",
+                "items": {"type": "object", "properties": {"sku": {"type": "string"}}},
+            },
+        },
+    }
+    given = [
+        {"id": 1, "user": None, "items": None},
+        {"id": 2, "user": {"login": "b", "age": 7}, "items": [{"sku": "a"}, {"sku": "b", "n": 1}]},
+        {"id": 3, "user": {"login": "c"}, "items": [], "more": {"x": [1.50, "\u00e9"]}},
+    ]
+    bench.set(schema=of, messages=[schema(of), *(record(**g) for g in given), STATE])
+    told = records_of(passed_on(bench, monkeypatch, bench.connector(TAP)))
+    assert told == json.loads(json.dumps(given), parse_float=str)
+
+
+def test_singer_RECORD_without_a_SCHEMA_is_passed_on_as_it_came(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """"If a RECORD message from a stream is not preceded by a SCHEMA message for that stream, it is
+    assumed to be schema-less."""
+    bench.set(schema={}, messages=[record(id=1, name="Ann"), record(record={"record": 2}), STATE])
+    told = passed_on(bench, monkeypatch, bench.connector(TAP))
+    assert records_of(told) == [{"id": 1, "name": "Ann"}, {"record": {"record": 2}}]
+
+
+def test_singer_RECORD_without_a_SCHEMA_is_a_row(bench: Bench) -> None:
+    bench.set(schema={}, messages=[record(id=1, name="Ann"), STATE])
+    report = bench.run(bench.connector(TAP))
+    assert report.status == "succeeded", report.error
+    (row,) = bench.tables.rows[TableName(None, "s")]
+    assert json.loads(row["record"]) == {"id": 1, "name": "Ann"}

@@ -141,7 +141,7 @@ class FuzzConnector(SourceConnector):
 
 class _Decoded:
     def __init__(self, rows: list[dict[str, Any]], rejects: list[tuple[int, str, None]]) -> None:
-        self.rows, self.rejects = rows, rejects
+        self.rows, self.rejects, self.missing = rows, rejects, None
         self.count = len(rows)
 
 

@@ -14,10 +14,11 @@ from typing import Any
 from penstock.codec import json_text
 from penstock.codec.arrow import arrow_type
 from penstock.codec.json_text import Buffer, Text, WrittenAs
+from penstock.codec.put_back import PutBack
 from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.errors import DestinationError
-from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, RowSchema
+from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, Origin, RowSchema
 
 RecordBatch = Any  # pyarrow.RecordBatch
 
@@ -51,6 +52,8 @@ class LineEncoder:
     by their original names. ``omit_nulls``: columns, by their original names, whose NULLs are left
     out. ``casts``: columns, by their original names, whose values are written in another form where
     nothing of them is lost. ``zoned``: times without a zone are written as times in UTC.
+    ``as_it_came``: undeclared properties are put back into their record (the column ``EXTRA``), and
+    a record that was kept whole is written as it is; else they are columns like others.
 
     A record has every property of the schema, under its original name and in the schema's order,
     those that may be left out last; NULL is null (a part does not tell missing from null). Values
@@ -67,11 +70,14 @@ class LineEncoder:
         omit_nulls: Collection[str] = (),
         casts: Mapping[str, WrittenAs] = MappingProxyType({}),
         zoned: bool = False,
+        as_it_came: bool = False,
     ) -> None:
         self._template = [*template, "\n"]
-        self._columns = [
-            _Column(f, decimals_as_text, casts.get(f.source), zoned) for f in schema.fields
-        ]
+        whole = next((f for f in schema.fields if f.origin is Origin.record), None)
+        self._whole = whole.name if as_it_came and whole is not None else None
+        self._extra = PutBack(schema) if as_it_came and schema.extra is not None else None
+        fields = schema.fields if self._extra is None else schema.properties.fields
+        self._columns = [_Column(f, decimals_as_text, casts.get(f.source), zoned) for f in fields]
         self._kept = [c for c in self._columns if c.source not in omit_nulls]
         self._omitted = [c for c in self._columns if c.source in omit_nulls]
 
@@ -119,6 +125,12 @@ class LineEncoder:
         return json_text.join_texts(pieces, batch.num_rows)
 
     def _data(self, batch: RecordBatch) -> list[Text]:
+        if self._whole is not None:
+            return json_text.pieces(batch.column(self._whole), DataType(Kind.json))
+        pieces = self._declared(batch)
+        return pieces if self._extra is None else self._extra.into(pieces, batch)
+
+    def _declared(self, batch: RecordBatch) -> list[Text]:
         pieces: list[Text] = []
         for one in self._kept:
             pieces.append(("," if pieces else "{") + one.key)

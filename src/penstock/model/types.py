@@ -92,6 +92,13 @@ class RowSchema(msgspec.Struct, frozen=True):
         """The column :data:`EXTRA`; None: there is none."""
         return next((f for f in self.fields if f.name == EXTRA), None)
 
+    @property
+    def properties(self) -> "RowSchema":
+        """This schema without the columns that have several properties of a record: :data:`EXTRA`
+        and the whole record."""
+        single = (f for f in self.fields if f.name != EXTRA and f.origin is not Origin.record)
+        return RowSchema(tuple(single), self.version)
+
     def with_required(self, sources: Collection[str]) -> "RowSchema":
         """This schema with exactly the columns ``sources`` (original names) non-nullable."""
         wanted = frozenset(f.source for f in self.fields) & frozenset(sources)

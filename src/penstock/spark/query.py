@@ -18,7 +18,7 @@ import msgspec
 
 from penstock.errors import ConfigError, DestinationError
 from penstock.model.names import clean_columns
-from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, Field, RowSchema
+from penstock.model.types import CHANGES, EXTRA, EXTRACTED_AT, RAW_ID, SEQ, Field, RowSchema
 from penstock.spark.error_text import summary
 from penstock.spark.types import (
     CHANGE_LIST,
@@ -203,8 +203,10 @@ def _columns(
     ]
     if problems:
         raise _fault(problems, query, given)
-    cleaned = clean_columns(names, taken, reserved)
     sources = {f.name: f.source for f in given.fields}
+    if sources.get(EXTRA) in {f.source for f in row_schema(found).fields}:
+        taken = {**taken, EXTRA: EXTRA}
+    cleaned = clean_columns(names, taken, reserved)
     fields: list[Field] = []
     for field, typed in zip(found.fields, row_schema(found).fields, strict=True):
         kept = typed.source == sources.get(field.name) and typed.source not in names

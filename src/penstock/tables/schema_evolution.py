@@ -8,7 +8,7 @@ not fit its column becomes NULL with an entry in the row's change list (L9). Not
 import msgspec
 
 from penstock.errors import SchemaError
-from penstock.model.types import DataType, Field, Kind
+from penstock.model.types import EXTRA, DataType, Field, Kind
 from penstock.tables.casts import MOST_DIGITS, whole_digits
 from penstock.tables.contract import (
     NewColumn,
@@ -98,7 +98,8 @@ class _Merge:
         return tuple(merged)
 
     def _removed(self, path: str) -> None:
-        if self.policy.removed_column is RemovedColumn.fail and path not in self.metadata:
+        always = path in self.metadata or path == EXTRA  # a run may have nothing to put there
+        if self.policy.removed_column is RemovedColumn.fail and not always:
             raise self._refused("schema.removed_column", f"column {path} is no longer delivered")
 
     def _adds(self, path: str) -> bool:
@@ -124,7 +125,20 @@ class _Merge:
         )
 
     def _type(self, old: Field, new: Field, path: str) -> DataType:
+        if path == EXTRA and old.type != new.type and not self.replaces:
+            raise self._foreign(old.type)
         return old.type if path in self.metadata else self._merge(old.type, new.type, path)
+
+    def _foreign(self, type_: DataType) -> SchemaError:
+        """The error for a table that has a column of this name which Penstock did not make."""
+        return SchemaError(
+            f"table {self.table}: it has a column {EXTRA} of its own, of type {described(type_)}: "
+            "properties that the stream's schema does not declare have no column",
+            code="schema.name_taken",
+            where=self.table,
+            hint="`penstock state reset` gives this load up; then set `undeclared: drop` for the"
+            " stream, or rename the table's column",
+        )
 
     def _merge(self, old: DataType, new: DataType, path: str) -> DataType:
         if old == new:

@@ -27,7 +27,7 @@ from penstock.codec.untyped import ArrowSchema, ArrowType, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError, Defect, SourceError
 from penstock.model.names import clean_columns
-from penstock.model.types import Field, RowSchema
+from penstock.model.types import EXTRA, Field, Origin, RowSchema
 from penstock.transforms import sql_bounds, sql_errors, sql_plan
 from penstock.transforms.config_errors import read_query, transform_error
 from penstock.transforms.contract import TransformResult
@@ -299,18 +299,20 @@ def _fields(
     """The output's fields: cleaned names, with the query's names as original names. Columns copied
     from ``input`` (``unchanged_columns``) keep type and original name where they can."""
     given = list(columns.names)
-    cleaned = clean_columns(given)
     inputs = {f.name: f for f in schema.fields}
     fields: list[Field] = []
     same = unchanged_columns if len(unchanged_columns) == len(given) else [None] * len(given)
+    passed = {EXTRA: EXTRA} if (EXTRA, EXTRA) in zip(given, same, strict=True) else {}
+    cleaned = clean_columns(given, passed)
     for field, source in zip(row_schema(columns).fields, same, strict=True):
         kept = inputs.get(source) if source is not None else None
-        original, data_type = field.name, field.type
+        original, data_type, origin = field.name, field.type, None
         if kept is not None and arrow_type(kept.type) == columns.field(field.name).type:
             data_type = kept.type
             if kept.name == field.name and kept.source not in cleaned:
                 original = kept.source
-        fields.append(Field(cleaned[field.name], original, data_type))
+                origin = kept.origin if kept.origin is Origin.undeclared else None
+        fields.append(Field(cleaned[field.name], original, data_type, origin=origin))
     return tuple(fields)
 
 

@@ -24,7 +24,7 @@ def parts(batches: int, every: int, *, clean: bool = True) -> list[tuple[str | N
 
     def decode(stream: StreamId, bodies: Any, first: int, *_: Any) -> Any:
         seen.extend(range(first, first + len(bodies)))
-        return SimpleNamespace(rows=list(bodies), count=len(bodies), rejects=[])
+        return SimpleNamespace(rows=list(bodies), count=len(bodies), rejects=[], missing=None)
 
     log, seen = MemoryLog(), list[int]()
     live = LaneStream(

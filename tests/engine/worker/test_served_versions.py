@@ -63,7 +63,7 @@ def ended(
 ) -> tuple[bool, list[str], str]:
     """Whether the stream is complete, codes of failures, and their words."""
     lane = ScriptedLane(1, {S: job(None, cursor)})
-    decoded = SimpleNamespace(count=0, rows=None, rejects=())
+    decoded = SimpleNamespace(count=0, rows=None, rejects=(), missing=None)
     sealer = Sealer(
         MemoryLog(),
         epoch=1,

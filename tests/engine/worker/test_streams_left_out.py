@@ -57,7 +57,7 @@ def read(*events: Event, served: bool = True) -> tuple[dict[StreamId, bool], Scr
     jobs = {s: job(s) for s in (FULL, PLAIN)}
     lane = ScriptedLane(1, jobs)
     lane._job.served = served
-    decoded = SimpleNamespace(count=0, rows=None, rejects=())
+    decoded = SimpleNamespace(count=0, rows=None, rejects=(), missing=None)
     sealer = Sealer(
         MemoryLog(),
         epoch=1,

@@ -485,12 +485,13 @@ def test_an_open_read_announces_each_stream_before_its_first_record():
 def test_a_record_before_its_schema_is_schemaless_specification_SCHEMA():
     words = short(read(record("x", 1) + record("x", 2), streams=(), open=True))
     assert words == ["schema:x", "x:1,2", "exit:0"]
+    words = short(read(record("x", 1) + state({"x": 1}), streams=(), open=True, refuses=True))
+    assert words[:2] == ["schema:x", "x:1"], "a host's too"
 
 
 @pytest.mark.parametrize(
     ("output", "code"),
     [
-        (record("x", 1), "source.record_before_schema"),
         (line("SCHEMA", stream="x", schema="no", key_properties=[]), "source.bad_schema"),
         (line("SCHEMA", stream="x", key_properties=[]), "source.bad_schema"),
         (line("SCHEMA", schema=SCHEMA, key_properties=[]), "source.bad_schema"),

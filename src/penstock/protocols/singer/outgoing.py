@@ -16,7 +16,7 @@ import msgspec
 from penstock.errors import Defect
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, StreamId
 from penstock.model.events import Tick
-from penstock.model.types import Field, RowSchema
+from penstock.model.types import Field, Origin, RowSchema
 from penstock.protocols.singer.outgoing_schema import json_schema
 from penstock.protocols.singer.schema import DELETED_AT
 from penstock.protocols.singer.state_echoes import SentStates
@@ -55,7 +55,10 @@ def with_deletions(stream: WriteStream, schema: RowSchema) -> RowSchema:
     if deleted_at is None or DELETED_AT in fields or not merges:
         return schema
     renamed = Field(deleted_at.name, DELETED_AT, deleted_at.type)
-    return RowSchema((*schema.fields, renamed), schema.version)
+    whole = Origin.record  # such a record lacks the property: it is a column like others then
+    replace = msgspec.structs.replace
+    others = (replace(f, origin=None) if f.origin is whole else f for f in schema.fields)
+    return RowSchema((*others, renamed), schema.version)
 
 
 def version_of(stream: ConfiguredStream) -> int | None:
@@ -121,7 +124,8 @@ class Outgoing:
 
     def _schema(self, stream: StreamId, version: int) -> Iterator[Chunk]:
         of = self._stream(stream)
-        schema = json_schema(self._row_schema(of, version), of.required(version))
+        row = self._row_schema(of, version)
+        schema = json_schema(row.properties, of.required(version))
         message: dict[str, Any] = {
             "type": "SCHEMA",
             "stream": name_of(of.target),
@@ -150,7 +154,7 @@ class Outgoing:
             start = f'{{"type":"RECORD","stream":{_text(name_of(of.target))},"record":'
             template = [start, Slot.data, words + ',"time_extracted":', Slot.extracted_text, "}"]
             schema = self._row_schema(of, version)
-            found = LineEncoder(schema, template, decimals_as_text=True)
+            found = LineEncoder(schema, template, decimals_as_text=True, as_it_came=True)
             self._encoders[stream, version] = found
         return found
 

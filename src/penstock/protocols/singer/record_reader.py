@@ -107,7 +107,7 @@ class SingerReader:
         self._latest: dict[StreamId, int | None] = {}  # versions of records since an activation
         self._activated: dict[StreamId, int] = {}  # versions that are whole so far
         self._heard: set[StreamId] = set()
-        self._declared: set[StreamId] = set()  # a SCHEMA of them came
+        self._declared: set[StreamId] = set()  # a SCHEMA came, or the record of a stream without a schema
         self._strange: set[str] = set()  # names of records that are not in the catalog
         self._passed: set[str] = set()  # names of records of streams that are not configured
 
@@ -269,13 +269,12 @@ class SingerReader:
             return None
 
     def _announced(self, stream: StreamId) -> Iterator[Event]:
-        event = self._schema_of(stream).schemaless(stream)
-        if event is None:
-            return
-        if self._request.refuses:
-            text = f"a record of stream {stream} came before its SCHEMA"
-            raise ReadFailed("source.record_before_schema", text, stream)
-        yield event
+        known = self._schema_of(stream)
+        event = known.schemaless(stream)
+        if known.partial:
+            self._declared.add(stream)  # no SCHEMA is owed of records without a schema
+        if event is not None:
+            yield event
 
     def _schema_of(self, stream: StreamId) -> KnownSchema:
         schema = self._schemas.get(stream)

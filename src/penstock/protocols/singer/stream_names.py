@@ -117,6 +117,11 @@ class KnownSchema:
         self._row, self._partial = _DIALECT.data_type({}), True
         return Schema(stream, {})
 
+    @property
+    def partial(self) -> bool:
+        """Whether records may have any properties: no schema declares them (``Stream.partial``)."""
+        return self._partial
+
     def missing(self, schema: Any, names: Any) -> list[str]:
         """The ``names`` that are no properties of records under the schema."""
         if self._partial and not closed(schema):
