@@ -353,9 +353,9 @@ def test_singer_page_a_target_gets_the_records_of_the_tap(
 ) -> None:
     bench.set()
     told = passed_on(bench, monkeypatch, bench.connector(PAGE))
-    assert records_of(told) == [
-        {"id": 1, "name": "Chris"}, {"id": 2, "name": "Mike"}, {"id": 1, "name": "Philadelphia"},
-    ]  # fmt: skip
+    of = {(m["stream"], *m["record"].values()) for m in told if m["type"] == "RECORD"}
+    assert of == {("users", 1, "Chris"), ("users", 2, "Mike"), ("locations", 1, "Philadelphia")}
+    assert {(*r,) for r in records_of(told)} == {("id", "name")}
     declared = {(*m["schema"]["properties"],) for m in told if m["type"] == "SCHEMA"}
     assert declared == {("id",)}, "what the tap did not declare is not declared"
 
@@ -387,11 +387,11 @@ def test_L8_a_target_gets_them_where_they_were(
 def test_singer_RECORD_without_a_SCHEMA_is_passed_on_as_it_came(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """"If a RECORD message from a stream is not preceded by a SCHEMA message for that stream, it is
+    """If a RECORD message from a stream is not preceded by a SCHEMA message for that stream, it is
     assumed to be schema-less."""
-    bench.set(schema={}, messages=[record(id=1, name="Ann"), record(record={"record": 2}), STATE])
+    bench.set(schema={}, messages=[record(id=1, name="Ann"), record(id=2, record={"record": 2}), STATE])
     told = passed_on(bench, monkeypatch, bench.connector(TAP))
-    assert records_of(told) == [{"id": 1, "name": "Ann"}, {"record": {"record": 2}}]
+    assert records_of(told) == [{"id": 1, "name": "Ann"}, {"id": 2, "record": {"record": 2}}]
 
 
 def test_singer_RECORD_without_a_SCHEMA_is_a_row(bench: Bench) -> None:
