@@ -1,5 +1,5 @@
-"""Singer, RECORD: properties that a SCHEMA does not declare, into tables that Spark writes: one JSON
-column, made when the first such value comes.
+"""Singer, RECORD: properties that a SCHEMA does not declare, into tables that Spark writes: one
+JSON column, made when the first such value comes.
 """
 
 import json

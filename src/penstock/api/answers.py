@@ -20,7 +20,8 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run would do with one stream. ``table``: of a table; ``target``: the name at a
-    destination connector. ``columns_known`` False: the load decides the columns."""
+    destination connector. ``undeclared``: what it would do with properties that the stream's schema
+    does not declare. ``columns_known`` False: the load decides the columns."""
 
     namespace: str | None
     name: str
@@ -36,6 +37,7 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     table: str | None
     target: str | None
     retry_rejected: int
+    undeclared: str
     loads: str
     columns_known: bool
     columns: list[Column]

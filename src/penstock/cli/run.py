@@ -349,12 +349,19 @@ _NEWEST = {
 }
 
 
+_UNDECLARED = {
+    "keep": "; properties that its schema does not declare are kept as JSON",
+    "columns": "; properties that its schema does not declare get columns",
+}
+
+
 def _why(stream: dict[str, Any]) -> str:
     """Returns why the stream has its destination sync mode, and which row of a key is the
     newest."""
     why = f"{stream['destination_sync_mode']}: {stream['mode_reason']}"
     if stream["retry_rejected"]:
         why += f"; a rejected row is sent again in {stream['retry_rejected']} later runs"
+    why += _UNDECLARED.get(stream["undeclared"], "")
     newest = stream["newest_by"]
     if newest is None:
         return why

@@ -126,7 +126,9 @@ class RowDecoder:
                 aliases=aliases,
                 read=read,
                 texts=shape.TextExtractor(read.fields),
-                values=UndeclaredValues(read, schema, UndeclaredPolicy.drop if whole else undeclared, closed),
+                values=UndeclaredValues(
+                    read, schema, UndeclaredPolicy.drop if whole else undeclared, closed
+                ),
             )
 
         names = [f.source for f in schema.fields]
@@ -135,9 +137,7 @@ class RowDecoder:
         columns = [f.name for f in schema.fields]
         self._extra = columns.index(EXTRA) if EXTRA in columns else None
         apart = {*names[self._at : self._at + whole]}
-        self._plan = plan(
-            *(f for f in schema.fields if f.source not in apart and f.name != EXTRA)
-        )
+        self._plan = plan(*(f for f in schema.fields if f.source not in apart and f.name != EXTRA))
 
     def decode(
         self,

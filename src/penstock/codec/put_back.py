@@ -38,10 +38,10 @@ class PutBack:
         texts = [*record[:-1], pc.fill_null(tail, "}")]
         inside = self._inside(extra)
         if not len(inside):
-            return cast(list[Text], texts)
+            return texts
         whole = json_text.join_texts(record, len(extra))
         merged = [merged_text(whole[i].as_py(), extra[i].as_py()) for i in inside.to_pylist()]
-        texts = json_text.join_texts(cast(list[Text], texts), len(extra))
+        texts = json_text.join_texts(texts, len(extra))
         every = pc.indices_nonzero(pa.repeat(True, len(extra))).cast(inside.type)
         mask = pc.is_in(every, inside)
         return [pc.replace_with_mask(texts, mask, pa.array(merged, pa.string()))]
@@ -55,7 +55,9 @@ class PutBack:
 
 def merged_text(record: str, extra: str) -> str:
     """The text of ``record`` with the properties of ``extra``, both JSON objects."""
-    one, other = (json.loads(text, parse_float=Number, parse_int=Number) for text in (record, extra))
+    one, other = (
+        json.loads(text, parse_float=Number, parse_int=Number) for text in (record, extra)
+    )
     return encoded(_merged(one, other))
 
 

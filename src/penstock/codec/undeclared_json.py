@@ -29,6 +29,7 @@ from penstock.model.types import (
     UndeclaredPolicy,
 )
 
+
 class UndeclaredValues:
     """Makes the column of one decoder, and says what is kept. ``read``: what is read of each
     record; ``schema``: the columns that it has. ``closed``: paths of objects whose undeclared

@@ -47,6 +47,14 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "put aside (dlq). Default: fail for a Singer target, dlq for an Airbyte destination."
         ),
     ] = None
+    undeclared: Annotated[
+        Literal["keep", "columns", "drop"] | None,
+        msgspec.Meta(
+            description="Properties of records that their schema does not declare: kept in one "
+            "JSON column (keep), a JSON column each (columns), left out (drop). Default: keep for "
+            "a Singer target, drop for an Airbyte destination."
+        ),
+    ] = None
     load_bytes: Annotated[
         int, msgspec.Meta(description="A load begins once so many bytes wait.", ge=1)
     ] = 128 << 20
@@ -72,7 +80,11 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         made = pipeline_from_arguments(f"{protocol}:input", self.destination, **options)
         return replace(
             made,
-            source=replace(made.source, streams=streams),
+            source=replace(
+                made.source,
+                streams=streams,
+                defaults=replace(made.source.defaults, undeclared=self.undeclared),
+            ),
             destination=replace(
                 made.destination,
                 metadata_columns=self.metadata_columns,

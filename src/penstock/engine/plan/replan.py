@@ -137,9 +137,7 @@ class Planner:
         planned = msgspec.structs.replace(planned, lane=lane)
         return self._remember(planned, TableNames())
 
-    def _undeclared(
-        self, ask: LaneQuestion, before: PlannedStream | None
-    ) -> MissingColumns | None:
+    def _undeclared(self, ask: LaneQuestion, before: PlannedStream | None) -> MissingColumns | None:
         """Returns the columns of undeclared properties, those that the rows lack included; None:
         those that the stream has."""
         if before is None:

@@ -116,7 +116,8 @@ def plan_stream(
     """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far.
     ``before``: the stream as it was planned before its source sent a change of it, which keeps its
     sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
-    ``undeclared``: columns of undeclared properties; None: those that it had before. Raises ``ConfigError``, ``SchemaError``."""
+    ``undeclared``: columns of undeclared properties; None: those that it had before. Raises
+    ``ConfigError``, ``SchemaError``."""
     package = rules.package
     overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
     saved = None if rules.refreshes(stream.id) else rules.cursors.get(stream.id)

@@ -74,7 +74,6 @@ class Metadata:
             said = boolean(self.of(crumb).get("selected-by-default"))
         return parent if said is None else said
 
-
     def deselected(self) -> list[Breadcrumb]:
         """The breadcrumbs of properties whose metadata deselects them."""
         return [c for c in self._by if c and not self.selected(c, None, True)]

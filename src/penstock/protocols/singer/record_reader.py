@@ -107,7 +107,9 @@ class SingerReader:
         self._latest: dict[StreamId, int | None] = {}  # versions of records since an activation
         self._activated: dict[StreamId, int] = {}  # versions that are whole so far
         self._heard: set[StreamId] = set()
-        self._declared: set[StreamId] = set()  # a SCHEMA came, or the record of a stream without a schema
+        self._declared: set[StreamId] = (
+            set()
+        )  # a SCHEMA came, or the record of a stream without a schema
         self._strange: set[str] = set()  # names of records that are not in the catalog
         self._passed: set[str] = set()  # names of records of streams that are not configured
 
