@@ -39,7 +39,8 @@ elif "--about" not in sys.argv:
     print(MESSAGES.strip(), flush=True)
 """  # noqa: E501
 
-TARGET = Path(__file__).parents[1] / "stubs" / "stub_target.py"
+STUBS = Path(__file__).parents[1] / "stubs"
+TARGET, DESTINATION = STUBS / "stub_target.py", STUBS / "stub_destination.py"
 
 # ``messages``: what the tap prints; ``schema``, ``metadata``: of its catalog's one stream.
 TAP = """
@@ -324,10 +325,8 @@ def test_L3_a_later_run_has_the_column_from_its_start(bench: Bench) -> None:
 # -- from tap to target
 
 
-def passed_on(
-    bench: Bench, patch: pytest.MonkeyPatch, use: str, **parts: Any
-) -> list[dict[str, Any]]:
-    """The messages that a target got."""
+def with_destinations(patch: pytest.MonkeyPatch) -> None:
+    """Feeds destinations in this process too."""
 
     def submit(module: str, job: bytes) -> bytes:
         if module == "penstock.engine.worker.lane":
@@ -336,6 +335,13 @@ def passed_on(
 
     stop = threading.Event()
     patch.setattr(wiring, "on_spark", lambda *_: submit)
+
+
+def passed_on(
+    bench: Bench, patch: pytest.MonkeyPatch, use: str, **parts: Any
+) -> list[dict[str, Any]]:
+    """The messages that a target got."""
+    with_destinations(patch)
     save = bench.folder / "fed.jsonl"
     save.unlink(missing_ok=True)
     target = f"singer:{sys.executable} {TARGET} '{json.dumps({'save': str(save)})}'"
@@ -402,3 +408,56 @@ def test_singer_RECORD_without_a_SCHEMA_is_a_row(bench: Bench) -> None:
     assert report.status == "succeeded", report.error
     (row,) = bench.tables.rows[TableName(None, "s")]
     assert json.loads(row["record"]) == {"id": 1, "name": "Ann"}
+
+
+def test_L8_another_destination_gets_the_column(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airbyte, "Implementing a destination": fields that its catalog does not have are ignored. So
+    the column is in its catalog, also where it came while the destination was being fed."""
+    with_destinations(monkeypatch)
+    sink = bench.folder / "sink.jsonl"
+    options = json.dumps({"sink": str(sink)})
+    use = f"airbyte:{sys.executable} {DESTINATION} --with '{options}'"
+    run(bench, record(id=1), STATE, record(id=2, name="Ann"), destination={"use": use})
+    run(bench, record(id=3, name="Bob"), destination={"use": use})
+    told = [json.loads(line) for line in sink.read_text().splitlines()]
+    data = {
+        m["record"]["data"]["id"]: m["record"]["data"].get("_penstock_extra")
+        for m in told if m.get("type") == "RECORD"
+    }  # fmt: skip
+    assert data == {1: None, 2: {"name": "Ann"}, 3: {"name": "Bob"}}
+    catalog = [m["run"]["catalog"] for m in told if "run" in m][-1]
+    assert "_penstock_extra" in catalog["streams"][0]["stream"]["json_schema"]["properties"]
+
+
+AIRBYTE = """
+if "spec" in sys.argv:
+    say({"type": "SPEC", "spec": {"connectionSpecification": {}}})
+elif "discover" in sys.argv:
+    say({"type": "CATALOG", "catalog": {"streams": [
+        {"name": "s", "json_schema": WORLD["schema"], "supported_sync_modes": ["full_refresh"]}]}})
+else:
+    say({"type": "RECORD", "record": {"stream": "s", "data": WORLD["data"], "emitted_at": 1}})
+    say({"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1.0, "stream_status":
+        {"stream_descriptor": {"name": "s"}, "status": "COMPLETE"}}})
+"""
+
+
+@pytest.mark.parametrize("policy", [None, "keep", "columns"])
+def test_airbyte_fields_beyond_the_catalog_are_kept_where_the_pipeline_says_so(
+    bench: Bench, policy: str | None
+) -> None:
+    """Protocol, Schema Mismatches: such a field "should be ignored downstream"."""
+    bench.set(schema=ID, data={"id": 1, "eye_color": "green"})
+    source = bench.connector(AIRBYTE, "airbyte")
+    defaults = {} if policy is None else {"undeclared": policy}
+    report = bench.run(source, source={"defaults": defaults})
+    assert report.status == "succeeded", report.error
+    (row,) = bench.tables.rows[TableName(None, "s")]
+    found = (row.get("_penstock_extra"), row.get("eye_color"))
+    assert found == {
+        None: (None, None), "keep": ('{"eye_color":"green"}', None), "columns": (None, '"green"'),
+    }[policy]  # fmt: skip
+    dropped = "field not in the schema, dropped: s.eye_color (1)" in report.notes
+    assert dropped is (policy is None)

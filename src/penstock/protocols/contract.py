@@ -54,6 +54,9 @@ class DestinationRole(Protocol):
     """It learns of streams and their schemas when it starts, and never again."""
     acks_with_states: bool
     """It acks by giving a state back, so that ``acks`` of the pipeline file applies to it."""
+    takes_undeclared: bool
+    """By default it is sent properties that a stream's schema does not declare. False: its streams
+    have fields of their own, and what they are given is named."""
 
     def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
         """The stream of the destination's own that a stream is written to; None: it has the name
@@ -86,6 +89,7 @@ class FixedSpec:
     the same with every configuration, and has no streams of its own."""
 
     acks_with_states = True
+    takes_undeclared = True
 
     def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
         del spec, stream

@@ -21,7 +21,18 @@ from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, SyncMode
 from penstock.model.events import Batch, ConnectorExited, Control, Error, Event, Schema
 from penstock.model.names import clean_columns
-from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, RowSchema
+from penstock.model.types import (
+    CHANGES,
+    EXTRA,
+    EXTRACTED_AT,
+    RAW_ID,
+    SEQ,
+    DataType,
+    Field,
+    Kind,
+    RowSchema,
+    UndeclaredPolicy,
+)
 from penstock.protocols.contract import ProtocolPackage
 from penstock.protocols.json_schema.paths import closed
 from penstock.protocols.reading import ReadRequest, StreamOverrides
@@ -100,6 +111,9 @@ class _Rows:
             record = self._package.schema.data_type(json_schema)
             schema = row_schema(record, clean_columns(f.source for f in record.fields), None)
             self._whole = not schema.fields or (self._whole and not closed(json_schema))
+            if self._package.keeps_undeclared:
+                more = Field(EXTRA, EXTRA, DataType(Kind.json))
+                schema = RowSchema((*schema.fields, more))
             self._schema = None if self._whole else schema
             self._decoders.clear()
 
@@ -133,12 +147,20 @@ class _Rows:
         self.changes += decoded.cast_failures
         self.odd.count(batch.stream, decoded)
         kept = decoded.table.drop_columns([SEQ, RAW_ID, EXTRACTED_AT, CHANGES])
-        self.found += _python_rows(kept.slice(0, left))
+        for row in _python_rows(kept.slice(0, left)):
+            if row.get(EXTRA, "") is None:
+                del row[EXTRA]
+            self.found.append(row)
 
     def _decoder(self, schema: RowSchema, *, columnar: bool) -> RowDecoder | ColumnDecoder:
         if columnar not in self._decoders:
-            made = ColumnDecoder if columnar else RowDecoder
-            self._decoders[columnar] = made(schema, words=self._package.change_words)
+            words, keeps = self._package.change_words, self._package.keeps_undeclared
+            policy = UndeclaredPolicy.keep if keeps else UndeclaredPolicy.drop
+            self._decoders[columnar] = (
+                ColumnDecoder(schema, words=words)
+                if columnar
+                else RowDecoder(schema, words=words, undeclared=policy)
+            )
         return self._decoders[columnar]
 
 

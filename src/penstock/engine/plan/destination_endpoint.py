@@ -39,7 +39,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.segments import WriteDisposition
 from penstock.model.targets import clashes, target_of, targets_of
-from penstock.model.types import RowSchema
+from penstock.model.types import EXTRA, RowSchema
 from penstock.protocols.writing import WriteStream
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds, TableName
@@ -198,6 +198,13 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
             full_refresh=filled is not None and filled.anew,
             **self._own(),
         )
+
+    @property
+    def takes_undeclared(self) -> bool:
+        """Whether it is sent undeclared properties by default (``DestinationRole``)."""
+        role = self.connector.protocol.destination
+        named = EXTRA in self._pipeline.destination.mapping.values()
+        return named or role is None or role.takes_undeclared
 
     def _own(self) -> "_OwnStream":
         section = self._pipeline.destination

@@ -67,7 +67,8 @@ class StreamRules:
     ``queried``: queries over the whole stream follow, which decide its columns. ``cursors``: those
     by which saved states go. ``recreate``: this run asks for a refresh of its streams.
     ``undeclared``: the columns of undeclared properties that earlier runs made. ``adds_columns``:
-    the destination takes columns that it does not have. ``names_extra``: a transform or query names
+    the destination takes columns that it does not have. ``takes_undeclared``: it is sent undeclared
+    properties, unless the pipeline says otherwise. ``names_extra``: a transform or query names
     the column of undeclared properties, which has to be there."""
 
     package: ProtocolPackage
@@ -84,11 +85,13 @@ class StreamRules:
         default_factory=dict[StreamId, MissingColumns]
     )
     adds_columns: bool = True
+    takes_undeclared: bool = True
     names_extra: bool = False
 
     def policy(self, settings: StreamSettings) -> UndeclaredPolicy:
         """What is done with undeclared properties of a stream's records."""
-        default = "keep" if self.package.keeps_undeclared else "drop"
+        keeps = self.package.keeps_undeclared and self.takes_undeclared
+        default = "keep" if keeps else "drop"
         kept = self.adds_columns and not self.package.columnar
         return UndeclaredPolicy((settings.undeclared or default) if kept else "drop")
 

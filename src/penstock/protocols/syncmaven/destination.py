@@ -35,6 +35,7 @@ class SyncmavenDestination:
 
     described_once = False
     acks_with_states = False
+    takes_undeclared = False
 
     def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
         known = _known_streams(spec)
