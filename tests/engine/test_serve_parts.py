@@ -165,7 +165,7 @@ def counted(folder: Path, *said: Any) -> list[tuple[str, int, int]]:
         rejects = [
             (n - first, "bad", None) for n in sorted(bad) if first <= n < first + len(bodies)
         ]
-        return SimpleNamespace(count=0, rows=None, rejects=rejects)
+        return SimpleNamespace(count=0, rows=None, rejects=rejects, missing=None)
 
     with path.open("ab", buffering=0) as file:
         info = [

@@ -208,7 +208,7 @@ def test_l8_what_a_source_skips_by_itself_was_read_and_filtered(
     sealer = Sealer(
         log, epoch=1, lane=0, streams=[lane], clock=lambda: 0.0,
         decode=lambda _, bodies, *rest: SimpleNamespace(
-            rows=pa.table({}), count=len(bodies), rejects=[]
+            rows=pa.table({}), count=len(bodies), rejects=[], missing=None
         ),
     )  # fmt: skip
     handle = {Batch: sealer.batch, State: sealer.state, Reject: sealer.reject}
