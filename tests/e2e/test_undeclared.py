@@ -34,11 +34,12 @@ elif "--about" not in sys.argv:
 """
 
 
-def run(here: Site, messages: str, **defaults: Any) -> Ran:
+def run(here: Site, messages: str, transforms: Any = (), **defaults: Any) -> Ran:
     told, script = here.folder / "messages.jsonl", here.folder / "tap.py"
     told.write_text(messages)
     script.write_text(TAP.replace("MESSAGES", repr(str(told))))
-    done = here.run(use=f"singer:{sys.executable} {script}", defaults=defaults)
+    use, transforms = f"singer:{sys.executable} {script}", list(transforms)
+    done = here.run(use=use, defaults=defaults, transforms=transforms)
     assert done.status == "succeeded", done.error
     return done
 
@@ -86,3 +87,13 @@ def test_singer_page_the_worked_example_is_in_the_tables(
         assert rows(here, "users") == [
             (1, '{"name":"Chris"}'), (2, None), (3, '{"big":12345678901234567890}'), (9, None),
         ]  # fmt: skip
+
+
+def test_a_query_over_the_whole_stream_takes_it_as_a_column(site: Callable[..., Site]) -> None:
+    here = site("parquet")
+    for query in ("SELECT * FROM input", "SELECT id, _penstock_extra FROM input ORDER BY id"):
+        run(here, PAGE, transforms=[{"use": "spark-sql", "config": {"query": query}}])
+        assert rows(here, "users") == [(1, '{"name":"Chris"}'), (2, '{"name":"Mike"}')]
+    query = "SELECT id FROM input"
+    run(here, PAGE, transforms=[{"use": "spark-sql", "config": {"query": query}}])
+    assert rows(here, "users") == [(1, None), (2, None)]

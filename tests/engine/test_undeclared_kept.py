@@ -322,6 +322,21 @@ def test_L3_a_later_run_has_the_column_from_its_start(bench: Bench) -> None:
     assert not [n for n in report.notes if "from now on" in n]
 
 
+def test_L6_they_come_with_the_version_of_their_rows(bench: Bench) -> None:
+    """ACTIVATE_VERSION, with rows before and after the first one that has such a property."""
+
+    def version(number: int, *records: dict[str, Any]) -> list[dict[str, Any]]:
+        activate = {"type": "ACTIVATE_VERSION", "stream": "s", "version": number}
+        said = [{**r, "version": number} for r in records]
+        return [*said[:-1], activate, said[-1]]
+
+    own = {"defaults": {"sync_mode": "incremental", "mode": "append"}}
+    run(bench, *version(1, record(id=1), record(id=2, a=2), record(id=3, a=3)), source=own)
+    assert rows(bench) == [(1, None), (2, {"a": 2}), (3, {"a": 3})]
+    run(bench, *version(2, record(id=4), record(id=5, b=5), record(id=6, b=6)), source=own)
+    assert rows(bench) == [(4, None), (5, {"b": 5}), (6, {"b": 6})]
+
+
 # -- from tap to target
 
 

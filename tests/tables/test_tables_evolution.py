@@ -9,8 +9,14 @@ import msgspec
 import pytest
 
 from penstock.errors import SchemaError
-from penstock.model.types import DataType, Kind
-from penstock.tables.contract import LoadResult, NewColumn, SchemaChangePolicies, TableName
+from penstock.model.types import EXTRA, DataType, Field, Kind
+from penstock.tables.contract import (
+    LoadResult,
+    NewColumn,
+    RemovedColumn,
+    SchemaChangePolicies,
+    TableName,
+)
 from penstock.tables.open import open_table
 from penstock.tables.schema_evolution import evolve, widened
 
@@ -45,8 +51,6 @@ def test_a_type_widens_only_where_every_old_value_fits(
 
 
 def test_policies_refuse_with_the_column_and_the_table(loads: Any) -> None:
-    from penstock.model.types import Field
-
     old = (
         Field("a", "a", INT),
         Field("s", "s", DataType(Kind.struct, fields=(Field("x", "x", INT),))),
@@ -69,6 +73,19 @@ def test_policies_refuse_with_the_column_and_the_table(loads: Any) -> None:
     assert merged.added and [f.name for f in merged.fields[1].type.fields] == ["x", "y"]
     ignored = evolve("shop", old, wide, SchemaChangePolicies(new_column=NewColumn.ignore))
     assert ignored.fields == old and not ignored.added
+
+
+def test_the_column_of_undeclared_properties_comes_and_stays_away_as_it_must() -> None:
+    """A run may have no such value, whatever ``removed_column`` says; a column of that name which
+    Penstock did not make is not written to."""
+    extra = (Field("id", "id", INT), Field(EXTRA, EXTRA, STR))
+    strict = SchemaChangePolicies(removed_column=RemovedColumn.fail)
+    assert evolve("t", extra, extra[:1], strict).fields == extra
+    assert evolve("t", extra[:1], extra, strict).fields == extra
+    foreign = (extra[0], Field(EXTRA, EXTRA, INT))
+    with pytest.raises(SchemaError, match="a column _penstock_extra of its own") as refused:
+        evolve("t", foreign, extra, SchemaChangePolicies())
+    assert refused.value.code == "schema.name_taken"
 
 
 def test_a_field_that_differs_by_case_alone_from_the_tables_is_refused() -> None:
