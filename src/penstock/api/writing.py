@@ -4,7 +4,7 @@ other.
 The rows are a model (``spark:``), so that what holds for queries holds for them: staged once, then
 transforms, rejects, acks and report. A Spark DataFrame is read as a global view, which a session of
 the run's own on the same Spark can see; other tables as a Parquet file. Not here: the run
-(``engine``). Neighbour: ``verbs``.
+(``engine``). Neighbours: ``frames`` makes the file, ``verbs``.
 """
 
 import secrets
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
+from penstock.api.frames import arrow_table, write_file
 from penstock.api.pipelines import pipeline_of
 from penstock.api.showing import shown
 from penstock.api.verbs import (
@@ -151,60 +152,7 @@ def _model(rows: Any, stream: str) -> "Generator[Model]":
         return
     folder = Path(tempfile.mkdtemp(prefix="penstock-write-"))
     try:
-        _write_file(_arrow(rows), folder / "rows.parquet")
-        yield Model(name=stream, format="parquet", path=str(folder), where="rows")
+        untyped = write_file(arrow_table(rows), folder / "rows.parquet")
+        yield Model(name=stream, format="parquet", path=str(folder), untyped=untyped, where="rows")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _arrow(rows: Any) -> Any:
-    import pyarrow as pa
-
-    if isinstance(rows, pa.Table):
-        return rows
-    if isinstance(rows, pa.RecordBatch):
-        return pa.Table.from_batches([rows])
-    kind = type(rows).__module__.partition(".")[0]
-    if kind == "pandas":
-        try:
-            named = any(name is not None for name in rows.index.names)
-            return pa.Table.from_pandas(rows, preserve_index=named)
-        except (ValueError, pa.ArrowException) as failure:  # names that come twice, mixed values
-            raise _unfit(failure) from None
-    if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
-        rows = rows.collect()
-    if hasattr(rows, "to_arrow"):
-        return rows.to_arrow()
-    raise ConfigError(
-        f"{type(rows).__name__} is not a table",
-        code="write.rows",
-        hint="give a DataFrame of Spark, pandas or Polars, or an Arrow table",
-    )
-
-
-def _write_file(table: Any, path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    spans = [field.name for field in table.schema if _is_span(field.type)]
-    if spans:
-        raise _unfit(f"{', '.join(spans)} holds spans of time, which Parquet has as bare integers")
-    try:
-        pq.write_table(table, path, coerce_timestamps="us")
-    except pa.ArrowException as failure:
-        raise _unfit(failure) from None
-
-
-def _is_span(kind: Any) -> bool:
-    import pyarrow as pa
-
-    inner = (kind.field(index).type for index in range(kind.num_fields))
-    return bool(pa.types.is_duration(kind)) or any(map(_is_span, inner))
-
-
-def _unfit(why: object) -> ConfigError:
-    return ConfigError(
-        f"the rows cannot be written: {why}",
-        code="write.rows",
-        hint="cast the column: times have microseconds at most, and nothing is rounded",
-    )

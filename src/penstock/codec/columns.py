@@ -43,6 +43,9 @@ _FROM_TEXT = {
     Kind.timestamp_ntz, Kind.binary,
 }  # fmt: skip
 _CAST_BY_ARROW = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
+_TRUTH = r"^(?:[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"
+_JSON_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?$"
+_POINTS = ((r"^(-?)(\.[0-9]+)$", r"\10\2"), (r"^(-?[0-9]+)\.$", r"\1"))
 _DATED = {Kind.date, Kind.timestamp, Kind.timestamp_ntz}
 Rows = Callable[[Array], Array]
 
@@ -353,9 +356,44 @@ def _as_text(given: Array, wanted: Kind) -> Array | None:
     if types.is_nested(given.type) or types.is_null(given.type) or _is_binary(given.type):
         return None
     texts = given.cast(pa.string())
-    if wanted is Kind.binary and kind is Kind.string:
+    if kind is not Kind.string:
+        return texts
+    if wanted is Kind.binary:
         return pc.binary_join_element_wise('"', texts, '"', "")
-    return texts
+    return _written_as_json(texts, wanted)
+
+
+def _written_as_json(texts: Array, wanted: Kind) -> Array:
+    """Texts of people and of files as JSON has them: ``TRUE`` and ``.5``. A number that JSON does
+    not have (``01234``, ``+49``, ``0x1F``: Arrow would read them all, and lose what tells it from
+    another) becomes a text, which does not fit."""
+    if wanted is Kind.boolean:
+        return pc.if_else(_matches(texts, _TRUTH), pc.utf8_lower(texts), texts)
+    if wanted in (Kind.number, Kind.decimal):
+        for pattern, replacement in _POINTS:
+            texts = pc.replace_substring_regex(texts, pattern, replacement)
+    if wanted not in (Kind.integer, Kind.number, Kind.decimal):
+        return texts
+    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    return pc.if_else(_matches(texts, _JSON_NUMBER), texts, quoted)
+
+
+def _matches(texts: Array, pattern: str) -> Array:
+    return pc.match_substring_regex(texts, pattern)
+
+
+def fit_text(texts: Array, wanted: DataType) -> FittedColumn:
+    """Casts a column of texts to ``wanted`` as :class:`ColumnDecoder` does."""
+    if wanted.kind is Kind.string:
+        return FittedColumn(texts)
+    losses = _Losses(())
+    values = _fitted(texts, wanted, "", losses, _behind(0))
+    cut = losses.cut.get("", 0)
+    return FittedColumn(values, _rows_of(losses.nulled), _rows_of(losses.rounded), cut)
+
+
+def _rows_of(paths: Mapping[int, Sequence[str]]) -> Array | None:
+    return pa.array(sorted(paths), pa.int64()) if paths else None
 
 
 def _exactly(given: Array, target: ArrowType) -> Array:

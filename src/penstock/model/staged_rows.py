@@ -14,6 +14,14 @@ KEY = "staged"
 KIND, SEND = "penstock_kind", "penstock_send"
 """Columns of staged changes: a row's :class:`Change`, and whether it is sent."""
 
+GIVEN, BROKEN, LINE, MISFITS = (
+    "penstock_given", "penstock_broken", "penstock_line", "penstock_misfits",
+)  # fmt: skip
+"""Columns of staged rows of text files. :data:`GIVEN`: the texts of a row's fields, or its line
+alone, where a value of it, or of a row near it, did not fit its type; NULL: the typed columns have
+all. :data:`BROKEN`: why a line is no row; :data:`LINE`: its bytes. :data:`MISFITS`: the numbers of
+the columns that lost something."""
+
 DELETED_AT = "_ab_cdc_deleted_at"
 """The property of a removed row that says when that was seen: destinations know it under this
 name."""
@@ -33,7 +41,9 @@ class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
     the state that holds once its rows and those before it are committed. ``last``: the one that
     holds once all of them are. ``at``: when they were read, epoch milliseconds. ``changes``: the
     files have the columns :data:`KIND` and :data:`SEND`. ``removals``: rows have
-    :data:`DELETED_AT`."""
+    :data:`DELETED_AT`. ``given``: the files have the column :data:`GIVEN`, of ``fields`` or of a
+    ``record``; empty: they have not. ``broken``: files with the columns :data:`BROKEN` and
+    :data:`LINE`, of lines that are no rows."""
 
     files: tuple[str, ...]
     columns: tuple[str, ...]
@@ -43,3 +53,5 @@ class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
     last: str | None = None
     changes: bool = False
     removals: bool = False
+    given: str = ""
+    broken: tuple[str, ...] = ()

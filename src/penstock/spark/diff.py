@@ -228,10 +228,14 @@ def write_changes(
     sends: Sequence[Change],
     folder: Path,
     model: Model,
+    *,
+    carried: Sequence[str] = (),
 ) -> tuple[tuple[str, ...], dict[str, int]]:
     """Write what differs between the model and the snapshot ``was`` (None: there is none, so that
     every row is new and is sent) as a set; gives its files, in order, and the number of rows of
     each kind, those that are as before and those that are not sent included.
+
+    ``carried``: columns at the end of ``rows`` that are no values, and are written with them.
 
     Written are the rows that are sent, those that are refused (a key that is null or comes twice),
     and, where only changed rows are sent, the new ones, which are known from then on. Any other
@@ -239,9 +243,9 @@ def write_changes(
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
-    values = [f"c{index}" for index in range(len(rows.columns))]
+    values = [f"c{index}" for index in range(len(rows.columns) - len(carried))]
     keys = [f"c{index}" for index in key]
-    joined, before = _beside(rows, was, values, keys)
+    joined, before = _beside(rows, was, values, keys, carried)
     kind = _kind(joined, before, keys)
     gone = F.col(_HERE).isNull()
     chosen = [
@@ -254,7 +258,7 @@ def write_changes(
     if was is None:
         wanted.add(Change.added.value)  # nobody knows what is there: everything is sent
     was_sent = F.coalesce(F.col(_WAS_SENT), F.lit(False))
-    marked = joined.select(*chosen, kind.alias(KIND), was_sent.alias(_WAS_SENT))
+    marked = joined.select(*chosen, *carried, kind.alias(KIND), was_sent.alias(_WAS_SENT))
     send = F.col(KIND).isin(*wanted) & ((F.col(KIND) != Change.removed.value) | F.col(_WAS_SENT))
     counts = Observation()
     counted = marked.observe(
@@ -264,7 +268,7 @@ def write_changes(
     if Change.changed in sends and Change.added not in sends:
         kept.add(Change.added.value)
     changes = counted.filter(F.col(KIND).isin(*kept)).select(
-        *values, KIND, send.alias(SEND), (send | F.col(_WAS_SENT)).alias(SENT)
+        *values, *carried, KIND, send.alias(SEND), (send | F.col(_WAS_SENT)).alias(SENT)
     )
     files = _written(changes, folder, model)
     found = counts.get  # empty where Spark saw that there is nothing to run
@@ -272,14 +276,18 @@ def write_changes(
 
 
 def _beside(
-    rows: "DataFrame", was: "DataFrame | None", values: Sequence[str], keys: Sequence[str]
+    rows: "DataFrame",
+    was: "DataFrame | None",
+    values: Sequence[str],
+    keys: Sequence[str],
+    carried: Sequence[str],
 ) -> "tuple[DataFrame, dict[str, Column]]":
     """The model's rows and, by key, those of the snapshot; with the columns of the snapshot's
     values (none where there is no snapshot)."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    found = rows.select(*by_position(rows), F.lit(True).alias(_HERE))
+    found = rows.select(*by_position(rows.drop(*carried)), *carried, F.lit(True).alias(_HERE))
     found = found.withColumn(_TIMES, F.count(F.lit(1)).over(Window.partitionBy(*keys)))
     if was is None:
         return found.withColumns(

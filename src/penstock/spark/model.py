@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.codec.csv_lines import CsvDialect
 from penstock.errors import ConfigError, SourceError
+from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.query import AROUND, DISK_FULL, silence, spark_words
 from penstock.spark.types import data_type, json_text, quoted
@@ -46,9 +48,19 @@ class QueryDatabase(msgspec.Struct, frozen=True, kw_only=True):
         return "Database(...)"
 
 
+class TextFiles(msgspec.Struct, frozen=True):
+    """Files of lines that are records (``spark.text_files``). ``kind``: csv or json. ``dialect``:
+    of CSV."""
+
+    kind: str
+    dialect: CsvDialect = CsvDialect()
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a model. ``name``: of its stream. ``query``: one SELECT; or, where it is None,
-    ``format`` and ``path`` of files that Spark reads with ``options``. ``cursor``: the query has
+    ``format`` and ``path`` of files that Spark reads with ``options``. ``text``: the files are
+    lines, which Penstock's own tasks decode. ``untyped``: columns, and fields of objects, of which
+    every value is null and the type is not known: they are text here. ``cursor``: the query has
     the parameter :data:`CURSOR`. ``delta``: it reads Delta tables. ``database``: what runs the
     query (``spark.postgres``); None: Spark. ``where``: its position in the pipeline file, for
     errors."""
@@ -58,6 +70,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     format: str = ""
     path: str = ""
     options: dict[str, str] = {}
+    text: TextFiles | None = None
+    untyped: tuple[FieldPath, ...] = ()
     cursor: bool = False
     delta: bool = False
     database: QueryDatabase | None = None
@@ -81,7 +95,7 @@ def frame(spark: "SparkSession", model: Model, cursor: Any = None) -> "DataFrame
             rows = spark.sql(AROUND.format(query=model.query), args=given)
         rows.schema  # noqa: B018  (a Connect server reads the query only now)
     except PySparkException as failure:
-        raise _fault(model, [spark_words(failure, model.query or "")]) from None
+        raise fault(model, [spark_words(failure, model.query or "")]) from None
     return rows
 
 
@@ -105,8 +119,8 @@ def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
     if not fields:
         problems.append("it has no columns")
     if problems:
-        raise _fault(model, problems)
-    return tuple(Field(f.name, f.name, _type_of(f.dataType), f.nullable) for f in fields)
+        raise fault(model, problems)
+    return tuple(Field(f.name, f.name, type_of(f.dataType), f.nullable) for f in fields)
 
 
 def by_position(rows: "DataFrame") -> "list[Column]":
@@ -199,7 +213,7 @@ def _instant(text: str) -> datetime.datetime:
     return found if found.tzinfo is not None else found.replace(tzinfo=datetime.UTC)
 
 
-def _type_of(kind: "T.DataType") -> DataType:
+def type_of(kind: "T.DataType") -> DataType:
     """Converts a Spark type as :func:`penstock.spark.types.data_type` does, but maps and variants
     to JSON."""
     from pyspark.sql import types as T
@@ -207,9 +221,9 @@ def _type_of(kind: "T.DataType") -> DataType:
     if kind.simpleString().startswith(_AS_JSON):
         return DataType(Kind.json)
     if isinstance(kind, T.ArrayType):
-        return DataType(Kind.array, item=_type_of(kind.elementType))
+        return DataType(Kind.array, item=type_of(kind.elementType))
     if isinstance(kind, T.StructType):
-        inner = (Field(f.name, f.name, _type_of(f.dataType)) for f in kind.fields)
+        inner = (Field(f.name, f.name, type_of(f.dataType)) for f in kind.fields)
         return DataType(Kind.struct, fields=tuple(inner))
     return data_type(kind)
 
@@ -229,7 +243,8 @@ def unfit(kind: "T.DataType", inside: bool = False) -> bool:
     return kind.simpleString().startswith(known)
 
 
-def _fault(model: Model, problems: list[str]) -> ConfigError:
+def fault(model: Model, problems: list[str]) -> ConfigError:
+    """Makes the error of a model that cannot be read."""
     lines = [f"{model.where}: {problem}" for problem in problems]
     return ConfigError(
         lines[0] if len(lines) == 1 else f"{len(lines)} faults in the query",

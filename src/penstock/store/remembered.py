@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, SyncMode
+from penstock.model.types import DataType
 
 Rows = Mapping[str, Mapping[str, str]]
 
@@ -19,9 +20,10 @@ _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _PACKAGES, _RESULTS = "packages", "results"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
-_CURSOR, _REFRESH = "cursor:", "refresh:"
+_CURSOR, _REFRESH, _TYPES = "cursor:", "refresh:", "types:"
 _OF_STREAM = (
-    _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR, _REFRESH
+    _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR, _REFRESH,
+    _TYPES,
 )  # fmt: skip
 _OVER, _UNREAD, _READ, _PUBLISHED, _GIVEN = "over", "unread", "read", "published", "given"
 
@@ -116,7 +118,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     of the host of ``penstock serve`` whose rows became visible. ``packages``: connector (its
     protocol and name) -> its package in the index; no stream's. ``results``: destination
     connectors (by reference) that have answered the end of a stream with a result; no stream's.
-    ``refresh``: the newest refresh of the stream that a user asked for."""
+    ``refresh``: the newest refresh of the stream that a user asked for. ``types``: the types of
+    columns that files do not tell themselves, by original name, as earlier runs found them."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -133,6 +136,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str] = {}
     results: frozenset[str] = frozenset()
     refresh: dict[StreamId, Refresh] = {}
+    types: dict[StreamId, dict[str, DataType]] = {}
 
     @property
     def pending_refreshes(self) -> dict[StreamId, Refresh]:
@@ -177,13 +181,14 @@ def remembered(rows: Rows) -> Remembered:
         packages=dict(rows.get(_PACKAGES, {})),
         results=frozenset(rows.get(_RESULTS, {})),
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
+        types={s: _types(row) for s, row in of[_TYPES].items()},
     )
 
 
 def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
     """Returns the streams whose rows :func:`added` may change."""
     maps = (more.columns, more.answer_columns, more.modes, more.state_names, more.versions)
-    newest = (more.visible, more.refreshes, more.unread, more.cursors, more.refresh)
+    newest = (more.visible, more.refreshes, more.unread, more.cursors, more.refresh, more.types)
     named = {s for one in (*maps, *newest) for s in one}
     return named | more.passed_over | set(taken_up)
 
@@ -211,6 +216,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
     replaced = {_MODES + s.key: _json(modes) for s, modes in more.modes.items()}
     replaced |= {_CURSOR + s.key: _json(path) for s, path in more.cursors.items()}
     replaced |= {_REFRESH + s.key: _json(refresh) for s, refresh in more.refresh.items()}
+    replaced |= {_TYPES + s.key: _json(types) for s, types in more.types.items()}
     unread = {s: known.get(_PASSED + s.key, {}) for s in (*more.unread, *more.passed_over)}
     for stream, row in unread.items():
         own = _own(row) if _word(row) in (_OVER, _UNREAD) else more.unread.get(stream)
@@ -274,6 +280,10 @@ def _path(row: Mapping[str, str]) -> FieldPath:
 def _refresh(row: Mapping[str, str]) -> Refresh | None:
     newest = _newest(row)
     return None if newest is None else msgspec.json.decode(newest, type=Refresh)
+
+
+def _types(row: Mapping[str, str]) -> dict[str, DataType]:
+    return msgspec.json.decode(_newest(row) or "{}", type=dict[str, DataType])
 
 
 def _json(value: object) -> str:

@@ -7,12 +7,13 @@ cuts a query, ``spark_sql`` has the refusals.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
+from penstock.codec.csv_lines import CsvDialect
 from penstock.errors import ConfigError
-from penstock.spark.model import CURSOR, Model
+from penstock.spark.model import CURSOR, Model, TextFiles
 from penstock.transforms.spark_sql import BEGINS, refusal
 from penstock.transforms.spark_tokens import Token, TokenKind, tokenize
 
@@ -71,7 +72,8 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
         raise _refused(f"there is no file or folder {path}")
     if suffix in _FILES:
         format, options = _FILES[suffix]
-        return Model(name=stem, format=format, path=path, options=options, where=_WHERE)
+        text = _text_files(format, options)
+        return Model(name=stem, format=format, path=path, options=options, text=text, where=_WHERE)
     if not remote and (Path(path) / "_delta_log").is_dir():
         return Model(name=stem, format="delta", path=path, delta=True, where=_WHERE)
     if not remote and any(Path(path).glob("*.parquet")):
@@ -80,6 +82,12 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
         f"what {path} holds cannot be told by its name: say its format, as in "
         f"spark:'SELECT * FROM parquet.`{target}`'"
     )
+
+
+def _text_files(format: str, options: Mapping[str, str]) -> TextFiles | None:
+    if format not in ("csv", "json"):
+        return None
+    return TextFiles(format, CsvDialect(separator=options.get("sep", ",")))
 
 
 def _of_text(text: str, here: Path, name: str | None) -> Model:

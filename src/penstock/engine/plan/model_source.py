@@ -4,9 +4,9 @@ Moves no record. Neighbours: ``engine.plan.source_endpoint`` is any other source
 ``spark.model`` and ``spark.postgres`` read the query.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,13 +18,14 @@ from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError
-from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
+from penstock.model.catalog import Catalog, FieldPath, Stream, StreamId, SyncMode
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.spark import postgres
 from penstock.spark.model import Model, columns, frame
+from penstock.spark.text_files import file_columns
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
 from penstock.tables.open import open_table
@@ -60,7 +61,7 @@ class ModelSource(SourceEndpoint):
         self.model = (
             postgres.model_of(target, url, named)
             if isinstance(url, str)
-            else model_of(target, Path.cwd(), named)
+            else _dialect(model_of(target, Path.cwd(), named), self.config)
         )
         self.open: Callable[[SessionNeeds], SparkSession] | None = None
         self.spark: SparkSession | None = None
@@ -87,7 +88,7 @@ class ModelSource(SourceEndpoint):
             fields = tuple(c.field for c in described)
         if self.open is not None:
             self.spark = self.open(self.needs())
-            fields = fields or columns(frame(self.spark, self.model), self.model)
+            fields = fields or self._analysed(self.spark)
         if fields is None:
             return Catalog((self._remembered(),))
         types = {f.source: f.type for f in fields}
@@ -101,7 +102,61 @@ class ModelSource(SourceEndpoint):
                     where=self.model.where,
                     hint="CAST it to TIMESTAMP, or leave it out",
                 )
+        earlier = self._earlier_types() if self.model.query is None else {}
+        self.typed = {self.stream: earlier | self.typed.get(self.stream, {}) | types}
         return Catalog((self._stream(types),))
+
+    def _analysed(self, spark: "SparkSession") -> tuple[Field, ...]:
+        """Returns the columns of what Spark reads; those of text files with the types that they
+        had in earlier runs, which are kept."""
+        if self.model.text is None:
+            found = columns(frame(spark, self.model), self.model)
+            return self._typed(found) if self.model.untyped else found
+        known = self._known_types(spark)
+        fields = file_columns(spark, self.model, known)
+        self.typed = {self.stream: known | {f.source: f.type for f in fields}}
+        return fields
+
+    def _typed(self, found: tuple[Field, ...]) -> tuple[Field, ...]:
+        """Returns the columns, with the types of earlier runs for those of which every value is
+        null. A column or a field that never had a value comes with the first one; unless the
+        pipeline names it, or the model has no other."""
+        known = self._stored_types() | self._earlier_types()
+        kept = dict(self._named_columns())
+        made: list[Field] = []
+        for field in found:
+            kind = _with_known(field.type, known.get(field.source), (field.source,), self.model)
+            kind = kind or (field.type if field.source in kept else None)
+            if kind is not None:
+                made.append(msgspec.structs.replace(field, type=kind))
+            else:
+                self.notes.append(
+                    f"{self.stream}: no row has a value of {field.source}: the column comes with "
+                    "the first one, whose type it gets"
+                )
+        return tuple(made) or found
+
+    def _known_types(self, spark: "SparkSession") -> dict[str, DataType]:
+        """Returns the types of a text file's columns that do not depend on its rows: the user's,
+        else those of an earlier run. A version before did not keep them: its table has them; but
+        where transforms made the table's columns, Spark finds what that version found."""
+        known = self._earlier_types()
+        if not known:
+            known = self._stored_types()
+            if known and (self._pipeline.transforms or self._pipeline.enrichments):
+                known = {f.source: f.type for f in columns(frame(spark, self.model), self.model)}
+        overrides = self._pipeline.stream_settings(self.stream)
+        return known | dict((overrides and overrides.types) or {})
+
+    def _earlier_types(self) -> dict[str, DataType]:
+        """Returns the types that earlier runs kept of the model's columns."""
+        return dict(self._store.remembered(self._pipeline.pipeline).types.get(self.stream, {}))
+
+    def _stored_types(self) -> dict[str, DataType]:
+        """Returns the types of the columns of the newest rows that were read, by original name."""
+        schema = self._store.newest_schemas(self._pipeline.pipeline, [self.stream])
+        known = schema.get(self.stream)
+        return {f.source: f.type for f in known.fields} if known is not None else {}
 
     def _removes(self) -> bool:
         """Whether rows that are gone from the model are sent."""
@@ -115,23 +170,31 @@ class ModelSource(SourceEndpoint):
 
     def _remembered(self) -> Stream:
         """Returns the stream as the last run had it; before the first run, with the columns that
-        the pipeline file names."""
-        schema = self._store.newest_schemas(self._pipeline.pipeline, [self.stream])
-        known = schema.get(self.stream)
-        types = {f.source: f.type for f in known.fields} if known is not None else {}
-        text = "its columns are those of the last run" if types else "its columns are known then"
-        self.notes.append(f"Spark reads the query when the pipeline runs; {text}")
-        overrides = self._pipeline.stream_settings(self.stream)
-        named = (
-            (*(overrides.primary_key or ()), overrides.cursor_field or ())
-            if overrides is not None
-            else ()
-        )
-        for path in named:
-            if path:
-                types.setdefault(path[0], DataType(Kind.string))
+        the pipeline file names. Transforms are not planned over columns that are not known."""
+        stored = self._earlier_types()
+        transformed = bool(self._pipeline.transforms or self._pipeline.enrichments)
+        types = stored or ({} if transformed else self._stored_types())
+        known = bool(types)
+        self.unread = transformed and not known
+        text = "its columns are those of the last run" if known else "its columns are known then"
+        also = ", and its transforms are planned then" if self.unread else ""
+        self.notes.append(f"Spark reads the query when the pipeline runs; {text}{also}")
+        for name, kind in self._named_columns():
+            types.setdefault(name, kind)
         stream = self._stream(types)
-        return msgspec.structs.replace(stream, assumed=known is None)
+        return msgspec.structs.replace(stream, assumed=not known)
+
+    def _named_columns(self) -> Iterator[tuple[str, DataType]]:
+        """Yields the columns that the pipeline file names, with their types, as far as it gives
+        them."""
+        settings = self._pipeline.stream_settings(self.stream)
+        if settings is None:
+            return
+        yield from (settings.types or {}).items()
+        kept = (c if isinstance(c, str) else c[0] for c in settings.columns or ())
+        paths = (*(settings.primary_key or ()), settings.cursor_field or ())
+        for name in (*(path[0] for path in paths if path), *kept):
+            yield name, DataType(Kind.string)
 
     def _stream(self, types: Mapping[str, DataType]) -> Stream:
         modes = (SyncMode.full_refresh, SyncMode.incremental)
@@ -150,6 +213,41 @@ class ModelSource(SourceEndpoint):
         if path is None or (path[0] in types and types[path[0]].kind is Kind.number):
             return False
         return begins_after(self.model.query or "", path[0])
+
+
+def _with_known(
+    kind: DataType, known: DataType | None, path: FieldPath, model: Model
+) -> DataType | None:
+    """Returns the type of a column or a field, with the known ones for those of which every value
+    is null; None: there is none."""
+    if path in model.untyped:
+        return known
+    if kind.kind is not Kind.struct or all(p[: len(path)] != path for p in model.untyped):
+        return kind
+    before = {f.source: f.type for f in known.fields} if known is not None else {}
+    fields: list[Field] = []
+    for field in kind.fields:
+        below = (*path, field.source)
+        inner = _with_known(field.type, before.get(field.source), below, model)
+        if inner is not None:
+            fields.append(msgspec.structs.replace(field, type=inner))
+    return DataType(Kind.struct, fields=tuple(fields)) if fields else None
+
+
+def _dialect(model: Model, config: Mapping[str, Any]) -> Model:
+    """Returns the model of text files with the dialect that the configuration names. Raises
+    ``ConfigError``."""
+    given = {name: config[name] for name in ("separator", "escape") if name in config}
+    if not given:
+        return model
+    if model.text is None or model.text.kind != "csv":
+        raise ConfigError(
+            f"source.config: {', '.join(given)}: the source is no CSV or TSV file",
+            code="config.source",
+            hint="leave it out",
+        )
+    dialect = msgspec.structs.replace(model.text.dialect, **given)
+    return msgspec.structs.replace(model, text=msgspec.structs.replace(model.text, dialect=dialect))
 
 
 def model_needs(pipeline: Pipeline) -> SessionNeeds:

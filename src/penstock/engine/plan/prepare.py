@@ -227,7 +227,9 @@ def _prepared(
         earlier=earlier,
         metadata=metadata_names(pipeline, source.package.metadata_names),
         sync_id=int(time.time() * 1000),
-        transforms=transform_jobs(pipeline, transforms, source.package.deleted_at_field),
+        transforms=()
+        if source.unread
+        else transform_jobs(pipeline, transforms, source.package.deleted_at_field),
         outline=outline,
         queried=bool(queries),
         recreate=recreate,
@@ -377,7 +379,10 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     store.remember_source(lease, connector.protocol.name, kept)
     planned = prepared.plan.streams
     packages = used(end.connector for end in prepared.endpoints())
-    store.remember(lease, msgspec.structs.replace(prepared.plan.found, packages=packages))
+    found = msgspec.structs.replace(
+        prepared.plan.found, packages=packages, types=prepared.source.typed
+    )
+    store.remember(lease, found)
     before = store.newest_schemas(lease.pipeline, [s.id for s in planned])
     shown = {stream: (schema.required, schema.frame_types) for stream, schema in before.items()}
     planned = [as_shown(s, *shown[s.id]) if s.id in shown else s for s in planned]

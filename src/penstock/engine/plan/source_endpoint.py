@@ -20,8 +20,9 @@ from penstock.engine.plan.endpoint import SOURCE, Endpoint, Save
 from penstock.engine.plan.given_catalog import given
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, SourceError
-from penstock.model.catalog import Catalog
+from penstock.model.catalog import Catalog, StreamId
 from penstock.model.events import Control, Event
+from penstock.model.types import DataType
 from penstock.protocols.connection import EventSink
 from penstock.store.contract import Store
 
@@ -38,7 +39,10 @@ class SourceEndpoint(Endpoint[SourceConnector]):
     """The source. ``connect``: returns the connector, which sends events beside its answers to the
     sink. ``discovered``: when a discovery before the read began and ended (readings of
     ``time.monotonic``); None: there was none. ``kept``: the catalog that :meth:`discover` returned
-    is that of an earlier run; ``undiscovered``: because the source could not be discovered."""
+    is that of an earlier run; ``undiscovered``: because the source could not be discovered.
+    ``typed``: the types of columns that are kept for later runs, as the source does not tell them.
+    ``unread``: columns that a plan needs are known once it is read, so that no transform is
+    planned."""
 
     def __init__(
         self,
@@ -54,6 +58,8 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         self.discovered: tuple[float, float] | None = None
         self.kept = False
         self.undiscovered: SourceError | None = None
+        self.unread = False
+        self.typed: dict[StreamId, dict[str, DataType]] = {}
         self._catalog = Catalog(())
         self._beside: BackgroundDiscovery | None = None
         self._thread = threading.current_thread()

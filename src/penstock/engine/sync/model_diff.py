@@ -33,7 +33,7 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
 from penstock.model.catalog import Change, ConfiguredStream, DestinationSyncMode, StreamId
-from penstock.model.staged_rows import KIND, REJECTED, SEND, StagedRows
+from penstock.model.staged_rows import GIVEN, KIND, REJECTED, SEND, StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import Field
 from penstock.spark.diff import (
@@ -92,13 +92,30 @@ class ModelDiff:
         self.anew = False
 
     def stage(
-        self, lane: LaneJob, rows: "DataFrame", fields: Sequence[Field], at: int
+        self,
+        lane: LaneJob,
+        rows: "DataFrame",
+        fields: Sequence[Field],
+        at: int,
+        *,
+        given: str = "",
+        removes: bool = True,
     ) -> StagedRows:
-        """Raises ``SourceError``."""
+        """Stages what differs. ``given``: ``rows`` has a column GIVEN of this kind at its end.
+        ``removes`` False: rows may be missing that are not gone, and none is removed. Raises
+        ``SourceError``."""
         stream = lane.streams[0].configured
         names = [f.source for f in fields]
         key = tuple(path[0] for path in stream.primary_key)
-        places, wanted = [names.index(name) for name in key], columns_of(rows)
+        carried = (GIVEN,) if given else ()
+        places, wanted = [names.index(name) for name in key], columns_of(rows.drop(*carried))
+        sends = stream.sends
+        if not removes and Change.removed in sends:
+            sends = tuple(change for change in sends if change is not Change.removed)
+            self.notes.append(
+                f"{stream.id}: rows that are gone are not removed in this run: they may be among"
+                " the lines that were rejected"
+            )
         home = self._home / folder_of(stream.id)
         self.anew = False
         before = self._sets(lane.states, stream, key, home)
@@ -117,12 +134,13 @@ class ModelDiff:
             kept = (self._as_one(was, wanted, own, epoch),)
             was = snapshot(self._spark, [self._read(own, *kept[0])], wanted, places)
         files, counts = write_changes(
-            rows, was, places, stream.sends, own / epoch / CHANGES, self._model
+            rows, was, places, sends, own / epoch / CHANGES, self._model, carried=carried
         )
         _keep_columns(own / epoch / CHANGES, wanted)
         sync_file_system(own)  # a state is durable: what it names must be
-        self._refuse_empty(stream, counts)
-        self._tell(lane, counts, files, names, first=was is None)
+        if removes:
+            self._refuse_empty(stream, counts)
+        self._tell(lane, counts, files, names, sends, first=was is None)
         self._try_again(stream.id, read, wanted, places, own / epoch, files)
         states = [
             _state(stream, key, (*kept, (f"{epoch}/{CHANGES}", number + 1)))
@@ -137,6 +155,7 @@ class ModelDiff:
             last=last,
             at=at,
             changes=True,
+            given=given,
             removals=Change.removed in stream.sends,
         )
 
@@ -264,11 +283,12 @@ class ModelDiff:
         counts: dict[str, int],
         files: Sequence[str],
         names: Sequence[str],
+        sends: Sequence[Change],
         *,
         first: bool,
     ) -> None:
         stream = lane.streams[0].configured
-        sent = [c for c in (Change.added, Change.changed, Change.removed) if c in stream.sends]
+        sent = [c for c in (Change.added, Change.changed, Change.removed) if c in sends]
         parts = [
             f"{counts[c.value]:,} {c.value}{'' if c in sent or first else ' (not sent)'}"
             for c in (Change.added, Change.changed, Change.removed)

@@ -24,6 +24,7 @@ from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.channel.spark_job import Submit
 from penstock.engine.log.log import storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult, StreamJob
+from penstock.engine.sync.file_rows import stage_files
 from penstock.engine.sync.model_diff import ModelDiff
 from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
@@ -102,6 +103,8 @@ class ModelRows:
         stream = lane.streams[0].configured
         state = next((s for s in lane.states if s.scope.stream == stream.id), None)
         at = int(time.time() * 1000)
+        if self._model.text is not None:
+            return stage_files(self._spark, self._model, self._diff, lane, folder, at)
         read = self._fetched if self._model.database is not None else self._analysed
         incremental = stream.sync_mode is SyncMode.incremental and not stream.sends
         limit = None if stream.sends else lane.limit

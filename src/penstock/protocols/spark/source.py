@@ -6,7 +6,7 @@ analysed, ``engine.sync.model_rows`` has its rows staged); so that what is asked
 the rules for modes, ``model.staged_rows`` says what is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -35,7 +35,17 @@ from penstock.model.events import (
     Status,
     StreamStatus,
 )
-from penstock.model.staged_rows import DELETED_AT, KEY, KIND, REASONS, SEND, StagedRows
+from penstock.model.staged_rows import (
+    BROKEN,
+    DELETED_AT,
+    GIVEN,
+    KEY,
+    KIND,
+    LINE,
+    REASONS,
+    SEND,
+    StagedRows,
+)
 from penstock.model.state import StateScope, StateType
 from penstock.protocols.connection import EventSink
 from penstock.protocols.reading import ReadRequest, StreamOverrides
@@ -61,6 +71,19 @@ _CONFIG = {
             "secret": True,
             "description": "The database that runs the query in Spark's place: "
             "postgres://USER:PASSWORD@HOST/DATABASE.",
+        },
+        "separator": {
+            "type": "string",
+            "pattern": r"^[ -~\t]$",
+            "description": "Of CSV and TSV files: what stands between fields, one character of "
+            "ASCII. Default: a comma, of TSV a tab.",
+        },
+        "escape": {
+            "type": "string",
+            "enum": ["", "\\"],
+            "default": "",
+            "description": "Of CSV and TSV files: a backslash takes the meaning from the character "
+            "after it. Default: a backslash is a character like others (RFC 4180).",
         },
         "allow_empty": {
             "type": "boolean",
@@ -128,6 +151,8 @@ class SparkSource:
                 yield event
             if staged.states:
                 yield State(scope, staged.states[index])
+        for path in staged.broken if staged.changes else ():
+            yield from _broken_lines(path, stream)
         if staged.last is not None:
             yield State(scope, staged.last)
         yield StreamStatus(stream, Status.complete)
@@ -140,17 +165,66 @@ def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch |
 
     wanted = [f"c{index}" for index in range(len(staged.columns))]
     columns = [*wanted, KIND, SEND] if staged.changes else wanted
+    whole = not staged.changes and bool(staged.broken)
+    columns += [*([GIVEN] if staged.given else []), *([BROKEN, LINE] if whole else [])]
     for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=columns):
         table: Table = pa.Table.from_batches([batch])
+        if whole:
+            yield from _broken(table, stream)
+            table = table.filter(pc.is_null(table[BROKEN]))
         if staged.changes:
             for kind, reason in REASONS.items():
-                refused = Columns(_named(table.filter(pc.field(KIND) == kind), staged))
-                for raw in refused:
-                    yield Reject(stream, reason, raw, size=len(raw))
+                for rows in _bodies(table.filter(pc.field(KIND) == kind), staged):
+                    for raw in rows:
+                        yield Reject(stream, reason, raw, size=len(raw))
             table = table.filter(pc.field(SEND))
-        if table.num_rows:
-            rows = _named(table, staged)
-            yield Batch(stream, Columns(rows), [staged.at] * len(rows), size=rows.nbytes)
+        for rows in _bodies(table, staged):
+            size = rows.table.nbytes if isinstance(rows, Columns) else sum(map(len, rows))
+            yield Batch(stream, rows, [staged.at] * len(rows), size=size)
+
+
+def _broken_lines(path: str, stream: StreamId) -> Iterator[Reject]:
+    """The lines of one file of staged rows that are no rows."""
+    import pyarrow.parquet as pq
+
+    for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=[BROKEN, LINE]):
+        yield from _broken(pa.Table.from_batches([batch]), stream)
+
+
+def _broken(table: Table, stream: StreamId) -> Iterator[Reject]:
+    for row in table.select([BROKEN, LINE]).filter(pc.is_valid(table[BROKEN])).to_pylist():
+        yield Reject(stream, row[BROKEN], row[LINE], size=len(row[LINE]))
+
+
+def _bodies(table: Table, staged: StagedRows) -> Iterator[Sequence[bytes]]:
+    """The rows as the bodies of batches, in their order: those with GIVEN as what was given."""
+    if not table.num_rows:
+        return
+    if not staged.given or table[GIVEN].null_count == table.num_rows:
+        yield Columns(_named(table, staged))
+        return
+    mask = table[GIVEN].is_valid().to_pylist()
+    first = 0
+    for number in range(1, len(mask) + 1):
+        if number < len(mask) and mask[number] == mask[first]:
+            continue
+        rows = table.slice(first, number - first)
+        if not mask[first]:
+            yield Columns(_named(rows, staged))
+        elif staged.given == "record":
+            yield [each[0].encode() for each in rows[GIVEN].to_pylist()]
+        else:
+            yield Columns(_named(_as_given(rows, staged), staged))
+        first = number
+
+
+def _as_given(rows: Table, staged: StagedRows) -> Table:
+    """Rows with the texts of their fields in the place of the columns."""
+    given = rows[GIVEN].combine_chunks()
+    for index in range(len(staged.columns)):
+        at = rows.column_names.index(f"c{index}")
+        rows = rows.set_column(at, f"c{index}", pc.list_element(given, index))
+    return rows
 
 
 def _named(table: Table, staged: StagedRows) -> Table:

@@ -1,0 +1,155 @@
+"""Makes the Parquet file of a DataFrame or an Arrow table, which Spark reads as it is.
+
+What Parquet or Spark would change without a word is refused (``write.rows``): spans of time and
+periods, which they have as bare integers, times of a day, UUIDs, numbers of 128 bits, sparse
+columns, and Python objects. A column without a type, of which every value is null, takes the type
+that it has in the table, or waits for the first value. Not here: the run (``writing``).
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import ConfigError
+from penstock.model.catalog import FieldPath
+
+_SPANS = "holds spans of time, which Parquet has as bare integers"
+_HINT = "cast the column: times have microseconds at most, and nothing is rounded"
+_TO_TEXT = "cast the column to text"
+
+
+def arrow_table(rows: Any) -> Any:
+    """Returns the rows of a DataFrame (pandas, Polars) or of an Arrow table as an Arrow table.
+    Raises ``ConfigError`` (``write.rows``)."""
+    import pyarrow as pa
+
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    kind = type(rows).__module__.partition(".")[0]
+    if kind == "pandas":
+        try:
+            named = any(name is not None for name in rows.index.names)
+            return pa.Table.from_pandas(rows, preserve_index=named)
+        except (ValueError, TypeError, pa.ArrowException) as failure:
+            raise _unfit(failure) from None  # names that come twice, mixed values, sparse columns
+    if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
+        rows = rows.collect()
+    if kind == "polars":
+        _refuse_polars(rows)
+    if hasattr(rows, "to_arrow"):
+        try:
+            return rows.to_arrow()
+        except pa.ArrowException as failure:
+            raise _unfit(failure) from None
+    raise ConfigError(
+        f"{type(rows).__name__} is not a table",
+        code="write.rows",
+        hint="give a DataFrame of Spark, pandas or Polars, or an Arrow table",
+    )
+
+
+def _refuse_polars(rows: Any) -> None:
+    """Refuses the types that Arrow has not: Polars gives objects as their addresses in memory."""
+    for name, kind in rows.schema.items():
+        text = str(kind)
+        if any(word in text for word in ("Int128", "UInt128", "Object")):
+            raise _unfit(f"the column {name} is {text}, which Arrow has not", _TO_TEXT)
+
+
+def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
+    """Writes the table to a Parquet file; returns the columns and fields of objects that have no
+    type, as every value is null. They are text in the file. Raises ``ConfigError``
+    (``write.rows``)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for field in table.schema:
+        for kind in _types(field.type):
+            if (why := _refused(kind)) is not None:
+                raise _unfit(f"{field.name} {why[0]}", why[1])
+    untyped = tuple(path for field in table.schema for path in _untyped(field.type, (field.name,)))
+    typed = pa.schema([f.with_type(_typed(f.type)) for f in table.schema])
+    try:
+        if any(a.type != b.type for a, b in zip(table.schema, typed, strict=True)):
+            table = table.cast(typed)
+        pq.write_table(table, path, coerce_timestamps="us")
+    except pa.ArrowException as failure:
+        raise _unfit(failure) from None
+    return untyped
+
+
+def _types(kind: Any) -> Iterator[Any]:
+    """The type and those inside of it."""
+    yield kind
+    for inner in _inside(kind):
+        yield from _types(inner)
+
+
+def _inside(kind: Any) -> list[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return [kind.value_type]
+    return [kind.field(index).type for index in range(kind.num_fields)]
+
+
+def _refused(kind: Any) -> tuple[str, str] | None:
+    """Why Spark would not read values of the type as they are, and what to do."""
+    import pyarrow as pa
+
+    types = pa.types
+    name = str(getattr(kind, "extension_name", ""))
+    if types.is_duration(kind) or types.is_interval(kind):
+        return _SPANS, _HINT
+    if name == "pandas.period":
+        return "holds periods, which Parquet has as bare integers", (
+            "cast the column: .dt.to_timestamp() for the first instant of each, or .astype(str)"
+        )
+    if name == "arrow.uuid":
+        return "holds UUIDs, which Spark does not read", f"{_TO_TEXT}: .astype(str) in pandas"
+    if types.is_time(kind):
+        return "holds times of a day, which tables do not have", _TO_TEXT
+    if types.is_decimal256(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
+        return f"is {kind}, which Spark does not read", _TO_TEXT
+    return None
+
+
+def _untyped(kind: Any, path: FieldPath) -> Iterator[FieldPath]:
+    """The paths of fields of the type null, lists apart: what an empty list would hold is text."""
+    import pyarrow as pa
+
+    if pa.types.is_null(kind):
+        yield path
+    elif pa.types.is_struct(kind):
+        for index in range(kind.num_fields):
+            field = kind.field(index)
+            yield from _untyped(field.type, (*path, field.name))
+
+
+def _typed(kind: Any) -> Any:
+    """The type with text in the place of null, and single precision in that of half."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_null(kind):
+        return pa.string()
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_struct(kind):
+        fields = (kind.field(index) for index in range(kind.num_fields))
+        return pa.struct([f.with_type(_typed(f.type)) for f in fields])
+    if types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(_typed(kind.value_type)), kind.list_size)
+    if types.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(_typed(kind.value_type)))
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_typed(kind.value_type)))
+    if types.is_map(kind):
+        return pa.map_(_typed(kind.key_type), kind.item_field.with_type(_typed(kind.item_type)))
+    return kind
+
+
+def _unfit(why: object, hint: str = _HINT) -> ConfigError:
+    return ConfigError(f"the rows cannot be written: {why}", code="write.rows", hint=hint)

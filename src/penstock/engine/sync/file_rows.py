@@ -1,0 +1,105 @@
+"""Stages the rows of a model that is CSV or JSON files: typed rows, and the lines that are none.
+
+Lines that are broken become rejects in the lane (``protocols.spark``). A row that is not there may
+be one of them, so that a mirror removes nothing while there are any. Not here: how lines are
+decoded (``spark.text_files``). Neighbour: ``model_rows`` stages all models.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.engine.specs.lane import LaneJob
+from penstock.engine.sync.model_diff import ModelDiff
+from penstock.model.catalog import StreamId
+from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS, StagedRows
+from penstock.model.type_words import type_text
+from penstock.model.types import DataType, Field, Kind
+from penstock.protocols.json_schema.exact_types import exact_type
+from penstock.spark.model import Model, write
+from penstock.spark.text_files import file_columns, file_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SHOWN = 10
+
+
+def stage_files(
+    spark: "SparkSession", model: Model, diff: ModelDiff, lane: LaneJob, folder: Path, at: int
+) -> StagedRows:
+    """Writes the rows of files into ``folder``, or what differs of them into that of the snapshots.
+    Raises ``ConfigError``, ``SourceError``."""
+    assert model.text is not None
+    stream = lane.streams[0].configured
+    planned = {
+        name: exact_type(schema)
+        for name, schema in stream.stream.json_schema.get("properties", {}).items()
+    }
+    fields = file_columns(spark, model, planned)
+    rows = file_rows(spark, model, fields)
+    if lane.limit is not None and not stream.sends:
+        rows = rows.limit(lane.limit)
+    files = write(rows, folder, model)
+    staged = spark.read.parquet(*files) if files else rows.limit(0)
+    broken, lossy = staged.selectExpr(f"count({BROKEN})", f"count({GIVEN})").collect()[0]
+    misfits = _misfits(staged) if lossy else {}
+    diff.notes += _advice(stream.id, fields, misfits)
+    given = ("fields" if model.text.kind == "csv" else "record") if lossy else ""
+    if stream.sends:
+        diff.clean(lane)
+        found = diff.stage(
+            lane,
+            _named(staged.filter(f"{BROKEN} IS NULL"), fields, bool(given)),
+            fields,
+            at,
+            given=given,
+            removes=not broken,
+        )
+        return msgspec.structs.replace(found, broken=files if broken else ())
+    if lane.dry and files:
+        good = staged.filter(f"{BROKEN} IS NULL").drop(GIVEN, MISFITS, BROKEN, LINE)
+        diff.notes.append(f"{stream.id}: {good.count():,} rows would be sent")
+        diff.show(stream.id, good, [f.source for f in fields])
+    return StagedRows(
+        files=files,
+        columns=tuple(f.source for f in fields),
+        last=None if lane.dry else diff.forgotten(stream),
+        at=at,
+        given=given,
+        broken=files if broken else (),
+    )
+
+
+def _misfits(staged: "DataFrame") -> dict[int, int]:
+    """For each column, by its number, how many of its values lost something."""
+    from pyspark.sql import functions as F
+
+    numbers = staged.filter(f"{MISFITS} IS NOT NULL").select(F.explode(MISFITS).alias("number"))
+    counted = numbers.groupBy("number").count().collect()
+    return {row["number"]: row["count"] for row in counted}
+
+
+def _named(staged: "DataFrame", fields: Sequence[Field], given: bool) -> "DataFrame":
+    """The rows under the names of their columns, and GIVEN where it is wanted."""
+    from pyspark.sql import functions as F
+
+    named = [F.col(f"c{n}").alias(f.source) for n, f in enumerate(fields)]
+    return staged.select(*named, *([GIVEN] if given else []))
+
+
+def _advice(stream: StreamId, fields: Sequence[Field], misfits: dict[int, int]) -> list[str]:
+    notes: list[str] = []
+    for number, count in sorted(misfits.items())[:_SHOWN]:
+        field = fields[number]
+        if field.type.kind in (Kind.string, Kind.json):
+            continue
+        wider = DataType(Kind.json if field.type.kind in (Kind.array, Kind.struct) else Kind.string)
+        notes.append(
+            f"{stream}: {count:,} values of {field.source} do not fit {type_text(field.type)}, the "
+            f"type that the column has: `types: {{ {field.source}: {wider.kind.value} }}` for the "
+            "stream keeps them (a table that exists gets the new type by `penstock run --recreate`)"
+        )
+    return notes

@@ -1,0 +1,335 @@
+"""Reads CSV and JSON files as rows of typed columns, in Spark's tasks (models such as
+``spark:./x.csv``).
+
+Spark cuts the files into lines, and its tasks decode them (``codec.file_rows``): Spark's own reader
+takes a backslash for an escape, gives NULL for ``""``, drops fields of ragged rows, and makes a row
+of NULLs of a line that is no JSON. Large files are read in pieces, by several tasks. Where a line
+of any file has an odd number of quotes, a quoted field may go on in the next line, and each file is
+read by one task, in order. The driver is given headers and which types are possible; it sees no
+row.
+
+Not here: what happens to the rows (``engine.sync.file_rows``). Neighbours: ``file_tasks`` runs in
+the tasks, ``model`` reads all other models.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from penstock.codec.csv_lines import CsvDialect, goes_on, header_names
+from penstock.codec.file_rows import CsvRows, CsvTexts, CsvTypes, FileRows, JsonRows
+from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
+from penstock.model.types import DataType, Field, Kind
+from penstock.spark.file_tasks import Header, Make
+from penstock.spark.model import Model, columns, failed, fault
+from penstock.spark.query import silence, spark_words
+from penstock.spark.types import ddl, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_CORRUPT = "penstock_corrupt"
+_BATCH_BYTES = str(64 << 20)
+_BATCH_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
+_JSON = {
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+    "lineSep": "\n",
+}
+
+
+class _Survey(msgspec.Struct, frozen=True):
+    """What is known of files before they are decoded. ``headers``: the columns of each CSV file,
+    by its URL. ``whole``: a field may have line breaks: each file is read by one task."""
+
+    headers: dict[str, tuple[str, ...]]
+    whole: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns of all files, in the order in which they are met."""
+        return tuple(dict.fromkeys(n for names in self.headers.values() for n in names))
+
+
+def _survey(lines: "DataFrame", model: Model) -> _Survey:
+    """Reads the headers of CSV files, and finds whether fields may have line breaks. Raises
+    ``ConfigError``, ``SourceError``."""
+    from pyspark.sql import functions as F
+
+    assert model.text is not None
+    if model.text.kind != "csv":
+        return _Survey({})
+    text = F.col("value")
+    odd = (F.octet_length(text) - F.octet_length(F.replace(text, F.lit('"'), F.lit("")))) % 2 == 1
+    found = (
+        lines.filter(~text.isin("", "\r"))
+        .groupBy("file")
+        .agg(
+            F.min_by("line", F.struct("start", "id")).alias("header"),
+            F.max(odd).alias("odd"),
+        )
+        .orderBy("file")
+    )
+    rows = _collected(found, model)
+    headers = {row["file"]: bytes(row["header"]) for row in rows}
+    dialect = model.text.dialect
+    if any(goes_on(header, dialect) for header in headers.values()):
+        headers |= _long_headers(lines, dialect, model)
+    names: dict[str, tuple[str, ...]] = {}
+    for file, header in headers.items():
+        named = header_names(header, dialect)
+        if isinstance(named, str):
+            raise fault(model, [f"the header of {unquote(file)} cannot be read: {named}"])
+        names[file] = named
+    return _Survey(names, any(row["odd"] for row in rows))
+
+
+def file_columns(
+    spark: "SparkSession", model: Model, known: Mapping[str, DataType]
+) -> tuple[Field, ...]:
+    """Returns the columns of text files. ``known``: types that are kept, by name. Any other column
+    gets the type that holds all its values exactly. Raises ``ConfigError``, ``SourceError``."""
+    assert model.text is not None
+    if model.text.kind == "csv":
+        types = _csv_types(spark, model, known)
+    else:
+        types = _json_types(spark, model, known)
+    if not types:
+        types = dict(known)
+    if not types:
+        raise fault(model, ["it has no columns: no line of the files is a record"])
+    return tuple(Field(name, name, by_source(kind)) for name, kind in types.items())
+
+
+def file_rows(spark: "SparkSession", model: Model, fields: Sequence[Field]) -> "DataFrame":
+    """Returns the rows of text files as columns ``c0``, ``c1``, ... of ``fields``, which are found
+    by name, with the columns of ``model.staged_rows`` for rows of text files. Raises
+    ``ConfigError``, ``SourceError``."""
+    from pyspark.sql import functions as F
+
+    assert model.text is not None
+    lines = _lines(spark, model)
+    found = _survey(lines, model)
+    types = [by_source(field.type) for field in fields]
+    make: Make
+    if model.text.kind == "csv":
+        make = _csv_reading(model.text.dialect, _places(found, fields), types)
+    else:
+        columns_of_json = tuple(fields)
+
+        def make_json(file: str, begins: bool) -> FileRows:
+            del file, begins
+            return JsonRows(columns_of_json)
+
+        make = make_json
+    inner = ", ".join(f"c{index}: {ddl(kind)}" for index, kind in enumerate(types))
+    row = (
+        f"{inner}, {GIVEN}: ARRAY<STRING>, {MISFITS}: ARRAY<INT>, {BROKEN}: STRING, {LINE}: BINARY"
+    )
+    read = _udf(_reading(make, found.whole, types), f"ARRAY<STRUCT<{row}>>")
+    return (
+        _in_order(lines, found.whole)
+        .select(read("line", "file", "start").alias("rows"))
+        .select(F.explode("rows").alias("row"))
+        .filter(F.col("row").isNotNull())
+        .select("row.*")
+    )
+
+
+def by_source(kind: DataType) -> DataType:
+    """Returns the type with nested fields under their original names."""
+    if kind.kind is Kind.array and kind.item is not None:
+        return DataType(Kind.array, item=by_source(kind.item))
+    if kind.kind is Kind.struct:
+        inner = (Field(f.source, f.source, by_source(f.type)) for f in kind.fields)
+        return DataType(Kind.struct, fields=tuple(inner))
+    return kind
+
+
+# -- types
+
+
+def _csv_types(
+    spark: "SparkSession", model: Model, known: Mapping[str, DataType]
+) -> dict[str, DataType]:
+    assert model.text is not None
+    lines = _lines(spark, model)
+    found = _survey(lines, model)
+    names = found.names
+    asked = [number for number, name in enumerate(names) if name not in known]
+    types = dict(zip(names, (known.get(name) for name in names), strict=True))
+    if asked:
+        fields = [Field(name, name, DataType(Kind.string)) for name in names]
+        places, dialect, width = _places(found, fields), model.text.dialect, len(names)
+
+        def make(file: str, begins: bool) -> CsvTexts:
+            return CsvTexts(dialect, places.get(file, ()), width, header=begins)
+
+        look = _udf(_looking(make, found.whole, asked), "STRING")
+        seen = _in_order(lines, found.whole).select(look("line", "file", "start").alias("found"))
+        every = CsvTypes(asked)
+        for row in _collected(seen.filter("found IS NOT NULL"), model):
+            every.merge(msgspec.json.decode(row["found"], type=dict[int, list[int]]))
+        types |= {names[number]: kind for number, kind in every.types().items()}
+    return {name: kind for name, kind in types.items() if kind is not None}
+
+
+def _json_types(
+    spark: "SparkSession", model: Model, known: Mapping[str, DataType]
+) -> dict[str, DataType]:
+    """The types that Spark infers, but that those that are known stay."""
+    from pyspark.errors import PySparkException
+
+    _refuse_partitions(spark.read.text(model.path).columns[1:], model)
+    try:
+        read = spark.read.options(**_JSON).json(model.path)
+        rows = read.drop(_CORRUPT)
+        if not rows.columns:
+            return {}
+    except PySparkException as failure:
+        raise failed(failure, model) from None
+    inferred = {f.source: f.type for f in columns(rows, model)}
+    return {
+        name: _merged(known[name], kind) if name in known else kind
+        for name, kind in inferred.items()
+    }
+
+
+def _merged(known: DataType, found: DataType) -> DataType:
+    """The type that is known, with the fields of objects that are new."""
+    if known.kind is not found.kind:
+        return known
+    if known.kind is Kind.array and known.item is not None and found.item is not None:
+        return DataType(Kind.array, item=_merged(known.item, found.item))
+    if known.kind is not Kind.struct:
+        return known
+    new = {f.source: f for f in found.fields}
+    fields = [
+        Field(
+            f.source, f.source, _merged(f.type, new[f.source].type) if f.source in new else f.type
+        )
+        for f in known.fields
+    ]
+    had = {f.source for f in known.fields}
+    fields += [f for f in found.fields if f.source not in had]
+    return DataType(Kind.struct, fields=tuple(fields))
+
+
+# -- lines
+
+
+def _lines(spark: "SparkSession", model: Model) -> "DataFrame":
+    """The lines of the files, with their file (its URL), the begin of the piece of it that they are
+    in, and a number that grows within the piece."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    silence()
+    try:
+        read = spark.read.option("lineSep", "\n").text(model.path)
+        _refuse_partitions(read.columns[1:], model)
+    except PySparkException as failure:
+        raise fault(model, [spark_words(failure, "")]) from None
+    if spark.conf.isModifiable(_BATCH_SETTING):
+        spark.conf.set(_BATCH_SETTING, _BATCH_BYTES)
+    return read.select(
+        "value",
+        F.col("value").cast("binary").alias("line"),
+        F.col("_metadata.file_path").alias("file"),
+        F.col("_metadata.file_block_start").alias("start"),
+        F.monotonically_increasing_id().alias("id"),
+    )
+
+
+def _refuse_partitions(names: Sequence[str], model: Model) -> None:
+    """Raises ``ConfigError`` where folders are columns (``day=1``)."""
+    if names:
+        raise fault(
+            model,
+            [
+                f"its folders are columns ({', '.join(names)}): read it by a query, "
+                f"SELECT * FROM {model.format}.{quoted(model.path)}"
+            ],
+        )
+
+
+def _in_order(lines: "DataFrame", whole: bool) -> "DataFrame":
+    """The lines as they are decoded: in pieces of files, or each file in one task."""
+    if not whole:
+        return lines
+    return lines.drop("value").repartition("file").sortWithinPartitions("file", "start", "id")
+
+
+def _collected(rows: "DataFrame", model: Model) -> "list[Any]":
+    from pyspark.errors import PySparkException
+
+    try:
+        return rows.collect()
+    except PySparkException as failure:
+        raise failed(failure, model) from None
+
+
+def _long_headers(lines: "DataFrame", dialect: CsvDialect, model: Model) -> dict[str, bytes]:
+    """The headers of files, where one has a line break in it."""
+    from pyspark.sql import functions as F
+
+    def make(file: str, begins: bool) -> Any:
+        del file
+        return Header(dialect, begins)
+
+    first = _udf(_reading(make, True, None), "ARRAY<BINARY>")
+    found = _in_order(lines, True).select("file", first("line", "file", "start").alias("all"))
+    rows = found.select("file", F.explode("all").alias("header")).filter("header IS NOT NULL")
+    return {row["file"]: bytes(row["header"]) for row in _collected(rows, model)}
+
+
+def _places(found: _Survey, fields: Sequence[Field]) -> dict[str, tuple[int, ...]]:
+    """For each file and field of its lines, the number of the column; -1: there is none."""
+    at = {field.source: number for number, field in enumerate(fields)}
+    return {
+        file: tuple(at.get(name, -1) for name in names) for file, names in found.headers.items()
+    }
+
+
+def _csv_reading(
+    dialect: CsvDialect, places: Mapping[str, tuple[int, ...]], types: Sequence[DataType]
+) -> Make:
+    def make(file: str, begins: bool) -> FileRows:
+        return CsvRows(dialect, places.get(file, ()), types, header=begins)
+
+    return make
+
+
+def _reading(make: Make, whole: bool, types: Sequence[DataType] | None) -> Callable[..., Any]:
+    """Returns what Spark runs in its tasks; it is shipped with what it names, and no module."""
+
+    def read(batches: Any) -> Iterator[Any]:
+        from penstock.spark.file_tasks import read_lines
+
+        return read_lines(batches, make, whole, types)
+
+    return read
+
+
+def _looking(make: Make, whole: bool, asked: Sequence[int]) -> Callable[..., Any]:
+    """As :func:`_reading`, to find the types of the columns ``asked``."""
+
+    def look(batches: Any) -> Iterator[Any]:
+        from penstock.spark.file_tasks import look_at_lines
+
+        return look_at_lines(batches, make, whole, asked)
+
+    return look
+
+
+def _udf(function: Callable[..., Any], returns: str) -> Any:
+    from pyspark.sql.functions import ArrowUDFType, arrow_udf
+
+    with warnings.catch_warnings():  # it prefers type hints
+        warnings.simplefilter("ignore")
+        made: Any = arrow_udf(function, returns, ArrowUDFType.SCALAR_ITER)
+    return made.asNondeterministic()

@@ -1,0 +1,109 @@
+"""Lines of files become typed rows, and texts get types that lose nothing (issue 35, B3; L9)."""
+
+import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.codec.columns import fit_text
+from penstock.codec.csv_lines import CsvDialect
+from penstock.codec.file_rows import CsvRows, CsvTypes, JsonRows
+from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
+from penstock.model.types import DataType, Field, Kind
+
+INTEGER, STRING = DataType(Kind.integer), DataType(Kind.string)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2", None], Kind.integer),
+        (["01234", "1"], Kind.string),
+        (["+49"], Kind.string),
+        (["0x1F"], Kind.string),
+        (["12345678901234567890"], Kind.decimal),
+        (["1", "1.5", "-.5", "2e3"], Kind.number),
+        (["1.0"], Kind.number),
+        (["0.12345678901234567891"], Kind.string),
+        (["9007199254740993", "1.5"], Kind.string),
+        (["NaN"], Kind.string),
+        (["12d"], Kind.string),
+        (["true", "FALSE"], Kind.boolean),
+        (["2026-01-02"], Kind.date),
+        (["2026-02-30"], Kind.string),
+        (["2026-01-02T03:04:05Z", "2026-01-02 03:04:05.123456+02:00"], Kind.timestamp),
+        (["2026-01-02 03:04:05.1234567"], Kind.string),
+        (["1", ""], Kind.string),
+        ([" 1"], Kind.string),
+        ([None], Kind.string),
+        ([], Kind.string),
+    ],
+)
+def test_B3_a_column_has_the_type_that_holds_every_value(values: list[Any], kind: Kind) -> None:
+    types = CsvTypes([0])
+    types.add([pa.array(values, pa.string())])
+    assert types.types()[0].kind is kind
+    other = CsvTypes([0])
+    other.merge(types.found())
+    assert other.types() == types.types()
+
+
+def test_B3_types_of_several_tasks_are_those_of_all() -> None:
+    every = CsvTypes([0])
+    for values in (["1"], ["2.5"], [None]):
+        one = CsvTypes([0])
+        one.add([pa.array(values, pa.string())])
+        every.merge(one.found())
+    assert every.types()[0].kind is Kind.number
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "value"),
+    [
+        ("01", INTEGER, None),
+        ("+5", INTEGER, None),
+        ("0x1F", INTEGER, None),
+        ("-7", INTEGER, -7),
+        (".5", DataType(Kind.number), 0.5),
+        ("5.", DataType(Kind.decimal, 5, 2), Decimal("5.00")),
+        ("TRUE", DataType(Kind.boolean), True),
+        ("yes", DataType(Kind.boolean), None),
+        ("1582-10-15", DataType(Kind.date), datetime.date(1582, 10, 15)),
+        ("", STRING, ""),
+    ],
+)
+def test_L9_a_text_that_loses_something_does_not_fit(
+    text: str, kind: DataType, value: object
+) -> None:
+    fitted = fit_text(pa.array([text], pa.string()), kind)
+    assert fitted.values.to_pylist() == [value]
+    assert (fitted.cast_failures is not None) is (value is None)
+
+
+def test_B3_rows_of_csv_carry_what_did_not_fit_and_what_is_broken() -> None:
+    reader = CsvRows(CsvDialect(), (1, 0), [STRING, INTEGER], header=True)
+    lines = pa.array([b"", b"v,k", b"1,a\r", b"A-17,b", b"3", b""], pa.binary())
+    rows, at = reader.add(lines, end=True)
+    assert list(at) == list(range(6))
+    found = rows.to_pylist()
+    assert [found[n] for n in (0, 1, 5)] == [None, None, None]
+    assert [(r["c0"], r["c1"], r[MISFITS]) for r in found[2:4]] == [
+        ("a", 1, None), ("b", None, [1]),
+    ]  # fmt: skip
+    assert found[3][GIVEN] == ["b", "A-17"]
+    assert found[4][LINE] == b"3" and "1 field" in found[4][BROKEN]
+
+
+def test_B3_rows_of_json_carry_what_did_not_fit_and_what_is_broken() -> None:
+    inner = DataType(Kind.struct, fields=(Field("a", "a", INTEGER),))
+    reader = JsonRows([Field("id", "id", INTEGER), Field("v", "v", inner)])
+    lines = [b'{"id": 1, "v": {"a": "x"}}', b'{"id": 2,', b'[{"id": 3}, {"id": 4}]', b" ", b"7"]
+    rows, at = reader.add(pa.array(lines, pa.binary()))
+    found = rows.to_pylist()
+    assert list(at) == [0, 1, 2, 2, 3, 4]
+    assert (found[0]["c0"], found[0]["c1"], found[0][MISFITS]) == (1, {"a": None}, [1])
+    assert found[0][GIVEN] == [lines[0].decode()]
+    assert [found[n]["c0"] for n in (2, 3)] == [3, 4] and found[4] is None
+    assert [found[n][LINE] for n in (1, 5)] == [lines[1], b"7"]

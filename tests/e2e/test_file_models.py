@@ -1,0 +1,173 @@
+"""CSV, TSV and JSON files as models (issue 35, B3; L8, L9): RFC 4180, broken lines are rejects, a
+value that does not fit is an entry, and a column keeps the type that an earlier run gave it."""
+
+import datetime
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pipelines import Ran, Site
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+UTC = datetime.UTC
+
+
+class FileSite(Site):
+    """A pipeline from a file that tests rewrite."""
+
+    def give(self, name: str, text: str | bytes) -> None:
+        data = text.encode() if isinstance(text, str) else text
+        (self.folder / name).write_bytes(data)
+
+    def read(self, name: str, **parts: Any) -> Ran:
+        return self.run(use=f"spark:{self.folder / name}", **parts)
+
+    def found(self, table: str, *order: str) -> list[tuple[Any, ...]]:
+        """The rows of a table, without the metadata columns."""
+        rows = self.rows(table, *order)
+        return [tuple(v for k, v in row.items() if not k.startswith("_")) for row in rows]
+
+    def entries(self, table: str, order: str) -> list[list[tuple[str, str]]]:
+        """The change lists of the rows: (field, change)."""
+        lists: list[list[tuple[str, str]]] = []
+        for row in self.rows(table, order):
+            meta = next(v for k, v in row.items() if k.startswith("_") and k.endswith("meta"))
+            lists.append([(c["field"], c["change"]) for c in meta["changes"]])
+        return lists
+
+
+Make = Callable[..., FileSite]
+
+
+@pytest.fixture
+def files(tmp_path: Path, shared_spark: "SparkSession") -> Make:
+    del shared_spark
+    made: list[FileSite] = []
+
+    def make(format: str = "parquet") -> FileSite:
+        made.append(FileSite(tmp_path / f"files-{len(made)}", format))
+        return made[-1]
+
+    return make
+
+
+RFC = (
+    'id,text,zip,n,day,at,flag,price,big\r\n'
+    '1,"he said ""no"", twice",01234,7,2026-01-02,2026-01-02T03:04:05Z,true,1.50,'
+    "12345678901234567890\r\n"
+    '2,"ends with \\",00007,,2026-01-03,2026-01-02 03:04:05.000001,FALSE,2,1\r\n'
+    '3,"two\r\nlines",12345,8,,,,,\r\n'
+    '4,"",12345,9,,,true,,\r\n'
+    "5,,12345,10,,,true,,\r\n"
+)  # fmt: skip
+
+
+def test_B3_rfc_4180_every_value_is_the_files(files: Make) -> None:
+    here = files()
+    here.give("people.csv", RFC)
+    ran = here.read("people.csv")
+    assert ran.counts("people") == ("complete", 5, 5, 0), ran.error
+    rows = here.rows("people", "id")
+    assert [r["text"] for r in rows] == [
+        'he said "no", twice', "ends with \\", "two\r\nlines", "", None,
+    ]  # fmt: skip
+    assert [r["zip"] for r in rows] == ["01234", "00007", "12345", "12345", "12345"]
+    assert [r["n"] for r in rows] == [7, None, 8, 9, 10]
+    assert rows[0]["day"] == datetime.date(2026, 1, 2)
+    assert rows[1]["at"].astimezone(UTC) == datetime.datetime(2026, 1, 2, 3, 4, 5, 1, UTC)
+    assert [r["flag"] for r in rows[:3]] == [True, False, None]
+    assert (rows[0]["price"], int(rows[0]["big"])) == (1.5, 12345678901234567890)
+    assert not here.rejects() and here.entries("people", "id") == [[]] * 5
+
+
+def test_B3_a_line_break_in_a_quoted_field_of_tsv_is_one_row(files: Make) -> None:
+    here = files()
+    here.give("people.tsv", 'id\tname\n1\t"Ann\nBo\tCy"\n2\tsays: \\t\n')
+    assert here.read("people.tsv").counts("people") == ("complete", 2, 2, 0)
+    assert here.found("people", "id") == [(1, "Ann\nBo\tCy"), (2, "says: \\t")]
+
+
+def test_B3_broken_lines_are_rejects_with_the_line(files: Make) -> None:
+    """L8: an extra field, a missing one, text after a quote, a quote that stays open, no UTF-8."""
+    here = files()
+    lines = [b"1,a", b"2,b,extra", b"3", b'4,"d"x', b'5,"open', b"6,f", b"7,\xff", b"8,h"]
+    here.give("people.csv", b"id,name\n" + b"\n".join(lines) + b"\n")
+    ran = here.read("people.csv")
+    assert ran.counts("people") == ("complete", 8, 3, 5), ran.error
+    assert here.found("people", "id") == [(1, "a"), (6, "f"), (8, "h")]
+    rejects = {r["bytes"] if isinstance(r["bytes"], str) else bytes(r["bytes"]).decode("latin-1"):
+               r["reason"] for r in here.rejects()}  # fmt: skip
+    assert len(rejects) == 5
+    assert "3 fields" in rejects["2,b,extra"] and "1 field" in rejects["3"]
+    assert "quote" in rejects['4,"d"x'] and "quote" in rejects['5,"open']
+
+
+def test_B3_a_broken_json_line_is_a_reject_and_no_row(files: Make) -> None:
+    here = files()
+    here.give("people.jsonl", '{"id": 1, "v": {"a": 1}}\n{"id": 2,\n[{"id": 3}]\n\n"text"\n')
+    ran = here.read("people.jsonl")
+    assert ran.counts("people") == ("complete", 4, 2, 2), ran.error
+    assert here.found("people", "id") == [(1, {"a": 1}), (3, None)]
+    assert sorted(r["bytes"] for r in here.rejects()) == ['"text"', '{"id": 2,']
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl"])
+def test_B3_L9_a_column_keeps_the_type_of_an_earlier_run(files: Make, ending: str) -> None:
+    here = files()
+
+    def give(*rows: tuple[int, Any]) -> None:
+        if ending == "csv":
+            here.give("parts.csv", "id,v\n" + "".join(f"{i},{v}\n" for i, v in rows))
+        else:
+            lines = (json.dumps({"id": i, "v": v}) for i, v in rows)
+            here.give("parts.jsonl", "\n".join(lines))
+
+    name = f"parts.{ending}"
+    give((1, 17), (2, 18))
+    assert here.read(name).counts("parts") == ("complete", 2, 2, 0)
+    give((1, 17), (2, "A-17"), (3, 19))
+    ran = here.read(name)
+    assert ran.counts("parts") == ("complete", 3, 3, 0), ran.error
+    assert here.found("parts", "id") == [(1, 17), (2, None), (3, 19)]
+    assert here.entries("parts", "id") == [[], [("v", "NULLED")], []]
+    assert ran.noted("types: { v: string }"), ran.notes
+    kept = here.read(name, streams=[{"name": "parts", "types": {"v": "string"}}])
+    assert kept.counts("parts") == ("complete", 3, 3, 0), kept.error
+    assert here.found("parts", "id") == [(1, "17"), (2, "A-17"), (3, "19")]
+
+
+def test_B3_a_key_that_does_not_fit_is_a_reject(files: Make) -> None:
+    here = files("delta")
+    keyed = {"defaults": {"mode": "upsert", "primary_key": [["id"]]}}
+    here.give("parts.csv", "id,v\n1,a\n2,b\n")
+    assert here.read("parts.csv", **keyed).counts("parts") == ("complete", 2, 2, 0)
+    here.give("parts.csv", "id,v\n1,a\nA-17,x\n007,y\n3,c\n")
+    ran = here.read("parts.csv", **keyed)
+    assert ran.stream("parts").rejected == 2, ran.error
+    assert here.found("parts", "id") == [(1, "a"), (2, "b"), (3, "c")]
+    assert {json.loads(r["bytes"])["id"] for r in here.rejects()} == {"A-17", "007"}
+    assert ran.noted("types: { id: string }")
+
+
+def test_B3_a_mirror_removes_nothing_while_lines_are_broken(files: Make) -> None:
+    """L8: a row whose line is broken is not gone."""
+    here = files("delta")
+    mirror = {"defaults": {"mode": "mirror", "primary_key": [["id"]]}}
+    here.give("parts.csv", "id,v\n1,a\n2,b\n3,c\n")
+    here.read("parts.csv", **mirror)
+    here.give("parts.csv", 'id,v\n1,a\n2,"b"x\n')
+    ran = here.read("parts.csv", **mirror)
+    assert ran.stream("parts").rejected == 1 and ran.noted("rows that are gone are not removed"), (
+        ran.notes
+    )
+    assert {r["id"] for r in here.rows("parts") if r["_ab_cdc_deleted_at"] is None} == {1, 2, 3}
+    here.give("parts.csv", "id,v\n1,a\n2,z\n")
+    here.read("parts.csv", **mirror)
+    left = {r["id"]: r["v"] for r in here.rows("parts") if r["_ab_cdc_deleted_at"] is None}
+    assert left == {1: "a", 2: "z"}
