@@ -3,7 +3,8 @@
 import json
 import sys
 import threading
-from datetime import timedelta
+import uuid
+from datetime import time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,26 @@ def test_append_is_the_default_and_overwrite_replaces(spark_api: "Api") -> None:
     assert sorted(table(spark_api)) == [1]
 
 
+def test_B4_a_type_of_nulls_widens_to_what_comes(spark_api: "Api") -> None:
+    """L9: a column without a value has no type that a later value could fail to fit."""
+    come: list[dict[str, Any]] = [
+        {"v": "text", "n": 1.5, "l": ["x"], "s": {"a": "text", "b": 2}, "only": {"a": 7}},
+        {"v": None, "n": None, "l": [], "s": {"a": None, "b": 3}, "only": {"a": None}},
+    ]
+    first = {"v": None, "n": None, "l": [], "s": {"a": None, "b": 1}, "only": {"a": None}}
+    rows = [{"id": n, **row} for n, row in enumerate([first, *come])]
+    for row in rows:
+        report = write(spark_api, pa.Table.from_pylist([row]))
+        assert report.streams[0].committed == 1
+    files = sorted((spark_api.folder / "lake" / "people").glob("*.parquet"))
+    parts = [pq.ParquetFile(f).read() for f in files]
+    found = pa.concat_tables(parts, promote_options="permissive").sort_by("id").to_pylist()
+    wanted = ["id", "v", "n", "l", "s", "only"]
+    assert [{name: row[name] for name in wanted} for row in found] == [
+        {**rows[0], "only": None}, rows[1], rows[2],
+    ]  # fmt: skip
+
+
 def test_a_named_index_of_pandas_is_a_column(spark_api: "Api") -> None:
     write(spark_api, pandas.DataFrame(ROWS[:2]).set_index("id"))
     assert table(spark_api) == {1: "n1", 2: "n2"}
@@ -107,6 +128,17 @@ def test_rows_of_a_halted_destination_wait_and_others_are_not_taken_for_written(
         ([1, 2], {}, "list is not a table"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "Duplicate column names"),
         (pandas.DataFrame({"a": [1, "x"]}), {}, "'x'"),
+        (
+            pandas.DataFrame({"a": pandas.period_range("2024-01", periods=2, freq="M")}),
+            {},
+            "a holds periods",
+        ),
+        (pandas.DataFrame({"a": pandas.arrays.SparseArray([0, 1])}), {}, "Sparse"),
+        (pandas.DataFrame({"a": [uuid.UUID(int=7)]}), {}, "a holds UUIDs"),
+        (pandas.DataFrame({"a": [time(1, 2)]}), {}, "a holds times of a day"),
+        (pa.table({"a": [[{"b": time(1, 2)}]]}), {}, "a holds times of a day"),
+        (polars.DataFrame({"a": [1]}, schema={"a": polars.Int128}), {}, "a is Int128"),
+        (polars.DataFrame({"a": [object()]}), {}, "a is Object"),
         (pandas.DataFrame({"a": [pandas.Timedelta("1s")]}), {}, "a holds spans of time"),
         (pa.table({"a": [[{"b": timedelta(1)}]]}), {}, "a holds spans of time"),
     ],
@@ -117,6 +149,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
     with pytest.raises(ConfigError) as refused:
         write(spark_api, rows, **given)
     assert says in " ".join([refused.value.message, *refused.value.problems])
+    assert refused.value.code and refused.value.hint
     assert not (spark_api.folder / "lake" / "people").exists()
 
 

@@ -71,6 +71,7 @@ def test_models(shop: Folder) -> None:
         "penstock run spark:shop.users": "true",  # a catalog that lasts: e2e/test_models.py
     }
     shop.file("people.csv", "id,email\n1,a@x.io\n")
+    shop.file("contacts.csv", "id;phone\n1;0049\n")
     shop.file("active_users.sql", "SELECT id FROM delta.`./lake/users`")
     shop.follow("models.md")
 

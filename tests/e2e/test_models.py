@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
@@ -237,6 +237,34 @@ def test_plan_starts_no_jvm_and_knows_the_columns_of_the_last_run(models: MakeMo
     here.run(use=use)
     second = here.cli("plan", path, "--json", JAVA_HOME="/nowhere").json
     assert [c["name"] for c in second["streams"][0]["columns"]] == ["id"]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        {"use": "transform-sql", "config": {"query": "SELECT id FROM input WHERE active"}},
+        {"use": "transform-validate", "config": {"rules": [{"assert_not_null": "active"}]}},
+    ],
+)
+def test_B5_plan_of_a_new_model_with_a_transform_is_a_note(
+    models: MakeModels, transform: dict[str, Any]
+) -> None:
+    here = models()
+    here.give({"id": 1, "active": True}, {"id": 2, "active": False})
+    parts = {
+        "use": f"spark:SELECT * FROM parquet.`{here.users}`",
+        "transforms": [transform],
+        "defaults": {"primary_key": [["id"]], "mode": "upsert"},
+    }
+    path = str(here.write(**parts))
+    first = here.cli("plan", path, "--json", JAVA_HOME="/nowhere")
+    assert first.exit_code == 0 and first.json["problems"] == []
+    assert any("its transforms are planned then" in n for n in first.json["notes"])
+    assert here.run(**parts).status == "succeeded"
+    second = here.cli("plan", path, "--json", JAVA_HOME="/nowhere")
+    assert second.exit_code == 0, second.json
+    assert "id" in [c["name"] for c in second.json["streams"][0]["columns"]]
+    assert any("those of the last run" in n for n in second.json["notes"])
 
 
 def test_files_and_tables_are_sources_by_their_names(

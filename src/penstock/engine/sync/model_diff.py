@@ -221,6 +221,8 @@ class ModelDiff:
         columns = msgspec.json.decode(
             folder.with_suffix(".json").read_bytes(), type=tuple[DiffColumn, ...]
         )
+        if self._model.text is not None:
+            columns = tuple(_of_64_bits(column) for column in columns)
         # What a table holds are the rows of sets that were read without theirs.
         rejected = rejected_files(folder.parent) if folder.name == CHANGES else ()
         return ChangeSet(files_of(folder)[:count], columns, rejected, self._tries_again)
@@ -307,6 +309,12 @@ class ModelDiff:
             record = {name: row[f"c{index}"] for index, name in enumerate(names)}
             text = msgspec.json.encode(record, enc_hook=str).decode()
             self.notes.append(f"{stream}: {row[KIND] if kinds else 'row'}: {text}")
+
+
+def _of_64_bits(column: DiffColumn) -> DiffColumn:
+    """The column of a file with the type that integers have now: a version before, in which Spark
+    read files, kept small ones as INT, which compare as they are."""
+    return DiffColumn(column.name, "bigint") if column.type == "int" else column
 
 
 def _decoded(states: Sequence[StoredState], stream: StreamId) -> DiffState | None:
