@@ -3,12 +3,15 @@ value that does not fit is an entry, and a column keeps the type that an earlier
 
 import datetime
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pipelines import Ran, Site
+
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -171,3 +174,106 @@ def test_B3_a_mirror_removes_nothing_while_lines_are_broken(files: Make) -> None
     here.read("parts.csv", **mirror)
     left = {r["id"]: r["v"] for r in here.rows("parts") if r["_ab_cdc_deleted_at"] is None}
     assert left == {1: "a", 2: "z"}
+
+
+def test_B3_a_file_of_many_pieces_is_read_in_all_of_them(
+    files: Make, shared_spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of files, several files with their columns in another order, and one without rows."""
+    here = files()
+    name = "spark.sql.files.maxPartitionBytes"
+    before = shared_spark.conf.get(name)
+    here.give("day-1.csv", "id,text,n\n" + "".join(f"{i},t{i},{i}\n" for i in range(5000)))
+    here.give("day-2.csv", "n,id\n" + "".join(f"{i},{i}\n" for i in range(5000, 5100)))
+    here.give("day-3.csv", "id,n,text\n")
+    here.give("day-4.csv", "")
+    parts = {"config": {"stream": "days"}, "spark": {"conf": {name: "4096"}}}
+    try:
+        ran = here.read("day-*.csv", **parts)
+        assert ran.counts("days") == ("complete", 5100, 5100, 0), ran.error
+        here.give("day-3.csv", 'id,n,text\n5100,5100,"two\nlines"\n5101,5101,"x\n')
+        again = here.read("day-*.csv", **parts)
+        assert again.counts("days") == ("complete", 5102, 5101, 1), again.error
+    finally:
+        shared_spark.conf.set(name, str(before))
+    rows = here.rows("days", "id")
+    assert [(r["id"], r["n"]) for r in rows] == [(i, i) for i in range(5101)]
+    assert rows[7]["text"] == "t7" and rows[5050]["text"] is None
+    assert rows[5100]["text"] == "two\nlines"
+    assert [r["bytes"] for r in here.rejects()] == ['5101,5101,"x']
+
+
+def test_B3_tables_of_an_earlier_version_keep_their_types(files: Make) -> None:
+    """That version kept no types of columns apart from the table's: 01234 was an integer to it."""
+    here = files()
+    here.give("parts.csv", "id,zip\n1,1234\n")
+    here.read("parts.csv")
+    with here.store() as store:
+        forgotten = store.remembered("e2e")
+    assert [kind for kinds in forgotten.types.values() for kind in kinds] == ["id", "zip"]
+    forget_types(here)
+    here.give("parts.csv", "id,zip\n1,01234\n2,99\n")
+    ran = here.read("parts.csv")
+    assert ran.counts("parts") == ("complete", 2, 2, 0), ran.error
+    assert here.found("parts", "id") == [(1, None), (2, 99)]
+    assert here.entries("parts", "id") == [[("zip", "NULLED")], []]
+
+
+def test_B3_snapshots_of_an_earlier_version_hold(files: Make) -> None:
+    """To that version small integers were INT: a mirror goes on, and sends what changed alone."""
+    here = files("delta")
+    mirror = {"defaults": {"mode": "mirror", "primary_key": [["id"]]}}
+    here.give("parts.csv", "id,v\n1,a\n2,b\n3,c\n")
+    here.read("parts.csv", **mirror)
+    (columns,) = here.home.path.rglob("snapshots/**/changes.json")
+    columns.write_text(columns.read_text().replace("bigint", "int"))
+    forget_types(here)
+    here.give("parts.csv", "id,v\n1,a\n2,z\n")
+    ran = here.read("parts.csv", **mirror)
+    assert ran.noted("rows 0 added, 1 changed, 1 removed, 1 as before"), ran.notes
+
+
+def test_B3_an_entry_of_a_compared_row(files: Make) -> None:
+    here = files("delta")
+    upsert = {"defaults": {"mode": "upsert", "primary_key": [["id"]]}}
+    here.give("parts.csv", "id,v\n1,1\n2,2\n")
+    here.read("parts.csv", **upsert)
+    here.give("parts.csv", "id,v\n1,1\n2,A\n3,3\n3,4\n")
+    ran = here.read("parts.csv", **upsert)
+    assert ran.counts("parts") == ("complete", 3, 1, 2), ran.error
+    assert here.found("parts", "id") == [(1, 1), (2, None)]
+    assert here.entries("parts", "id") == [[], [("v", "NULLED")]]
+    assert {json.loads(r["bytes"])["v"] for r in here.rejects()} <= {3, 4, "3", "4"}
+
+
+def test_B3_other_separators_and_columns_that_are_new(files: Make) -> None:
+    here = files()
+    config = {"config": {"separator": ";", "escape": "\\"}}
+    here.give("parts.csv", 'id;v\n1;"a\\"b"\n')
+    assert here.read("parts.csv", **config).counts("parts") == ("complete", 1, 1, 0)
+    here.give("parts.csv", 'id;v;zip\n1;"a\\"b";007\n2;c\\;d;\n')
+    assert here.read("parts.csv", **config).counts("parts") == ("complete", 2, 2, 0)
+    assert here.found("parts", "id") == [(1, 'a"b', "007"), (2, "c;d", None)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("a.csv", 'id,"na\n', "the header of"),
+        ("b.csv", "", "it has no columns"),
+        ("c.jsonl", "[\n", "it has no columns"),
+    ],
+)
+def test_B3_files_without_columns_are_refused(files: Make, name: str, text: str, says: str) -> None:
+    here = files()
+    here.give(name, text)
+    with pytest.raises(ConfigError) as refused:
+        here.read(name)
+    assert refused.value.code == "source.query" and says in refused.value.message
+
+
+def forget_types(here: FileSite) -> None:
+    """Makes the store one of a version that kept no types of columns."""
+    with sqlite3.connect(here.home.path / "state.db") as store:
+        done = store.execute("DELETE FROM penstock_names WHERE kind LIKE 'types:%'")
+        assert done.rowcount > 0

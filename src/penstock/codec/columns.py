@@ -28,6 +28,7 @@ from penstock.codec.decode import (
     null_keys,
     strict_rejects,
 )
+from penstock.codec.plain_text import written_as_json
 from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table, pa
@@ -43,9 +44,6 @@ _FROM_TEXT = {
     Kind.timestamp_ntz, Kind.binary,
 }  # fmt: skip
 _CAST_BY_ARROW = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
-_TRUTH = r"^(?:[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"
-_JSON_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?$"
-_POINTS = ((r"^(-?)(\.[0-9]+)$", r"\10\2"), (r"^(-?[0-9]+)\.$", r"\1"))
 _DATED = {Kind.date, Kind.timestamp, Kind.timestamp_ntz}
 Rows = Callable[[Array], Array]
 
@@ -360,26 +358,7 @@ def _as_text(given: Array, wanted: Kind) -> Array | None:
         return texts
     if wanted is Kind.binary:
         return pc.binary_join_element_wise('"', texts, '"', "")
-    return _written_as_json(texts, wanted)
-
-
-def _written_as_json(texts: Array, wanted: Kind) -> Array:
-    """Texts of people and of files as JSON has them: ``TRUE`` and ``.5``. A number that JSON does
-    not have (``01234``, ``+49``, ``0x1F``: Arrow would read them all, and lose what tells it from
-    another) becomes a text, which does not fit."""
-    if wanted is Kind.boolean:
-        return pc.if_else(_matches(texts, _TRUTH), pc.utf8_lower(texts), texts)
-    if wanted in (Kind.number, Kind.decimal):
-        for pattern, replacement in _POINTS:
-            texts = pc.replace_substring_regex(texts, pattern, replacement)
-    if wanted not in (Kind.integer, Kind.number, Kind.decimal):
-        return texts
-    quoted = pc.binary_join_element_wise('"', texts, '"', "")
-    return pc.if_else(_matches(texts, _JSON_NUMBER), texts, quoted)
-
-
-def _matches(texts: Array, pattern: str) -> Array:
-    return pc.match_substring_regex(texts, pattern)
+    return written_as_json(texts, wanted)
 
 
 def fit_text(texts: Array, wanted: DataType) -> FittedColumn:

@@ -6,6 +6,7 @@ a reference means and which queries are refused (``transforms.spark_model``), wh
 """
 
 import datetime
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -35,6 +36,7 @@ _AS_TEXT = ("time(", "interval")
 _AS_JSON = ("map<", "variant")
 _INSIDE_UNFIT = ("variant", "interval", "geography", "geometry", "time(", "void")
 _MOST_TEXT = 300
+_PYTHON, _RAISED = "from the Python worker", re.compile(r"[\w.]*(?:Error|Exception)\b")
 
 
 class QueryDatabase(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +165,8 @@ def failed(failure: Exception, model: Model) -> SourceError:
     text = " ".join((model.query or f"{model.format} {model.path}").split())
     shown = text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."
     said = spark_words(failure, model.query or "")
+    if _PYTHON in said:
+        said = next((x for x in reversed(str(failure).splitlines()) if _RAISED.match(x)), said)
     return SourceError(
         f"the query failed on its rows: {said}; the query is: {shown}",
         code=_FAILED,

@@ -63,8 +63,10 @@ def _survey(lines: "DataFrame", model: Model) -> _Survey:
     assert model.text is not None
     if model.text.kind != "csv":
         return _Survey({})
-    text = F.col("value")
+    text, dialect = F.col("value"), model.text.dialect
     odd = (F.octet_length(text) - F.octet_length(F.replace(text, F.lit('"'), F.lit("")))) % 2 == 1
+    if dialect.escape:  # which may have taken the meaning from a quote
+        odd = odd | (text.contains(dialect.escape) & text.contains('"'))
     found = (
         lines.filter(~text.isin("", "\r"))
         .groupBy("file")
@@ -76,7 +78,6 @@ def _survey(lines: "DataFrame", model: Model) -> _Survey:
     )
     rows = _collected(found, model)
     headers = {row["file"]: bytes(row["header"]) for row in rows}
-    dialect = model.text.dialect
     if any(goes_on(header, dialect) for header in headers.values()):
         headers |= _long_headers(lines, dialect, model)
     names: dict[str, tuple[str, ...]] = {}
@@ -93,51 +94,54 @@ def file_columns(
 ) -> tuple[Field, ...]:
     """Returns the columns of text files. ``known``: types that are kept, by name. Any other column
     gets the type that holds all its values exactly. Raises ``ConfigError``, ``SourceError``."""
-    assert model.text is not None
-    if model.text.kind == "csv":
-        types = _csv_types(spark, model, known)
-    else:
-        types = _json_types(spark, model, known)
-    if not types:
-        types = dict(known)
-    if not types:
-        raise fault(model, ["it has no columns: no line of the files is a record"])
-    return tuple(Field(name, name, by_source(kind)) for name, kind in types.items())
+    lines = _lines(spark, model)
+    return _columns(spark, model, known, lines, _survey(lines, model))
 
 
-def file_rows(spark: "SparkSession", model: Model, fields: Sequence[Field]) -> "DataFrame":
-    """Returns the rows of text files as columns ``c0``, ``c1``, ... of ``fields``, which are found
-    by name, with the columns of ``model.staged_rows`` for rows of text files. Raises
+def read_files(
+    spark: "SparkSession", model: Model, known: Mapping[str, DataType]
+) -> "tuple[DataFrame, tuple[Field, ...]]":
+    """Returns the rows of text files as columns ``c0``, ``c1``, ... and the columns of
+    ``model.staged_rows`` for rows of text files; and what :func:`file_columns` returns. Raises
     ``ConfigError``, ``SourceError``."""
     from pyspark.sql import functions as F
 
-    assert model.text is not None
     lines = _lines(spark, model)
     found = _survey(lines, model)
-    types = [by_source(field.type) for field in fields]
-    make: Make
-    if model.text.kind == "csv":
-        make = _csv_reading(model.text.dialect, _places(found, fields), types)
-    else:
-        columns_of_json = tuple(fields)
-
-        def make_json(file: str, begins: bool) -> FileRows:
-            del file, begins
-            return JsonRows(columns_of_json)
-
-        make = make_json
-    inner = ", ".join(f"c{index}: {ddl(kind)}" for index, kind in enumerate(types))
-    row = (
-        f"{inner}, {GIVEN}: ARRAY<STRING>, {MISFITS}: ARRAY<INT>, {BROKEN}: STRING, {LINE}: BINARY"
+    fields = _columns(spark, model, known, lines, found)
+    types = [field.type for field in fields]
+    own = {GIVEN: "ARRAY<STRING>", MISFITS: "ARRAY<INT>", BROKEN: "STRING", LINE: "BINARY"}
+    inner = {f"c{index}": ddl(kind) for index, kind in enumerate(types)} | own
+    row = ", ".join(f"{name}: {kind}" for name, kind in inner.items())
+    read = _udf(
+        _reading(_making(model, found, fields), found.whole, types), f"ARRAY<STRUCT<{row}>>"
     )
-    read = _udf(_reading(make, found.whole, types), f"ARRAY<STRUCT<{row}>>")
-    return (
+    rows = (
         _in_order(lines, found.whole)
         .select(read("line", "file", "start").alias("rows"))
         .select(F.explode("rows").alias("row"))
         .filter(F.col("row").isNotNull())
         .select("row.*")
     )
+    return rows, fields
+
+
+def _columns(
+    spark: "SparkSession",
+    model: Model,
+    known: Mapping[str, DataType],
+    lines: "DataFrame",
+    found: _Survey,
+) -> tuple[Field, ...]:
+    assert model.text is not None
+    if model.text.kind == "csv":
+        types = _csv_types(model, known, lines, found)
+    else:
+        types = _json_types(spark, model, known)
+    types = types or dict(known)
+    if not types:
+        raise fault(model, ["it has no columns: no line of the files is a record"])
+    return tuple(Field(name, name, by_source(kind)) for name, kind in types.items())
 
 
 def by_source(kind: DataType) -> DataType:
@@ -154,14 +158,12 @@ def by_source(kind: DataType) -> DataType:
 
 
 def _csv_types(
-    spark: "SparkSession", model: Model, known: Mapping[str, DataType]
+    model: Model, known: Mapping[str, DataType], lines: "DataFrame", found: _Survey
 ) -> dict[str, DataType]:
     assert model.text is not None
-    lines = _lines(spark, model)
-    found = _survey(lines, model)
     names = found.names
     asked = [number for number, name in enumerate(names) if name not in known]
-    types = dict(zip(names, (known.get(name) for name in names), strict=True))
+    types = dict(known)
     if asked:
         fields = [Field(name, name, DataType(Kind.string)) for name in names]
         places, dialect, width = _places(found, fields), model.text.dialect, len(names)
@@ -175,7 +177,7 @@ def _csv_types(
         for row in _collected(seen.filter("found IS NOT NULL"), model):
             every.merge(msgspec.json.decode(row["found"], type=dict[int, list[int]]))
         types |= {names[number]: kind for number, kind in every.types().items()}
-    return {name: kind for name, kind in types.items() if kind is not None}
+    return {name: types[name] for name in names}
 
 
 def _json_types(
@@ -295,9 +297,15 @@ def _places(found: _Survey, fields: Sequence[Field]) -> dict[str, tuple[int, ...
     }
 
 
-def _csv_reading(
-    dialect: CsvDialect, places: Mapping[str, tuple[int, ...]], types: Sequence[DataType]
-) -> Make:
+def _making(model: Model, found: _Survey, fields: Sequence[Field]) -> Make:
+    """Returns what makes the reader of each file, in the tasks."""
+    assert model.text is not None
+    columns_of_rows = tuple(fields)
+    if model.text.kind != "csv":
+        return lambda file, begins: JsonRows(columns_of_rows)
+    places, dialect = _places(found, fields), model.text.dialect
+    types = [field.type for field in fields]
+
     def make(file: str, begins: bool) -> FileRows:
         return CsvRows(dialect, places.get(file, ()), types, header=begins)
 

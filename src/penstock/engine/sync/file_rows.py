@@ -19,7 +19,7 @@ from penstock.model.type_words import type_text
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.json_schema.exact_types import exact_type
 from penstock.spark.model import Model, write
-from penstock.spark.text_files import file_columns, file_rows
+from penstock.spark.text_files import read_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,8 +38,7 @@ def stage_files(
         name: exact_type(schema)
         for name, schema in stream.stream.json_schema.get("properties", {}).items()
     }
-    fields = file_columns(spark, model, planned)
-    rows = file_rows(spark, model, fields)
+    rows, fields = read_files(spark, model, planned)
     if lane.limit is not None and not stream.sends:
         rows = rows.limit(lane.limit)
     files = write(rows, folder, model)
