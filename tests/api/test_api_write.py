@@ -60,7 +60,9 @@ def test_append_is_the_default_and_overwrite_replaces(spark_api: "Api") -> None:
     assert sorted(table(spark_api)) == [1]
 
 
-def test_B4_a_type_of_nulls_widens_to_what_comes(spark_api: "Api") -> None:
+def test_B4_a_type_of_nulls_widens_to_what_comes(
+    spark_api: "Api", shared_spark: "SparkSession"
+) -> None:
     """L9: a column without a value has no type that a later value could fail to fit."""
     come: list[dict[str, Any]] = [
         {"v": "text", "n": 1.5, "l": ["x"], "s": {"a": "text", "b": 2}, "only": {"a": 7}},
@@ -71,11 +73,14 @@ def test_B4_a_type_of_nulls_widens_to_what_comes(spark_api: "Api") -> None:
     for row in rows:
         report = write(spark_api, pa.Table.from_pylist([row]))
         assert report.streams[0].committed == 1
+    for query in ("SELECT 8L AS id, NULL AS x", "SELECT 9L AS id, 0.5D AS x"):
+        assert write(spark_api, shared_spark.sql(query)).streams[0].committed == 1
     files = sorted((spark_api.folder / "lake" / "people").glob("*.parquet"))
     parts = [pq.ParquetFile(f).read() for f in files]
     found = pa.concat_tables(parts, promote_options="permissive").sort_by("id").to_pylist()
     wanted = ["id", "v", "n", "l", "s", "only"]
-    assert [{name: row[name] for name in wanted} for row in found] == [
+    assert [row["x"] for row in found[3:]] == [None, 0.5]
+    assert [{name: row[name] for name in wanted} for row in found[:3]] == [
         {**rows[0], "only": None}, rows[1], rows[2],
     ]  # fmt: skip
 

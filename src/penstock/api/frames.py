@@ -69,7 +69,7 @@ def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
         for kind in _types(field.type):
             if (why := _refused(kind)) is not None:
                 raise _unfit(f"{field.name} {why[0]}", why[1])
-    untyped = tuple(path for field in table.schema for path in _untyped(field.type, (field.name,)))
+    untyped = _untyped_fields(table.schema)
     typed = pa.schema([f.with_type(_typed(f.type)) for f in table.schema])
     try:
         if any(a.type != b.type for a, b in zip(table.schema, typed, strict=True)):
@@ -78,6 +78,18 @@ def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
     except pa.ArrowException as failure:
         raise _unfit(failure) from None
     return untyped
+
+
+def untyped_fields(folder: Path) -> tuple[FieldPath, ...]:
+    """Returns what :func:`write_file` does, of Parquet files of one schema that lie in a folder."""
+    import pyarrow.parquet as pq
+
+    file = next(folder.glob("*.parquet"), None)
+    return () if file is None else _untyped_fields(pq.read_schema(file))
+
+
+def _untyped_fields(schema: Any) -> tuple[FieldPath, ...]:
+    return tuple(path for field in schema for path in _untyped(field.type, (field.name,)))
 
 
 def _types(kind: Any) -> Iterator[Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from penstock.api.frames import arrow_table, write_file
+from penstock.api.frames import arrow_table, untyped_fields, write_file
 from penstock.api.pipelines import pipeline_of
 from penstock.api.showing import shown
 from penstock.api.verbs import (
@@ -129,7 +129,7 @@ def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:
 @contextmanager
 def _model(rows: Any, stream: str) -> "Generator[Model]":
     """Yields what Spark reads: the view of a DataFrame of Spark, or the file of another table."""
-    from penstock.spark.model import Model
+    from penstock.spark.model import HANDED_OVER, Model
 
     if hasattr(rows, "createOrReplaceGlobalTempView"):
         view = f"penstock_{secrets.token_hex(8)}"
@@ -142,17 +142,22 @@ def _model(rows: Any, stream: str) -> "Generator[Model]":
                 hint="make the DataFrame anew, in a session that is open",
             ) from failure
         try:
-            yield Model(name=stream, query=f"SELECT * FROM global_temp.{view}", where="rows")
+            yield Model(name=stream, query=f"SELECT * FROM global_temp.{view}", where=HANDED_OVER)
         finally:
             with suppress(Exception):
                 rows.sparkSession.catalog.dropGlobalTempView(view)
         return
     if isinstance(rows, ParquetRows):
-        yield Model(name=stream, format="parquet", path=str(rows.folder), where="rows")
+        untyped = untyped_fields(rows.folder)
+        yield Model(
+            name=stream, format="parquet", path=str(rows.folder), untyped=untyped, where=HANDED_OVER
+        )
         return
     folder = Path(tempfile.mkdtemp(prefix="penstock-write-"))
     try:
         untyped = write_file(arrow_table(rows), folder / "rows.parquet")
-        yield Model(name=stream, format="parquet", path=str(folder), untyped=untyped, where="rows")
+        yield Model(
+            name=stream, format="parquet", path=str(folder), untyped=untyped, where=HANDED_OVER
+        )
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 CURSOR = "cursor"
 """The name of the parameter of a query that is read incrementally."""
 
+HANDED_OVER = "rows"
+"""Position (:attr:`Model.where`) of rows that a program hands over."""
+
 _QUERY_CODE, _FAILED = "source.query", "source.query_failed"
 _BIND = "spark.sql.legacy.parameterSubstitution.constantsOnly"
 """The setting that binds parameters after parsing: the parser of an extension (Delta's) loses those
@@ -123,6 +126,15 @@ def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
     if problems:
         raise fault(model, problems)
     return tuple(Field(f.name, f.name, type_of(f.dataType), f.nullable) for f in fields)
+
+
+def untyped_columns(rows: "DataFrame", model: Model) -> frozenset[FieldPath]:
+    """Returns the columns, and fields of objects, of rows that a program hands over, of which every
+    value is null and the type is not known. A query's NULL is text: its author can CAST it."""
+    if model.where != HANDED_OVER:
+        return frozenset()
+    void = [f.name for f in rows.schema.fields if f.dataType.simpleString() == "void"]
+    return frozenset((*model.untyped, *((name,) for name in void)))
 
 
 def by_position(rows: "DataFrame") -> "list[Column]":

@@ -24,7 +24,7 @@ from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.spark import postgres
-from penstock.spark.model import Model, columns, frame
+from penstock.spark.model import Model, columns, frame, untyped_columns
 from penstock.spark.text_files import file_columns
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
@@ -110,14 +110,15 @@ class ModelSource(SourceEndpoint):
         """Returns the columns of what Spark reads; those of text files with the types that they
         had in earlier runs, which are kept."""
         if self.model.text is None:
-            found = columns(frame(spark, self.model), self.model)
-            return self._typed(found) if self.model.untyped else found
+            rows = frame(spark, self.model)
+            found, untyped = columns(rows, self.model), untyped_columns(rows, self.model)
+            return self._typed(found, untyped) if untyped else found
         known = self._known_types(spark)
         fields = file_columns(spark, self.model, known)
         self.typed = {self.stream: known | {f.source: f.type for f in fields}}
         return fields
 
-    def _typed(self, found: tuple[Field, ...]) -> tuple[Field, ...]:
+    def _typed(self, found: tuple[Field, ...], untyped: frozenset[FieldPath]) -> tuple[Field, ...]:
         """Returns the columns, with the types of earlier runs for those of which every value is
         null. A column or a field that never had a value comes with the first one; unless the
         pipeline names it, or the model has no other."""
@@ -125,7 +126,7 @@ class ModelSource(SourceEndpoint):
         kept = dict(self._named_columns())
         made: list[Field] = []
         for field in found:
-            kind = _with_known(field.type, known.get(field.source), (field.source,), self.model)
+            kind = _with_known(field.type, known.get(field.source), (field.source,), untyped)
             kind = kind or (field.type if field.source in kept else None)
             if kind is not None:
                 made.append(msgspec.structs.replace(field, type=kind))
@@ -216,19 +217,19 @@ class ModelSource(SourceEndpoint):
 
 
 def _with_known(
-    kind: DataType, known: DataType | None, path: FieldPath, model: Model
+    kind: DataType, known: DataType | None, path: FieldPath, untyped: frozenset[FieldPath]
 ) -> DataType | None:
     """Returns the type of a column or a field, with the known ones for those of which every value
     is null; None: there is none."""
-    if path in model.untyped:
+    if path in untyped:
         return known
-    if kind.kind is not Kind.struct or all(p[: len(path)] != path for p in model.untyped):
+    if kind.kind is not Kind.struct or all(p[: len(path)] != path for p in untyped):
         return kind
     before = {f.source: f.type for f in known.fields} if known is not None else {}
     fields: list[Field] = []
     for field in kind.fields:
         below = (*path, field.source)
-        inner = _with_known(field.type, before.get(field.source), below, model)
+        inner = _with_known(field.type, before.get(field.source), below, untyped)
         if inner is not None:
             fields.append(msgspec.structs.replace(field, type=inner))
     return DataType(Kind.struct, fields=tuple(fields)) if fields else None
