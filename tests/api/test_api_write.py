@@ -154,7 +154,7 @@ def test_bad_input_is_refused_and_nothing_is_written(
     with pytest.raises(ConfigError) as refused:
         write(spark_api, rows, **given)
     assert says in " ".join([refused.value.message, *refused.value.problems])
-    assert refused.value.code and refused.value.hint
+    assert refused.value.code.startswith(("write.", "config."))
     assert not (spark_api.folder / "lake" / "people").exists()
 
 

@@ -166,14 +166,17 @@ def test_B3_a_mirror_removes_nothing_while_lines_are_broken(files: Make) -> None
     here.read("parts.csv", **mirror)
     here.give("parts.csv", 'id,v\n1,a\n2,"b"x\n')
     ran = here.read("parts.csv", **mirror)
-    assert ran.stream("parts").rejected == 1 and ran.noted("rows that are gone are not removed"), (
-        ran.notes
-    )
-    assert {r["id"] for r in here.rows("parts") if r["_ab_cdc_deleted_at"] is None} == {1, 2, 3}
+    assert ran.stream("parts").rejected == 1
+    assert ran.noted("rows that are gone are not removed")
+    assert left_in(here) == {1: "a", 2: "b", 3: "c"}
     here.give("parts.csv", "id,v\n1,a\n2,z\n")
     here.read("parts.csv", **mirror)
-    left = {r["id"]: r["v"] for r in here.rows("parts") if r["_ab_cdc_deleted_at"] is None}
-    assert left == {1: "a", 2: "z"}
+    assert left_in(here) == {1: "a", 2: "z"}
+
+
+def left_in(here: FileSite) -> dict[int, str]:
+    rows = here.rows("parts", "id")
+    return {r["id"]: r["v"] for r in rows if r["_ab_cdc_deleted_at"] is None}
 
 
 def test_B3_a_file_of_many_pieces_is_read_in_all_of_them(

@@ -258,11 +258,11 @@ def test_B5_plan_of_a_new_model_with_a_transform_is_a_note(
     }
     path = str(here.write(**parts))
     first = here.cli("plan", path, "--json", JAVA_HOME="/nowhere")
-    assert first.exit_code == 0 and first.json["problems"] == []
+    assert first.code == 0 and first.json["problems"] == []
     assert any("its transforms are planned then" in n for n in first.json["notes"])
     assert here.run(**parts).status == "succeeded"
     second = here.cli("plan", path, "--json", JAVA_HOME="/nowhere")
-    assert second.exit_code == 0, second.json
+    assert second.code == 0, second.json
     assert "id" in [c["name"] for c in second.json["streams"][0]["columns"]]
     assert any("those of the last run" in n for n in second.json["notes"])
 
