@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.codec.csv_lines import (
+    BARE_RETURN,
     BROKEN_QUOTES,
     MOST_OPEN_BYTES,
     NO_UTF8,
@@ -40,7 +41,7 @@ def records(text: bytes, cut: int, width: int, dialect: CsvDialect = RFC) -> Fou
 def test_B3_each_broken_line_is_one_alone(cut: int) -> None:
     text = (
         b'1,"a ""b"", c"\r\n2,"x\r\ny"\r\n3,"open\n4,b\n5,"c"d\n6,\xff\n7\n8,9,10\n'
-        b'"11","1\n2\n\n3"\n12,a"b\n13,\\\n14,"z\n15,e\n'
+        b'"11","1\n2\n\n3"\n12,a"b\n13,\\\n14,"z\n15,e\rf\n'
     )
     assert records(text, cut, 2) == [
         (b'1,"a ""b"", c"', None),
@@ -55,7 +56,7 @@ def test_B3_each_broken_line_is_one_alone(cut: int) -> None:
         (b'12,a"b', BROKEN_QUOTES),
         (b"13,\\", None),
         (b'14,"z', BROKEN_QUOTES),
-        (b"15,e", None),
+        (b"15,e\rf", BARE_RETURN),
     ]
 
 
@@ -105,7 +106,7 @@ def test_B3_other_dialects_are_asked_for() -> None:
         (b"\xef\xbb\xbfid,name", ("id", "name")),
         (b'"two\nlines",b', ("two\nlines", "b")),
         (b'a,"b', "a quote in it is not closed, not doubled, or followed by text"),
-        (b"a\rb", "a quote in it is not closed, not doubled, or followed by text"),
+        (b"a\rb", "lines end with a carriage return alone; convert the file"),
         (b"\xff\xfea,b", "it is not UTF-8"),
     ],
 )

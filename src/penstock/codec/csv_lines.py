@@ -21,6 +21,7 @@ from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 
 BROKEN_QUOTES = "a quote in this line is not closed, not doubled, or followed by text"
+BARE_RETURN = "a carriage return in this line is not in quotes"
 NO_UTF8 = "this line is not UTF-8"
 MOST_OPEN_BYTES = 64 << 20
 """A quoted field that is longer counts as one whose quote is not closed."""
@@ -219,7 +220,8 @@ class CsvFields:
         if unread is not None:
             found = pc.if_else(unread, NO_UTF8, found)
         if not pc.all(records.sound).as_py():
-            found = pc.if_else(records.sound, found, BROKEN_QUOTES)
+            quotes = pc.match_substring(data, '"')
+            found = pc.if_else(records.sound, found, pc.if_else(quotes, BROKEN_QUOTES, BARE_RETURN))
         return found
 
     def texts(self, records: Array) -> list[Array]:
@@ -294,6 +296,8 @@ def header_names(record: bytes, dialect: CsvDialect) -> tuple[str, ...] | str:
     if _no_utf8(found.data) is not None:
         return "it is not UTF-8"
     if not found.sound[0].as_py():
+        if b'"' not in record:
+            return "lines end with a carriage return alone; convert the file"
         return "a quote in it is not closed, not doubled, or followed by text"
     bare = pc.replace_substring_regex(found.data, _Patterns(dialect).quoted, "")
     count = pc.count_substring(bare, dialect.separator)[0].as_py() + 1

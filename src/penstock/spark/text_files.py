@@ -141,6 +141,9 @@ def _columns(
     types = types or dict(known)
     if not types:
         raise fault(model, ["it has no columns: no line of the files is a record"])
+    folded = [name.lower() for name in types]
+    if twice := [name for name in types if folded.count(name.lower()) > 1]:
+        raise fault(model, [f"the columns {', '.join(twice)} differ by case alone"])
     return tuple(Field(name, name, by_source(kind)) for name, kind in types.items())
 
 
@@ -196,7 +199,7 @@ def _json_types(
         raise failed(failure, model) from None
     inferred = {f.source: f.type for f in columns(rows, model)}
     return {
-        name: _merged(known[name], kind) if name in known else kind
+        name: _merged(known[name], kind) if name in known else _roomy(kind)
         for name, kind in inferred.items()
     }
 
@@ -217,8 +220,23 @@ def _merged(known: DataType, found: DataType) -> DataType:
         for f in known.fields
     ]
     had = {f.source for f in known.fields}
-    fields += [f for f in found.fields if f.source not in had]
+    fields += [
+        Field(f.source, f.source, _roomy(f.type)) for f in found.fields if f.source not in had
+    ]
     return DataType(Kind.struct, fields=tuple(fields))
+
+
+def _roomy(kind: DataType) -> DataType:
+    """The type of a new column, with room for all digits where whole numbers are beyond 64 bits: it
+    stays when longer ones come."""
+    if kind.kind is Kind.decimal and not kind.scale:
+        return DataType(Kind.decimal, 38, 0)
+    if kind.kind is Kind.array and kind.item is not None:
+        return DataType(Kind.array, item=_roomy(kind.item))
+    if kind.kind is Kind.struct:
+        fields = (Field(f.source, f.source, _roomy(f.type)) for f in kind.fields)
+        return DataType(Kind.struct, fields=tuple(fields))
+    return kind
 
 
 # -- lines

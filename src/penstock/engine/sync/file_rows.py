@@ -97,8 +97,8 @@ def _advice(stream: StreamId, fields: Sequence[Field], misfits: dict[int, int]) 
             continue
         wider = DataType(Kind.json if field.type.kind in (Kind.array, Kind.struct) else Kind.string)
         notes.append(
-            f"{stream}: {count:,} values of {field.source} do not fit {type_text(field.type)}, the "
-            f"type that the column has: `types: {{ {field.source}: {wider.kind.value} }}` for the "
+            f"{stream}: values of {field.source} do not fit {type_text(field.type)}, the type of "
+            f"the column ({count:,}): `types: {{ {field.source}: {wider.kind.value} }}` for the "
             "stream keeps them (a table that exists gets the new type by `penstock run --recreate`)"
         )
     return notes

@@ -74,7 +74,7 @@ _CONFIG = {
         },
         "separator": {
             "type": "string",
-            "pattern": r"^[ -~\t]$",
+            "pattern": r"^[\t !#-~]$",
             "description": "Of CSV and TSV files: what stands between fields, one character of "
             "ASCII. Default: a comma, of TSV a tab.",
         },
