@@ -49,14 +49,8 @@ def stage_files(
     given = ("fields" if model.text.kind == "csv" else "record") if lossy else ""
     if stream.sends:
         diff.clean(lane)
-        found = diff.stage(
-            lane,
-            _named(staged.filter(f"{BROKEN} IS NULL"), fields, bool(given)),
-            fields,
-            at,
-            given=given,
-            removes=not broken,
-        )
+        good = _named(staged.filter(f"{BROKEN} IS NULL"), fields, bool(given))
+        found = diff.stage(lane, good, fields, at, given=given, removes=not broken)
         return msgspec.structs.replace(found, broken=files if broken else ())
     if lane.dry and files:
         good = staged.filter(f"{BROKEN} IS NULL").drop(GIVEN, MISFITS, BROKEN, LINE)

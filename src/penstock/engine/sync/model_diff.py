@@ -109,13 +109,7 @@ class ModelDiff:
         key = tuple(path[0] for path in stream.primary_key)
         carried = (GIVEN,) if given else ()
         places, wanted = [names.index(name) for name in key], columns_of(rows.drop(*carried))
-        sends = stream.sends
-        if not removes and Change.removed in sends:
-            sends = tuple(change for change in sends if change is not Change.removed)
-            self.notes.append(
-                f"{stream.id}: rows that are gone are not removed in this run: they may be among"
-                " the lines that were rejected"
-            )
+        sends = self._sends(stream, removes)
         home = self._home / folder_of(stream.id)
         self.anew = False
         before = self._sets(lane.states, stream, key, home)
@@ -158,6 +152,16 @@ class ModelDiff:
             given=given,
             removals=Change.removed in stream.sends,
         )
+
+    def _sends(self, stream: ConfiguredStream, removes: bool) -> tuple[Change, ...]:
+        """Returns the kinds of rows that are sent. ``removes`` False: no removals."""
+        if removes or Change.removed not in stream.sends:
+            return stream.sends
+        self.notes.append(
+            f"{stream.id}: rows that are gone are not removed in this run: they may be among the"
+            " lines that were rejected"
+        )
+        return tuple(change for change in stream.sends if change is not Change.removed)
 
     def forgotten(self, stream: ConfiguredStream) -> str | None:
         """Returns the state that goes with rows which are not compared and take the place of others
