@@ -106,11 +106,18 @@ class CsvTexts:
 
 class CsvRows:
     """Implements :class:`FileRows` for CSV. ``types``: of all columns, for ``places`` as for
-    :class:`CsvTexts`."""
+    :class:`CsvTexts`. ``file``: its name, for rejects."""
 
     def __init__(
-        self, dialect: CsvDialect, places: Sequence[int], types: Sequence[DataType], *, header: bool
+        self,
+        dialect: CsvDialect,
+        places: Sequence[int],
+        types: Sequence[DataType],
+        *,
+        header: bool,
+        file: str,
     ) -> None:
+        self._file = file
         self._texts = CsvTexts(dialect, places, len(types), header=header)
         self._types = types
 
@@ -133,14 +140,15 @@ class CsvRows:
             rows = zip(*(column.to_pylist() for column in columns), strict=True)
             given = pa.array([list(row) for row in rows], pa.list_(pa.string()))
         rows_made = _rows(self._types, values, count, given, lost)
-        return _placed(rows_made, records.data, passed, faults), records.at
+        return _placed(rows_made, records.data, passed, _in_file(self._file, faults)), records.at
 
 
 class JsonRows:
     """Implements :class:`FileRows` for JSON, one record a line; an array of records stands for
-    each of them. ``fields``: the columns."""
+    each of them. ``fields``: the columns. ``file``: its name, for rejects."""
 
-    def __init__(self, fields: Sequence[Field]) -> None:
+    def __init__(self, fields: Sequence[Field], file: str) -> None:
+        self._file = file
         named = [Field(f"c{n}", f.source, f.type) for n, f in enumerate(fields)]
         self._decoder = RowDecoder(RowSchema(tuple(named)))
         self._types = [f.type for f in fields]
@@ -168,7 +176,7 @@ class JsonRows:
         if refused:
             reasons = pa.array([refused.get(i) for i in range(len(bodies))], pa.string())
             faults = pc.replace_with_mask(faults, pc.invert(empty), reasons)
-        return _placed(rows, lines, empty, faults), at
+        return _placed(rows, lines, empty, _in_file(self._file, faults)), at
 
     def _lost(self, table: Any) -> dict[int, list[int]]:
         """The columns that lost something, by row."""
@@ -179,6 +187,10 @@ class JsonRows:
             numbers = [n for n, source in enumerate(self._sources) if source in names]
             found[row] = numbers
         return found
+
+
+def _in_file(file: str, faults: Array) -> Array:
+    return pc.binary_join_element_wise(f"{file}: ", faults, "")
 
 
 def _spread(lines: Array) -> tuple[Array, Sequence[int]]:

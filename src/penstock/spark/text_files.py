@@ -320,14 +320,18 @@ def _making(model: Model, found: _Survey, fields: Sequence[Field]) -> Make:
     assert model.text is not None
     columns_of_rows = tuple(fields)
     if model.text.kind != "csv":
-        return lambda file, begins: JsonRows(columns_of_rows)
+        return lambda file, begins: JsonRows(columns_of_rows, _name(file))
     places, dialect = _places(found, fields), model.text.dialect
     types = [field.type for field in fields]
 
     def make(file: str, begins: bool) -> FileRows:
-        return CsvRows(dialect, places.get(file, ()), types, header=begins)
+        return CsvRows(dialect, places.get(file, ()), types, header=begins, file=_name(file))
 
     return make
+
+
+def _name(file: str) -> str:
+    return unquote(file.rpartition("/")[2])
 
 
 def _reading(make: Make, whole: bool, types: Sequence[DataType] | None) -> Callable[..., Any]:
