@@ -49,9 +49,10 @@ def stage_files(
     given = ("fields" if model.text.kind == "csv" else "record") if lossy else ""
     if stream.sends:
         diff.clean(lane)
-        good = _named(staged.filter(f"{BROKEN} IS NULL"), fields, bool(given))
-        found = diff.stage(lane, good, fields, at, given=given, removes=not broken)
-        return msgspec.structs.replace(found, broken=files if broken else ())
+        carried = (GIVEN,) if given else ()
+        good = _named(staged.filter(f"{BROKEN} IS NULL"), fields, carried)
+        found = diff.stage(lane, good, fields, at, carried=carried, removes=not broken)
+        return msgspec.structs.replace(found, given=given, broken=files if broken else ())
     if lane.dry and files:
         good = staged.filter(f"{BROKEN} IS NULL").drop(GIVEN, MISFITS, BROKEN, LINE)
         diff.notes.append(f"{stream.id}: {good.count():,} rows would be sent")
@@ -75,12 +76,12 @@ def _misfits(staged: "DataFrame") -> dict[int, int]:
     return {row["number"]: row["count"] for row in counted}
 
 
-def _named(staged: "DataFrame", fields: Sequence[Field], given: bool) -> "DataFrame":
-    """The rows under the names of their columns, and GIVEN where it is wanted."""
+def _named(staged: "DataFrame", fields: Sequence[Field], carried: Sequence[str]) -> "DataFrame":
+    """The rows under the names of their columns, and the columns ``carried``."""
     from pyspark.sql import functions as F
 
     named = [F.col(f"c{n}").alias(f.source) for n, f in enumerate(fields)]
-    return staged.select(*named, *([GIVEN] if given else []))
+    return staged.select(*named, *carried)
 
 
 def _advice(stream: StreamId, fields: Sequence[Field], misfits: dict[int, int]) -> list[str]:

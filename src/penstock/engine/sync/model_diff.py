@@ -33,7 +33,7 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
 from penstock.model.catalog import Change, ConfiguredStream, DestinationSyncMode, StreamId
-from penstock.model.staged_rows import GIVEN, KIND, REJECTED, SEND, StagedRows
+from penstock.model.staged_rows import KIND, REJECTED, SEND, StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import Field
 from penstock.spark.diff import (
@@ -98,16 +98,14 @@ class ModelDiff:
         fields: Sequence[Field],
         at: int,
         *,
-        given: str = "",
+        carried: tuple[str, ...] = (),
         removes: bool = True,
     ) -> StagedRows:
-        """Stages what differs. ``given``: ``rows`` has a column GIVEN of this kind at its end.
-        ``removes`` False: rows may be missing that are not gone, and none is removed. Raises
-        ``SourceError``."""
+        """Stages what differs. ``carried``: columns of ``rows`` that are no values. ``removes``
+        False: rows may be missing that are not gone. Raises ``SourceError``."""
         stream = lane.streams[0].configured
         names = [f.source for f in fields]
         key = tuple(path[0] for path in stream.primary_key)
-        carried = (GIVEN,) if given else ()
         places, wanted = [names.index(name) for name in key], columns_of(rows.drop(*carried))
         sends = self._sends(stream, removes)
         home = self._home / folder_of(stream.id)
@@ -132,8 +130,7 @@ class ModelDiff:
         )
         _keep_columns(own / epoch / CHANGES, wanted)
         sync_file_system(own)  # a state is durable: what it names must be
-        if removes:
-            self._refuse_empty(stream, counts)
+        self._refuse_empty(stream, counts, sends)
         self._tell(lane, counts, files, names, sends, first=was is None)
         self._try_again(stream.id, read, wanted, places, own / epoch, files)
         states = [
@@ -149,7 +146,6 @@ class ModelDiff:
             last=last,
             at=at,
             changes=True,
-            given=given,
             removals=Change.removed in stream.sends,
         )
 
@@ -263,13 +259,15 @@ class ModelDiff:
         _keep_columns(own / epoch / "table", wanted)
         return f"{epoch}/table", len(files)
 
-    def _refuse_empty(self, stream: ConfiguredStream, counts: dict[str, int]) -> None:
+    def _refuse_empty(
+        self, stream: ConfiguredStream, counts: dict[str, int], sends: Sequence[Change]
+    ) -> None:
         """Raises ``SourceError`` where rows would be removed, and the model has no row, or none
         with a key of its own: such a query is broken, and does not show that rows are gone."""
         refused = sum(counts[name] for name in REJECTED)
         here = sum(counts.values()) - counts[Change.removed.value] - refused
         gone = counts[Change.removed.value]
-        if here or not gone or Change.removed not in stream.sends or self._allow_empty:
+        if here or not gone or Change.removed not in sends or self._allow_empty:
             return
         what = "no row came"
         if refused:
