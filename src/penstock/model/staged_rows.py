@@ -21,11 +21,17 @@ GIVEN, BROKEN, LINE, MISFITS = (
 alone, where a value of it, or of a row near it, did not fit its type; NULL: the typed columns have
 all. :data:`BROKEN`: why a line is no row; :data:`LINE`: its bytes. :data:`MISFITS`: the numbers of
 the columns that lost something."""
+HELD, REMOVED = "penstock_held", "penstock_removed"
+"""``HELD``, of staged changes: the destination has a row of this key from us, for sure, whatever
+becomes of this one. ``REMOVED``, of the keys of rows that transforms left out: the destination was
+sent a removal of it."""
 
 DELETED_AT = "_ab_cdc_deleted_at"
 """The property of a removed row that says when that was seen: destinations know it under this
 name."""
 
+LEFT_OUT = "left_out"
+"""The folder, in that of an epoch's set, of the keys of rows that transforms left out."""
 
 REJECTED = (Change.null_key.value, Change.duplicate_key.value)
 REASONS = {
@@ -43,7 +49,9 @@ class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
     files have the columns :data:`KIND` and :data:`SEND`. ``removals``: rows have
     :data:`DELETED_AT`. ``given``: the files have the column :data:`GIVEN`, of ``fields`` or of a
     ``record``; empty: they have not. ``broken``: files with the columns :data:`BROKEN` and
-    :data:`LINE`, of lines that are no rows."""
+    :data:`LINE`, of lines that are no rows. ``compared``: the places of the primary key, where the
+    lane records in ``folder`` which rows its transforms leave out; then rows that are as before are
+    read too, and the files have :data:`HELD`."""
 
     files: tuple[str, ...]
     columns: tuple[str, ...]
@@ -55,3 +63,5 @@ class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
     removals: bool = False
     given: str = ""
     broken: tuple[str, ...] = ()
+    compared: tuple[int, ...] = ()
+    folder: str = ""

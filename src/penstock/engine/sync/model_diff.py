@@ -6,11 +6,19 @@ The snapshot of what was sent lies beside the log, in sets of changes by epoch
     snapshots/STREAM/00000007/changes/part-*.parquet    what epoch 7 had to send
     snapshots/STREAM/00000007/changes.json              its columns
     snapshots/STREAM/00000007/table/, table.json        sometimes: all before it, as one set
+    snapshots/STREAM/00000007/left_out/*.parquet        the keys of changes that did not go out
 
 A state names the sets that hold, and how many files of each. The lane emits one after each file, so
 that the ledger's transaction which saves a state moves the snapshot too: it holds what was
 committed or acknowledged, nothing else (L1). A set that no state names means nothing. Where a set
 that a state names is gone, every row is sent again and none is removed.
+
+A row that the transforms leave out is not sent, whatever the set says of it: the lane records its
+key (``engine.worker.transforms.compared_rows``). A state has the rules under which that was found
+(``engine.plan.transform_rules``). Under other rules the rows that were left out are tried again,
+and in ``mirror`` those that were sent are tried whether they still pass. A snapshot without rules
+was made before rows were told apart: a row that is left out today may never have been sent, so it
+is never removed, and counts as sent no longer.
 
 Not here: what is compared and how (``spark.diff``), when a lane begins (``model_rows``).
 """
@@ -33,22 +41,21 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
 from penstock.model.catalog import Change, ConfiguredStream, DestinationSyncMode, StreamId
-from penstock.model.staged_rows import KIND, REJECTED, SEND, StagedRows
+from penstock.model.staged_rows import KIND, LEFT_OUT, REJECTED, SEND, StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import Field
-from penstock.spark.diff import (
+from penstock.spark.diff import Recheck, files_of, write_changes, write_table
+from penstock.spark.model import Model
+from penstock.spark.snapshot import (
     ATTEMPT,
     KEY_TEXTS,
     ChangeSet,
     DiffColumn,
+    Snapshot,
     columns_of,
-    files_of,
     snapshot,
     tried_again,
-    write_changes,
-    write_table,
 )
-from penstock.spark.model import Model
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,20 +68,23 @@ Sets = tuple[tuple[str, int], ...]
 """(set, how many of its files hold), oldest first. A set: its epoch's folder and its name."""
 
 
-class DiffState(msgspec.Struct, frozen=True):
-    """A model's state. ``key``: the primary key under which the rows were compared."""
+class DiffState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model's state. ``key``: the primary key under which the rows were compared. ``rules``:
+    those of the transforms under which it was told which rows went out; None: it was not told."""
 
     stream: str
     key: tuple[str, ...]
-    sets: Sets = ()
+    sets: Sets
+    rules: str | None = None
 
 
 class ModelDiff:
     """``home``: the folder of the snapshots. What a lane stages goes into ``snapshots`` of its own
     log, which is another folder in a dry run. ``allow_empty``: a model without rows may have all of
-    them removed. ``tries_again``: rows that were rejected count as not sent. ``saved``: returns the
-    saved states. ``notes``: what there is to say. ``anew``: whether the last lane sends every row,
-    as what was sent is not known any more."""
+    them removed. ``tries_again``: rows that were rejected count as not sent. ``rules``: of the
+    transforms, empty where there are none; None: it cannot be told which rows they leave out.
+    ``saved``: returns the saved states. ``notes``: what there is to say. ``anew``: whether the last
+    lane sends every row, as what was sent is not known any more."""
 
     def __init__(
         self,
@@ -85,9 +95,12 @@ class ModelDiff:
         saved: Callable[[], Sequence[StoredState]],
         allow_empty: bool,
         tries_again: bool = False,
+        rules: str | None = "",
     ) -> None:
         self._spark, self._model, self._home, self._saved = spark, model, home, saved
         self._allow_empty, self._tries_again = allow_empty, tries_again
+        self._rules = rules
+        self._doubted: Path | None = None  # the set of which rows may never have been sent
         self.notes: list[str] = []
         self.anew = False
 
@@ -113,6 +126,8 @@ class ModelDiff:
         before = self._sets(lane.states, stream, key, home)
         was = None
         read = [self._read(home, name, files) for name, files in before]
+        rules = self._rules_of(lane.states, stream) if before else self._rules
+        recheck = self._recheck(stream, rules)
         if read:
             was = snapshot(self._spark, read, wanted, places)
         if was is None and any(one.files for one in read):
@@ -123,30 +138,34 @@ class ModelDiff:
         (own / epoch).mkdir(mode=0o700, parents=True)
         kept = before if was is not None else ()
         if was is not None and len(before) > MOST_SETS:
-            kept = (self._as_one(was, wanted, own, epoch),)
+            kept = (self._as_one(was, own, epoch),)
             was = snapshot(self._spark, [self._read(own, *kept[0])], wanted, places)
         files, counts = write_changes(
-            rows, was, places, sends, own / epoch / CHANGES, self._model, carried=carried
+            rows, was, places, sends, own / epoch / CHANGES, self._model, recheck, carried=carried
         )
         _keep_columns(own / epoch / CHANGES, wanted)
         sync_file_system(own)  # a state is durable: what it names must be
         self._refuse_empty(stream, counts, sends)
         self._tell(lane, counts, files, names, sends, first=was is None)
         self._try_again(stream.id, read, wanted, places, own / epoch, files)
-        states = [
-            _state(stream, key, (*kept, (f"{epoch}/{CHANGES}", number + 1)))
-            for number in range(len(files))
-        ]
-        last = _state(stream, key, kept) if kept != before and not files else None
+        if recheck.doubted:
+            self._doubted = own / epoch
+        named = [(*kept, (f"{epoch}/{CHANGES}", number + 1)) for number in range(len(files))]
+        # Every row was tried under the rules of now once the last file was read.
+        under = [rules if before else self._rules for _ in named[1:]] + [self._rules]
+        moved = kept != before or ((rules or self._rules) and rules != self._rules)
+        last = _state(stream, key, kept, self._rules) if moved and not files else None
         return StagedRows(
             files=files,
             columns=tuple(names),
             required=tuple(f.source for f in fields if not f.nullable),
-            states=tuple(states),
+            states=tuple(_state(stream, key, *one) for one in zip(named, under, strict=False)),
             last=last,
             at=at,
             changes=True,
             removals=Change.removed in stream.sends,
+            compared=tuple(places) if self._rules else (),
+            folder=str(own / epoch),
         )
 
     def _sends(self, stream: ConfiguredStream, removes: bool) -> tuple[Change, ...]:
@@ -172,7 +191,7 @@ class ModelDiff:
             f"{stream.id}: these rows are not compared with those that were sent before: the next"
             " run that compares sends every row, and removes none"
         )
-        return _state(stream, state.key, ())
+        return _state(stream, state.key, (), None)
 
     def clean(self, lane: LaneJob) -> None:
         """Remove sets older than the newest that the lane's state names, and that it does not."""
@@ -224,8 +243,41 @@ class ModelDiff:
         if self._model.text is not None:
             columns = tuple(_of_64_bits(column) for column in columns)
         # What a table holds are the rows of sets that were read without theirs.
-        rejected = rejected_files(folder.parent) if folder.name == CHANGES else ()
-        return ChangeSet(files_of(folder)[:count], columns, rejected, self._tries_again)
+        rejected, left_out = (), ()
+        if folder.name == CHANGES:
+            rejected = rejected_files(folder.parent)
+            left_out = tuple(sorted(str(p) for p in (folder.parent / LEFT_OUT).glob("*.parquet")))
+        return ChangeSet(files_of(folder)[:count], columns, rejected, self._tries_again, left_out)
+
+    def _rules_of(self, states: Sequence[StoredState], stream: ConfiguredStream) -> str | None:
+        state = _decoded(states, stream.id)
+        return None if state is None else state.rules
+
+    def _recheck(self, stream: ConfiguredStream, rules: str | None) -> Recheck:
+        """``rules``: those under which the snapshot was made."""
+        inserts = Change.changed not in stream.sends
+        if rules is None and self._rules:
+            if inserts:
+                self.notes.append(
+                    f"{stream.id}: the snapshot of what was sent does not tell which rows the "
+                    "transforms left out before: each of them counts as sent, and is not sent later"
+                )
+            return Recheck(left_out=True, same=not inserts, doubted=True)
+        if rules == self._rules:
+            return Recheck()
+        return Recheck(left_out=True, same=Change.removed in stream.sends and bool(self._rules))
+
+    def sent(self) -> None:
+        """Notes what the lane found of a snapshot that does not tell which rows went out."""
+        if self._doubted is None:
+            return
+        if any((self._doubted / LEFT_OUT).glob("*.parquet")):
+            self.notes.append(
+                "the snapshot of what was sent did not tell which rows the transforms had left "
+                "out: those that they leave out today are not removed at the destination, and count"
+                " as sent no longer"
+            )
+        self._doubted = None
 
     def _try_again(
         self,
@@ -252,11 +304,9 @@ class ModelDiff:
         if sent:
             self.notes.append(f"{stream}: {sent:,} rows that were rejected before are sent again")
 
-    def _as_one(
-        self, was: "DataFrame", wanted: Sequence[DiffColumn], own: Path, epoch: str
-    ) -> tuple[str, int]:
-        files = write_table(was, own / epoch / "table", self._model)
-        _keep_columns(own / epoch / "table", wanted)
+    def _as_one(self, was: Snapshot, own: Path, epoch: str) -> tuple[str, int]:
+        files, columns = write_table(was, own / epoch / "table", self._model)
+        _keep_columns(own / epoch / "table", columns)
         return f"{epoch}/table", len(files)
 
     def _refuse_empty(
@@ -326,8 +376,8 @@ def _decoded(states: Sequence[StoredState], stream: StreamId) -> DiffState | Non
     return msgspec.convert(saved, DiffState) if "sets" in saved else None
 
 
-def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets) -> str:
-    return msgspec.json.encode(DiffState(stream.id.name, key, sets)).decode()
+def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets, rules: str | None) -> str:
+    return msgspec.json.encode(DiffState(stream.id.name, key, sets, rules)).decode()
 
 
 def _keep_columns(folder: Path, columns: Sequence[DiffColumn]) -> None:
