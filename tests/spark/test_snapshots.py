@@ -62,9 +62,7 @@ class Mirror:
         data = [(key, *(row.get(n) for n in types)) for key, row in rows.items()]
         frame = self.spark.createDataFrame(data, schema)
         model = Model(name="m", query="SELECT 1")
-        diff = ModelDiff(
-            self.spark, model, self.folder / "snapshots", saved=lambda: [], allow_empty=True
-        )
+        diff = ModelDiff(self.spark, model, self.folder / "snapshots", saved=list, allow_empty=True)
         staged = diff.stage(self._lane(), frame, columns(frame, model), self.epoch)
         states = [*staged.states, *([staged.last] if staged.last is not None else [])]
         if states:

@@ -24,6 +24,24 @@ class Status(StrEnum):
 
 
 @dataclass(slots=True)
+class ComparedRows:
+    """What is known of the rows of a batch that were compared with what was sent before.
+
+    ``keys``: an Arrow table of their primary keys, in columns called by position (``c0``, ...).
+    ``held``: Arrow booleans, whether the destination has a row of the same key. ``folder``: of
+    their set. ``at``: when they were read, epoch milliseconds. ``removes``: a row that is left out
+    is removed at the destination. ``probe``: the rows are as before and are not sent; only what
+    transforms leave out of them counts."""
+
+    keys: Any
+    held: Any
+    folder: str
+    at: int
+    removes: bool = False
+    probe: bool = False
+
+
+@dataclass(slots=True)
 class Batch:
     """Records of one stream in arrival order.
 
@@ -43,6 +61,7 @@ class Batch:
     keys: tuple[tuple[str, int], ...] = ()
     """For each transform that keeps keys (``store.keys``): its place, and its checkpoint of them
     after the rows up to here."""
+    compared: ComparedRows | None = None  # of a model whose transforms tell which rows they keep
 
     @property
     def read(self) -> int:

@@ -37,6 +37,7 @@ from penstock.spark.types import (
     stored,
     struct_type,
 )
+from penstock.tables import soft_deletes
 from penstock.tables.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
 from penstock.tables.schema_evolution import EvolvedColumns, evolve
@@ -254,7 +255,7 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     given the highest cursor among the rows of its key that arrived before it. Keys compare
     null-safe, but rows of the table that lack a field of the key (the stream had another key when
     they came) are kept, each, where the load has no such key. ``rows`` must have :data:`ORDER`;
-    with ORIGIN the result has :data:`IN_TABLE`."""
+    with ORIGIN the result has :data:`IN_TABLE`. Soft deletes: ``tables.soft_deletes``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -280,6 +281,8 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     if not load.arrival:
         order.append(F.col(ORDER[0]).desc_nulls_last())
     order += [F.col(c).desc_nulls_last() for c in arrival]
+    if _bare_deletes(rows, load, fields) is not None:
+        rows = soft_deletes.filled(rows, load, fields, same_key.orderBy(*order))
     rank = F.row_number().over(same_key.orderBy(*order))
     kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
     return rows.withColumn(_RANK, rank).filter(kept).drop(_RANK, _CURSOR, _KEYLESS)
@@ -291,12 +294,14 @@ def newest_beside(
     """Keeps the load's newest row of each key, as :func:`newest`, for a merge into ``table`` (its
     rows with the columns ``fields``). Where a delete without a cursor has other rows of its key
     beside it, the table's row decides its rank too; a key whose newest row is then the table's is
-    left out."""
+    left out. A soft delete may need the table's row as well."""
     from pyspark.sql import functions as F
 
     late = None if load.arrival else _late_deletes(rows, load, fields)
-    if late is None:
+    found = [k for k in (late, _bare_deletes(rows, load, fields)) if k is not None]
+    if not found:
         return newest(rows, load, fields)
+    late = functools.reduce(lambda one, other: one.union(other), found).distinct()
     keys = [F.expr(sql) for sql in key_sql(load, fields)]
     same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
     old = with_table_order(table(), load, fields).join(late, same, "left_semi")
@@ -319,6 +324,27 @@ def _late_deletes(
     found = rows.groupBy(*keys).agg(F.count(F.lit(1)).alias("n"), F.max(F.expr(bare)).alias("b"))
     late = found.filter("n > 1 AND b").select(*names)
     return None if late.isEmpty() else late
+
+
+def _bare_deletes(
+    rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
+) -> "DataFrame | None":
+    """The keys of the load's bare deletes (``tables.soft_deletes``), under the names of
+    :func:`_late_deletes`; None: it has none. The rows are scanned only where they can have such."""
+    from pyspark.sql import functions as F
+
+    bare = soft_deletes.bare_sql(load, fields)
+    if bare is None:
+        return None
+    found = rows.filter(bare)
+    if ORIGIN in rows.columns:
+        found = found.filter(F.col(ORIGIN) == 1)
+    if found.isEmpty():
+        return None
+    keys = key_sql(load, fields)
+    return found.select(
+        *(F.expr(sql).alias(f"_penstock_key_{index}") for index, sql in enumerate(keys))
+    ).distinct()
 
 
 def cursor_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:

@@ -23,6 +23,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
+from penstock.tables.soft_deletes import is_bare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -105,6 +106,7 @@ def _newest(old: Iterable[Row], fresh: Sequence[Row], load: TableLoad) -> tuple[
     newest = {key: _age(row, load) for key, row in table.items()}
     cursors = {key: age[:2] for key, age in newest.items()}  # the highest so far
     best: dict[tuple[Any, ...], Row] = {}
+    rows = [*table.values(), *sorted(fresh, key=lambda row: row[SEQ])]
     for row in sorted(fresh, key=lambda row: row[SEQ]):
         key, age = _key(row, load), _age(row, load)
         cursors[key] = max(cursors.get(key, age[:2]), age[:2])
@@ -112,6 +114,10 @@ def _newest(old: Iterable[Row], fresh: Sequence[Row], load: TableLoad) -> tuple[
             age = (*cursors[key], *age[2:])
         if load.arrival or key not in newest or age >= newest[key]:
             best[key], newest[key] = row, age
+    whole = {_key(row, load): row for row in rows if not is_bare(row, load)}
+    for key, row in best.items():
+        if is_bare(row, load) and key in whole:
+            best[key] = {n: whole[key].get(n) if v is None else v for n, v in row.items()}
     written = 0
     for key, row in best.items():
         if load.policy.deletes is Deletes.hard and _deletes(row, load):

@@ -22,7 +22,7 @@ from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
 from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
-from penstock.tables import load_frame
+from penstock.tables import load_frame, soft_deletes
 from penstock.tables.contract import Deletes, TableLoad
 
 MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
@@ -116,6 +116,8 @@ class NewestRows:
             self._numbers = self._text == _NUMBER_TEXT
         for index, path in enumerate(self._load.parts):
             rows = _read(path, [*self._names(), EXTRACTED_AT, SEQ, self._deleted])
+            if self._deleted is not None:
+                self._leave_bare(path, rows[self._deleted])
             columns = self._compared_columns(rows, EXTRACTED_AT, self._deleted)
             self._put(index, {**columns, "seq": rows[SEQ]})
         keys = ", ".join(self._key_names())
@@ -145,6 +147,18 @@ class NewestRows:
             "CREATE TABLE met (file INTEGER, file_row BIGINT, part INTEGER, part_row BIGINT, "
             "newer BOOLEAN)"
         )
+
+    def _leave_bare(self, path: str, mark: ChunkedArray) -> None:
+        """Raises :class:`NeedsSpark` where a part has a soft delete that keeps columns of the
+        table's row."""
+        names = [f.name for f in self._load.schema.fields]
+        own = soft_deletes.own_columns(self._load, names)
+        if not own or mark.null_count == len(mark):
+            return
+        deletes = _read(path, own).filter(pc.is_valid(mark))
+        empty: Any = functools.reduce(pc.and_, (pc.is_null(column) for column in deletes.columns))
+        if pc.any(empty).as_py():
+            raise NeedsSpark("a soft delete keeps the columns of the table's row")
 
     def _names(self) -> list[str]:
         cursor = [] if self._cursor is None else [self._cursor.name]

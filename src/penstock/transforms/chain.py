@@ -10,6 +10,7 @@ columns. Not here: running a connector. Neighbours: ``engine.plan.stream_plan`` 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,7 @@ from penstock.model.names import clean_columns
 from penstock.model.types import Field, RowSchema
 from penstock.transforms.config_errors import join_errors
 from penstock.transforms.contract import BatchTransform, TransformJob
+from penstock.transforms.deletes import DeleteColumns, bare, in_order, marked, with_lost
 from penstock.transforms.open import open_transform
 
 Outline = Callable[[TransformJob, ConfiguredStream, RowSchema], RowSchema | None]
@@ -54,17 +56,31 @@ class ChainResult:
     """The result of a chain on one batch. ``table``: the rows that came out. ``origin``: for each
     of them the row of the batch from which it comes; None where that is unknown. ``entered``: how
     many rows of the batch reached the first step whose output has no known origin (all of them,
-    where there is no such step)."""
+    where there is no such step). ``removed``: of which rows of the batch a delete came out in place
+    of the row (:class:`SentRows`)."""
 
     table: Table
     origin: Array | None
     rejected: list[StepReject]
     entered: int
+    removed: Array | None = None
+
+
+@dataclass(slots=True)
+class SentRows:
+    """What is known of the rows of a batch that were compared with what was sent before. ``held``
+    (booleans): the destination has a row of the same key. ``at``: when the rows were read.
+    ``removes``: rows are removed there, if it has one: where a row is left out, and by deletes."""
+
+    held: Array
+    at: Any
+    removes: bool = True
 
 
 class Chain:
     """Applies built-in transforms of one stream, one after the other. ``given``: the schema of the
     input; ``schema``: of the output; ``counts``: metrics so far. ``tick``: see ``open_transform``.
+    ``deletes``: the columns of deletes, where these are carried out.
     Raises ``ConfigError`` with the faults of all transforms whose input schema is known."""
 
     def __init__(
@@ -72,8 +88,11 @@ class Chain:
         jobs: Sequence[TransformJob],
         schema: RowSchema,
         tick: Callable[[], None] = lambda: None,
+        deletes: DeleteColumns | None = None,
     ) -> None:
         self._steps: list[BatchTransform] = []
+        self.deletes = deletes
+        self._passed: list[Set[str] | None] = []  # columns that deletes keep; None: not known
         self.given = self.schema = schema
         self.counts: dict[str, int] = {}
         faults: list[ConfigError] = []
@@ -94,6 +113,7 @@ class Chain:
                 faults.append(e)
                 if not step.same_columns:
                     break
+            self._passed.append(None if deletes is None else _passed(step, deletes))
         if faults:
             raise join_errors(faults)
 
@@ -101,10 +121,12 @@ class Chain:
         """``BatchTransform.keeps`` of every step."""
         return all(step.keeps(columns) for step in self._steps)
 
-    def apply(self, batch: Table, key: Sequence[FieldPath] = ()) -> ChainResult:
+    def apply(
+        self, batch: Table, key: Sequence[FieldPath] = (), sent: SentRows | None = None
+    ) -> ChainResult:
         """Applies the steps to ``batch``. ``key``: the stream's primary key, in original names; a
-        row that comes out with NULL in a field of it is rejected too (L9). Raises
-        ``SourceError``."""
+        row that comes out with NULL in a field of it is rejected too (L9). ``sent``: of rows that
+        were compared with what was sent before. Raises ``SourceError``."""
         table, origin, entered = batch, ascending(0, batch.num_rows), batch.num_rows
         rejected: list[StepReject] = []
 
@@ -113,8 +135,11 @@ class Chain:
                 index = None if origin is None else origin[r.index].as_py()
                 rejected.append(StepReject(index, r.reason, r.field, table, r.index))
 
-        for step in self._steps:
-            done = step.apply(table)
+        for step, passed in zip(self._steps, self._passed, strict=True):
+            deletes = None if passed is None else self._passing(table, origin, sent)
+            done = step.apply(table, deletes)
+            if deletes is not None and passed is not None:
+                with_lost(done, table, deletes, passed)
             for name, count in done.counts.items():
                 self.counts[name] = self.counts.get(name, 0) + count
             reject(done.rejects)
@@ -131,19 +156,55 @@ class Chain:
             kept = pa.array([i not in keyless for i in range(table.num_rows)])
             table = table.filter(kept)
             origin = None if origin is None else origin.filter(kept)
-        return ChainResult(table, origin, rejected, entered)
+        result = ChainResult(table, origin, rejected, entered)
+        if sent is not None and sent.removes:
+            self._remove(result, batch, sent)
+        return result
+
+    def _passing(self, table: Table, origin: Array | None, sent: SentRows | None) -> Array | None:
+        """Which rows of a step's input are deletes that pass; None: none is."""
+        deletes = None if self.deletes is None else marked(table, self.deletes)
+        if deletes is None or sent is None or origin is None or not sent.removes:
+            return deletes
+        return pc.and_(deletes, sent.held.take(origin))
+
+    def _remove(self, result: ChainResult, batch: Table, sent: SentRows) -> None:
+        """Puts a delete in place of each row that was left out, and whose key the destination
+        has."""
+        if self.deletes is None or result.origin is None or None in self._passed:
+            return
+        out = pa.array([r.index for r in result.rejected], pa.int64())
+        out = pa.concat_arrays([result.origin.cast(pa.int64()), out])
+        lost = pc.indices_nonzero(sent.held).cast(pa.int64())
+        lost = result.removed = lost.filter(pc.invert(pc.is_in(lost, value_set=out)))
+        if len(lost):
+            rows, name = batch.take(lost), self.deletes.mark
+            mark = rows.column(name)
+            at = pa.repeat(sent.at.cast(mark.type), len(lost))
+            rows = rows.set_column(rows.column_names.index(name), name, at)
+            rows = bare(rows, result.table, self.deletes.needed)
+            result.table, result.origin = in_order(result.table, result.origin, rows, lost)
 
 
 class PlannedChain(msgspec.Struct, frozen=True, kw_only=True):
     """The planned schemas of a stream's transforms. ``schema``: of the last output. ``given``,
     ``made``: input and output schema of each transform that is a connector. ``one_to_one``: every
     output row comes from exactly one record, no record gives two, and the row keeps the record's
-    primary key."""
+    primary key. ``passes_deletes``: so do deletes, with their mark."""
 
     schema: RowSchema
     one_to_one: bool = False
+    passes_deletes: bool = False
     given: tuple[RowSchema, ...] = ()
     made: tuple[RowSchema, ...] = ()
+
+
+def _passed(step: BatchTransform, deletes: DeleteColumns) -> Set[str] | None:
+    """The columns that a delete keeps in a step; None: it cannot be told what becomes of one."""
+    every = deletes.needed | deletes.cursor
+    if step.keeps(every):
+        return every
+    return deletes.needed if step.keeps(deletes.needed) else None
 
 
 def _at(path: FieldPath, table: Table, schema: RowSchema) -> Array | None:
@@ -177,25 +238,28 @@ def plan_chain(
     outline: Outline | None = None,
     before: PlannedChain | None = None,
     showed: TransformColumns | None = None,
+    mark: str | None = None,
 ) -> PlannedChain:
     """Plans the transforms of one stream. ``schema``: of the records. ``before``: the last plan, if
     there is one. ``showed``: the columns of one connector's output that a lane has met since; the
-    outputs of connectors before that one stay as in ``before``. Raises ``ConfigError``."""
+    outputs of connectors before that one stay as in ``before``. ``mark``: the column that marks
+    deletes. Raises ``ConfigError``."""
     given: list[RowSchema] = []
     made: list[RowSchema] = []
     top = {path[0] for path in configured.primary_key}
     key = {f.name for f in schema.fields if f.source in top}
-    one_to_one = True
+    one_to_one, passes = True, mark is not None
     for connector, group in stages(jobs):
         if not connector:
             chain = Chain(group, schema)
             schema, one_to_one = chain.schema, one_to_one and chain.keeps(key)
+            passes = passes and chain.keeps(key | {mark or ""})
             continue
         if not group[0].applies(configured.id):
             given.append(schema)
             made.append(schema)
             continue
-        one_to_one = False
+        one_to_one = passes = False
         number = len(made)
         given.append(schema)
         previous = _previous_schemas(before, number)
@@ -210,7 +274,13 @@ def plan_chain(
             else:
                 schema = _assumed_schema(schema, previous)
         made.append(schema)
-    return PlannedChain(schema=schema, one_to_one=one_to_one, given=tuple(given), made=tuple(made))
+    return PlannedChain(
+        schema=schema,
+        one_to_one=one_to_one,
+        passes_deletes=passes,
+        given=tuple(given),
+        made=tuple(made),
+    )
 
 
 def _previous_schemas(

@@ -59,10 +59,12 @@ class BatchTransform(Protocol):
         schema. Raises ``ConfigError`` with every fault in ``problems``."""
         ...
 
-    def apply(self, batch: Table) -> TransformResult:
+    def apply(self, batch: Table, deletes: Array | None = None) -> TransformResult:
         """Transforms one batch. ``batch``: the columns of the schema last passed to :meth:`output`,
         by ``Field.name``, in their types of ``codec.arrow``; the result's table has the output
-        schema in the same way. Raises ``SourceError``, which quotes no value of the batch."""
+        schema in the same way. ``deletes``: which rows (booleans) are deletes that pass in any
+        case (``transforms.deletes``): no rule rejects them, but they may be left out. Raises
+        ``SourceError``, which quotes no value of the batch."""
         ...
 
 

@@ -23,7 +23,7 @@ from penstock.codec.arrow import (
 )
 from penstock.codec.columns import row_schema
 from penstock.codec.system_columns import ascending
-from penstock.codec.untyped import ArrowSchema, ArrowType, ChunkedArray, Table
+from penstock.codec.untyped import Array, ArrowSchema, ArrowType, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.errors import ConfigError, Defect, SourceError
 from penstock.model.names import clean_columns
@@ -102,11 +102,12 @@ class SqlTransform:
         self._keeps_rows = sql_plan.keeps_rows(plan)
         return RowSchema(fields)
 
-    def apply(self, batch: Table) -> TransformResult:
-        """Runs the query on ``batch``. Columns copied from non-null ones, and those that DataFusion
-        declares non-null, are non-null in the result. Copied columns keep their frame types, and
-        numbers have that of DataFusion's column. Raises ``SourceError``
+    def apply(self, batch: Table, deletes: Array | None = None) -> TransformResult:
+        """Runs the query on ``batch``, deletes included. Columns copied from non-null ones, and
+        those that DataFusion declares non-null, are non-null in the result. Copied columns keep
+        their frame types, and numbers have that of DataFusion's column. Raises ``SourceError``
         (``transform.failed``)."""
+        del deletes
         try:
             return sql_bounds.run_bounded(
                 lambda: self._applied(batch), self._bounds.seconds, self._tick

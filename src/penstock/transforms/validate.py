@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from penstock.codec.system_columns import ascending
 from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.config.did_you_mean import hint
@@ -74,11 +75,14 @@ class ValidateTransform:
         self._checks = checks
         return schema
 
-    def apply(self, batch: Table) -> TransformResult:
-        """Checks ``batch``. Raises ``SourceError`` (``transform.validation_failed``) where a row
-        breaks a rule and ``on_data_error`` is fail."""
+    def apply(self, batch: Table, deletes: Array | None = None) -> TransformResult:
+        """Checks ``batch``. A delete breaks no rule: it is left out where it would. Raises
+        ``SourceError`` (``transform.validation_failed``) where a row breaks a rule and
+        ``on_data_error`` is fail."""
         if self._checks is None:
             raise Defect("transform-validate was given a batch before its schema")
+        if deletes is not None and pc.any(deletes).as_py():
+            return self._around(batch, deletes, self._checks)
         broken: list[tuple[RuleCheck, ChunkedArray, int]] = []
         for check in self._checks:
             failing = check.failing(batch.column(check.field.name))
@@ -88,6 +92,20 @@ class ValidateTransform:
         if broken and self._on_failure == "fail":
             raise self._failed(broken, batch.num_rows)
         return self._kept(batch, broken)
+
+    def _around(self, batch: Table, deletes: Array, checks: list[RuleCheck]) -> TransformResult:
+        """Checks the rows that are no deletes by themselves: a delete repeats no value of them."""
+        places = ascending(0, batch.num_rows)
+        live, gone = places.filter(pc.invert(deletes)), places.filter(deletes)
+        done, dead = self.apply(batch.take(live)), batch.take(gone)
+        good: Array = pa.repeat(pa.scalar(True), len(gone))
+        for check in checks:
+            failing = check.failing(dead.column(check.field.name)).combine_chunks()
+            good = pc.and_(good, pc.invert(failing))
+        kept = pa.concat_arrays([live.take(done.origin), gone.filter(good)])
+        kept = kept.take(pc.sort_indices(kept))
+        rejects = [RowReject(live[r.index].as_py(), r.reason, r.field) for r in done.rejects]
+        return TransformResult(batch.take(kept), rejects, kept, done.counts)
 
     def _kept(
         self, batch: Table, broken: list[tuple[RuleCheck, ChunkedArray, int]]

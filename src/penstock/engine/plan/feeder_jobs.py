@@ -15,7 +15,7 @@ from penstock.engine.log.rejected_keys import RejectedKeys, RetriedRejects
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
-from penstock.model.catalog import Change, StreamId
+from penstock.model.catalog import StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.writing import Acks, WriteStream
 from penstock.store.contract import Lease, Store
@@ -23,12 +23,12 @@ from penstock.store.remembered import Remembered
 
 
 def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
-    """Returns what records the rejects that later runs try again, or may not remove; None: there is
-    no such stream."""
+    """Returns what records the rejects that later runs try again, may not remove, or may insert
+    once they have changed; None: there is no such stream."""
     streams = {
         s.id: RetriedRejects(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
         for s in prepared.plan.streams
-        if s.retry_rejected or Change.removed in s.configured.sends
+        if s.configured.sends
     }
     return RejectedKeys(log_root / "snapshots", streams) if streams else None
 

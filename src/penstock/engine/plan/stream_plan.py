@@ -237,7 +237,8 @@ def _planned(
     if transforms:
         known = None if before is None else before.chain
         given, chain = schema, plan_chain(
-            transforms, schema, configured, outline=rules.outline, before=known, showed=showed
+            transforms, schema, configured, outline=rules.outline, before=known, showed=showed,
+            mark=read.names.get(package.deleted_at_field or ""),
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
@@ -326,6 +327,20 @@ def deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:
         return False
     had, has = ({f.name for f in schema.fields} for schema in (stream.given, stream.schema))
     return deleted in had - has
+
+
+def deletes_held_back(stream: PlannedStream) -> bool:
+    """Whether deletes are carried out, and it cannot be told that the transforms let each pass."""
+    carried = stream.disposition.deleted_column is not None
+    through = stream.chain is None or stream.chain.passes_deletes
+    return carried and (not through or stream.queried)
+
+
+def left_out_unknown(stream: PlannedStream) -> bool:
+    """Whether the stream's rows are compared with what was sent before, and it cannot be told which
+    of them the transforms leave out."""
+    through = stream.chain is None or stream.chain.one_to_one
+    return bool(stream.configured.sends) and (not through or stream.queried)
 
 
 def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> int:

@@ -23,7 +23,13 @@ from penstock.engine.plan.saved_cursors import kept_cursor
 from penstock.engine.plan.state_names import begins_anew, mixed, names_in_states, state_role
 from penstock.engine.plan.stream_choice import choose_streams
 from penstock.engine.plan.stream_columns import unknown_columns
-from penstock.engine.plan.stream_plan import StreamRules, deletions_lost, plan_stream
+from penstock.engine.plan.stream_plan import (
+    StreamRules,
+    deletes_held_back,
+    deletions_lost,
+    left_out_unknown,
+    plan_stream,
+)
 from penstock.engine.plan.table_names import misnamed, only, record_names, table_names
 from penstock.engine.plan.unread import inseparable, unread_notes, unread_streams, with_own
 from penstock.engine.specs.plan import PlannedStream, UnreadStreams
@@ -189,7 +195,8 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     that are gone at the source. ``columns``: cleaned names by original ones, so far."""
     notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, columns)
-    return notes + _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
+    notes += _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
+    return notes + _deletes_held_back(stream, rules.package) + _left_out_unknown(stream)
 
 
 def undeclared_notes(stream: PlannedStream, made: MissingColumns) -> list[str]:
@@ -321,6 +328,31 @@ def _lost_deletions(stream: PlannedStream, package: ProtocolPackage) -> list[str
     return [
         f"stream {stream.id}: its transforms leave out {package.deleted_at_field}: rows "
         "that are gone at the source are written as if they were there"
+    ]
+
+
+def _deletes_held_back(stream: PlannedStream, package: ProtocolPackage) -> list[str]:
+    """Returns a note where a transform may stop a delete, which is then not carried out."""
+    if not deletes_held_back(stream):
+        return []
+    return [
+        f"stream {stream.id}: a row with {package.deleted_at_field} deletes the row of its key, and"
+        " its transforms may leave it out: only transform-validate, and SQL of columns, WHERE, "
+        f"ORDER BY and LIMIT that selects {key_text(stream.configured.primary_key)} and "
+        f"{package.deleted_at_field} as they are, let every delete pass; the row of a delete that "
+        "does not pass stays"
+    ]
+
+
+def _left_out_unknown(stream: PlannedStream) -> list[str]:
+    """Returns a note where rows of a compared model that transforms leave out count as sent."""
+    if not left_out_unknown(stream):
+        return []
+    return [
+        f"stream {stream.id}: a row that its transforms leave out counts as sent, so that it stays "
+        "at the destination, and is not sent later unless it changes: only transform-validate, and "
+        "SQL of columns, WHERE, ORDER BY and LIMIT that selects "
+        f"{key_text(stream.configured.primary_key)} as it is, tell which rows they leave out"
     ]
 
 

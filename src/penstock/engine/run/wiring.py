@@ -25,6 +25,7 @@ from penstock.engine.plan.lane_jobs import LaneJobs, sync_plan
 from penstock.engine.plan.model_source import ModelSource
 from penstock.engine.plan.prepare import Prepared, evolution
 from penstock.engine.plan.replan import Planner
+from penstock.engine.plan.transform_rules import transform_rules
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.sync.lane_runner import Lanes
@@ -102,6 +103,7 @@ class Assembly:
                 saved=lambda: session.store.states(session.pipeline),
                 allow_empty=empty,
                 tries_again=again,
+                rules=transform_rules(self._prepared.plan.streams, self._prepared.rules),
             )
             return ModelRows(source.spark, source.model, diff, self._mailbox, submit)
         return submit

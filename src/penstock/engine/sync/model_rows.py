@@ -94,6 +94,7 @@ class ModelRows:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         result = msgspec.json.decode(answer, type=LaneResult)
+        self._diff.sent()
         result.stats["stage"] = seconds
         result.notes = [*self._diff.notes, *result.notes]
         self._diff.notes = []

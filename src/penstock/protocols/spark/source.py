@@ -27,6 +27,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import (
     Batch,
+    ComparedRows,
     ConnectorExited,
     Event,
     LogEvent,
@@ -39,6 +40,7 @@ from penstock.model.staged_rows import (
     BROKEN,
     DELETED_AT,
     GIVEN,
+    HELD,
     KEY,
     KIND,
     LINE,
@@ -160,13 +162,15 @@ class SparkSource:
 
 
 def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch | Reject]:
-    """The rows of one file that are sent, and those that are refused."""
+    """The rows of one file that are sent, those that are refused, and those that transforms are
+    only to be tried on."""
     import pyarrow.parquet as pq
 
     wanted = [f"c{index}" for index in range(len(staged.columns))]
     columns = [*wanted, KIND, SEND] if staged.changes else wanted
     whole = not staged.changes and bool(staged.broken)
     columns += [*([GIVEN] if staged.given else []), *([BROKEN, LINE] if whole else [])]
+    columns = [*columns, HELD] if staged.compared else columns
     for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=columns):
         table: Table = pa.Table.from_batches([batch])
         if whole:
@@ -174,13 +178,18 @@ def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch |
             table = table.filter(pc.is_null(table[BROKEN]))
         if staged.changes:
             for kind, reason in REASONS.items():
-                for rows in _bodies(table.filter(pc.field(KIND) == kind), staged):
+                for _, rows in _bodies(table.filter(pc.field(KIND) == kind), staged):
                     for raw in rows:
                         yield Reject(stream, reason, raw, size=len(raw))
+            if staged.compared:
+                yield from _probed(
+                    table.filter(pc.field(KIND) == Change.same.value), staged, stream
+                )
             table = table.filter(pc.field(SEND))
-        for rows in _bodies(table, staged):
+        for part, rows in _bodies(table, staged):
             size = rows.table.nbytes if isinstance(rows, Columns) else sum(map(len, rows))
-            yield Batch(stream, rows, [staged.at] * len(rows), size=size)
+            times, compared = [staged.at] * len(rows), _compared(part, staged)
+            yield Batch(stream, rows, times, size=size, compared=compared)
 
 
 def _broken_lines(path: str, stream: StreamId) -> Iterator[Reject]:
@@ -196,12 +205,12 @@ def _broken(table: Table, stream: StreamId) -> Iterator[Reject]:
         yield Reject(stream, row[BROKEN], row[LINE], size=len(row[LINE]))
 
 
-def _bodies(table: Table, staged: StagedRows) -> Iterator[Sequence[bytes]]:
+def _bodies(table: Table, staged: StagedRows) -> Iterator[tuple[Table, Sequence[bytes]]]:
     """The rows as the bodies of batches, in their order: those with GIVEN as what was given."""
     if not table.num_rows:
         return
     if not staged.given or table[GIVEN].null_count == table.num_rows:
-        yield Columns(_named(table, staged))
+        yield table, Columns(_named(table, staged))
         return
     mask = table[GIVEN].is_valid().to_pylist()
     first = 0
@@ -210,11 +219,11 @@ def _bodies(table: Table, staged: StagedRows) -> Iterator[Sequence[bytes]]:
             continue
         rows = table.slice(first, number - first)
         if not mask[first]:
-            yield Columns(_named(rows, staged))
+            yield rows, Columns(_named(rows, staged))
         elif staged.given == "record":
-            yield [each[0].encode() for each in rows[GIVEN].to_pylist()]
+            yield rows, [each[0].encode() for each in rows[GIVEN].to_pylist()]
         else:
-            yield Columns(_named(_as_given(rows, staged), staged))
+            yield rows, Columns(_named(_as_given(rows, staged), staged))
         first = number
 
 
@@ -225,6 +234,21 @@ def _as_given(rows: Table, staged: StagedRows) -> Table:
         at = rows.column_names.index(f"c{index}")
         rows = rows.set_column(at, f"c{index}", pc.list_element(given, index))
     return rows
+
+
+def _probed(table: Table, staged: StagedRows, stream: StreamId) -> Iterator[Batch]:
+    for part, rows in _bodies(table, staged):
+        times, compared = [staged.at] * len(rows), _compared(part, staged, probe=True)
+        yield Batch(stream, rows, times, stands_for=0, compared=compared)
+
+
+def _compared(table: Table, staged: StagedRows, *, probe: bool = False) -> ComparedRows | None:
+    if not staged.compared:
+        return None
+    keys = table.select([f"c{index}" for index in staged.compared])
+    keys = keys.replace_schema_metadata()  # Spark's own tells of all columns
+    held = table.column(HELD).combine_chunks()
+    return ComparedRows(keys, held, staged.folder, staged.at, staged.removals, probe)
 
 
 def _named(table: Table, staged: StagedRows) -> Table:

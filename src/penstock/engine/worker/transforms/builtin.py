@@ -19,12 +19,14 @@ from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
 from penstock.engine.specs.lane import StreamJob
 from penstock.engine.worker.row_decoding import ArrowRows, StreamDecoders
+from penstock.engine.worker.transforms.compared_rows import KeysLeftOut, of_decoded, sent_rows
 from penstock.engine.worker.transforms.left_out import LeftOut
 from penstock.errors import SourceError
 from penstock.model.catalog import StreamId
 from penstock.model.events import (
     Activate,
     Batch,
+    ComparedRows,
     ConnectorExited,
     ConnectorMetrics,
     Event,
@@ -38,6 +40,7 @@ from penstock.model.types import CHANGES, EXTRACTED_AT, RowSchema
 from penstock.protocols.failures import failure
 from penstock.transforms.chain import Chain, ChainResult
 from penstock.transforms.contract import TransformJob
+from penstock.transforms.deletes import delete_columns
 
 
 class BuiltInStage:
@@ -67,6 +70,7 @@ class BuiltInStage:
         self._chains: dict[StreamId, Chain] = {}
         self._failed: set[StreamId] = set()
         self._left_out: dict[StreamId, LeftOut] = {}  # of rows whose records are not known
+        self._keys_left_out = KeysLeftOut()
 
     def schema(self, job: StreamJob) -> RowSchema:
         """Returns the schema of the stage's output."""
@@ -81,6 +85,8 @@ class BuiltInStage:
                 if not isinstance(event, Batch) or event.stream not in self._streams.jobs:
                     if isinstance(event, Reject) and event.stream and event.records is None:
                         self._counts(event.stream).owed += 1
+                    if isinstance(event, State):
+                        self._keys_left_out.write()
                     yield event
                     continue
                 try:
@@ -104,8 +110,9 @@ class BuiltInStage:
     def _chain(self, job: StreamJob) -> Chain:
         schema = self._given(job)
         known = self._chains.get(job.id)
-        if known is None or known.given != schema:
-            new = self._chains[job.id] = Chain(self._transforms, schema, self._tick)
+        deletes = delete_columns(job.lane.disposition, job.configured, job.schema)
+        if known is None or (known.given, known.deletes) != (schema, deletes):
+            new = self._chains[job.id] = Chain(self._transforms, schema, self._tick, deletes)
             new.counts.update(known.counts if known is not None else {})
             return new
         return known
@@ -134,6 +141,9 @@ class BuiltInStage:
                 self._counts(batch.stream).mark(batch)
             yield batch  # without rows: it only counts records
             return
+        if batch.compared is not None and batch.compared.probe:
+            yield from self._probed(batch, batch.compared, job)
+            return
         own = batch.stands_for is None  # each row is a record of the source
         chain = self._chain(job)
         given = self._streams.rows(batch, chain.given, self._place)
@@ -147,7 +157,13 @@ class BuiltInStage:
                 batch.stream, reason, bytes(batch.bodies[index]), name, records=1 if own else None
             )
         users = given.rows.select([f.name for f in chain.given.fields])
-        made = chain.apply(users, job.key if self._last else ())
+        rows = batch.compared
+        if rows is not None:
+            rows = of_decoded(rows, {index for index, _, _ in given.rejects})
+        key = job.key if self._last else ()
+        made = chain.apply(users, key, None if rows is None else sent_rows(rows))
+        if rows is not None:
+            self._keys_left_out.add(rows, made)
         left, filtered = batch.read, batch.filtered
         if own:
             counted, filtered = _accounted(made, users.num_rows)
@@ -164,7 +180,7 @@ class BuiltInStage:
         times, changes = _carried(given.rows, made.table.num_rows, made.origin)
         out = Batch(
             batch.stream,
-            Columns(made.table.rename_columns([f.source for f in chain.schema.fields])),
+            _named(made.table, chain),
             times,
             changes,
             size=batch.size,
@@ -176,6 +192,22 @@ class BuiltInStage:
         if left and not own:
             self._counts(batch.stream).mark(out)
         yield out
+
+    def _probed(self, batch: Batch, rows: ComparedRows, job: StreamJob) -> Iterator[Batch]:
+        """Applies the transforms to rows that are as before, and yields a delete of each that is
+        left out, and that the destination has."""
+        chain = self._chain(job)
+        given = self._streams.rows(batch, chain.given, self._place)
+        rows = of_decoded(rows, {index for index, _, _ in given.rejects})
+        users = given.rows.select([f.name for f in chain.given.fields])
+        made = chain.apply(users, job.key, sent_rows(rows))
+        self._keys_left_out.add(rows, made)
+        if made.origin is None or made.removed is None or not len(made.removed):
+            return
+        gone = pc.is_in(made.origin, value_set=made.removed)
+        table = made.table.filter(gone)
+        times, _ = _carried(given.rows, table.num_rows, made.origin.filter(gone))
+        yield Batch(batch.stream, _named(table, chain), times, size=table.nbytes)
 
     def _count_made(self, batch: Batch, made: ChainResult, rows: int, refused: int) -> None:
         """Counts what came of rows that a transform made before. Where the query does not tell
@@ -189,6 +221,10 @@ class BuiltInStage:
 
     def _counts(self, stream: StreamId) -> LeftOut:
         return self._left_out.setdefault(stream, LeftOut())
+
+
+def _named(table: Table, chain: Chain) -> Columns:
+    return Columns(table.rename_columns([f.source for f in chain.schema.fields]))
 
 
 def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:

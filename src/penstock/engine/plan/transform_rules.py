@@ -1,0 +1,37 @@
+"""Names the rules by which a model's transforms leave out rows, so that a run can tell whether an
+earlier run had others.
+
+Pure. Neighbours: ``engine.sync.model_diff`` keeps the name with what was sent;
+``stream_plan.left_out_unknown`` says when nothing can be told.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.engine.plan.stream_plan import StreamRules, left_out_unknown
+from penstock.engine.specs.plan import PlannedStream
+from penstock.transforms.open import SQL
+
+_CHANGING = re.compile(
+    r"\b(now|current_date|current_time|current_timestamp|today|random|uuid)\b", re.IGNORECASE
+)
+"""Functions with another answer in each run."""
+
+
+def transform_rules(streams: Sequence[PlannedStream], rules: StreamRules) -> str | None:
+    """Returns the name of the rules, another one for each run where a query asks for the time or
+    for chance; empty where nothing leaves out rows; None where it cannot be told which rows are
+    left out."""
+    if any(left_out_unknown(stream) for stream in streams):
+        return None
+    if not rules.transforms:
+        return ""
+    found = [(t.use, t.config, t.on_failure, t.v4) for t in rules.transforms]
+    name = hashlib.sha256(msgspec.json.encode(found, order="deterministic"))
+    queries = (str(t.config.get("query")) for t in rules.transforms if t.use == SQL)
+    if any(_CHANGING.search(query) for query in queries):
+        name.update(str(rules.sync_id).encode())
+    return name.hexdigest()[:16]

@@ -1,0 +1,87 @@
+"""Lets deletes pass built-in transforms, where deletes are carried out.
+
+A row with a delete mark says that the row of its key is gone. If a filter or a rule stopped it, the
+row would stay at the destination for ever. So it passes with its key, mark and cursor alone; all
+other columns are NULL. Neighbours: ``chain`` applies it after each transform.
+"""
+
+from collections.abc import Set
+
+import msgspec
+import pyarrow as pa
+
+from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import compute as pc
+from penstock.model.catalog import ConfiguredStream, default_cursor
+from penstock.model.segments import WriteDisposition
+from penstock.model.types import RowSchema, cleaned_path
+from penstock.transforms.contract import TransformResult
+
+
+class DeleteColumns(msgspec.Struct, frozen=True):
+    """The columns that a delete keeps, by ``Field.name``. ``mark``: the one that is not NULL in a
+    delete; ``key``: those of the primary key; ``cursor``: that of the cursor, if there is one."""
+
+    mark: str
+    key: frozenset[str]
+    cursor: frozenset[str] = frozenset()
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """Those without which there is no delete."""
+        return self.key | {self.mark}
+
+
+def delete_columns(
+    disposition: WriteDisposition, configured: ConfiguredStream, schema: RowSchema
+) -> DeleteColumns | None:
+    """Returns the columns of a stream's deletes; None: they are not carried out, as rows are only
+    appended, or have no mark. ``schema``: of the rows that are written."""
+    if disposition.deleted_column is None:
+        return None
+    cursor = cleaned_path(default_cursor(configured), schema)
+    return DeleteColumns(
+        disposition.deleted_column,
+        frozenset(path[0] for path in disposition.primary_key),
+        frozenset(cursor[:1]),
+    )
+
+
+def marked(table: Table, columns: DeleteColumns) -> Array | None:
+    """Returns which rows are deletes; None: none is."""
+    if columns.mark not in table.column_names:
+        return None
+    mark = table.column(columns.mark)
+    if mark.null_count == len(mark):
+        return None
+    return pc.is_valid(mark).combine_chunks()
+
+
+def with_lost(done: TransformResult, given: Table, deletes: Array, kept: Set[str]) -> None:
+    """Adds to ``done``, the result of a transform on ``given``, those of the rows ``deletes``
+    (booleans) that it lost, with the columns ``kept`` alone, in the order of ``given``. The origin
+    of its rows must be known."""
+    lost = pc.indices_nonzero(deletes).cast(pa.int64())
+    lost = lost.filter(pc.invert(pc.is_in(lost, value_set=done.origin)))
+    if len(lost):
+        rows = bare(given.take(lost), done.table, kept)
+        done.table, done.origin = in_order(done.table, done.origin, rows, lost)
+
+
+def bare(rows: Table, like: Table, kept: Set[str]) -> Table:
+    """Returns ``rows`` with the columns of ``like``, of which all but ``kept`` are NULL."""
+    columns = [
+        rows.column(f.name).cast(f.type) if f.name in kept else pa.nulls(rows.num_rows, f.type)
+        for f in like.schema
+    ]
+    fields = [f.with_nullable(f.nullable or f.name not in kept) for f in like.schema]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields, like.schema.metadata))
+
+
+def in_order(table: Table, origin: Array, more: Table, origins: Array) -> tuple[Table, Array]:
+    """Returns the rows of both tables, and their origins, in the order of these: the newest row of
+    a key may be the one that came last."""
+    loose = pa.Table.from_arrays(table.columns, schema=more.schema)
+    both = pa.concat_arrays([origin.cast(pa.int64()), origins])
+    order = pc.sort_indices(both)
+    return pa.concat_tables([loose, more]).take(order), both.take(order)
