@@ -113,6 +113,7 @@ def _rows(
     """The rows of a set, under the places that its columns have in ``columns``; those that
     transforms left out are as sent as they were before."""
     from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
 
     read = _read(spark, one)
     own = {column: f"c{index}" for index, column in enumerate(one.columns)}
@@ -127,10 +128,16 @@ def _rows(
     if not one.left_out:
         return found
     keys = [f"c{index}" for index in key]
-    left = spark.read.parquet(*one.left_out).select(
-        *(F.col(own[columns[index]]).alias(f"c{index}") for index in key),
-        F.col(REMOVED),
-        F.lit(True).alias(_MATCHED),
+    types = StructType([read.schema[own[columns[index]]] for index in key])
+    types = types.add(REMOVED, "boolean")
+    left = (
+        spark.read.schema(types)
+        .parquet(*one.left_out)
+        .select(
+            *(F.col(own[columns[index]]).alias(f"c{index}") for index in key),
+            F.col(REMOVED),
+            F.lit(True).alias(_MATCHED),
+        )
     )
     matched = F.col(_MATCHED).isNotNull()
     sent = F.when(matched, F.col(HELD) & ~F.col(REMOVED)).otherwise(F.col(SENT))

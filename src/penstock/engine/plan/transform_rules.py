@@ -27,11 +27,12 @@ def transform_rules(streams: Sequence[PlannedStream], rules: StreamRules) -> str
     left out."""
     if any(left_out_unknown(stream) for stream in streams):
         return None
-    if not rules.transforms:
+    transforms = [t for t in rules.transforms if t.launch is None]
+    if not transforms:
         return ""
-    found = [(t.use, t.config, t.on_failure, t.v4) for t in rules.transforms]
+    found = [(t.use, t.config, t.on_failure, t.v4) for t in transforms]
     name = hashlib.sha256(msgspec.json.encode(found, order="deterministic"))
-    queries = (str(t.config.get("query")) for t in rules.transforms if t.use == SQL)
+    queries = (str(t.config.get("query")) for t in transforms if t.use == SQL)
     if any(_CHANGING.search(query) for query in queries):
         name.update(str(rules.sync_id).encode())
     return name.hexdigest()[:16]

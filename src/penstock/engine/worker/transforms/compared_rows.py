@@ -36,6 +36,8 @@ class KeysLeftOut:
     def add(self, rows: ComparedRows, made: ChainResult) -> None:
         """Adds the rows that did not come out of the transforms as they went in, also those that
         they rejected. ``rows``: those of the batch."""
+        if made.origin is None:
+            return
         none: Any = pa.array([], pa.int64())
         removed = none if made.removed is None else made.removed
         places = ascending(0, len(rows.held))
