@@ -63,7 +63,8 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
     names. ``replaces``: the generation replaces the table's rows, also under another mode than
     overwrite. ``arrival``: of two rows of a key the one that arrived later wins, whatever their
-    cursors and extraction times (cdc). ``sync_id``, ``generation_id``: for the metadata columns;
+    cursors and extraction times (cdc); ``delete_cursor``: the cursor that a delete has all the
+    same. ``sync_id``, ``generation_id``: for the metadata columns;
     ``generation_id`` None: the ledger's number of the generation. ``anew``: they are of a read that
     sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
     lost. ``refreshes``: the generation is a refresh of a stream (``--recreate``): it replaces the
@@ -79,13 +80,16 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     arrival: bool = False
     anew: bool = False
     refreshes: bool = False
+    delete_cursor: FieldPath = ()
 
     def joins_like(self, other: "WriteDisposition") -> bool:
-        """Whether both are equal apart from the sync id and ``anew``, so that their rows may fill
-        one generation."""
-        return msgspec.structs.replace(self, sync_id=None, anew=False) == msgspec.structs.replace(
-            other, sync_id=None, anew=False
+        """Whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so that
+        their rows may fill one generation."""
+        change = msgspec.structs.replace
+        one, two = (
+            change(each, sync_id=None, anew=False, delete_cursor=()) for each in (self, other)
         )
+        return one == two
 
 
 class StreamSlice(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
         return ()
     metadata = load.policy.metadata
     system = () if metadata is None else (f.name for f in metadata_fields(metadata))
-    bare = {mark, *(path[0] for path in load.primary_key), *load.cursor[:1], *system}
+    bare = {mark, *(path[0] for path in load.primary_key), *_cursors(load), *system}
     return tuple(name for name in names if name not in bare)
 
 
@@ -50,7 +50,7 @@ def filled(
     bare = bare_sql(load, fields)
     if bare is None:
         return rows
-    names = [*own_columns(load, [f.name for f in fields]), *load.cursor[:1]]
+    names = [*own_columns(load, [f.name for f in fields]), *_cursors(load)]
     names = [name for name in dict.fromkeys(names) if any(f.name == name for f in fields)]
     window = newest_first.rowsBetween(1, _unbounded())
     whole = F.when(~F.expr(bare), F.struct(*(F.col(quoted(name)) for name in names)))
@@ -68,6 +68,10 @@ def is_bare(row: Mapping[str, Any], load: TableLoad) -> bool:
     own = own_columns(load, names)
     marked = row.get(load.deleted_column or "") is not None
     return bool(own) and marked and all(row.get(name) is None for name in own)
+
+
+def _cursors(load: TableLoad) -> tuple[str, ...]:
+    return (*load.cursor[:1], *load.load.disposition.delete_cursor[:1])
 
 
 def _unbounded() -> int:

@@ -12,9 +12,7 @@ import pyarrow as pa
 
 from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
-from penstock.model.catalog import ConfiguredStream, default_cursor
 from penstock.model.segments import WriteDisposition
-from penstock.model.types import RowSchema, cleaned_path
 from penstock.transforms.contract import TransformResult
 
 
@@ -32,14 +30,12 @@ class DeleteColumns(msgspec.Struct, frozen=True):
         return self.key | {self.mark}
 
 
-def delete_columns(
-    disposition: WriteDisposition, configured: ConfiguredStream, schema: RowSchema
-) -> DeleteColumns | None:
+def delete_columns(disposition: WriteDisposition) -> DeleteColumns | None:
     """Returns the columns of a stream's deletes; None: they are not carried out, as rows are only
-    appended, or have no mark. ``schema``: of the rows that are written."""
+    appended, or have no mark."""
     if disposition.deleted_column is None:
         return None
-    cursor = cleaned_path(default_cursor(configured), schema)
+    cursor = disposition.cursor or disposition.delete_cursor
     return DeleteColumns(
         disposition.deleted_column,
         frozenset(path[0] for path in disposition.primary_key),

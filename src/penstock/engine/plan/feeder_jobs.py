@@ -5,7 +5,7 @@ Neighbours: ``engine.plan.destination_endpoint`` has the destination;
 ``engine.deliver.feeder_runner`` runs the job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
@@ -15,7 +15,7 @@ from penstock.engine.log.rejected_keys import RejectedKeys, RetriedRejects
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.feeder import PushJob
-from penstock.model.catalog import StreamId
+from penstock.model.catalog import Change, StreamId
 from penstock.model.segments import WriteDisposition
 from penstock.protocols.writing import Acks, WriteStream
 from penstock.store.contract import Lease, Store
@@ -28,9 +28,13 @@ def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
     streams = {
         s.id: RetriedRejects(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
         for s in prepared.plan.streams
-        if s.configured.sends
+        if s.retry_rejected or _removes_or_inserts(s.configured.sends)
     }
     return RejectedKeys(log_root / "snapshots", streams) if streams else None
+
+
+def _removes_or_inserts(sends: Collection[Change]) -> bool:
+    return Change.removed in sends or (bool(sends) and Change.changed not in sends)
 
 
 class FeederJobs:

@@ -283,7 +283,8 @@ def _disposition(
     mode = configured.destination_sync_mode
     dedup = mode is DestinationSyncMode.append_dedup
     arrival = dedup and configured.sync_mode is SyncMode.cdc
-    cursor = () if arrival else cleaned_path(default_cursor(configured), schema)
+    named = cleaned_path(default_cursor(configured), schema) if dedup else ()
+    cursor = () if arrival else named
     key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
     if dedup and not all(key) and not rules.queried:
         bad = [".".join(p) for p, k in zip(configured.primary_key, key, strict=True) if not k]
@@ -296,7 +297,8 @@ def _disposition(
     return WriteDisposition(
         mode=mode,
         primary_key=key if dedup else (),
-        cursor=cursor if dedup else (),
+        cursor=cursor,
+        delete_cursor=named if arrival and has_deleted else (),
         deleted_column=deleted if dedup and has_deleted else None,
         sync_id=rules.sync_id,
         replaces=configured.replaces,

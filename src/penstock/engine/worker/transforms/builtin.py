@@ -110,7 +110,7 @@ class BuiltInStage:
     def _chain(self, job: StreamJob) -> Chain:
         schema = self._given(job)
         known = self._chains.get(job.id)
-        deletes = delete_columns(job.lane.disposition, job.configured, job.schema)
+        deletes = delete_columns(job.lane.disposition)
         if known is None or (known.given, known.deletes) != (schema, deletes):
             new = self._chains[job.id] = Chain(self._transforms, schema, self._tick, deletes)
             new.counts.update(known.counts if known is not None else {})
