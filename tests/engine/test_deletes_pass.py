@@ -120,6 +120,15 @@ def test_L9_a_delete_with_its_key_only_passes(bench: Bench, source: str, chain: 
     assert counts(report) == (3, 3, 0, 0)
 
 
+def test_L9_a_delete_passes_a_query_that_gives_every_row_a_value(bench: Bench) -> None:
+    """The delete has none in such a column; it is known as never NULL no more."""
+    chain = [sql("SELECT *, 'x' AS origin FROM input WHERE v IS NOT NULL")]
+    run(bench, ANN, BOB, transforms=chain)
+    report = run(bench, GONE, transforms=chain)
+    assert rows(bench) == [(2, "Bob", False)]
+    assert counts(report) == (1, 1, 0, 0)
+
+
 @pytest.mark.parametrize("policy", ["fail", "skip", "dlq"])
 def test_L9_a_delete_breaks_no_rule_whatever_becomes_of_broken_rows(
     bench: Bench, policy: str
