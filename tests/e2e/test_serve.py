@@ -303,23 +303,6 @@ def test_l8_a_host_hears_what_a_target_cannot_take(place: Place, bad: Row, code:
 
 
 @in_delta
-def test_singer_RECORD_a_target_takes_what_no_schema_declares(place: Place) -> None:
-    """The page: a RECORD that no SCHEMA precedes "is assumed to be schema-less"; and its worked
-    example has properties that its SCHEMA lacks."""
-    bare = {"type": "RECORD", "stream": "bare", "record": {"id": 1, "name": "Ann"}}
-    one, two = records(1, 2)
-    two["record"]["colour"] = "red"
-    served = place.target(destination_sync_mode="append")
-    served.feed(bare, schema(), one, two, state(2))
-    assert served.end() == 0, served.err
-    assert served.states == [state(2)["value"]]
-    (row,) = place.rows("bare")
-    assert json.loads(row["record"]) == bare["record"]
-    kept = {row["seq"]: row["_penstock_extra"] for row in place.rows("s0")}
-    assert kept == {1: None, 2: '{"colour":"red"}'}
-
-
-@in_delta
 def test_l1_a_target_killed_in_the_middle_loses_nothing(place: Place) -> None:
     """SIGKILL after the first state came back: its rows are in the table, and a tap that goes on
     from it brings the rest. What came after it is not loaded behind the tap's back."""
