@@ -38,7 +38,6 @@ APPEND = {"sync_mode": "incremental", "destination_sync_mode": "append"}
 OVERWRITE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 THREE = [{"name": "users", **UPSERT}, {"name": "events", **APPEND}, {"name": "plans", **OVERWRITE}]
 KEYS = 30  # the key comes again every 30 records
-SHORT = "SELECT * FROM input WHERE name <> 'Bea' AND name <> 'Cid'"  # a filter of the models
 SLOW = {"delay": 0.12, "interleave": True}  # longer than the 10 s after which a state is sealed
 
 
@@ -62,7 +61,6 @@ class Case:
     sink: str | None = None
     query: bool = False
     defaults: dict[str, Any] = field(default_factory=dict)
-    transforms: list[dict[str, Any]] = field(default_factory=list)
 
 
 def airbyte(name: str, format: str, *runs: Run, **options: Any) -> Case:
@@ -105,14 +103,6 @@ def cases() -> list[Case]:
             Case(
                 f"mirror-{format}", [Run({}), Run({"second": True})], query=True, format=format,
                 defaults={"mode": "mirror", "primary_key": [["id"]]},
-            ),
-            *(
-                Case(
-                    f"{mode}-filter-{format}", [Run({}), Run({"second": True})], query=True,
-                    format=format, defaults={"mode": mode, "primary_key": [["id"]]},
-                    transforms=[{"use": "transform-sql", "config": {"query": SHORT}}],
-                )
-                for mode in ("mirror", "insert")
             ),
         ]  # fmt: skip
     shared = [{"name": "users", **UPSERT}, {"name": "events", **APPEND}]
@@ -171,14 +161,12 @@ def document(case: Case, folder: Path) -> dict[str, Any]:
         source["streams"] = case.streams
     if case.defaults:
         source["defaults"] = case.defaults
-    transforms = {"transforms": case.transforms} if case.transforms else {}
     to: dict[str, Any] = {"use": case.format, "config": {"path": str(folder / "lake")}}
     if case.sink:
         to = {"use": f"{case.sink}:{folder / 'destination'}", "config": {}}
     return {
         "pipeline": "kept",
         "source": source,
-        **transforms,
         "destination": to,
         "spark": {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "2"}},
     }

@@ -109,8 +109,6 @@ def kept(
     archive: Path = request.param
 
     def unpacked(name: str) -> Kept:
-        if name not in kept_homes.names(archive):
-            pytest.skip("this archive was made without the case")
         return Kept(kept_homes.unpack(archive, name, tmp_path), CASES[name])
 
     return unpacked
@@ -121,7 +119,7 @@ Unpacked = Callable[[str], Kept]
 
 def test_every_case_is_in_an_archive() -> None:
     assert ARCHIVES
-    assert {name for archive in ARCHIVES for name in kept_homes.names(archive)} == CASES.keys()
+    assert kept_homes.names(ARCHIVES[-1]) == sorted(CASES)
 
 
 @pytest.mark.parametrize("case", ["stream-parquet", "stream-delta", "global", "singer"])
@@ -178,55 +176,6 @@ def test_L1_a_models_snapshot_goes_on(kept: Unpacked, format: str) -> None:
     assert ran.stream("query").read == 2
     found = [(row["id"], row["name"]) for row in here.site.rows("query", "id")]
     assert found == [(1, "Ann"), (2, "Bea"), (5, "Eve")]
-
-
-def given_rows(here: Kept, *rows: tuple[int, str]) -> Ran:
-    """A run of the model with these rows."""
-    types = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    found = [{"id": id, "name": name} for id, name in rows]
-    pq.write_table(pa.Table.from_pylist(found, types), here.folder / "users.parquet")
-    return here.run()
-
-
-def named(here: Kept) -> list[tuple[int, str]]:
-    return [(row["id"], row["name"]) for row in here.site.rows("query", "id")]
-
-
-DOUBT = "did not tell which rows the transforms had left out"
-
-
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_L1_what_a_filter_may_never_have_let_out_is_not_removed(
-    kept: Unpacked, format: str
-) -> None:
-    """Of 2 the destination has the row that passed; the snapshot has the one that was left out."""
-    here = kept(f"mirror-filter-{format}")
-    assert named(here) == [(1, "Ann"), (2, "Bob"), (4, "Dan")]
-    ran = given_rows(here, (1, "Ann"), (2, "Bea"), (5, "Bea"))
-    assert ran.noted(DOUBT)
-    assert ran.stream("query").committed == 1, "the removal of 4, which passed"
-    assert named(here) == [(1, "Ann"), (2, "Bob")]
-    ran = given_rows(here, (1, "Ann"))
-    assert not [note for note in ran.notes if DOUBT in note], "it is told once"
-    assert named(here) == [(1, "Ann"), (2, "Bob")]
-    given_rows(here, (1, "Ann"), (2, "Bo"))
-    assert named(here) == [(1, "Ann"), (2, "Bo")]
-    given_rows(here, (1, "Bea"), (2, "Bo"))
-    assert named(here) == [(2, "Bo")], "it was sent for sure"
-
-
-@pytest.mark.parametrize("format", ["parquet", "delta"])
-def test_L1_under_insert_what_an_old_snapshot_has_counts_as_sent(
-    kept: Unpacked, format: str
-) -> None:
-    here = kept(f"insert-filter-{format}")
-    assert named(here) == [(1, "Ann"), (2, "Bob"), (4, "Dan")]
-    ran = given_rows(here, (1, "Ann"), (2, "Bob"), (3, "Cyd"), (5, "Cid"))
-    assert ran.noted("each of them counts as sent")
-    assert named(here) == [(1, "Ann"), (2, "Bob"), (4, "Dan")]
-    ran = given_rows(here, (1, "Ann"), (3, "Cyd"), (5, "Eve"))
-    assert not [note for note in ran.notes if "counts as sent" in note]
-    assert named(here) == [(1, "Ann"), (2, "Bob"), (4, "Dan"), (5, "Eve")]
 
 
 @pytest.mark.parametrize("protocol", ["airbyte", "singer"])

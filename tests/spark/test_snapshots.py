@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
 
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
 from penstock.engine.sync import model_diff
@@ -125,24 +123,20 @@ def values_of(type_: str, chance: random.Random) -> Any:
 
 
 @pytest.mark.dear
-@settings(
-    max_examples=5,
-    phases=[Phase.generate],  # an example takes seconds
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(chance=st.randoms(use_true_random=False), joins=st.lists(st.booleans(), min_size=9))
+@pytest.mark.parametrize("most", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(2))
 def test_L1_a_target_equals_the_query_whatever_the_day_of_joining(
     shared_spark: "SparkSession",
-    tmp_path_factory: pytest.TempPathFactory,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    chance: random.Random,
-    joins: list[bool],
+    most: int,
+    seed: int,
 ) -> None:
-    here = Mirror(shared_spark, tmp_path_factory.mktemp("mirror"))
+    monkeypatch.setattr(model_diff, "MOST_SETS", most)
+    chance, here = random.Random(seed * 10 + most), Mirror(shared_spark, tmp_path)
     rows: Rows = {f"k{n}": {} for n in range(24)}
     types: Columns = {"a": "string", "b": "string"}
-    for day, joined in enumerate(joins[:9]):
-        monkeypatch.setattr(model_diff, "MOST_SETS", 0 if joined else 99)
+    for day in range(9):
         for name in ("a", "b"):
             had = types.pop(name, None)
             if chance.random() < 0.7:
@@ -158,7 +152,7 @@ def test_L1_a_target_equals_the_query_whatever_the_day_of_joining(
             elif key not in rows or chance.random() < 0.2:
                 rows[key] = {n: values_of(t, chance) for n, t in types.items()}
         here.send(rows, types)
-        here.assert_equals(rows, types, (day, joins, types))
+        here.assert_equals(rows, types, (seed, most, day, types))
     assert here.send(rows, types) == 0, "what is as before is not sent"
 
 
