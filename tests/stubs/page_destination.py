@@ -7,7 +7,7 @@ batch does. ``quits_at``: it ends with 0 at this id, and keeps nothing. ``code``
 ``closes``: it closes its stdout before it keeps its rows. ``leaves``: it leaves them to a child,
 which takes so many seconds (``quiet``: which has no stdout). ``result``: fields of a
 ``stream-result`` that it gives all the same. ``names``: of its streams, which it tells by
-``answer``.
+``answer``; or by the fields ``specs`` of it.
 """
 
 import json
@@ -62,7 +62,8 @@ for line in iter(sys.stdin.readline, ""):
         say("connection-spec", credentialsSchema={"type": "object"})
     elif message["type"] == "describe-streams":
         names = told.get("names", ["contacts"])
-        say(told.get("answer", "streams-spec"), streams=[{"name": name} for name in names])
+        fields = told.get("specs", {"streams": [{"name": name} for name in names]})
+        say(told.get("answer", "streams-spec"), **fields)
     elif message["type"] == "row":
         row = message["payload"]["row"]
         rows.append(row)

@@ -62,6 +62,15 @@ def test_l1_a_destination_written_from_the_page_acks_by_its_end(
     assert page.ids() == ids
 
 
+@pytest.mark.parametrize("specs", [{}, {"streams": ["contacts"]}])
+def test_a_page_destination_need_not_describe_its_streams(
+    page: Page, specs: dict[str, Any]
+) -> None:
+    """The page shows that ``streams-spec`` comes, and not what it holds."""
+    wrote = page.write(rows(*FEW), mark(1), told={"specs": specs})
+    assert (wrote.acks, wrote.errors, page.ids()) == ([1, END], [], FEW)
+
+
 @pytest.mark.parametrize("options", [{"checkpoint_every": 2}, {"parallelism": 3}])
 def test_each_of_its_processes_acks_by_its_end(page: Page, options: dict[str, int]) -> None:
     wrote = page.write(rows(*range(1, 9)), mark(1), StreamDone(ORDERS), options=options)

@@ -64,12 +64,14 @@ class StreamSpec(msgspec.Struct, frozen=True):
 
 
 class StreamSpecs(msgspec.Struct, frozen=True):
-    """``by_page``: as in :class:`Spec`."""
+    """``by_page``: as in :class:`Spec`. ``unnamed``: the destination names no streams, as the page
+    does not say that it must; it takes a stream of any name."""
 
     streams: tuple[StreamSpec, ...]
     default: str | None = None
     roles: tuple[str, ...] | None = None
     by_page: bool = False
+    unnamed: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -170,11 +172,13 @@ def _spec(fields: dict[str, Any], type_: Any) -> Spec:
 
 def _stream_specs(fields: dict[str, Any], *, by_page: bool) -> StreamSpecs:
     streams = fields.get("streams")
+    if by_page and streams is None:
+        return StreamSpecs((), None, _roles(fields), by_page, unnamed=True)
     if not isinstance(streams, list):
         raise Invalid("it has no list of streams")
     found: list[StreamSpec] = []
     for one in cast(list[Any], streams):
-        stream = _object(one)
+        stream = {"name": one} if by_page and isinstance(one, str) else _object(one)
         name = None if stream is None else stream.get("name")
         if stream is None or not isinstance(name, str) or not name:
             raise Invalid("a stream of it has no name")

@@ -23,9 +23,12 @@ _NO_MARK = ""  # options are no credentials
 
 def chosen(stream: WriteStream, specs: StreamSpecs) -> StreamSpec:
     """The one that the pipeline names (``destination.stream``; the empty text: the default one),
-    else the one of the stream's own name, else the default one. Raises ``DestinationError``."""
+    else the one of the stream's own name, else the default one; of a destination that names none,
+    one of the name that is wanted. Raises ``DestinationError``."""
     by_name = {s.name: s for s in specs.streams}
     wanted = stream.into or ("" if stream.into == "" else stream.target.name)
+    if specs.unnamed:
+        return StreamSpec(wanted or stream.target.name)
     found = by_name.get(wanted)
     if found is None and not stream.into:
         found = by_name.get(specs.default or "")
@@ -46,7 +49,7 @@ def names_all(specs: StreamSpecs, streams: Sequence[WriteStream]) -> bool:
     """Whether each of these streams is written to one that goes by the wanted name; else it is
     written to the default one, or to none."""
     names = {s.name for s in specs.streams}
-    return all(
+    return specs.unnamed or all(
         (s.target.name if s.into is None else s.into or specs.default) in names for s in streams
     )
 
