@@ -8,9 +8,8 @@ other columns are NULL. Neighbours: ``chain`` applies it after each transform.
 from collections.abc import Set
 
 import msgspec
-import pyarrow as pa
 
-from penstock.codec.untyped import Array, Table
+from penstock.codec.untyped import Array, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.segments import WriteDisposition
 from penstock.transforms.contract import TransformResult
