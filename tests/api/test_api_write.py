@@ -5,6 +5,7 @@ import sys
 import threading
 import uuid
 from datetime import time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,19 @@ def test_B4_a_type_of_nulls_widens_to_what_comes(
     ]  # fmt: skip
 
 
+def test_types_that_parquet_lacks_come_in_one_that_holds_each_value(spark_api: "Api") -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None]))
+    half = pa.array([1.5, None, -0.25], pa.float16())
+    write(spark_api, pa.table({"id": [1, 2, 3], "runs": runs, "half": half}))
+    [file] = (spark_api.folder / "lake" / "people").glob("*.parquet")
+    found = sorted(pq.read_table(file, columns=["id", "runs", "half"]).to_pylist(), key=str)
+    assert [tuple(row.values()) for row in found] == [
+        (1, "a", 1.5),
+        (2, "a", None),
+        (3, None, -0.25),
+    ]
+
+
 def test_a_named_index_of_pandas_is_a_column(spark_api: "Api") -> None:
     write(spark_api, pandas.DataFrame(ROWS[:2]).set_index("id"))
     assert table(spark_api) == {1: "n1", 2: "n2"}
@@ -144,6 +158,14 @@ def test_rows_of_a_halted_destination_wait_and_others_are_not_taken_for_written(
         (pa.table({"a": [[{"b": time(1, 2)}]]}), {}, "a holds times of a day"),
         (polars.DataFrame({"a": [1]}, schema={"a": polars.Int128}), {}, "a is Int128"),
         (polars.DataFrame({"a": [object()]}), {}, "a is Object"),
+        (pandas.DataFrame({"a": pandas.Series([2**70], dtype=object)}), {}, "too large"),
+        (
+            pa.table({"a": pa.array([Decimal("1E+5")], pa.decimal128(10, -3))}),
+            {},
+            "a is decimal128(10, -3)",
+        ),
+        (pandas.Series([1, 2], name="a"), {}, "Series is not a table"),
+        (polars.Series("a", [1, 2]), {}, "Series is not a table"),
         (pandas.DataFrame({"a": [pandas.Timedelta("1s")]}), {}, "a holds spans of time"),
         (pa.table({"a": [[{"b": timedelta(1)}]]}), {}, "a holds spans of time"),
     ],
@@ -180,8 +202,12 @@ def test_a_mirror_of_no_rows_removes_them_only_where_that_is_said(spark_api: "Ap
         write(spark_api, rows.slice(0, 0), **mirror)
     assert refused.value.code == "source.empty_model"
     assert "keyword of penstock.write" in (refused.value.hint or "")
+    without_types = pa.table({name: pa.array([], pa.null()) for name in ROWS[0]})
+    with pytest.raises(SourceError) as refused:
+        write(spark_api, without_types, **mirror)
+    assert refused.value.code == "source.empty_model"
     assert sorted(table(spark_api)) == [1, 2, 3, 4, 5]
-    write(spark_api, rows.slice(0, 0), allow_empty=True, **mirror)
+    write(spark_api, without_types, allow_empty=True, **mirror)
     assert table(spark_api) == {}
 
 
