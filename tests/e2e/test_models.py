@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from connector_sites import Push
 from model_sites import ModelSite
@@ -279,6 +281,105 @@ def test_files_and_tables_are_sources_by_their_names(
     other = models()
     assert other.run(use="spark:some_view").counts("some_view")[1] == 4
     shared_spark.catalog.dropTempView("some_view")
+
+
+def parts(here: ModelSite, *tables: dict[str, pa.Array]) -> str:
+    """A folder with one Parquet file for each of the tables, in the order of their names."""
+    folder = here.folder / "parts"
+    folder.mkdir()
+    for index, table in enumerate(tables):
+        pq.write_table(pa.table(table), folder / f"{index}.parquet")
+    return f"spark:{folder}"
+
+
+@pytest.mark.parametrize("glob", ["", "/*.parquet"])
+def test_a_folder_has_the_columns_of_all_its_files(models: MakeModels, glob: str) -> None:
+    """A column that only a later file has is no less there than the others."""
+    here = models()
+    use = parts(
+        here,
+        {"id": pa.array([1]), "name": pa.array(["a"])},
+        {"email": pa.array(["b@x"]), "id": pa.array([2]), "name": pa.array(["b"])},
+        {"id": pa.array([3]), "gone": pa.array([0.5])},
+    )
+    ran = here.run(use=use + glob, config={"stream": "parts"})
+    assert ran.counts("parts") == ("complete", 3, 3, 0)
+    columns = ("id", "name", "email", "gone")
+    assert [tuple(row[c] for c in columns) for row in here.rows("parts", "id")] == [
+        (1, "a", None, None), (2, "b", "b@x", None), (3, None, None, 0.5),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [
+        (pa.array([1], pa.int32()), pa.array([2**40], pa.int64())),
+        (pa.array([1.5], pa.float32()), pa.array([0.1], pa.float64())),
+        (pa.array([7], pa.int16()), pa.array([0.1], pa.float64())),
+        (
+            pa.array([Decimal("1.5")], pa.decimal128(3, 1)),
+            pa.array([Decimal("12345678.25")], pa.decimal128(20, 2)),
+        ),
+        (pa.array([5], pa.int32()), pa.array([Decimal("1.5")], pa.decimal128(20, 1))),
+    ],
+    ids=["integers", "floats", "integer and float", "decimals", "integer and decimal"],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_of_a_folder_has_the_widest_type_of_its_files(
+    models: MakeModels, narrow: pa.Array, wide: pa.Array, order: int
+) -> None:
+    here = models()
+    tables = [{"id": pa.array([1]), "v": narrow}, {"id": pa.array([2]), "v": wide}]
+    ran = here.run(use=parts(here, *tables[::order]))
+    assert ran.counts("parts") == ("complete", 2, 2, 0)
+    assert [row["v"] for row in here.rows("parts", "id")] == [narrow[0].as_py(), wide[0].as_py()]
+
+
+@pytest.mark.parametrize("values", [["x"], [0.5], [[1]]], ids=["text", "number", "list"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_column_without_values_has_no_type_of_its_own(
+    models: MakeModels, values: list[Any], order: int
+) -> None:
+    """Of a column in which a file has no value, Arrow writes that it has no type."""
+    here = models()
+    tables = [{"id": pa.array([1]), "v": pa.nulls(1)}, {"v": pa.array(values), "id": pa.array([2])}]
+    ran = here.run(use=parts(here, *tables[::order]))
+    assert ran.counts("parts") == ("complete", 2, 2, 0)
+    assert [row["v"] for row in here.rows("parts", "id")] == [None, *values]
+
+
+def test_types_without_a_common_one_are_named_with_their_file(models: MakeModels) -> None:
+    here = models()
+    use = parts(here, {"id": pa.array([1])}, {"id": pa.array([2**60])}, {"id": pa.array(["x"])})
+    with pytest.raises(ConfigError) as told:
+        here.run(use=use)
+    assert told.value.code == "source.query"
+    assert "'id'" in told.value.message and "2.parquet" in told.value.message
+
+
+def test_times_of_nanoseconds_are_refused_with_the_setting_that_reads_them(
+    models: MakeModels,
+) -> None:
+    here = models()
+    use = parts(
+        here, {"id": pa.array([1]), "at": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns"))}
+    )
+    with pytest.raises(ConfigError) as told:
+        here.run(use=use)
+    assert told.value.code == "source.query" and "nanosAsLong" in told.value.message
+
+
+def test_files_that_cannot_be_read_are_a_fault_of_the_query(models: MakeModels) -> None:
+    """L6, and no dead end: the message names the file, and the table keeps its rows."""
+    here = models()
+    use = parts(here, {"v": pa.array([1], pa.int32())})
+    assert here.run(use=use).counts("parts")[1] == 1
+    pq.write_table(pa.table({"v": pa.array(["x"])}), here.folder / "parts" / "1.parquet")
+    query = f"spark:SELECT * FROM parquet.`{here.folder}/parts`"
+    ran = here.run(use=query, config={"stream": "parts"})
+    assert (ran.exit_code, ran.error["code"]) == (4, "source.query_failed")
+    assert "parquet" in ran.error["message"] and " at org." not in ran.error["message"]
+    assert len(here.rows("parts", "v")) == 1
 
 
 def test_relative_paths_count_from_where_penstock_was_started(

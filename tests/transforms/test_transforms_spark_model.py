@@ -48,11 +48,15 @@ def test_the_parameter_is_found_where_spark_sees_one(query: str, has: bool) -> N
 def test_files_are_known_by_their_names(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("id\n1\n")
     (tmp_path / "active.sql").write_text("SELECT 1 AS a;\n")
+    (tmp_path / "marked.sql").write_bytes(
+        b"\xef\xbb\xbfSELECT 1 AS a;\r\n"
+    )  # as Windows' editors do
     (tmp_path / "users" / "_delta_log").mkdir(parents=True)
     csv = model_of("people.csv", tmp_path)
     assert (csv.name, csv.format, csv.options["header"]) == ("people", "csv", "true")
     query = model_of("./active.sql", tmp_path)
     assert (query.name, query.query) == ("active", "SELECT 1 AS a")
+    assert model_of("./marked.sql", tmp_path).query == "SELECT 1 AS a"
     table = model_of("./users", tmp_path, "contacts")
     assert (table.name, table.format, table.delta) == ("contacts", "delta", True)
 

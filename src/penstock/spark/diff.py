@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.model.catalog import Change
 from penstock.model.staged_rows import HELD, KIND, REJECTED, SEND
-from penstock.spark.model import Model, by_position, failed
+from penstock.spark.model import Model, by_position, failing
 from penstock.spark.snapshot import LAGS, LEFT, SENT, DiffColumn, Snapshot, columns_of
 from penstock.spark.types import json_text
 
@@ -197,12 +197,8 @@ def _kind(
 
 
 def _written(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
-    from pyspark.errors import PySparkException
-
-    try:
+    with failing(model):
         rows.write.mode("overwrite").parquet(str(folder))
-    except PySparkException as failure:
-        raise failed(failure, model) from None
     return files_of(folder)
 
 

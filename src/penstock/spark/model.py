@@ -7,7 +7,8 @@ a reference means and which queries are refused (``transforms.spark_model``), wh
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from penstock.codec.csv_lines import CsvDialect
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind
+from penstock.spark.key_types import retyped
+from penstock.spark.parquet_types import TypesDiffer, widened
 from penstock.spark.query import AROUND, DISK_FULL, silence, spark_words
 from penstock.spark.types import data_type, json_text, quoted
 
@@ -40,6 +43,15 @@ _AS_JSON = ("map<", "variant")
 _INSIDE_UNFIT = ("variant", "interval", "geography", "geometry", "time(", "void")
 _MOST_TEXT = 300
 _PYTHON, _RAISED = "from the Python worker", re.compile(r"[\w.]*(?:Error|Exception)\b")
+_NANOS = "TIMESTAMP(NANOS"
+_NANOS_SAID = (
+    ". Spark reads no times of nanoseconds: write the file with microseconds, or say in the "
+    'pipeline file `spark: { conf: { spark.sql.legacy.parquet.nanosAsLong: "true" } }`, and they '
+    "come as whole numbers: SELECT timestamp_micros(t DIV 1000)"
+)
+_CANNOT_MERGE = "CANNOT_MERGE_SCHEMAS"
+_OF_FILES = ("[FAILED_READ_FILE", f"[{_CANNOT_MERGE}")
+"""How Spark's messages begin that are about files, and that PySpark raises as errors of Java."""
 
 
 class QueryDatabase(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +78,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     ``format`` and ``path`` of files that Spark reads with ``options``. ``text``: the files are
     lines, which Penstock's own tasks decode. ``untyped``: columns, and fields of objects, of which
     every value is null and the type is not known: they are text here. ``cursor``: the query has
-    the parameter :data:`CURSOR`. ``delta``: it reads Delta tables. ``database``: what runs the
+    the parameter :data:`CURSOR`. ``types``: of columns that have another one here than by
+    themselves (``key_types``). ``delta``: it reads Delta tables. ``database``: what runs the
     query (``spark.postgres``); None: Spark. ``where``: its position in the pipeline file, for
     errors."""
 
@@ -78,6 +91,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     text: TextFiles | None = None
     untyped: tuple[FieldPath, ...] = ()
     cursor: bool = False
+    types: dict[str, str] = {}
     delta: bool = False
     database: QueryDatabase | None = None
     where: str = "source.use"
@@ -92,16 +106,46 @@ def frame(spark: "SparkSession", model: Model, cursor: Any = None) -> "DataFrame
     silence()
     try:
         if model.query is None:
-            rows = spark.read.format(model.format).options(**model.options).load(model.path)
+            rows = _of_files(spark, model)
         else:
             if model.cursor:
                 spark.conf.set(_BIND, "true")
             given = {CURSOR: cursor} if model.cursor else None
             rows = spark.sql(AROUND.format(query=model.query), args=given)
+        rows = retyped(rows, model.types) if model.types else rows
         rows.schema  # noqa: B018  (a Connect server reads the query only now)
     except PySparkException as failure:
-        raise fault(model, [spark_words(failure, model.query or "")]) from None
+        words = spark_words(failure, model.query or "")
+        raise fault(model, [words + (_NANOS_SAID if _NANOS in words else "")]) from None
+    except TypesDiffer as differ:
+        raise fault(model, [str(differ)]) from None
     return rows
+
+
+def _of_files(spark: "SparkSession", model: Model) -> "DataFrame":
+    try:
+        rows = spark.read.format(model.format).options(**model.options).load(model.path)
+        rows.schema  # noqa: B018  (as in frame)
+    except Exception as failure:  # not PySpark's own, where a job of Spark found it
+        if _CANNOT_MERGE in str(failure) and model.format == "parquet":
+            return widened(spark, model.path)
+        said = _shown(failure)
+        if said is failure:
+            raise
+        raise said from None
+    return rows
+
+
+def _shown(failure: Exception) -> Exception:
+    """The same, as PySpark raises it where Spark says that a file cannot be read."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    text = str(failure)
+    if not isinstance(failure, Py4JJavaError) or not any(word in text for word in _OF_FILES):
+        return failure
+    said = next(line for line in text.splitlines() if any(word in line for word in _OF_FILES))
+    return PySparkException(said[said.index("[") :])
 
 
 def columns(rows: "DataFrame", model: Model) -> tuple[Field, ...]:
@@ -157,16 +201,27 @@ def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
     """Runs the model and writes its rows to ``folder`` as Parquet; returns the files that Spark
     wrote, sorted. Raises ``SourceError`` (``source.query_failed``) where the query fails on the
     rows."""
-    from pyspark.errors import PySparkException
-
-    try:
+    with failing(model):
         rows.write.mode("overwrite").parquet(str(folder))
-    except PySparkException as failure:
-        raise failed(failure, model) from None
     return tuple(sorted(str(p) for p in folder.glob("part-*.parquet")))
 
 
-def failed(failure: Exception, model: Model) -> SourceError:
+@contextmanager
+def failing(model: Model) -> "Generator[None]":
+    """Raises ``SourceError`` where Spark says in the block that the query fails on its rows, or
+    that a file cannot be read."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Exception as failure:
+        said = _shown(failure)
+        if not isinstance(said, PySparkException):
+            raise
+        raise _failed(said, model) from None
+
+
+def _failed(failure: Exception, model: Model) -> SourceError:
     """Makes the error of a model whose query failed on its rows, or whose rows filled the disk."""
     if DISK_FULL in str(failure):
         return SourceError(
@@ -191,7 +246,6 @@ def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str
     """Returns the highest value of a column of staged rows as the text that the state keeps:
     Spark's text of the value, timestamps in UTC. None where no row has a value; NaN is none. Raises
     ``SourceError``."""
-    from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
     value = F.col(column)
@@ -202,11 +256,8 @@ def highest(rows: "DataFrame", column: str, kind: DataType, model: Model) -> str
         top = F.date_format(top, "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
     elif kind.kind is Kind.timestamp_ntz:
         top = F.date_format(top, "yyyy-MM-dd'T'HH:mm:ss.SSSSSS")
-    try:
-        found = rows.agg(top.cast("string").alias("cursor")).collect()[0]["cursor"]
-    except PySparkException as failure:
-        raise failed(failure, model) from None
-    return found
+    with failing(model):
+        return rows.agg(top.cast("string").alias("cursor")).collect()[0]["cursor"]
 
 
 def cursor_value(text: str, kind: DataType) -> Any:

@@ -24,9 +24,10 @@ _WHERE = "source.use"
 _PATH_STARTS = ("./", "../", "/", "~/")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BY_PATH = ("PARQUET", "DELTA", "CSV", "JSON", "ORC", "TEXT", "AVRO", "BINARYFILE")
+_ALL_COLUMNS = {"mergeSchema": "true"}  # of all files, not of one
 _FILES: dict[str, tuple[str, dict[str, str]]] = {
-    ".parquet": ("parquet", {}),
-    ".orc": ("orc", {}),
+    ".parquet": ("parquet", _ALL_COLUMNS),
+    ".orc": ("orc", _ALL_COLUMNS),
     ".csv": ("csv", {"header": "true", "inferSchema": "true", "multiLine": "true"}),
     ".tsv": ("csv", {"header": "true", "inferSchema": "true", "sep": "\t"}),
     ".json": ("json", {}),
@@ -63,7 +64,7 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
     suffix = pure.suffix.lower()
     if suffix == ".sql" and not remote:
         try:
-            text = Path(path).read_text()
+            text = Path(path).read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as e:
             said = e.strerror if isinstance(e, OSError) else "it is not text"
             raise _refused(f"the query's file {path} cannot be read: {said}") from None
@@ -77,7 +78,8 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
     if not remote and (Path(path) / "_delta_log").is_dir():
         return Model(name=stem, format="delta", path=path, delta=True, where=_WHERE)
     if not remote and any(Path(path).glob("*.parquet")):
-        return Model(name=stem, format="parquet", path=path, where=_WHERE)
+        format, options = _FILES[".parquet"]
+        return Model(name=stem, format=format, path=path, options=options, where=_WHERE)
     raise _refused(
         f"what {path} holds cannot be told by its name: say its format, as in "
         f"spark:'SELECT * FROM parquet.`{target}`'"
