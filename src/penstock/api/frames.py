@@ -2,8 +2,9 @@
 
 What Parquet or Spark would change without a word is refused (``write.rows``): spans of time and
 periods, which they have as bare integers, times of a day, UUIDs, numbers of 128 bits, sparse
-columns, and Python objects. A column without a type, of which every value is null, takes the type
-that it has in the table, or waits for the first value. Not here: the run (``writing``).
+columns, decimals of a negative scale, and Python objects. A column without a type, of which every
+value is null, takes the type that it has in the table, or waits for the first value. Not here: the
+run (``writing``).
 """
 
 from collections.abc import Iterator
@@ -28,14 +29,17 @@ def arrow_table(rows: Any) -> Any:
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     kind = type(rows).__module__.partition(".")[0]
+    if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
+        rows = rows.collect()
+    if not hasattr(rows, "columns"):
+        raise _no_table(rows)
     if kind == "pandas":
         try:
             named = any(name is not None for name in rows.index.names)
             return pa.Table.from_pandas(rows, preserve_index=named)
-        except (ValueError, TypeError, pa.ArrowException) as failure:
-            raise _unfit(failure) from None  # names that come twice, mixed values, sparse columns
-    if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
-        rows = rows.collect()
+        # names that come twice, mixed values, sparse columns, integers beyond 64 bits
+        except (ValueError, TypeError, OverflowError, pa.ArrowException) as failure:
+            raise _unfit(failure) from None
     if kind == "polars":
         _refuse_polars(rows)
     if hasattr(rows, "to_arrow"):
@@ -43,7 +47,11 @@ def arrow_table(rows: Any) -> Any:
             return rows.to_arrow()
         except pa.ArrowException as failure:
             raise _unfit(failure) from None
-    raise ConfigError(
+    raise _no_table(rows)
+
+
+def _no_table(rows: Any) -> ConfigError:
+    return ConfigError(
         f"{type(rows).__name__} is not a table",
         code="write.rows",
         hint="give a DataFrame of Spark, pandas or Polars, or an Arrow table",
@@ -65,6 +73,7 @@ def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    table = _run_ends_decoded(table)
     for field in table.schema:
         for kind in _types(field.type):
             if (why := _refused(kind)) is not None:
@@ -78,6 +87,18 @@ def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
     except pa.ArrowException as failure:
         raise _unfit(failure) from None
     return untyped
+
+
+def _run_ends_decoded(table: Any) -> Any:
+    import pyarrow as pa
+
+    from penstock.codec.untyped import compute as pc
+
+    for index, field in enumerate(table.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            column = pc.run_end_decode(table.column(index))
+            table = table.set_column(index, field.name, column)
+    return table
 
 
 def untyped_fields(folder: Path) -> tuple[FieldPath, ...]:
@@ -125,6 +146,8 @@ def _refused(kind: Any) -> tuple[str, str] | None:
         return "holds times of a day, which tables do not have", _TO_TEXT
     if types.is_decimal256(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
         return f"is {kind}, which Spark does not read", _TO_TEXT
+    if types.is_decimal(kind) and kind.scale < 0:
+        return f"is {kind}, a scale that Parquet does not have", _HINT
     return None
 
 

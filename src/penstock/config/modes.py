@@ -10,7 +10,7 @@ and the engine follows or refuses it. Not here: whether a source or a table supp
 from typing import NamedTuple, TypeVar
 
 from penstock.config.did_you_mean import hint
-from penstock.model.catalog import DestinationSyncMode, SyncMode
+from penstock.model.catalog import Change, DestinationSyncMode, SyncMode
 
 _T = TypeVar("_T")
 
@@ -58,6 +58,14 @@ WORDS: dict[str, Modes] = {
     "incremental_append": Modes(_INCREMENTAL, _APPEND),
     "incremental_append_dedup": Modes(_INCREMENTAL, _DEDUP),
 }
+
+SENDS: dict[str, tuple[DestinationSyncMode, tuple[Change, ...]]] = {
+    "insert": (_APPEND, (Change.added,)),
+    "update": (_DEDUP, (Change.changed,)),
+    "upsert": (_DEDUP, (Change.added, Change.changed)),
+    "mirror": (_DEDUP, (Change.added, Change.changed, Change.removed)),
+}
+"""The modes of a model that is compared by its primary key, and which rows they send."""
 
 NOT_YET: dict[str, str] = {
     "incremental_deduped_history": "a history of each row (slowly changing dimension, type 2) is "

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.model.catalog import Change
 from penstock.model.staged_rows import HELD, KIND, REJECTED, REMOVED
+from penstock.spark.key_types import fits, retyped
 from penstock.spark.model import by_position
 
 if TYPE_CHECKING:
@@ -73,6 +74,28 @@ def columns_of(rows: "DataFrame") -> tuple[DiffColumn, ...]:
         DiffColumn(named.name, field.dataType.simpleString())
         for named, field in zip(rows.schema.fields, staged, strict=True)
     )
+
+
+def key_as_sent(
+    sets: Sequence[ChangeSet], wanted: Sequence[DiffColumn], key: Sequence[int]
+) -> tuple[DiffColumn, ...]:
+    """Returns the model's columns, those of its key in the types of the newest set that has
+    rows."""
+    newest = next((one.columns for one in reversed(sets) if one.files), ())
+    types = {column.name: column.type for column in newest}
+    return tuple(
+        msgspec.structs.replace(c, type=types.get(c.name, c.type)) if index in key else c
+        for index, c in enumerate(wanted)
+    )
+
+
+def with_key(was: Snapshot, wanted: Sequence[DiffColumn], key: Sequence[int]) -> Snapshot | None:
+    """Returns the snapshot with the key in the types of ``wanted``; None: a key is another one in
+    them."""
+    now = {f"c{index}": wanted[index].type for index in key if was.columns[index] != wanted[index]}
+    if not fits(was.rows, now):
+        return None
+    return Snapshot(retyped(was.rows, now), (*wanted, *was.columns[len(wanted) :]))
 
 
 def snapshot(

@@ -24,7 +24,7 @@ from penstock.codec.file_rows import CsvRows, CsvTexts, CsvTypes, FileRows, Json
 from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.file_tasks import Header, Make
-from penstock.spark.model import Model, columns, failed, fault
+from penstock.spark.model import Model, columns, failing, fault
 from penstock.spark.query import silence, spark_words
 from penstock.spark.types import ddl, quoted
 
@@ -187,16 +187,12 @@ def _json_types(
     spark: "SparkSession", model: Model, known: Mapping[str, DataType]
 ) -> dict[str, DataType]:
     """The types that Spark infers, but that those that are known stay."""
-    from pyspark.errors import PySparkException
-
     _refuse_partitions(spark.read.text(model.path).columns[1:], model)
-    try:
+    with failing(model):
         read = spark.read.options(**_JSON).json(model.path)
         rows = read.drop(_CORRUPT)
         if not rows.columns:
             return {}
-    except PySparkException as failure:
-        raise failed(failure, model) from None
     inferred = {f.source: f.type for f in columns(rows, model)}
     return {
         name: _merged(known[name], kind) if name in known else _roomy(kind)
@@ -285,12 +281,8 @@ def _in_order(lines: "DataFrame", whole: bool) -> "DataFrame":
 
 
 def _collected(rows: "DataFrame", model: Model) -> "list[Any]":
-    from pyspark.errors import PySparkException
-
-    try:
+    with failing(model):
         return rows.collect()
-    except PySparkException as failure:
-        raise failed(failure, model) from None
 
 
 def _long_headers(lines: "DataFrame", dialect: CsvDialect, model: Model) -> dict[str, bytes]:

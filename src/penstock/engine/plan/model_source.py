@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.config.modes import canonical
+from penstock.config.modes import SENDS, canonical
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.source import SourceConnector
@@ -18,14 +18,16 @@ from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError
-from penstock.model.catalog import Catalog, FieldPath, Stream, StreamId, SyncMode
+from penstock.model.catalog import Catalog, Change, FieldPath, Stream, StreamId, SyncMode
 from penstock.model.staged_rows import DELETED_AT
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
 from penstock.spark import postgres
-from penstock.spark.model import Model, columns, frame, untyped_columns
+from penstock.spark.key_types import fits
+from penstock.spark.model import Model, columns, failing, frame, untyped_columns
 from penstock.spark.text_files import file_columns
+from penstock.spark.types import ddl
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
 from penstock.tables.open import open_table
@@ -33,7 +35,7 @@ from penstock.transforms.model_cursor import begins_after
 from penstock.transforms.spark_model import model_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _MARKS = frozenset({Kind.timestamp, Kind.timestamp_ntz, Kind.date, Kind.string})
 """Types of a model's own column that may tell when a row was gone."""
@@ -92,7 +94,7 @@ class ModelSource(SourceEndpoint):
         if fields is None:
             return Catalog((self._remembered(),))
         types = {f.source: f.type for f in fields}
-        if self._removes():
+        if Change.removed in self._sends():
             own = types.setdefault(DELETED_AT, DataType(Kind.timestamp))
             if own.kind not in _MARKS:
                 raise ConfigError(
@@ -107,16 +109,39 @@ class ModelSource(SourceEndpoint):
         return Catalog((self._stream(types),))
 
     def _analysed(self, spark: "SparkSession") -> tuple[Field, ...]:
-        """Returns the columns of what Spark reads; those of text files with the types that they
-        had in earlier runs, which are kept."""
+        """Returns the columns of what Spark reads, with the types of earlier runs that are kept:
+        those of text files, of keys by which rows are compared, and of columns of nulls."""
         if self.model.text is None:
             rows = frame(spark, self.model)
             found, untyped = columns(rows, self.model), untyped_columns(rows, self.model)
+            found = self._with_keys(rows, found)
             return self._typed(found, untyped) if untyped else found
         known = self._known_types(spark)
         fields = file_columns(spark, self.model, known)
         self.typed = {self.stream: known | {f.source: f.type for f in fields}}
         return fields
+
+    def _with_keys(self, rows: "DataFrame", found: tuple[Field, ...]) -> tuple[Field, ...]:
+        """Returns the columns; those of a key by which rows are compared keep the types of the last
+        run, where that changes no value."""
+        settings = self._pipeline.stream_settings(self.stream)
+        if settings is None or not self._sends():
+            return found
+        keys = {path[0] for path in settings.primary_key or ()}
+        known = self._stored_types() | self._earlier_types()
+        kept = {
+            f.source: known[f.source]
+            for f in found
+            if f.source in keys and known.get(f.source, f.type) != f.type
+        }
+        types = {name: ddl(kind) for name, kind in kept.items()}
+        if not types:
+            return found
+        with failing(self.model):
+            if not fits(rows, types):
+                return found
+        self.model = msgspec.structs.replace(self.model, types=types)
+        return tuple(msgspec.structs.replace(f, type=kept.get(f.source, f.type)) for f in found)
 
     def _typed(self, found: tuple[Field, ...], untyped: frozenset[FieldPath]) -> tuple[Field, ...]:
         """Returns the columns, with the types of earlier runs for those of which every value is
@@ -159,15 +184,12 @@ class ModelSource(SourceEndpoint):
         known = schema.get(self.stream)
         return {f.source: f.type for f in known.fields} if known is not None else {}
 
-    def _removes(self) -> bool:
-        """Whether rows that are gone from the model are sent."""
+    def _sends(self) -> tuple[Change, ...]:
+        """Returns which rows are sent of a model that is compared by its key; none: it is not."""
         overrides = self._pipeline.stream_settings(self.stream)
-        mirrors = (
-            overrides is not None
-            and overrides.mode is not None
-            and canonical(overrides.mode) == "mirror"
-        )
-        return mirrors and bool(overrides and overrides.primary_key) and not self.model.cursor
+        if overrides is None or not overrides.primary_key or self.model.cursor:
+            return ()
+        return SENDS.get(canonical(overrides.mode or ""), (None, ()))[1]
 
     def _remembered(self) -> Stream:
         """Returns the stream as the last run had it; before the first run, with the columns that

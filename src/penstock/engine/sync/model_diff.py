@@ -53,8 +53,10 @@ from penstock.spark.snapshot import (
     DiffColumn,
     Snapshot,
     columns_of,
+    key_as_sent,
     snapshot,
     tried_again,
+    with_key,
 )
 
 if TYPE_CHECKING:
@@ -124,12 +126,13 @@ class ModelDiff:
         home = self._home / folder_of(stream.id)
         self.anew = False
         before = self._sets(lane.states, stream, key, home)
-        was = None
         read = [self._read(home, name, files) for name, files in before]
+        then = key_as_sent(read, wanted, places)
         rules = self._rules_of(lane.states, stream) if before else self._rules
         recheck = self._recheck(stream, rules)
-        if read:
-            was = snapshot(self._spark, read, wanted, places)
+        was = snapshot(self._spark, read, then, places)
+        if was is not None and then != wanted:
+            was = with_key(was, wanted, places)
         if was is None and any(one.files for one in read):
             self._lost(stream.id, "a column of its primary key has another type now")
         own = Path(lane.log_root) / "snapshots" / folder_of(stream.id)
@@ -137,7 +140,7 @@ class ModelDiff:
         shutil.rmtree(own / epoch, ignore_errors=True)
         (own / epoch).mkdir(mode=0o700, parents=True)
         kept = before if was is not None else ()
-        if was is not None and len(before) > MOST_SETS:
+        if was is not None and (len(before) > MOST_SETS or then != wanted):
             kept = (self._as_one(was, own, epoch),)
             was = snapshot(self._spark, [self._read(own, *kept[0])], wanted, places)
         files, counts = write_changes(
@@ -147,7 +150,8 @@ class ModelDiff:
         sync_file_system(own)  # a state is durable: what it names must be
         self._refuse_empty(stream, counts, sends)
         self._tell(lane, counts, files, names, sends, first=was is None)
-        self._try_again(stream.id, read, wanted, places, own / epoch, files)
+        if was is not None:
+            self._try_again(stream.id, read, then, places, own / epoch, files)
         if recheck.doubted:
             self._doubted = own / epoch
         named = [(*kept, (f"{epoch}/{CHANGES}", number + 1)) for number in range(len(files))]

@@ -2,11 +2,13 @@
 
 A query that has the parameter ``:cursor`` is read in increments from the cursor on. Any other is
 read whole, and is sent whole, or compared by its primary key with what was sent before, where the
-user's mode is one of :data:`SENDS`. Pure. Not here: what the query is (``transforms.spark_model``).
+user's mode is one of ``config.modes.SENDS``. Pure. Not here: what the query is
+(``transforms.spark_model``).
 """
 
 import msgspec
 
+from penstock.config.modes import SENDS
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     Change,
@@ -32,15 +34,6 @@ from penstock.protocols.stream_config import (
 )
 
 _WHOSE = "query"
-_NEW, _CHANGED, _GONE = Change.added, Change.changed, Change.removed
-_APPEND, _DEDUP = DestinationSyncMode.append, DestinationSyncMode.append_dedup
-SENDS: dict[str, tuple[DestinationSyncMode, tuple[Change, ...]]] = {
-    "insert": (_APPEND, (_NEW,)),
-    "update": (_DEDUP, (_CHANGED,)),
-    "upsert": (_DEDUP, (_NEW, _CHANGED)),
-    "mirror": (_DEDUP, (_NEW, _CHANGED, _GONE)),
-}
-"""The modes of a model that is compared by its primary key, and which rows they send."""
 
 
 def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
