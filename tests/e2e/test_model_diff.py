@@ -191,7 +191,7 @@ def test_a_key_of_another_type_is_told(users: MakeUsers) -> None:
     here.have(u1="Ann", u2="Bob")
     assert sent(here.send("mirror")) == 2
     here.have(u1="Ann")
-    ran = here.send("mirror", "SELECT CAST(id AS INT) AS id, name FROM {users}")
+    ran = here.send("mirror", "SELECT CAST(id AS STRING) AS id, name FROM {users}")
     assert sent(ran) == 1 and ran.noted("primary key has another type now")
 
 
