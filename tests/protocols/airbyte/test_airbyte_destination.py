@@ -697,15 +697,28 @@ def test_a_state_is_sent_as_its_source_sent_it(sent: dict[str, Any]) -> None:
     scope = scope_of(blob)
     target = None if scope.stream is None else StreamId(None, "to")
     message = outgoing.state(StoredState(scope, blob), "airbyte", target, 5, 3)
-    more = {"id": 5, "sourceStats": {"recordCount": 3.0}}
+    more: dict[str, Any] = {"id": 5, "sourceStats": {"recordCount": 3.0}}
+    if scope.type is not StateType.legacy:
+        more["state_type"] = scope.type.value
     assert json.loads(outgoing.state_line(message))["state"] == {**sent, **more}
 
 
-def test_a_state_with_the_pages_discriminator_has_both() -> None:
+@pytest.mark.parametrize("word", ["state_type", "type"])
+def test_a_typed_state_has_both_discriminators(word: str) -> None:
     """The page calls it ``state_type``, destinations of Airbyte's SDKs read ``type``."""
     body = {"stream_descriptor": {"name": "a"}, "stream_state": {"id": 1}}
-    blob = json.dumps({"state_type": "STREAM", "stream": body})
+    blob = json.dumps({word: "STREAM", "stream": body})
     saved = StoredState(scope_of(blob), blob)
     message = outgoing.state(saved, "airbyte", StreamId("new", "b"), 1, 0)
     assert (message["type"], message["state_type"]) == ("STREAM", "STREAM")
     assert message["stream"]["stream_descriptor"] == {"name": "b", "namespace": "new"}
+
+
+@pytest.mark.parametrize(("target", "kind"), [(None, "GLOBAL"), (StreamId(None, "a"), "STREAM")])
+def test_another_protocols_state_has_both_discriminators(
+    target: StreamId | None, kind: str
+) -> None:
+    """Protocol, AirbyteStateMessage V2: without ``state_type`` it reads as V1 without data."""
+    saved = StoredState(StateScope(StateType.global_), '{"users": 2}')
+    message = outgoing.state(saved, "singer", target, 1, 0)
+    assert (message["type"], message["state_type"]) == (kind, kind)

@@ -194,24 +194,26 @@ def _inside(schema: Any, word: str) -> Any:
 
 def state(saved: StoredState, source: str, target: StreamId | None, seq: int, rows: int) -> Any:
     """The AirbyteStateMessage for a saved state, as JSON data: the source's own as it was sent,
-    with the stream's name there, our ``id`` and count, and ``type`` where a typed one has only the
-    protocol page's ``state_type``, or neither; a state of another protocol as text, inside.
-    ``rows``: sent since the scope's last."""
+    with the stream's name there, our ``id`` and count; a state of another protocol as text, inside.
+    A typed one has both ``type`` and the protocol page's ``state_type``: without the one that a
+    destination reads, it takes the state for V1. ``rows``: sent since the scope's last."""
     message: dict[str, Any]
     if source == "airbyte":
         message = cast(dict[str, Any], exact(saved.blob))
-        if saved.scope.type is not StateType.legacy and message.get("type") is None:
-            message["type"] = saved.scope.type.value
+        kind = saved.scope.type
         if saved.scope.type is StateType.stream and target is not None:
             sent = message["stream"]["stream_descriptor"]
             if StreamId(sent.get("namespace"), sent["name"]) != target:
                 message["stream"] = {**message["stream"], "stream_descriptor": descriptor(target)}
     elif target is not None:
         body = {"stream_descriptor": descriptor(target), "stream_state": {WRAPPED: saved.blob}}
-        message = {"type": StateType.stream.value, "stream": body}
+        kind, message = StateType.stream, {"stream": body}
     else:
         body = {"shared_state": {WRAPPED: saved.blob}, "stream_states": []}
-        message = {"type": StateType.global_.value, "global": body}
+        kind, message = StateType.global_, {"global": body}
+    for word in ("type", "state_type"):
+        if kind is not StateType.legacy and message.get(word) is None:
+            message[word] = kind.value
     stats = message.get("sourceStats")
     known = cast(dict[str, Any], stats) if isinstance(stats, dict) else {}
     message["sourceStats"] = {**known, "recordCount": float(rows)}
