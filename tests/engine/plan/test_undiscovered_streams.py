@@ -4,6 +4,7 @@ files name what a source reads without listing it (its Postgres source: views)."
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from penstock.connectors.source import SourceConnector
 from penstock.engine.plan.prepare import Prepared, prepare
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import NullObserver
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import SyncMode
 from penstock.protocols import load
 from penstock.runtimes.contract import Component
@@ -74,3 +75,45 @@ def test_in_any_other_file_such_a_name_is_a_mistake(tmp_path: Path) -> None:
         planned(tmp_path, "./source.wasm")
     (problem,) = refused.value.problems
     assert "unknown stream 'a view'" in problem
+
+
+def answers(code: str, **more: Any) -> SourceError:
+    own = {"category": "internal", "code": code, "retryable": False, "host_fault": None}
+    return SourceError("the source failed: no", code="connector.failed", connector=own | more)
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, error: SourceError) -> None:
+    def discover(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(SourceConnector, "discover", discover)
+
+
+def test_a_v4_file_is_run_whatever_its_source_answers_to_discover(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 3: ``discover`` is optional, and no code is set for a connector that has none."""
+    fails(monkeypatch, answers("no_catalog_here"))
+    prepared = planned(tmp_path, "source-x")
+    assert [s.id.name for s in prepared.plan.streams] == ["told", "a view"]
+    assert all(s.configured.stream.assumed for s in prepared.plan.streams)
+    (note,) = (n for n in prepared.plan.notes if "cannot be asked" in n)
+    assert "the source failed: no" in note
+
+
+@pytest.mark.parametrize(
+    ("use", "error"),
+    [
+        ("./source.wasm", answers("no_catalog_here")),
+        ("source-x", answers("refused", retryable=True)),
+        ("source-x", answers("no", host_fault={"code": "denied"})),
+        ("source-x", SourceError("it was ended", connector={"trap": "timeout"})),
+        ("source-x", SourceError("it did not answer")),
+    ],
+)
+def test_any_other_failure_of_discover_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, use: str, error: SourceError
+) -> None:
+    fails(monkeypatch, error)
+    with pytest.raises(SourceError):
+        planned(tmp_path, use)

@@ -55,6 +55,7 @@ class SourceEndpoint(Endpoint[SourceConnector]):
     ) -> None:
         super().__init__(pipeline, pipeline.source, SOURCE, store, observer, save)
         self._section = pipeline.source
+        self._v4 = pipeline.dialect == "rapidbyte-v4"
         self.discovered: tuple[float, float] | None = None
         self.kept = False
         self.undiscovered: SourceError | None = None
@@ -97,9 +98,13 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         try:
             self._catalog = self._asked()
         except SourceError as e:
-            if kept is None or not usable or not recovers:
+            if kept is None and self._v4 and self.package.undiscovered and _declined(e):
+                self.notes.append(f"the source cannot be asked for its streams: {e.message}")
+                self._catalog = Catalog(())
+            elif kept is None or not usable or not recovers:
                 raise
-            self.kept, self.undiscovered, self._catalog = True, e, kept.catalog
+            else:
+                self.kept, self.undiscovered, self._catalog = True, e, kept.catalog
         self.discovered = began, time.monotonic()
         return self._catalog
 
@@ -182,6 +187,13 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         """Returns the abilities that the connector's spec declares, overridden by those of the
         pipeline file."""
         return {**self.connector.spec().abilities, **self._section.protocol_keys}
+
+
+def _declined(error: SourceError) -> bool:
+    """Whether the connector itself answered with an error that asking again would not change. For
+    a version 4 file, whose host never discovers, that is no failure."""
+    own = error.connector or {}
+    return "category" in own and not own.get("retryable") and own.get("host_fault") is None
 
 
 def _has_name(value: Any, names: re.Pattern[str]) -> bool:
