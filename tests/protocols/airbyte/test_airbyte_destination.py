@@ -262,6 +262,18 @@ def test_fidelity_says_what_narrows() -> None:
 # -- what is sent
 
 
+@pytest.mark.parametrize("cursor", [None, ("id",)])
+def test_an_increment_without_a_cursor_is_one_whose_source_defines_it(
+    cursor: tuple[str, ...] | None,
+) -> None:
+    """Protocol, ConfiguredAirbyteStream: an increment has ``cursor_field``, unless the source
+    defines the cursor. A tap's bookmark may name no property."""
+    (entry,) = outgoing.catalog([stream(A, cursor_field=cursor)])["streams"]
+    assert entry["sync_mode"] == "incremental"
+    assert entry["stream"]["source_defined_cursor"] is (cursor is None)
+    assert entry.get("cursor_field") == (["id"] if cursor else None)
+
+
 def test_catalog_has_the_types_of_the_parts_and_the_target_names(tmp_path: Path) -> None:
     """Protocol, Data Types; reference, airbyte §1.8."""
     keyed = stream(A, None, DestinationSyncMode.append_dedup, primary_key=(("id",),))

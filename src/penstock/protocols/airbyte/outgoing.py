@@ -78,6 +78,8 @@ def _configured(stream: WriteStream) -> dict[str, Any]:
         "sync_mode": "full_refresh" if full else "incremental",
         "destination_sync_mode": configured.destination_sync_mode.value,
     }
+    if not (full or configured.cursor_field or raw.default_cursor_field):
+        own["source_defined_cursor"] = True  # the source keeps its position itself
     if configured.cursor_field:
         entry["cursor_field"] = list(configured.cursor_field)
     if configured.primary_key:
