@@ -37,13 +37,17 @@ UPSERT = {"sync_mode": "incremental", "destination_sync_mode": "append_dedup"}
 APPEND = {"sync_mode": "incremental", "destination_sync_mode": "append"}
 OVERWRITE = {"sync_mode": "full_refresh", "destination_sync_mode": "overwrite"}
 THREE = [{"name": "users", **UPSERT}, {"name": "events", **APPEND}, {"name": "plans", **OVERWRITE}]
+LEAVES_OUT = "SELECT * FROM input WHERE name <> 'Bea' AND name <> 'Cid'"
+MODELS = {"query": "spark:SELECT * FROM parquet.`{}/users.parquet`", "csv": "spark:{}/parts.csv"}
+KNOWS_REMOVALS = {"type": "object", "properties": {"_ab_cdc_deleted_at": {"type": "string"}}}
 KEYS = 30  # the key comes again every 30 records
 SLOW = {"delay": 0.12, "interleave": True}  # longer than the 10 s after which a state is sealed
 
 
 @dataclass
 class Run:
-    """``options``: of the stub. ``failpoint``: where the program is killed."""
+    """``options``: of the stub; of a model, its file (``give``). ``failpoint``: where the program
+    is killed."""
 
     options: dict[str, Any]
     failpoint: str | None = None
@@ -52,6 +56,9 @@ class Run:
 
 @dataclass
 class Case:
+    """``sink``: the protocol of a destination that is no table. ``model``: of ``MODELS``, in place
+    of a source that is a connector."""
+
     name: str
     runs: list[Run]
     streams: list[dict[str, Any]] | None = None
@@ -59,8 +66,9 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     format: str = "parquet"
     sink: str | None = None
-    query: bool = False
+    model: str | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
+    transforms: list[dict[str, Any]] = field(default_factory=list)
 
 
 def airbyte(name: str, format: str, *runs: Run, **options: Any) -> Case:
@@ -101,8 +109,19 @@ def cases() -> list[Case]:
                 format=format,
             ),
             Case(
-                f"mirror-{format}", [Run({}), Run({"second": True})], query=True, format=format,
-                defaults={"mode": "mirror", "primary_key": [["id"]]},
+                f"mirror-{format}", [Run({"rows": FIRST}), Run({"rows": SECOND})], model="query",
+                format=format, defaults=keyed("mirror"),
+            ),
+            filtered(f"mirror-filter-{format}", "mirror", format=format),
+            filtered(f"insert-filter-{format}", "insert", format=format),
+            Case(
+                f"undeclared-{format}", [Run({"steps": undeclared(1, 2)})], THREE[:2],
+                "stub_tap.py", options={"streams": [{"name": s["name"]} for s in THREE[:2]]},
+                format=format,
+            ),
+            Case(
+                f"csv-{format}", [Run({"csv": PARTS})], model="csv", format=format,
+                defaults=keyed("mirror" if format == "delta" else "upsert"),
             ),
         ]  # fmt: skip
     shared = [{"name": "users", **UPSERT}, {"name": "events", **APPEND}]
@@ -148,15 +167,63 @@ def cases() -> list[Case]:
             options={"streams": plain, "interleave": True},
             sink="singer",
         ),
+        filtered("mirror-filter-push", "mirror", sink="syncmaven"),
+        Case(
+            "namespaces-both", [Run({"steps": spelled((1, 10, None), (101, 110, ""))})],
+            options={"streams": [{"name": "users"}, {"name": "users", "namespace": ""}]},
+            defaults=UPSERT,
+        ),
+        Case(
+            "namespace-empty", [Run({"steps": spelled((1, 10, ""))})],
+            options={"streams": [{"name": "users", "namespace": ""}]}, defaults=UPSERT,
+        ),
     ]  # fmt: skip
     return found
+
+
+def keyed(mode: str) -> dict[str, Any]:
+    return {"mode": mode, "primary_key": [["id"]]}
+
+
+def filtered(name: str, mode: str, **parts: Any) -> Case:
+    """A model whose query leaves rows out: Cid of the first run, Bea of the second."""
+    runs = [Run({"rows": FIRST}), Run({"rows": SECOND})]
+    query = {"use": "transform-sql", "config": {"query": LEAVES_OUT}}
+    return Case(name, runs, model="query", defaults=keyed(mode), transforms=[query], **parts)
+
+
+def undeclared(first: int, last: int) -> list[dict[str, Any]]:
+    """Steps of a tap: records of both streams with a property that their SCHEMA does not declare.
+    Every record says which it is."""
+    steps: list[dict[str, Any]] = []
+    for stream in ("users", "events"):
+        steps.append({"schema": stream})
+        for seq in range(first, last + 1):
+            record = {"id": seq, "seq": seq, "name": f"n{seq}", "nick": f"x{seq}"}
+            steps.append({"record": {"stream": stream, "record": record}})
+    mark = {"replication_key": "seq", "replication_key_value": last}
+    return [*steps, {"state": {"bookmarks": {"users": mark, "events": mark}}}]
+
+
+def spelled(*parts: tuple[int, int, str | None]) -> list[dict[str, Any]]:
+    """Steps of a source: records (first, last, namespace) of the stream ``users``. The first part's
+    state comes last."""
+    records = [
+        {"records": {"stream": "users", "namespace": n, "from": first, "to": last}}
+        for first, last, n in parts
+    ]
+    states = [
+        {"state": {"stream": "users", "namespace": n, "state": {"seq": last}}}
+        for _, last, n in reversed(parts)
+    ]
+    return [*records, *states]
 
 
 def document(case: Case, folder: Path) -> dict[str, Any]:
     protocol = "singer" if case.stub == "stub_tap.py" else "airbyte"
     source: dict[str, Any] = {"use": f"{protocol}:{folder / 'source'}"}
-    if case.query:
-        source["use"] = f"spark:SELECT * FROM parquet.`{folder / 'users.parquet'}`"
+    if case.model:
+        source["use"] = MODELS[case.model].format(folder)
     if case.streams is not None:
         source["streams"] = case.streams
     if case.defaults:
@@ -164,10 +231,12 @@ def document(case: Case, folder: Path) -> dict[str, Any]:
     to: dict[str, Any] = {"use": case.format, "config": {"path": str(folder / "lake")}}
     if case.sink:
         to = {"use": f"{case.sink}:{folder / 'destination'}", "config": {}}
+    transforms = {"transforms": case.transforms} if case.transforms else {}
     return {
         "pipeline": "kept",
         "source": source,
         "destination": to,
+        **transforms,
         "spark": {"master": "local[2]", "conf": {"spark.sql.shuffle.partitions": "2"}},
     }
 
@@ -195,6 +264,9 @@ def ask(folder: Path, stub: str, options: dict[str, Any], sink: str | None = Non
         _say(
             folder, "destination", "stub_target.py", '{"save": "@HERE@/sink.jsonl", "ack": "each"}'
         )
+    elif sink == "syncmaven":
+        told = {"sink": "@HERE@/sink.jsonl", "row_type": KNOWS_REMOVALS}
+        _say(folder, "destination", "stub_syncmaven.py", json.dumps(told))
 
 
 def _say(folder: Path, connector: str, stub: str, *words: str) -> None:
@@ -202,17 +274,25 @@ def _say(folder: Path, connector: str, stub: str, *words: str) -> None:
     (folder / f"{connector}.json").write_text(text)
 
 
-def users(*rows: tuple[int, str]) -> str:
-    """Python that writes the model's rows."""
-    return (
-        "import sys, pyarrow as pa, pyarrow.parquet as pq; "
-        f"pq.write_table(pa.Table.from_pylist([dict(id=i, name=n) for i, n in {list(rows)!r}]), "
-        "sys.argv[1])"
-    )
+def give(folder: Path, python: str | Path, options: dict[str, Any]) -> None:
+    """Writes a model's file: ``rows`` (id, name) of a query, or the text of a ``csv``."""
+    if "csv" in options:
+        (folder / "parts.csv").write_text(options["csv"])
+    else:
+        program = (
+            "import sys, pyarrow as pa, pyarrow.parquet as pq; pq.write_table(pa.Table.from_pylist("
+            f"[dict(id=i, name=n) for i, n in {list(options['rows'])!r}]), sys.argv[1])"
+        )
+        subprocess.run([python, "-c", program, folder / "users.parquet"], check=True)
 
 
 FIRST = ((1, "Ann"), (2, "Bob"), (3, "Cid"))
 SECOND = ((1, "Ann"), (2, "Bea"), (4, "Dan"))
+PARTS = """\
+id,n,big,price,day,at,flag,text
+1,7,12345678901,1.50,2026-01-02,2026-01-02T03:04:05Z,true,a
+2,,2,2.25,2026-01-03,2026-01-02T03:04:06.5Z,false,
+"""
 
 
 def make(case: Case, checkout: Path, folder: Path) -> None:
@@ -221,10 +301,8 @@ def make(case: Case, checkout: Path, folder: Path) -> None:
     put_connectors(folder)
     (folder / "pipeline.yaml").write_text(json.dumps(document(case, folder), indent=1))
     for number, run in enumerate(case.runs):
-        if case.query:
-            rows = SECOND if run.options.get("second") else FIRST
-            at = str(folder / "users.parquet")
-            subprocess.run([bin / "python", "-c", users(*rows), at], check=True)
+        if case.model:
+            give(folder, bin / "python", run.options)
         ask(folder, case.stub, {**case.options, **run.options}, case.sink)
         kept = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
         environ = {**kept, "PENSTOCK_HOME": str(folder / "home"), "PENSTOCK_DAEMON": "0"}
