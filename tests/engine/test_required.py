@@ -230,7 +230,7 @@ class Driver:
         connector = SimpleNamespace(protocol=package, ref=parse_ref("./x.wasm"), package=None)
         self.prepared = Prepared(
             pipeline=pipeline(dedup=dedup, more=more),
-            source=SimpleNamespace(connector=connector, package=package),  # type: ignore[arg-type]
+            source=SimpleNamespace(connector=connector, package=package, typed={}),  # type: ignore[arg-type]
             destination=RULES.destination,  # type: ignore[arg-type]
             catalog=Catalog(()),
             plan=plan(dedup=dedup, more=more),

@@ -61,6 +61,7 @@ from penstock.protocols.writing import (
     Answer,
     DestinationCounts,
     Feed,
+    GivesResults,
     StateMark,
     StreamAck,
     WriteRequest,
@@ -170,6 +171,7 @@ def test_every_kind_of_event_is_known_to_be_words_or_data() -> None:
     """A new kind of event must be put to one of them."""
     kinds = {*get_args(Event), *get_args(Answer), *get_args(Given)}
     ours = {TransformColumns, Ack, StreamAck, TransformedRows, TransformProgress, Control}
+    ours |= {GivesResults}
     assert kinds - ours == {type(event) for event in (*WORDS, *DATA)}
 
 

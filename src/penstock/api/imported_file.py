@@ -34,7 +34,7 @@ class TypedVariable(str):
     """A variable whose value may be a number or a truth value."""
 
 
-class Number(str):
+class YamlNumber(str):
     """A number with a point, with all of its digits."""
 
 
@@ -64,7 +64,7 @@ def _text_of(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 _Dumper.add_representer(Reference, _quoted)
 _Dumper.add_representer(TypedVariable, _plain)
 _Dumper.add_representer(str, _text_of)
-_Dumper.add_representer(Number, _number)
+_Dumper.add_representer(YamlNumber, _number)
 
 
 def pipeline_file(

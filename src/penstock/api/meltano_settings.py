@@ -14,7 +14,7 @@ from datetime import date
 from decimal import Decimal, InvalidOperation
 from typing import Any, cast
 
-from penstock.api.imported_file import Number, Reference, TypedVariable, holds_a_secret
+from penstock.api.imported_file import Reference, TypedVariable, YamlNumber, holds_a_secret
 
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))")
 _SENSITIVE = ("password", "oauth")
@@ -129,7 +129,7 @@ def _of_kind(text: str, kind: str) -> Any:
         return int(text)
     if kind == "decimal":
         number = format(Decimal(text.strip()), "f")  # of NaN and infinities no number
-        return Number(number) if "." in number else int(number)
+        return YamlNumber(number) if "." in number else int(number)
     if kind in _JSON:
         value = json.loads(text)
         if not isinstance(value, _JSON[kind]):

@@ -313,8 +313,8 @@ def test_what_goes_wrong_is_a_note_and_the_run_is_what_it_was(
 @pytest.mark.parametrize(
     ("asked", "off", "package", "extra"),
     [
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "opentelemetry", "penstock[otel]"),
-        ("OPENLINEAGE_URL", "OPENLINEAGE_DISABLED", "openlineage", "penstock[openlineage]"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED", "opentelemetry", "opentelemetry-sdk"),
+        ("OPENLINEAGE_URL", "OPENLINEAGE_DISABLED", "openlineage", "openlineage-python"),
     ],
 )
 def test_what_is_asked_for_and_not_installed_is_a_note(
