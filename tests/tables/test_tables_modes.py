@@ -176,7 +176,7 @@ def test_deletes_with_composite_nested_keys(
         assert result == [LoadResult(1)]
     else:
         assert have == [
-            (1, "", "", "now"),
+            (1, "", "x", "now"),
             (1, "b", "y", ""),
             (2, "c", "z", ""),
             (9, "d", "", "deletes nothing"),
