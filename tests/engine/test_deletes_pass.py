@@ -14,6 +14,8 @@ from quick_runs import Bench
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
+pytestmark = pytest.mark.dear
+
 TAP = """
 KNOWN = {"id": {"type": "integer"}, "v": {"type": ["null", "string"]},
          "n": {"type": ["null", "integer"]},

@@ -21,6 +21,8 @@ from penstock.engine.worker.feeder import run_push
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
+pytestmark = pytest.mark.dear
+
 # The messages of the specification's example, as they are printed there.
 PAGE = """
 MESSAGES = r'''

@@ -15,6 +15,8 @@ from quick_runs import Bench
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.inspect import states
 
+pytestmark = pytest.mark.dear
+
 # ``rows``: stream -> how many there are; ``beside``: what the state has beside its streams.
 SOURCE = """
 properties = {"number": {"type": "integer"}}
