@@ -11,7 +11,7 @@ Not here: commits, clocks, files. Neighbour: ``engine.sync.backlog``. The rules:
   version of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
 * What a state says of a stream whose refresh is not published is not saved: only that part of a
-  shared state waits where it can be told apart, else the whole state and every row that it covers,
+  shared state waits where it can be separated, else the whole state and every row that it covers,
   and then one group has the refresh's load and the state.
 """
 
@@ -42,7 +42,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     longer needed. ``activates``: (stream, generation, version) of incremental streams, whose rows
     of older versions are replaced; ``refreshes``: the same of full refreshes whose rows have a
     version. ``amid_shared``: streams in ``activates`` whose other rows share a state. ``held``:
-    segments that wait for a refresh whose part of their shared state cannot be told apart, with all
+    segments that wait for a refresh whose part of their shared state cannot be separated, with all
     of their rows."""
 
     ready: tuple[GroupIntent, ...]
@@ -62,7 +62,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 class Refreshes(msgspec.Struct, frozen=True):
     """The refreshes that users asked for. ``newest``: of each stream, ended or not. ``moves``:
-    whether these streams' parts of this state can be told apart, and of what is saved."""
+    whether these streams' parts of this state can be separated, and of what is saved."""
 
     newest: Mapping[StreamId, Refresh] = {}
     moves: Callable[[StoredState, Collection[StreamId]], bool] = lambda state, streams: True
@@ -73,7 +73,7 @@ class Refreshes(msgspec.Struct, frozen=True):
         return tuple(sorted(s for s, refresh in newest if refresh.covers(segment.id.epoch)))
 
     def moves_of(self, segment: Segment) -> bool:
-        """Whether the part of each refreshed stream can be told apart in the segment's state."""
+        """Whether the part of each refreshed stream can be separated in the segment's state."""
         if segment.scope is None or segment.state is None:
             return True
         streams = self.of(segment)
@@ -81,7 +81,7 @@ class Refreshes(msgspec.Struct, frozen=True):
 
     def tied(self, segment: Segment) -> frozenset[StreamId]:
         """Returns the streams whose pending refresh holds the segment's shared state back, as their
-        part of it cannot be told apart."""
+        part of it cannot be separated."""
         if self.moves_of(segment):
             return frozenset()
         return frozenset(s for s in self.of(segment) if self.newest[s].pending)
@@ -224,7 +224,7 @@ def decide(
 
 def _joined(groups: list[GroupIntent], published: Sequence[GroupIntent]) -> list[GroupIntent]:
     """Adds the loads of refreshes to the last group, whose state covers them: it is saved after
-    them, as it says of them what cannot be told apart."""
+    them, as it says of them what cannot be separated."""
     if not published:
         return groups
     last = groups[-1]

@@ -39,7 +39,7 @@ def refuse_left_out(
     earlier: Remembered,
 ) -> None:
     """Raises ``ConfigError`` where a stream whose refresh is pending is not read, and the state of
-    those that are cannot be told apart from its own: nothing of them could be saved. ``states``:
+    those that are cannot be separated from its own: nothing of them could be saved. ``states``:
     saved and sealed ones; what the state of a first run is like only its read shows."""
     planned = {s.id for s in streams}
     shared = any(s.scope.stream is None for s in states)

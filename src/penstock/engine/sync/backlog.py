@@ -196,7 +196,7 @@ class Backlog:
 
     def give_up_stale(self) -> None:
         """Gives up what was sealed of refreshes that were cancelled, or asked for once more. Where
-        a shared state has a part of such a one that cannot be told apart, all that it covers is
+        a shared state has a part of such a one that cannot be separated, all that it covers is
         given up, and read again from the saved state."""
         refreshes = self._refreshes()
         newest = refreshes.newest
@@ -229,7 +229,7 @@ class Backlog:
         if names:
             self._observer.note(
                 f"{names}: what was read waits for the refresh of another stream, as one state"
-                " covers both and cannot be told apart; the next run reads it again"
+                " covers both and cannot be separated; the next run reads it again"
             )
         return held
 

@@ -17,7 +17,7 @@ A row that the transforms leave out is not sent, whatever the set says of it: th
 key (``engine.worker.transforms.compared_rows``). A state has the rules under which that was found
 (``engine.plan.transform_rules``). Under other rules the rows that were left out are tried again,
 and in ``mirror`` those that were sent are tried whether they still pass. A snapshot without rules
-was made before rows were told apart: a row that is left out today may never have been sent, so it
+was made before that was recorded: a row that is left out today may never have been sent, so it
 is never removed, and counts as sent no longer.
 
 Not here: what is compared and how (``spark.diff``), when a lane begins (``model_rows``).

@@ -69,7 +69,7 @@ class SyncProgress:
             self.session.observer.note(
                 f"the source's state was {before} and is now {now}, as a new version of a connector"
                 " may do: the streams that it reads go on from the new one; of the others only"
-                " positions are kept that can be told apart, else they are read from the start"
+                " positions are kept that can be separated, else they are read from the start"
                 f"{unread}"
             )
 
