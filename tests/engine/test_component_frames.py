@@ -18,6 +18,8 @@ sys.path.append(str(Path(__file__).parents[1] / "protocols" / "rapidbyte"))
 
 import rapidbyte_guests
 
+pytestmark = pytest.mark.dear
+
 MANIFEST = {
     "id": "them/frames", "name": "Frames", "version": "1", "protocol_version": "4",
     "roles": {"source": {"supported_sync_modes": ["full_refresh", "incremental"]}},

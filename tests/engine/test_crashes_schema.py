@@ -22,6 +22,8 @@ from simulation import Crash, Fault, Scenario, World, ids, run_once
 from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
 
+pytestmark = pytest.mark.dear
+
 APPEND, OVERWRITE, DEDUP = (
     DestinationSyncMode.append,
     DestinationSyncMode.overwrite,

@@ -23,6 +23,8 @@ from penstock.engine.worker.feeder import run_push
 from penstock.model.report import Report
 from penstock.tables.contract import TableName
 
+pytestmark = pytest.mark.dear
+
 TARGET = Path(__file__).parents[1] / "stubs" / "stub_target.py"
 
 # ``documents``: the records; ``closed``: the SCHEMA of declared properties allows no others.

@@ -9,6 +9,8 @@ from quick_runs import Bench
 
 from penstock.model.report import Report
 
+pytestmark = pytest.mark.dear
+
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:

@@ -11,6 +11,8 @@ from penstock.model.catalog import DestinationSyncMode, StreamId, SyncMode
 from penstock.model.state import StateType
 from penstock.store.contract import Reset
 
+pytestmark = pytest.mark.dear
+
 A, B = StreamId(None, "a"), StreamId(None, "b")
 OVERWRITE, APPEND = DestinationSyncMode.overwrite, DestinationSyncMode.append
 

@@ -20,6 +20,8 @@ from penstock.runtimes.container.runtime import ContainerRuntime
 from penstock.runtimes.contract import Argument, PrivateFile, RunTimeouts, Start
 from penstock.runtimes.masking import Masker
 
+pytestmark = pytest.mark.dear
+
 FAKE = Path(__file__).with_name("fake_engine.py")
 
 

@@ -103,7 +103,7 @@ def children() -> Iterator[Children]:
     these.end()
 
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.dear]
 
 
 def test_l12_two_processes_race_for_a_lease_and_one_wins(place: str, children: Children) -> None:

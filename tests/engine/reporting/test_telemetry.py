@@ -35,6 +35,8 @@ from penstock.engine.run.start import run_pipeline
 from penstock.errors import SourceError
 from penstock.model.report import Report
 
+pytestmark = pytest.mark.dear
+
 SOURCE = """
 schema = {"type": "object", "properties": {
     "Order No": {"type": "integer"},

@@ -20,6 +20,8 @@ from penstock.protocols.rapidbyte.guest.events import (
 from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 
+pytestmark = pytest.mark.dear
+
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 FRAMES = [bytes((i * 7 + k) % 256 for i in range(n)) for k, n in enumerate((1, 300, 4096, 70001))]
 

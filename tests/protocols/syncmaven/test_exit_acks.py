@@ -18,6 +18,8 @@ from penstock.protocols.writing import END, EXIT_ACK, Acks, Feed, GivesResults, 
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 
+pytestmark = pytest.mark.dear
+
 PAGE = Path(__file__).parents[2] / "stubs" / "page_destination.py"
 FEW = [*range(1, 4)]
 MANY = [*range(1, 3001)]  # more than a pipe and a reader's buffer hold

@@ -44,6 +44,8 @@ from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 from penstock.store.task_keys import keys_url, open_keys
 
+pytestmark = pytest.mark.dear
+
 
 class Counting:
     """A transform that keeps how many rows of a stream it has seen, and says so after each
