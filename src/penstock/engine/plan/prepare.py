@@ -8,7 +8,7 @@ No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data st
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from penstock.engine.plan.empty_namespaces import with_earlier_ids
 from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.kept_json import referring, with_kept_json
 from penstock.engine.plan.named_packages import used
-from penstock.engine.plan.saved_cursors import saved_cursors
+from penstock.engine.plan.saved_cursors import SavedCursor, saved_cursors
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
 from penstock.engine.plan.state_names import state_role
@@ -57,9 +57,11 @@ from penstock.protocols.contract import EffectiveLimit, StateRole
 from penstock.spark.query import Query
 from penstock.spark.session import choose_master, local_slots
 from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered
 from penstock.store.rules import HISTORY_KEPT
 from penstock.tables.contract import SchemaChangePolicies, TableFormat
 from penstock.tables.open import open_table
+from penstock.transforms.contract import TransformJob
 from penstock.transforms.open import SPARK_SQL
 from penstock.transforms.spark_sql import queries as queries_of
 
@@ -202,49 +204,30 @@ def _prepared(
     sealed: Sequence[StoredState],
 ) -> Prepared:
     queries = queries_of(pipeline.transforms)
-    _refuse_unsupported(pipeline, destination, queries)
-    refuse_other_protocol(store, pipeline.pipeline, source.package.name)
-    source.validate()
-    for transform in transforms:
-        transform.check()
-    destination.check()
-    outline = Outlines(transforms)
+    _check(pipeline, source, destination, store, transforms, queries)
     catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
     catalog = with_earlier_ids(catalog, known)
-    if not recreate and (ids := referring(catalog.streams, earlier.modes)):
-        before = store.newest_schemas(pipeline.pipeline, ids)
-        catalog = with_kept_json(catalog, before, source.package.schema)
+    if not recreate:
+        catalog = _with_kept_json(pipeline, source, catalog, store, earlier)
     if isinstance(destination, DestinationEndpoint):
         earlier = msgspec.structs.replace(earlier, refresh={})  # a refresh is of a table
     role = state_role(source.package, earlier, known, catalog.streams)
     saved = store.states(pipeline.pipeline)
     given = with_own(role, saved, separable(role, saved, earlier.unread))
     given = [] if stateless else role.merge(given, sealed)
-    rules = StreamRules(
-        package=source.package,
-        destination=destination,
-        earlier=earlier,
-        metadata=metadata_names(pipeline, source.package.metadata_names),
-        sync_id=int(time.time() * 1000),
-        transforms=()
-        if source.unread
-        else transform_jobs(pipeline, transforms, source.package.deleted_at_field),
+    outline = Outlines(transforms)
+    mark = source.package.deleted_at_field
+    rules = _rules(
+        pipeline, source, destination,
         outline=outline,
-        queried=bool(queries),
-        recreate=recreate,
+        transforms=() if source.unread else transform_jobs(pipeline, transforms, mark),
+        earlier=earlier,
         cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
-        adds_columns=isinstance(destination, DestinationEndpoint)
-        or pipeline.destination.schema_evolution.new_column == "add",
-        takes_undeclared=not isinstance(destination, DestinationEndpoint)
-        or destination.takes_undeclared,
-        names_extra=any(EXTRA in str(t.config) for t in pipeline.transforms),
-    )
-    settings = (pipeline.source.defaults, *(pipeline.source.streams or ()))
-    if any(rules.policy(s) is not UndeclaredPolicy.drop for s in settings):
-        before = store.newest_schemas(pipeline.pipeline, [s.id for s in catalog.streams])
-        made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
-        rules = dataclasses.replace(rules, undeclared=made)
+        recreate=recreate,
+    )  # fmt: skip
+    rules = _with_undeclared(pipeline, rules, catalog, store)
+    cores = os.cpu_count() or 1
     plan = plan_streams(
         pipeline,
         catalog,
@@ -252,15 +235,13 @@ def _prepared(
         known=known,
         states=saved,
         sealed=() if stateless else sealed,
-        cores=os.cpu_count() or 1,
+        cores=cores,
         spec=source.connector.spec() if source.package.sharding is not None else None,
-        slots=local_slots(choose_master(pipeline.spark.master, os.cpu_count() or 1, 1)),
+        slots=local_slots(choose_master(pipeline.spark.master, cores, 1)),
         changes_config=source.changed_before,
         stateless=stateless,
         brought=lambda: brought_by_user(store.state_history(pipeline.pipeline, HISTORY_KEPT)),
     )
-    # Changes of a stream read by cdc go by while it is not read: an older position would skip them.
-    moving = [id for id, modes in earlier.modes.items() if modes.sync_mode is SyncMode.cdc]
     prepared = Prepared(
         pipeline=pipeline,
         source=source,
@@ -268,21 +249,104 @@ def _prepared(
         catalog=catalog,
         plan=plan,
         rules=rules,
-        states=role if plan.open else role.reading([*(s.id for s in plan.streams), *moving]),
+        states=role if plan.open else role.reading(_positions(plan, earlier)),
         transforms=tuple(transforms),
         queries=queries,
     )
-    endpoint_notes = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
-    notes = (*endpoint_notes, *plan.notes, *outline.notes, *not_enforced(pipeline))
-    notes += tuple(
+    prepared.plan = msgspec.structs.replace(plan, notes=_notes(prepared, outline))
+    _reads(source, plan)
+    _fits(destination, plan)
+    return prepared
+
+
+def _check(
+    pipeline: Pipeline,
+    source: SourceEndpoint,
+    destination: TableFormat | DestinationEndpoint,
+    store: Store,
+    transforms: Sequence[TransformEndpoint],
+    queries: Sequence[Query],
+) -> None:
+    """Checks what the pipeline asks for and every configuration, before anything is discovered."""
+    _refuse_unsupported(pipeline, destination, queries)
+    refuse_other_protocol(store, pipeline.pipeline, source.package.name)
+    source.validate()
+    for transform in transforms:
+        transform.check()
+    destination.check()
+
+
+def _with_kept_json(
+    pipeline: Pipeline, source: SourceEndpoint, catalog: Catalog, store: Store, earlier: Remembered
+) -> Catalog:
+    """Keeps as JSON text the columns that the tables of earlier runs have so."""
+    ids = referring(catalog.streams, earlier.modes)
+    if not ids:
+        return catalog
+    before = store.newest_schemas(pipeline.pipeline, ids)
+    return with_kept_json(catalog, before, source.package.schema)
+
+
+def _positions(plan: StreamsPlan, earlier: Remembered) -> list[StreamId]:
+    """Returns the streams whose states this run moves. Changes of a stream read by cdc go by while
+    it is not read: an older position would skip them."""
+    moving = [id for id, modes in earlier.modes.items() if modes.sync_mode is SyncMode.cdc]
+    return [*(s.id for s in plan.streams), *moving]
+
+
+def _rules(
+    pipeline: Pipeline,
+    source: SourceEndpoint,
+    destination: TableFormat | DestinationEndpoint,
+    *,
+    outline: Outlines,
+    transforms: tuple[TransformJob, ...],
+    earlier: Remembered,
+    cursors: Mapping[StreamId, SavedCursor],
+    recreate: bool,
+) -> StreamRules:
+    """Returns what holds for every stream of the run."""
+    package, to_connector = source.package, isinstance(destination, DestinationEndpoint)
+    return StreamRules(
+        package=package,
+        destination=destination,
+        earlier=earlier,
+        metadata=metadata_names(pipeline, package.metadata_names),
+        sync_id=int(time.time() * 1000),
+        transforms=transforms,
+        outline=outline,
+        queried=bool(queries_of(pipeline.transforms)),
+        recreate=recreate,
+        cursors=cursors,
+        adds_columns=to_connector or pipeline.destination.schema_evolution.new_column == "add",
+        takes_undeclared=not isinstance(destination, DestinationEndpoint)
+        or destination.takes_undeclared,
+        names_extra=any(EXTRA in str(t.config) for t in pipeline.transforms),
+    )
+
+
+def _with_undeclared(
+    pipeline: Pipeline, rules: StreamRules, catalog: Catalog, store: Store
+) -> StreamRules:
+    """Adds the columns that earlier runs made of undeclared properties, unless all are dropped."""
+    settings = (pipeline.source.defaults, *(pipeline.source.streams or ()))
+    if all(rules.policy(s) is UndeclaredPolicy.drop for s in settings):
+        return rules
+    before = store.newest_schemas(pipeline.pipeline, [s.id for s in catalog.streams])
+    made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
+    return dataclasses.replace(rules, undeclared=made)
+
+
+def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:
+    """Returns the plan's notes, with those of its connectors and transforms."""
+    plan, source = prepared.plan, prepared.source
+    asked = (
         f"{s.id}: the source does not tell of this stream, and is asked for it by its name"
         for s in plan.streams
         if s.configured.stream.assumed and source.package.undiscovered is not None
     )
-    prepared.plan = msgspec.structs.replace(plan, notes=notes)
-    _reads(source, plan)
-    _fits(destination, plan)
-    return prepared
+    ends = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
+    return (*ends, *plan.notes, *outline.notes, *not_enforced(prepared.pipeline), *asked)
 
 
 def _refuse_unsupported(
