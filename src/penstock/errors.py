@@ -22,6 +22,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
+from penstock.short_texts import MOST_FOREIGN, bounded_data
+
 Role = Literal["source", "destination", "transform"]
 """What a connector is in a pipeline."""
 
@@ -69,8 +71,9 @@ class PenstockError(Exception):
 
     def as_report(self) -> dict[str, Any]:
         """The ``error`` object of a report and of ``--json``, which is a contract with users: it
-        names no class."""
-        report = {name: getattr(self, name) for name in PenstockError.fields}
+        names no class, and cuts long texts (``short_texts``)."""
+        report = {name: bounded_data(getattr(self, name)) for name in PenstockError.fields}
+        report["connector"] = bounded_data(self.connector, MOST_FOREIGN)
         return {**report, "exit_code": self.exit_code}
 
     @staticmethod
@@ -100,7 +103,8 @@ class ConfigError(PenstockError):
         self.problems = problems or []
 
     def as_report(self) -> dict[str, Any]:
-        return super().as_report() | ({"problems": self.problems} if self.problems else {})
+        problems = bounded_data(self.problems)
+        return super().as_report() | ({"problems": problems} if problems else {})
 
 
 class SchemaError(PenstockError):

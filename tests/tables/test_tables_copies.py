@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.tables import delta
+from penstock.tables import conflicts, delta
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind, TableLoad, TableName
 from penstock.tables.open import open_table
 
@@ -143,7 +143,7 @@ def test_L3_a_conflict_is_told_in_a_line(
         raise RuntimeError("[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] ConcurrentAppendException ...")
 
     monkeypatch.setattr(delta._LoadCommit, "_write", never)
-    monkeypatch.setattr(delta.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(conflicts.time, "sleep", lambda seconds: None)
     (failed,) = tables.commit(spark, [given(loads.load(2, [{"id": 2}]), "b", 1)])
     assert isinstance(failed, PenstockError) and failed.code == "destination.conflict"
     assert "\n" not in failed.message and "Exception" not in failed.message

@@ -19,7 +19,7 @@ from shaped import inodes, shaped
 from penstock.codec.arrow import internal_fields
 from penstock.codec.table_rows import part_rows
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNames
-from penstock.tables import direct_parts, parquet, parquet_folders
+from penstock.tables import conflicts, direct_parts, parquet_folders
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.parquet import ParquetTables
 
@@ -207,7 +207,7 @@ def test_a_generation_replaces_the_table_in_one_step_L6(
         raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr(parquet, "put_folder", dying)
+        patch.setattr(parquet_folders, "put_folder", dying)
         with pytest.raises(Died):
             tables.commit(NO_SPARK, [new])
     assert ids(tables) == ([5, 6] if after else [1])
@@ -240,6 +240,7 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
         return found
 
     monkeypatch.setattr(direct_parts, "linked", meanwhile)
+    monkeypatch.setattr(conflicts, "CONFLICT_TRIES", 2)
     assert tables.commit(NO_SPARK, [second])[0].code == "destination.conflict"
     assert ids(tables) == [1]
 

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import ConfigError, DestinationError
-from penstock.tables import parquet, parquet_folders
+from penstock.tables import conflicts, parquet, parquet_folders
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.open import open_table
 from penstock.tables.parquet import ParquetTables
@@ -124,11 +124,15 @@ def test_another_writer_in_between_is_a_conflict_not_a_loss(
             assert ParquetTables(str(tables._root.path)).commit(spark, [load]) == [LoadResult(1)]
 
     monkeypatch.setattr(parquet, "sync_file_system", meanwhile)
-    outcome = tables.commit(spark, [upsert])[0]
+    with monkeypatch.context() as patch:
+        patch.setattr(conflicts, "CONFLICT_TRIES", 1)
+        outcome = tables.commit(spark, [upsert])[0]
     assert isinstance(outcome, DestinationError) and outcome.code == "destination.conflict"
     assert ids(tables) == [1, 7]
-    assert tables.commit(spark, [upsert]) == [LoadResult(1)]
-    assert ids(tables) == [1, 7]
+    theirs.append(loads.load(2, [{"id": 8}], key="theirs"))
+    outcome = tables.commit(spark, [upsert])[0]  # tried again
+    assert outcome == LoadResult(1, notes=("another writer was at table t: committed at try 2",))
+    assert ids(tables) == [1, 7, 8]
 
 
 @pytest.mark.spark

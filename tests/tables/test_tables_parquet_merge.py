@@ -15,7 +15,7 @@ from merge_cases import CASES, at, dedup, numbered
 from shaped import inodes, shaped
 
 from penstock.errors import DestinationError, PenstockError
-from penstock.tables import merged_files, parquet, parquet_merge
+from penstock.tables import conflicts, merged_files, parquet, parquet_merge
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.parquet import ParquetTables
 
@@ -134,7 +134,7 @@ def test_a_merge_writes_only_the_files_of_its_keys_anew_L2_L3(
 
 
 @pytest.mark.parametrize(
-    "step", ["half_written", "link", "name_rewritten", "write_marker", "put_folder", "put"]
+    "step", ["half_written", "link", "name_rewritten", "write_marker", "replace_folder", "put"]
 )
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_merge_that_died_between_its_steps_is_repeated_exactly_L3_L6(
@@ -157,8 +157,8 @@ def test_a_merge_that_died_between_its_steps_is_repeated_exactly_L3_L6(
         elif step == "link":
             patch.setattr(os, "link", dies)
         elif step == "put":
-            real = parquet.put_folder
-            patch.setattr(parquet, "put_folder", lambda *given: (real(*given), dies()))
+            real = parquet.replace_folder
+            patch.setattr(parquet, "replace_folder", lambda *given: (real(*given), dies()))
         else:
             patch.setattr(parquet, step, dies)
         with pytest.raises(Died):
@@ -189,12 +189,14 @@ def test_a_merge_beside_another_writer_is_a_conflict_not_a_loss(
 
     monkeypatch.setattr(parquet_merge, "fill", disturbed)
     mine = dedup(loads, 2, [{"id": 1, "v": "new"}])
-    with pytest.raises(DestinationError) as caught:
+    with monkeypatch.context() as patch, pytest.raises(DestinationError) as caught:
+        patch.setattr(conflicts, "CONFLICT_TRIES", 1)
         put(tables, mine)
     assert caught.value.code == "destination.conflict"
     assert rows(tables, "id", "v") == [(1, "old"), (2, "theirs")]
-    assert put(tables, mine) == LoadResult(1)
-    assert rows(tables, "id", "v") == [(1, "new"), (2, "theirs")]
+    others.append(dedup(loads, 2, [{"id": 3, "v": "theirs"}], key="other"))
+    assert put(tables, mine).notes == ("another writer was at table t: committed at try 2",)
+    assert rows(tables, "id", "v") == [(1, "new"), (2, "theirs"), (3, "theirs")]
 
 
 @pytest.mark.parametrize("name", ["theirs.parquet", "day=1/theirs.parquet", "_delta_log/0.json"])

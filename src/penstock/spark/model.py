@@ -310,13 +310,14 @@ def unfit(kind: "T.DataType", inside: bool = False) -> bool:
     return kind.simpleString().startswith(known)
 
 
-def fault(model: Model, problems: list[str]) -> ConfigError:
-    """Makes the error of a model that cannot be read."""
+def fault(model: Model, problems: list[str], hint: str | None = None) -> ConfigError:
+    """Makes the error of a model that cannot be read. ``hint``: what to do about it."""
     lines = [f"{model.where}: {problem}" for problem in problems]
     return ConfigError(
         lines[0] if len(lines) == 1 else f"{len(lines)} faults in the query",
         code=_QUERY_CODE,
         where=model.where,
         problems=lines,
-        hint="a source that Spark reads is a SELECT, a table of its catalog, or a path of files",
+        hint=hint
+        or "a source that Spark reads is a SELECT, a table of its catalog, or a path of files",
     )

@@ -12,8 +12,10 @@ Not here: what happens to the rows (``engine.sync.file_rows``). Neighbours: ``fi
 the tasks, ``model`` reads all other models.
 """
 
+import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -23,6 +25,7 @@ from penstock.codec.csv_lines import CsvDialect, goes_on, header_names
 from penstock.codec.file_rows import CsvRows, CsvTexts, CsvTypes, FileRows, JsonRows
 from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
 from penstock.model.types import DataType, Field, Kind
+from penstock.short_texts import shown
 from penstock.spark.file_tasks import Header, Make
 from penstock.spark.model import Model, columns, failing, fault
 from penstock.spark.query import silence, spark_words
@@ -140,11 +143,47 @@ def _columns(
         types = _json_types(spark, model, known)
     types = types or dict(known)
     if not types:
-        raise fault(model, ["it has no columns: no line of the files is a record"])
+        raise fault(
+            model, ["it has no columns: no line of the files is a record"], _one_line(model)
+        )
     folded = [name.lower() for name in types]
     if twice := [name for name in types if folded.count(name.lower()) > 1]:
-        raise fault(model, [f"the columns {', '.join(twice)} differ by case alone"])
+        problem = f"the columns {', '.join(map(shown, twice))} differ by case alone"
+        raise fault(model, [problem], _by_query(model, twice))
     return tuple(Field(name, name, by_source(kind)) for name, kind in types.items())
+
+
+def _one_line(model: Model) -> str | None:
+    """What to do with a JSON document that stands over several lines: without its line breaks,
+    which no JSON text holds, it is one line."""
+    assert model.text is not None
+    path = Path(model.path)
+    if model.text.kind != "json" or not path.is_file():
+        return None
+    packed = path.suffix == ".gz"
+    name = path.with_suffix("").stem if packed else path.stem
+    made, given = path.with_name(f"{name}.lines.jsonl"), shlex.quote(model.path)
+    read = f"gzip -dc {given} | tr -d '\\r\\n'" if packed else f"tr -d '\\r\\n' < {given}"
+    return (
+        "JSON files have one record, or one array of records, a line; if it is a document over"
+        f" several lines, `{read} > {shlex.quote(str(made))}` makes it one line: read"
+        f" spark:{made}"
+    )
+
+
+def _by_query(model: Model, names: Sequence[str]) -> str:
+    """What to do with columns whose names differ by case alone."""
+    assert model.text is not None
+    if model.text.kind != "json":
+        return "rename one of them in the header of the file"
+    taken = ", ".join(
+        f"get_json_object(value, '0\\'{shown(name)}\\']') AS {quoted(f'{shown(name)}_{at}')}"
+        for at, name in enumerate(names, 1)
+    )
+    return (
+        "rename one of them, or read the lines by a query, which gives each a name of its own: "
+        f"SELECT {taken} FROM text.{quoted(model.path)}"
+    )
 
 
 def by_source(kind: DataType) -> DataType:

@@ -8,7 +8,7 @@ Neighbours: ``engine.deliver.table_loader`` calls ``commit``; ``spark`` opens th
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
 
@@ -234,6 +234,26 @@ def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
     return None
 
 
+class NestedTable(msgspec.Struct, frozen=True):
+    """Of two tables whose folders lie inside one another, what the plan of one needs to know of the
+    ``other``. ``outer``: the other's folder is the outer one. ``new``: the one that is planned is
+    not there yet."""
+
+    other: str
+    outer: bool
+    new: bool
+
+    danger: ClassVar[str] = (
+        "a VACUUM or a rewrite of the outer table deletes the files of the inner one"
+    )
+
+    def relation(self, lies: str, has: str) -> str:
+        """``lies inside the table OTHER``, or ``has the table OTHER inside its folder``."""
+        if self.outer:
+            return f"{lies} inside the table {self.other}"
+        return f"{has} the table {self.other} inside its folder"
+
+
 class SessionNeeds(msgspec.Struct, frozen=True):
     """What a destination needs of a Spark session that is not open yet. ``packages``: Maven
     coordinates of jars; ``conf``: session settings; ``trial``: SQL that makes Java load what a load
@@ -255,9 +275,11 @@ class SessionNeeds(msgspec.Struct, frozen=True):
 class PlannedDestination(Protocol):
     """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
     connector (``engine.plan.destination_endpoint``). ``name``: as ``destination.use``
-    names it."""
+    names it. ``rewrite_note``: a clause for ``plan``: what a load that replaces a table's files
+    does to those who read the table at that moment; None: nothing."""
 
     name: str
+    rewrite_note: str | None
 
     def needs(self) -> SessionNeeds:
         """Jars and settings that the Spark session must start with."""
@@ -280,6 +302,11 @@ class PlannedDestination(Protocol):
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         """A clause for ``plan``: why the destination cannot take ``stream``, which is configured to
         append_dedup by default. None where it can. Leaves no file behind."""
+        ...
+
+    def nested(self, table: TableName) -> NestedTable | None:
+        """The table in whose folder ``table`` lies, or would lie, or that lies in its folder, as
+        far as that shows without Spark. None where there is none."""
         ...
 
 

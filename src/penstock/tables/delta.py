@@ -16,10 +16,8 @@ import functools
 import importlib.metadata
 import itertools
 import os
-import random
 import re
 import threading
-import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,16 +26,17 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from penstock.errors import ConfigError, DestinationError, PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.types import ddl, quoted, row_schema
-from penstock.tables import load_frame
+from penstock.tables import conflicts, load_frame
 from penstock.tables.contract import (
     LastLoad,
     LoadResult,
+    NestedTable,
     SessionNeeds,
     TableAhead,
     TableLoad,
@@ -54,6 +53,7 @@ from penstock.tables.delta_locations import (
     TableLocation,
     is_missing,
 )
+from penstock.tables.nested_folders import DELTA_LOG, nested_table, refuse_nested
 from penstock.tables.parquet_folders import make_writable, prove_writable
 from penstock.tables.schema_evolution import EvolvedColumns
 
@@ -89,7 +89,6 @@ _CONFLICT = re.compile(
     r"|ProtocolChanged|MetadataChanged|FileAlreadyExists)Exception|DELTA_CONCURRENT_"
     r"|DELTA_(?:PROTOCOL|METADATA)_CHANGED|TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS"
 )
-CONFLICT_TRIES = 8
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 
 _write_lock = threading.RLock()
@@ -101,6 +100,7 @@ class DeltaTables:
     ``catalog:CATALOG.DATABASE`` for tables in a catalog of the Spark session."""
 
     name = "delta"
+    rewrite_note: str | None = None  # the files that a reader has begun with stay
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         given = dict(options or {})
@@ -147,6 +147,9 @@ class DeltaTables:
     def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return None
 
+    def nested(self, table: TableName) -> NestedTable | None:
+        return None if self._local is None else nested_table(Path(self.location(table)), DELTA_LOG)
+
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         return None
 
@@ -172,42 +175,30 @@ class DeltaTables:
 
     def _commit(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
         """Commits one load; tries again under the same number after a conflict with another writer,
-        at most :data:`CONFLICT_TRIES` times. Raises ``DestinationError``
-        (``destination.conflict``)."""
+        at most ``conflicts.CONFLICT_TRIES`` times. Raises ``DestinationError``
+        (``destination.conflict``, ``destination.nested``)."""
+        if self._local is not None:
+            refuse_nested(Path(self.location(load.table)), DELTA_LOG)
         for attempt in itertools.count(1):
             try:
                 with _write_lock:
                     location = self._location(spark, load.table)
                     done = _LoadCommit(spark, location, load, self._widens).run()
             except Exception as failure:
-                conflicts = isinstance(failure, CommitConflict) or _CONFLICT.search(str(failure))
-                if isinstance(failure, PenstockError) or not conflicts:
+                met = isinstance(failure, CommitConflict) or _CONFLICT.search(str(failure))
+                if isinstance(failure, PenstockError) or not met:
                     raise
-                if attempt == CONFLICT_TRIES:
-                    raise _conflict(load, attempt) from failure
-                time.sleep(min(0.1 * 2**attempt, 5.0) * random.uniform(0.5, 1.5))
+                if attempt == conflicts.CONFLICT_TRIES:
+                    raise conflicts.conflict(load, attempt) from failure
+                conflicts.pause_before_try(attempt)
             else:
-                if attempt == 1:
-                    return done
-                note = f"another writer was at table {load.table.name}: committed at try {attempt}"
-                return msgspec.structs.replace(done, notes=(*done.notes, note))
+                return conflicts.noted(done, load, attempt)
         raise AssertionError("unreachable")
 
     def _location(self, spark: "SparkSession", table: TableName) -> TableLocation:
         if self._database is not None:
             return CatalogLocation(spark, self._database.name(table))
         return FolderLocation(spark, self.location(table), self._local is not None)
-
-
-def _conflict(load: TableLoad, tries: int) -> DestinationError:
-    return DestinationError(
-        f"other writers changed table {load.table.name} each time this load was committed "
-        f"({tries} tries)",
-        code="destination.conflict",
-        where=load.table.name,
-        hint="nothing is lost: run again, and the load is repeated as it stands; best not at the "
-        "time of the other writer",
-    )
 
 
 class _CommitNote(msgspec.Struct, frozen=True):
@@ -238,6 +229,8 @@ class _LoadCommit:
         if published is not None:
             return published
         old = self._columns()
+        if old is None:
+            self.location.prove_apart()
         result = already_committed(load.load, self._last_load() if old is not None else None)
         if result is not None:
             return result

@@ -18,7 +18,9 @@ import msgspec
 from penstock.errors import ConfigError, DestinationError
 from penstock.spark.session import SCRATCH_WAREHOUSE
 from penstock.spark.types import quoted
-from penstock.tables.contract import TableName
+from penstock.tables.contract import NestedTable, TableName
+from penstock.tables.load_frame import literal_path
+from penstock.tables.nested_folders import DELTA_LOG, nested_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -32,6 +34,7 @@ _MISSING = {
     "DELTA_TABLE_NOT_FOUND",
     "DELTA_PATH_DOES_NOT_EXIST",
 }
+_LEVELS = 3  # of folders below a new table, on an object store
 _LOG_ENTRY = re.compile(r"\d{20}\.json")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 
@@ -67,6 +70,11 @@ class TableLocation(Protocol):
 
     def save(self, writer: "DataFrameWriter") -> None:
         """Runs ``writer`` with this table as its target."""
+        ...
+
+    def prove_apart(self) -> None:
+        """Proves, before a table is made on an object store, that it will lie neither in another
+        table's folder nor around it. Raises ``DestinationError`` (``destination.nested``)."""
         ...
 
 
@@ -107,6 +115,38 @@ class FolderLocation:
     def save(self, writer: "DataFrameWriter") -> None:
         writer.save(self.path)
 
+    def prove_apart(self) -> None:
+        nested = None if self.local else self._nested()
+        if nested is not None:
+            raise nested_failure(self.path, nested)
+
+    def _nested(self) -> NestedTable | None:
+        """The Delta table on the object store in whose folder this one would lie, or that would lie
+        in its folder, at most :data:`_LEVELS` levels below."""
+        scheme, _, place = self.path.partition("://")
+        names = place.rstrip("/").split("/")
+        for count in range(len(names) - 1, 0, -1):
+            above = f"{scheme}://{'/'.join(names[:count])}"
+            if self._has_log(literal_path(above)):
+                return NestedTable(above, outer=True, new=True)
+        for levels in range(1, _LEVELS + 1):
+            below = "/*" * levels
+            if self._has_log(literal_path(self.path) + below):
+                return NestedTable(self.path + below, outer=False, new=True)
+        return None
+
+    def _has_log(self, folders: str) -> bool:
+        """Whether one of the folders that the pattern names has a Delta log."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            _ = self.spark.read.text(f"{folders}/{DELTA_LOG}/*.json").schema
+        except AnalysisException as failure:
+            if is_missing(failure):
+                return False
+            raise
+        return True
+
 
 class CatalogLocation:
     """A table of a catalog. ``name``: catalog, database and table."""
@@ -127,6 +167,9 @@ class CatalogLocation:
 
     def save(self, writer: "DataFrameWriter") -> None:
         writer.saveAsTable(self.sql_name)
+
+    def prove_apart(self) -> None:
+        return None  # the catalog gives each table a folder of its own
 
     def written(self) -> int:
         """How many rows the table's newest commit wrote."""

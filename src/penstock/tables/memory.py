@@ -18,6 +18,7 @@ from penstock.tables.contract import (
     Deletes,
     LastLoad,
     LoadResult,
+    NestedTable,
     SessionNeeds,
     TableLoad,
     TableName,
@@ -38,6 +39,7 @@ class MemoryTables:
 
     name = "memory"
     takes_parts = False
+    rewrite_note: str | None = None
 
     def __init__(
         self,
@@ -64,6 +66,9 @@ class MemoryTables:
         return self._waits.get(mode)
 
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
+        return None
+
+    def nested(self, table: TableName) -> NestedTable | None:
         return None
 
     def commit(

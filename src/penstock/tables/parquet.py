@@ -11,10 +11,12 @@ Appends to many tables with equal columns share one Spark job (``small_loads``).
 ``schema_evolution`` the columns.
 """
 
+import itertools
 import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -27,15 +29,18 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.types import struct_type
-from penstock.tables import direct_parts, load_frame
+from penstock.tables import conflicts, direct_parts, load_frame
 from penstock.tables.contract import (
     LoadResult,
+    NestedTable,
     SessionNeeds,
     TableLoad,
     TableName,
     already_committed,
 )
+from penstock.tables.nested_folders import nested_table, refuse_nested
 from penstock.tables.parquet_folders import (
+    MARKER,
     Marker,
     Root,
     can_exchange,
@@ -45,7 +50,7 @@ from penstock.tables.parquet_folders import (
     prove_writable,
     put_folder,
     read_marker,
-    refuse_others,
+    replace_folder,
     take_files,
     write_marker,
 )
@@ -62,6 +67,11 @@ _WRITTEN = "written"
 _REWRITES = (
     "a Parquet table cannot change single rows: append_dedup reads the table and writes it anew, "
     "so it loads once, at the end of the sync"
+)
+_REWRITE_NOTE = (
+    "a load puts a new folder in the place of the table's: a reader that has begun before may find "
+    "a file gone, and has to read again; for tables that are read during a run choose delta:PATH, "
+    "where each reader keeps the files that it began with"
 )
 
 Outcome = LoadResult | PenstockError
@@ -91,6 +101,7 @@ class ParquetTables:
 
     name = "parquet"
     takes_parts = True
+    rewrite_note: str | None = _REWRITE_NOTE
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         if options:
@@ -111,6 +122,9 @@ class ParquetTables:
     def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return _REWRITES if mode is DestinationSyncMode.append_dedup else None
 
+    def nested(self, table: TableName) -> NestedTable | None:
+        return nested_table(self._root.folder(table), MARKER)
+
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         if can_exchange(self._root.path):
             return None
@@ -124,8 +138,37 @@ class ParquetTables:
         outcomes: dict[int, Outcome] = {}
         with self._root.staging() as staging:
             for wave in _waves(loads):
-                _Wave(spark, self._root, staging, outcomes).run(wave)
+                self._commit_wave(spark, wave, staging, outcomes)
         return [outcomes[index] for index in range(len(loads))]
+
+    def _commit_wave(
+        self,
+        spark: "SparkSession",
+        wave: Sequence[tuple[int, TableLoad]],
+        staging: Path,
+        outcomes: dict[int, Outcome],
+    ) -> None:
+        """Commits the loads of a wave; those that met another writer are computed again from what
+        it left, under the same number, at most ``conflicts.CONFLICT_TRIES`` times."""
+        for attempt in itertools.count(1):
+            folder = staging / f"try-{attempt}"
+            folder.mkdir(exist_ok=True)
+            _Wave(spark, self._root, folder, outcomes).run(wave)
+            again: list[tuple[int, TableLoad]] = []
+            for index, load in wave:
+                outcome = outcomes[index]
+                if isinstance(outcome, LoadResult):
+                    outcomes[index] = conflicts.noted(outcome, load, attempt)
+                elif outcome.code == conflicts.CONFLICT:
+                    again.append((index, load))
+            if not again:
+                return
+            shutil.rmtree(folder, ignore_errors=True)
+            wave = again
+            if attempt == conflicts.CONFLICT_TRIES:
+                outcomes.update({i: conflicts.conflict(load, attempt) for i, load in wave})
+                return
+            conflicts.pause_before_try(attempt)
 
 
 def _local(path: str) -> Path:
@@ -197,6 +240,8 @@ class _Wave:
         result = already_committed(load.load, marker.last_load(load.load.key) if marker else None)
         if result is not None:
             return result
+        if marker is None:
+            refuse_nested(folder, MARKER)
         old = marker.columns if marker else None
         columns = load_frame.target_columns(
             load, old, lambda: self._table_rows(folder, marker) if marker else None
@@ -229,9 +274,18 @@ class _Wave:
             try:
                 self.outcomes[plan.index] = LoadResult(self._rewrite(plan), notes=plan.notes)
             except Exception as failure:
-                self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
+                self.outcomes[plan.index] = self._failed(plan, failure)
 
         return job
+
+    def _failed(self, plan: _LoadPlan, failure: Exception) -> PenstockError:
+        """The outcome of a rewrite that failed: a conflict too where another writer has replaced
+        the folder meanwhile, since its old files are gone then."""
+        if not isinstance(failure, PenstockError):
+            with suppress(PenstockError, OSError):
+                if read_marker(plan.folder) != plan.marker:
+                    return _conflict(plan)
+        return table_failure(failure, plan.load.table.name)
 
     def _rewrite(self, plan: _LoadPlan) -> int:
         staged, load = self.staging / f"table-{plan.index}", plan.load.load
@@ -250,9 +304,7 @@ class _Wave:
         with self.root.lock(plan.load.table):
             if read_marker(plan.folder) != plan.marker:
                 raise _conflict(plan)
-            refuse_others(plan.folder)
-            put_folder(staged, plan.folder)
-        shutil.rmtree(staged, ignore_errors=True)
+            replace_folder(staged, plan.folder)
         return written
 
     def _filled(self, plan: _LoadPlan, staged: Path) -> int | None:
@@ -421,7 +473,6 @@ def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:
 def _conflict(plan: _LoadPlan) -> DestinationError:
     return DestinationError(
         f"table {plan.load.table.name} was changed by another process while this load was computed",
-        code="destination.conflict",
+        code=conflicts.CONFLICT,
         where=str(plan.folder),
-        hint="run again: the load is repeated as it stands",
     )

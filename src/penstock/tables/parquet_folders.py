@@ -144,15 +144,15 @@ def _unfinished_files(folder: Path, marker: Marker) -> set[str]:
     return {n for n in parquet_files(folder) if _APPENDED.fullmatch(n)} - finished
 
 
-def refuse_others(folder: Path) -> None:
-    """Proves that ``folder``, which a rewritten one is to replace, has nothing of another program
-    that would go with it; hidden files do not count. Raises ``DestinationError``
-    (``destination.not_ours``)."""
+def _refuse_others(folder: Path, table: Path) -> None:
+    """Proves that ``folder``, a table's that is or was at path ``table``, has nothing of another
+    program, or another table, that would go with it; hidden files do not count. Raises
+    ``DestinationError`` (``destination.not_ours``)."""
     with suppress(FileNotFoundError), os.scandir(folder) as found:
         for entry in found:
             hidden = entry.name[0] in "._" and not entry.is_dir()
             if not hidden and not _OURS.fullmatch(entry.name):
-                raise _not_ours(folder / entry.name, "is another program's, in a table's folder")
+                raise _not_ours(table / entry.name, "is another program's, in a table's folder")
 
 
 def name_rewritten(folder: Path) -> None:
@@ -304,6 +304,20 @@ def put_folder(new: Path, target: Path) -> None:
         where=str(target),
         hint="use a local file system (ext4, xfs, btrfs, apfs), or a delta table",
     )
+
+
+def replace_folder(new: Path, target: Path) -> None:
+    """Puts the folder ``new`` in the place of a table's and deletes the old one, unless it has
+    something that is not the table's, before or after the exchange: then the old one stays. Raises
+    ``DestinationError`` (``destination.not_ours``)."""
+    _refuse_others(target, target)
+    put_folder(new, target)
+    try:
+        _refuse_others(new, target)  # whatever came meanwhile; nothing can come any more
+    except DestinationError:
+        put_folder(new, target)
+        raise
+    shutil.rmtree(new, ignore_errors=True)
 
 
 def can_exchange(folder: Path) -> bool:

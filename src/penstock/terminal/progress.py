@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.specs.observer import RunObserver
+from penstock.short_texts import bounded, shown
 from penstock.terminal import format as text
 from penstock.terminal.output import Output
 from penstock.terminal.traces import Trace, without_trace
@@ -82,7 +83,7 @@ class LineObserver:
         self._all_at = 0.0
 
     def phase(self, name: str, detail: str) -> None:
-        self._line(f"{name:<8} {detail}")
+        self._line(f"{name:<8} {bounded(detail)}")
 
     def stream(
         self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None
@@ -100,7 +101,7 @@ class LineObserver:
             if not (moved and due):
                 return
             counts.shown_at = self._all_at = now
-            line = self._total() if many else f"{stream}: {_figures(counts, now)}"
+            line = self._total() if many else f"{shown(stream)}: {_figures(counts, now)}"
         self._line(f"{'read':<8} {line}")
 
     def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None:
@@ -179,7 +180,7 @@ class BarObserver:
         shown = self._output.safe(f"{name}: {text.short(detail, 70)}")
         self._progress.update(self._phase, description=shown)
         if self._output.verbosity >= 1:
-            self._above(f"{name}: {detail}")
+            self._above(f"{name}: {bounded(detail)}")
 
     def stream(
         self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None

@@ -7,6 +7,7 @@ cuts a query, ``spark_sql`` has the refusals.
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
@@ -34,6 +35,14 @@ _FILES: dict[str, tuple[str, dict[str, str]]] = {
     ".jsonl": ("json", {}),
     ".ndjson": ("json", {}),
 }
+_GZIP = ".gz"
+_PACKED = {  # other endings of compressed files, and what unpacks them
+    ".bz2": "bzip2 -dc",
+    ".xz": "xz -dc",
+    ".zst": "zstd -dc",
+    ".zip": "unzip -p",
+    ".lz4": "lz4 -dc",
+}
 _ADVICE = (
     "write spark:'SELECT ...', a table of Spark's catalog (spark:db.users) or files "
     "(spark:./users.parquet, spark:./query.sql)"
@@ -52,7 +61,7 @@ def model_of(target: str, here: Path, name: str | None = None) -> Model:
 def _is_path(target: str) -> bool:
     if re.search(r"\s", target):
         return target.startswith(_PATH_STARTS)
-    known = PurePosixPath(target).suffix.lower() in {*_FILES, ".sql"}
+    known = _ending(PurePosixPath(target)) in {*_FILES, ".sql"}
     return target.startswith(_PATH_STARTS) or _ADDRESS.match(target) is not None or known
 
 
@@ -60,8 +69,10 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
     remote = _ADDRESS.match(target) is not None
     path = target if remote else str(_absolute(target, here))
     pure = PurePosixPath(path.rstrip("/"))
-    stem = name or pure.stem or NAME
-    suffix = pure.suffix.lower()
+    suffix = _ending(pure)
+    stem = (
+        name or (PurePosixPath(pure.stem) if suffix != pure.suffix.lower() else pure).stem or NAME
+    )
     if suffix == ".sql" and not remote:
         try:
             text = Path(path).read_text("utf-8-sig")
@@ -73,6 +84,8 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
         raise _refused(f"there is no file or folder {path}")
     if suffix in _FILES:
         format, options = _FILES[suffix]
+        if (packed := pure.suffix) != _GZIP and packed.lower() != suffix:
+            raise _refused(_cannot_unpack(path, packed))
         text = _text_files(format, options)
         return Model(name=stem, format=format, path=path, options=options, text=text, where=_WHERE)
     if not remote and (Path(path) / "_delta_log").is_dir():
@@ -83,6 +96,26 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
     raise _refused(
         f"what {path} holds cannot be told by its name: say its format, as in "
         f"spark:'SELECT * FROM parquet.`{target}`'"
+    )
+
+
+def _ending(path: PurePosixPath) -> str:
+    """The ending that says what a file holds, in lower case: of a compressed text file (`.csv.gz`)
+    the one before the last."""
+    ending = path.suffix.lower()
+    inner = PurePosixPath(path.stem).suffix.lower()
+    text = inner in _FILES and _text_files(*_FILES[inner]) is not None
+    return inner if text and ending in (_GZIP, *_PACKED) else ending
+
+
+def _cannot_unpack(path: str, packed: str) -> str:
+    if packed.lower() == _GZIP:  # Spark knows what is compressed by the name, as it is written
+        return f"{path} is compressed and its name must end with {_GZIP}: rename it"
+    name = path.removesuffix(packed)
+    command = f"{_PACKED[packed.lower()]} {shlex.quote(path)} > {shlex.quote(name)}"
+    return (
+        f"{path} is compressed in a way that is not read here, {_GZIP} alone is: unpack it with "
+        f"`{command}` and read spark:{name}"
     )
 
 

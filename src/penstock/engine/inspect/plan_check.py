@@ -23,6 +23,7 @@ from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
+from penstock.engine.plan.nested_tables import rewritten_tables
 from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import Prepared, destination_of, prepare
 from penstock.engine.plan.repeats import may_repeat
@@ -33,6 +34,7 @@ from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, Role
 from penstock.model.catalog import CheckResult, SyncMode
+from penstock.short_texts import bounded_data
 from penstock.store.contract import Store
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
@@ -88,7 +90,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             answer["asks"] = _asks(source, *transforms, destination)
             prepared = prepare(pipeline, source, destination, store, transforms)
         except ConfigError as e:
-            answer["problems"] = e.problems or [e.message]
+            answer["problems"] = bounded_data(e.problems or [e.message])
             return answer
         lines, notes = prepared.effective_limits()
         answer["held"] = msgspec.to_builtins(lines)
@@ -103,8 +105,9 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
+        answer["notes"] += rewritten_tables(plan.streams, destination)
         answer["notes"] += _discovery(prepared)
-        answer["notes"] += _isolation(*prepared.endpoints())
+        answer["notes"] = bounded_data([*answer["notes"], *_isolation(*prepared.endpoints())])
         return answer
 
 

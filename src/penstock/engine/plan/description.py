@@ -12,6 +12,7 @@ import msgspec
 from penstock.engine.plan.streams import StreamsPlan
 from penstock.engine.specs.plan import PlannedStream
 from penstock.model.type_words import type_text
+from penstock.short_texts import bounded, named
 from penstock.tables.contract import PlannedDestination
 
 
@@ -22,28 +23,29 @@ def describe(
 ) -> list[dict[str, Any]]:
     """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination
     connector writes a stream to; ``table`` and ``target`` are then as in a report.
-    ``columns_known``: false where the result of a query decides the columns."""
+    ``columns_known``: false where the result of a query decides the columns. Long names are cut
+    (``short_texts``)."""
     return [
         {
-            "namespace": s.id.namespace,
-            "name": s.id.name,
+            "namespace": None if s.id.namespace is None else named(s.id.namespace),
+            "name": named(s.id.name),
             "sync_mode": s.configured.sync_mode.value,
             "destination_sync_mode": s.disposition.mode.value,
             "mode_reason": s.configured.mode_reason,
             "newest_by": s.newest_by if target is None else _by_destination(s),
-            "cursor_field": list(s.configured.cursor_field),
-            "primary_key": [list(p) for p in s.configured.primary_key],
+            "cursor_field": [named(n) for n in s.configured.cursor_field],
+            "primary_key": [[named(n) for n in p] for p in s.configured.primary_key],
             "lane": s.lane,
             "shards": s.shards,
             "hints": [msgspec.to_builtins(h) for h in s.hints],
             "table": None if target is not None else destination.location(s.table),
-            "target": None if target is None else target(s),
+            "target": None if target is None else named(target(s)),
             "retry_rejected": s.retry_rejected,
             "undeclared": s.undeclared.value,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
             "columns_known": not s.queried,
             "columns": [
-                {"name": f.name, "source": f.source, "type": type_text(f.type)}
+                {"name": f.name, "source": named(f.source), "type": bounded(type_text(f.type))}
                 for f in (() if s.queried else s.schema.fields)
             ],
         }

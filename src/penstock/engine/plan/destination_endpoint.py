@@ -42,7 +42,7 @@ from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import EXTRA, RowSchema
 from penstock.protocols.writing import WriteStream
 from penstock.store.contract import Store
-from penstock.tables.contract import SessionNeeds, TableName
+from penstock.tables.contract import NestedTable, SessionNeeds, TableName
 
 _AT_END = (
     "`acks: at_end`: the destination's exit code 0 after all rows counts as the ack: no state is"
@@ -52,6 +52,8 @@ _AT_END = (
 
 class DestinationEndpoint(Endpoint[DestinationConnector]):
     """A destination connector; implements ``tables.contract.PlannedDestination``."""
+
+    rewrite_note: str | None = None
 
     def __init__(
         self,
@@ -127,6 +129,9 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         )
         found = self.connector.problems([write], self.config, self.timeouts)
         return found[0].removeprefix(f"stream {stream.id}: ") if found else None
+
+    def nested(self, table: TableName) -> NestedTable | None:
+        return None
 
     # -- what it is told
 

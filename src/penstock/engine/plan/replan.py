@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.nested_tables import nested_tables
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.repeats import repeats
 from penstock.engine.plan.stream_columns import lacks_properties, undeclared_columns
@@ -99,7 +100,10 @@ class Planner:
         if ask.missing is not None:
             notes = undeclared_notes(planned, ask.missing)
         if before is None:
-            notes += repeats([planned], rules.destination)
+            nested, more = nested_tables([planned], rules.destination)
+            if nested:
+                raise ConfigError(nested[0], code="config.streams", stream=str(stream_id))
+            notes += [*repeats([planned], rules.destination), *more]
         for text in notes:
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)

@@ -17,6 +17,7 @@ from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.empty_namespaces import separated
 from penstock.engine.plan.left_out_columns import unknown_left_out
+from penstock.engine.plan.nested_tables import nested_tables
 from penstock.engine.plan.pending_refreshes import refresh_notes, refuse_left_out
 from penstock.engine.plan.repeats import repeats
 from penstock.engine.plan.saved_cursors import kept_cursor
@@ -96,6 +97,8 @@ def plan_streams(
     problems += misnamed(destination, [s.id for s, _ in chosen], earlier.tables, records)
     called = table_names(destination, [s.id for s in catalog.streams], earlier.tables, records)
     streams = _planned_each(chosen, rules, called, problems)
+    nested, nested_notes = nested_tables(streams, rules.destination)
+    problems += nested
     if problems:
         raise ConfigError(
             f"the pipeline {pipeline.pipeline!r} cannot run as it is",
@@ -136,6 +139,7 @@ def plan_streams(
             notes += kept_cursor(s.configured)
         notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
     notes += repeats(streams, rules.destination)
+    notes += nested_notes
     notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]
     planned = [msgspec.structs.replace(s, lane=index % lanes) for index, s in enumerate(streams)]
     found = to_remember(rules, planned, only(called, (s.id for s in streams)))

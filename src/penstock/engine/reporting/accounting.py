@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import msgspec
+
 from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.repeats import may_repeat
@@ -23,6 +25,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.report import PeakMemory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import StoredState
+from penstock.short_texts import bounded, bounded_data, named
 from penstock.tables.contract import LoadResult, PlannedDestination
 
 _SHOWN = 10
@@ -157,7 +160,7 @@ class Accounting:
         self.time.decode = max(self.time.decode, stats.get("decode", 0.0))
         peak = int(stats.get("peak_bytes", 0))
         self._lane_peaks[start.lane] = max(self._lane_peaks.get(start.lane, 0), peak)
-        self.notes += result.notes
+        self.notes += map(bounded, result.notes)
         self.metrics += result.metrics
         for stream, expected in result.expected:
             self._expect_rows(stream, expected)
@@ -186,7 +189,7 @@ class Accounting:
         for stream, rows in result.fed:
             self.stream(stream).written += rows
         self.metrics += result.metrics
-        self.notes += result.notes
+        self.notes += map(bounded, result.notes)
         self.load_seconds(result.stats.get("push", 0.0), more=result.stats)
         self.time.destination_wait += result.stats.get("destination_wait", 0.0)
         self._push_peak = max(self._push_peak, int(result.stats.get("peak_bytes", 0)))
@@ -222,6 +225,7 @@ class Accounting:
 
     def note(self, text: str) -> None:
         """Adds a note to the report, once, and shows it."""
+        text = bounded(text)
         if text not in self.notes:
             self.notes.append(text)
             self._progress.note(text)
@@ -265,7 +269,7 @@ class Accounting:
             started_at=started_at,
             seconds=round(seconds, 3),
             guarantee="at-least-once" if self.inexact or self.at_least_once else "exactly-once",
-            streams=[self.streams[s] for s in sorted(self.streams, key=lambda s: s.key)],
+            streams=[_named(self.streams[s]) for s in sorted(self.streams, key=lambda s: s.key)],
             time=self.time,
             memory=PeakMemory(
                 python_peak_bytes=peak_bytes() + sum(self._lane_peaks.values()) + self._push_peak,
@@ -324,3 +328,12 @@ class Accounting:
         if any(done) and not all(done):
             return "partial", 1
         return "failed", 4 if error is None else error.exit_code
+
+
+def _named(line: StreamReport) -> StreamReport:
+    """Returns a stream's part of the report with long names and texts cut (``short_texts``)."""
+    places = {
+        "namespace": line.namespace, "name": line.name, "table": line.table, "target": line.target,
+    }  # fmt: skip
+    short = {name: value and named(value) for name, value in places.items()}
+    return msgspec.structs.replace(line, **short, error=bounded_data(line.error))

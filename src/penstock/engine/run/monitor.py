@@ -25,6 +25,7 @@ from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import Load, Segment
 from penstock.model.state import StoredState
+from penstock.short_texts import bounded
 from penstock.tables.contract import LoadResult, PlannedDestination
 
 PROGRESS_SECONDS = 1.0
@@ -133,7 +134,7 @@ class RunMonitor:
         self._accounting.place(stream, self._destination)
 
     def note(self, text: str) -> None:
-        self._run_log.write("WARN", text)
+        self._run_log.write("WARN", bounded(text))
         self._accounting.note(text)
 
     def finish(self, outcome: SyncOutcome) -> None:

@@ -78,6 +78,7 @@ from penstock.model.catalog import SyncMode
 from penstock.model.report import Report
 from penstock.model.state import StoredState
 from penstock.runtimes.masking import Masker
+from penstock.short_texts import bounded
 from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
@@ -470,7 +471,7 @@ class Run:
             jvm_peak_bytes=jvm_peak(),
         )
         for error in (*outcome.errors, *errors):
-            run_log.write("ERROR", error.message)
+            run_log.write("ERROR", bounded(error.message))
         return report
 
     def _run_log(self, stack: ExitStack, prepared: Prepared) -> RunLog:

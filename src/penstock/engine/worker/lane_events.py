@@ -54,6 +54,7 @@ from penstock.model.events import (
 )
 from penstock.model.types import MissingColumns
 from penstock.protocols.failures import failed
+from penstock.short_texts import shown
 
 ASK_SECONDS = 0.02
 _SHOWN = 10  # streams in a note
@@ -162,7 +163,7 @@ class LaneEvents:
 
     def notes(self) -> list[str]:
         """Returns the notes for the report."""
-        notes = [f"{what}: {n}" for what, n in sorted(self._counted.items())]
+        notes = [f"{shown(what)}: {n}" for what, n in sorted(self._counted.items())]
         for stream, (states, announced, received) in self._miscounts.items():
             notes.append(
                 f"{stream or 'all streams'}: the source says that it sent {announced:,} records "

@@ -15,6 +15,7 @@ from penstock.engine.specs.lane import LaneJob, StreamJob
 from penstock.model.catalog import FieldPath, StreamId
 from penstock.model.events import Batch
 from penstock.model.types import SEQ_EPOCH_SHIFT, MissingColumns, RowSchema
+from penstock.short_texts import shown
 
 _SHOWN = 20
 _WORDS = (
@@ -50,12 +51,12 @@ class ChangedValueCounts:
         notes: list[str] = []
         for words, counts in self._found.items():
             ordered = sorted(counts.items(), key=lambda kv: -kv[1])
-            notes += [f"{words}: {name} ({n})" for name, n in ordered[:_SHOWN]]
+            notes += [f"{words}: {shown(name)} ({n})" for name, n in ordered[:_SHOWN]]
             left = sum(n for _, n in ordered[_SHOWN:])
             if left:
                 notes.append(f"{words}: {len(ordered) - _SHOWN} more fields ({left})")
         for stream, columns in sorted(self._incomplete.items()):
-            types = ", ".join(f"{column}: json" for column in sorted(columns)[:_SHOWN])
+            types = ", ".join(f"{shown(column)}: json" for column in sorted(columns)[:_SHOWN])
             notes.append(
                 f"{stream}: `types: {{ {types} }}` for the stream keeps such fields of its objects "
                 "(a table that exists gets the new types by `penstock run --recreate`)"

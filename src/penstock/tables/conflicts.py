@@ -1,0 +1,44 @@
+"""Tries a commit again that met another writer of the same table: how often, after which pause, and
+what is said of it.
+
+Not here: what a conflict is (``delta``, ``parquet``); nothing is committed by one, so that the load
+is computed from the table as the other writer left it.
+"""
+
+import random
+import time
+
+import msgspec
+
+from penstock.errors import DestinationError
+from penstock.tables.contract import LoadResult, TableLoad
+
+CONFLICT = "destination.conflict"
+CONFLICT_TRIES = 8
+_LONGEST_PAUSE = 5.0  # seconds
+
+
+def pause_before_try(attempt: int) -> None:
+    """Sleeps after try ``attempt`` (from 1): longer each time, and not as long as the other
+    writer."""
+    time.sleep(min(0.1 * 2**attempt, _LONGEST_PAUSE) * random.uniform(0.5, 1.5))
+
+
+def noted(done: LoadResult, load: TableLoad, attempt: int) -> LoadResult:
+    """``done`` with a note for the report, where the load was committed at a later try."""
+    if attempt == 1:
+        return done
+    note = f"another writer was at table {load.table.name}: committed at try {attempt}"
+    return msgspec.structs.replace(done, notes=(*done.notes, note))
+
+
+def conflict(load: TableLoad, tries: int) -> DestinationError:
+    """The error of a load that met another writer at each try."""
+    return DestinationError(
+        f"other writers changed table {load.table.name} each time this load was committed "
+        f"({tries} tries)",
+        code=CONFLICT,
+        where=load.table.name,
+        hint="nothing is lost: run again, and the load is repeated as it stands; best not at the "
+        "time of the other writer",
+    )
