@@ -19,7 +19,7 @@ from shaped import inodes, shaped
 from penstock.codec.arrow import internal_fields
 from penstock.codec.table_rows import part_rows
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNames
-from penstock.tables import conflicts, direct_parts, parquet_folders
+from penstock.tables import conflicts, direct_parts, parquet, parquet_folders
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.parquet import ParquetTables
 
