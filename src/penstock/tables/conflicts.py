@@ -37,7 +37,7 @@ def conflict(load: TableLoad, tries: int) -> DestinationError:
     return DestinationError(
         f"other writers changed table {load.table.name} each time this load was committed "
         f"({tries} tries)",
-        code=CONFLICT,
+        code="destination.conflict",
         where=load.table.name,
         hint="nothing is lost: run again, and the load is repeated as it stands; best not at the "
         "time of the other writer",

@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from penstock.errors import ConfigError, DestinationError, PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
@@ -284,7 +284,7 @@ class _Wave:
         if not isinstance(failure, PenstockError):
             with suppress(PenstockError, OSError):
                 if read_marker(plan.folder) != plan.marker:
-                    return _conflict(plan)
+                    return conflicts.conflict(plan.load, 1)
         return table_failure(failure, plan.load.table.name)
 
     def _rewrite(self, plan: _LoadPlan) -> int:
@@ -303,7 +303,7 @@ class _Wave:
         sync_file_system(staged)
         with self.root.lock(plan.load.table):
             if read_marker(plan.folder) != plan.marker:
-                raise _conflict(plan)
+                raise conflicts.conflict(plan.load, 1)
             replace_folder(staged, plan.folder)
         return written
 
@@ -443,7 +443,7 @@ class _Wave:
                 put_folder(fresh, plan.folder)
                 return
             if marker is None or marker.columns != plan.target:
-                raise _conflict(plan)
+                raise conflicts.conflict(plan.load, 1)
             if already_committed(load, marker.last_load(load.key)) is None:
                 take_files(files, plan.folder, load, marker)
                 write_marker(plan.folder, marker.with_load(load))
@@ -468,11 +468,3 @@ def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:
             weight[key] = size
         batches[-1].append(plan)
     return [batch for batches in groups.values() for batch in batches]
-
-
-def _conflict(plan: _LoadPlan) -> DestinationError:
-    return DestinationError(
-        f"table {plan.load.table.name} was changed by another process while this load was computed",
-        code=conflicts.CONFLICT,
-        where=str(plan.folder),
-    )
