@@ -3,6 +3,7 @@ they are shown."""
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,8 @@ from penstock.engine.inspect.plan_check import plan_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-HUGE = "n" * 3_000_000
+HUGE = "n" * 300_000
 FEW = 100_000  # bytes
-APPEND = {"destination_sync_mode": "append"}
 
 
 def schema(**properties: Any) -> dict[str, Any]:
@@ -32,41 +32,41 @@ def record(data: dict[str, Any], name: str = "s0") -> dict[str, Any]:
     return {"message": {"type": "RECORD", "record": body}}
 
 
-CASES: dict[str, tuple[list[Any], list[Any]]] = {
-    "an undeclared field": ([stream()], [record({"id": 1, HUGE: 1})]),
-    "a column": ([stream(**{HUGE: {"type": "integer"}})], [record({"id": 1, HUGE: "no number"})]),
-    "a field of an object": (
-        [stream(o={"type": "object", "properties": {HUGE: {"type": "integer"}}})],
-        [record({"id": 1, "o": {HUGE: "x", HUGE + "2": 2}})],
-    ),
-    "a stream that is not selected": ([stream()], [record({"id": 1}), record({"id": 2}, HUGE)]),
-    "a stream": ([stream(HUGE)], [record({"id": 1}, HUGE)]),
-    "a type of message": ([stream()], [{"message": {"type": HUGE}}, record({"id": 1})]),
-    "a status": (
-        [stream()],
+EVERY = [
+    {"id": 1, HUGE: 1},  # not declared
+    {"id": 2, HUGE + "c": "no number"},
+    {"id": 3, "o": {HUGE: "no number", HUGE + "x": 2}},
+]
+RUNS: dict[str, tuple[str, list[Any]]] = {
+    "fields": (
+        "s0",
         [
-            record({"id": 1}),
+            *map(record, EVERY),
+            record({"id": 1}, HUGE),  # of a stream that nobody named
+            {"message": {"type": HUGE}},
             {"message": {"type": "TRACE", "trace": {"type": HUGE, "emitted_at": 0}}},
         ],
     ),
+    "a stream": (HUGE, [record({"id": n, HUGE + "c": n}, HUGE) for n in (1, 2, 3)]),
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", RUNS)
 def test_names_are_cut_where_they_are_shown(
-    site: Callable[..., Site], tmp_path: Any, case: str
+    site: Callable[..., Site], tmp_path: Path, case: str
 ) -> None:
-    streams, steps = CASES[case]
-    told = tmp_path / "told.json"  # longer than a command line takes
-    here = site()
+    name, steps = RUNS[case]
+    number = {"type": "integer"}
+    nested = {"type": "object", "properties": {HUGE: number}}
+    streams = [stream(name, **{HUGE + "c": number, "o": nested})]
+    told, tap, here = tmp_path / "told.json", tmp_path / "tap", site()
     told.write_text(json.dumps({"streams": streams, "steps": steps}))
-    parts: dict[str, Any] = {
-        "use": f"airbyte:{tmp_path / 'tap'}",
-        "defaults": {**APPEND, "sync_mode": "full_refresh"},
-    }
-    tap = tmp_path / "tap"
     tap.write_text(TAP.format(told=str(told)))
     tap.chmod(0o755)
+    parts: dict[str, Any] = {
+        "use": f"airbyte:{tap}",
+        "defaults": {"destination_sync_mode": "append", "sync_mode": "full_refresh"},
+    }
     plan = plan_pipeline(load_pipeline(here.write(**parts), env={}), here.home, observer=Heard())
     assert len(json.dumps(plan)) < FEW, {k: len(json.dumps(v)) for k, v in plan.items()}
     ran = here.run(**parts)
@@ -76,7 +76,11 @@ def test_names_are_cut_where_they_are_shown(
     assert (folder / "log.jsonl").stat().st_size < FEW
     assert sum(map(len, ran.heard.notes)) < FEW
     assert sum(len(detail) for _, detail in ran.heard.phases) < FEW
-    assert len(here.tables()) == 1 and len(here.rows(here.tables()[0], "id")) == 1
+    (table,) = here.tables()
+    assert [row["id"] for row in here.rows(table, "id")] == [1, 2, 3]
+    again = here.run(**parts)  # each name is still the same stream and column
+    assert again.counts(ran.report.streams[0].name) == ("complete", 3, 3, 0)
+    assert here.tables() == [table]
 
 
 TAP = """#!/usr/bin/env python3

@@ -240,7 +240,7 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
         return found
 
     monkeypatch.setattr(direct_parts, "linked", meanwhile)
-    monkeypatch.setattr(conflicts, "CONFLICT_TRIES", 2)
+    monkeypatch.setattr(conflicts, "CONFLICT_TRIES", 1)  # the next try needs Spark
     assert tables.commit(NO_SPARK, [second])[0].code == "destination.conflict"
     assert ids(tables) == [1]
 

@@ -305,6 +305,7 @@ class _LoadCommit:
         except AnalysisException as failure:
             if is_missing(failure):
                 return None
+            self.location.prove_apart()  # in another table Delta takes the folder for a partition
             raise
         if isinstance(self.location, CatalogLocation):
             self.location.prove_delta()

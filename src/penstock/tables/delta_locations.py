@@ -116,7 +116,8 @@ class FolderLocation:
         writer.save(self.path)
 
     def prove_apart(self) -> None:
-        nested = None if self.local else self._nested()
+        there = self.local or self._has_log(literal_path(self.path))
+        nested = None if there else self._nested()
         if nested is not None:
             raise nested_failure(self.path, nested)
 

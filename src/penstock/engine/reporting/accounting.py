@@ -25,7 +25,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.report import PeakMemory, Report, RunStatus, StreamReport, TimeSpent
 from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import StoredState
-from penstock.short_texts import bounded, bounded_data, named
+from penstock.short_texts import bounded, bounded_data, named, shown
 from penstock.tables.contract import LoadResult, PlannedDestination
 
 _SHOWN = 10
@@ -118,8 +118,9 @@ class Accounting:
         line.filtered += load.filtered
         line.bytes += sum(p.raw_bytes for p in load.parts)
         for note in result.notes:
-            self.note(f"{load.stream}: {note}")
-        self._progress.phase("loaded", f"{load.stream}: {counted(load.covered, 'record')}")
+            self.note(f"{shown(load.stream)}: {note}")
+        count = counted(load.covered, "record")
+        self._progress.phase("loaded", f"{shown(load.stream)}: {count}")
 
     def states(self, states: Sequence[StoredState]) -> None:
         for state in states:
@@ -249,7 +250,9 @@ class Accounting:
         for load in self._loads:
             self.stream(load.stream).read += self._read_elsewhere(load)
         for stream in sorted(self.streams.keys() - self._expected, key=str):
-            self.note(f"{stream} is not synced by this run: an earlier run had sealed its rows")
+            self.note(
+                f"{shown(stream)} is not synced by this run: an earlier run had sealed its rows"
+            )
         for stream, line in self.streams.items():
             if stream in outcome.complete:
                 line.status, line.error = "complete", None
@@ -258,7 +261,7 @@ class Accounting:
         everything = [*outcome.errors, *errors]
         error = everything[0] if everything else self._unfinished(outcome)
         if self.inexact:
-            listed = ", ".join(sorted(map(str, self.inexact)))
+            listed = ", ".join(map(shown, sorted(map(str, self.inexact))))
             self.note(f"at least once: rows that no state covers were loaded ({listed})")
         status, exit_code = self._status_of(outcome, error)
         return Report(
@@ -292,18 +295,18 @@ class Accounting:
         names = sorted(map(str, left))
         if not names or outcome.cancelled:
             return None
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+        listed = ", ".join(map(shown, names[:_SHOWN])) + (", ..." if len(names) > _SHOWN else "")
         doubts = dict.fromkeys(self._in_doubt[s] for s in sorted(left) if s in self._in_doubt)
         if doubts:
             return SourceError(
-                f"the source ended with exit code 0, and these streams are not complete: {shown}: "
+                f"the source ended with exit code 0, and these streams are not complete: {listed}: "
                 + "; ".join(why for why, _ in doubts),
                 code="source.incomplete",
                 hint=next((hint for _, hint in doubts if hint), None),
             )
         refresh = any(str(s) in names for s in self._refreshes)
         return SourceError(
-            f"the source ended well and never said that it had read all of: {shown}",
+            f"the source ended well and never said that it had read all of: {listed}",
             code="source.incomplete",
             hint="a source that says how others ended must say COMPLETE of a refresh before it is"
             " shown: these tables keep what they had; run again, which goes on from what is sealed,"
