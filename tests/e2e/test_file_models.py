@@ -1,9 +1,13 @@
 """CSV, TSV and JSON files as models (issue 35, B3; L8, L9): RFC 4180, broken lines are rejects, a
 value that does not fit is an entry, and a column keeps the type that an earlier run gave it."""
 
+import bz2
 import datetime
+import gzip
 import json
+import re
 import sqlite3
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -279,6 +283,71 @@ def test_B3_files_without_columns_are_refused(files: Make, name: str, text: str,
     with pytest.raises(ConfigError) as refused:
         here.read(name)
     assert refused.value.code == "source.query" and says in refused.value.message
+
+
+@pytest.mark.parametrize("ending", ["csv", "json"])
+def test_C_gzip_files_are_read_as_they_are_when_unpacked(files: Make, ending: str) -> None:
+    here = files()
+    text = "id,v\r\n1,01\r\n" if ending == "csv" else '{"id": 1, "v": "01"}\n'
+    more = "2,02\r\nbroken\r\n" if ending == "csv" else '{"id": 2, "v": "02"}\nbroken\n'
+    packed = gzip.compress(text.encode()) + gzip.compress(more.encode())  # two members
+    here.give(f"people.{ending}.gz", packed)
+    ran = here.read(f"people.{ending}.gz")
+    assert ran.counts("people") == ("complete", 3, 2, 1), ran.error
+    assert here.found("people", "id") == [(1, "01"), (2, "02")]
+    here.give(f"people.{ending}.gz", packed[:-12])  # cut off
+    ran = here.read(f"people.{ending}.gz")
+    assert ran.status == "failed" and ran.error["code"] == "source.query", ran.error
+    assert here.found("people", "id") == [(1, "01"), (2, "02")]
+
+
+def test_C_other_compressed_files_are_refused_with_a_command(files: Make) -> None:
+    here = files()
+    text = b"id,v\n1,01\n"
+    here.give("people.csv.bz2", bz2.compress(text))
+    with pytest.raises(ConfigError) as refused:
+        here.read("people.csv.bz2")
+    (command,) = re.findall("`(.*?)`", refused.value.message)
+    subprocess.run(command, shell=True, check=True)
+    model = refused.value.message.rpartition("spark:")[2]
+    assert here.run(use=f"spark:{model}").counts("people") == ("complete", 1, 1, 0)
+    here.give("people.csv.GZ", gzip.compress(text))
+    with pytest.raises(ConfigError) as refused:
+        here.read("people.csv.GZ")
+    assert "must end with .gz" in refused.value.message
+
+
+def test_D_names_that_differ_by_case_are_read_by_the_query_of_the_hint(files: Make) -> None:
+    here = files()
+    here.give("a.jsonl", '{"id": 1, "ID": "x"}\n{"id": 2}\n')
+    with pytest.raises(ConfigError) as refused:
+        here.read("a.jsonl")
+    assert "differ by case alone" in refused.value.message and refused.value.hint
+    query = "SELECT " + refused.value.hint.partition("SELECT ")[2]
+    ran = here.run(use=f"spark:{query}")
+    assert ran.status == "succeeded", ran.error
+    assert sorted(map(repr, here.found("query", "id_1"))) == ["('1', 'x')", "('2', None)"]
+
+
+@pytest.mark.parametrize("name", ["docs.json", "docs.json.gz", "one.jsonl"])
+def test_E_a_document_over_several_lines_is_read_after_the_command_of_the_hint(
+    files: Make, name: str
+) -> None:
+    here = files()
+    rows = [{"id": 1, "n": 0.1, "t": "a b"}, {"id": 2, "n": 12.5, "t": "two\nlines"}]
+    text = json.dumps(rows[0] if name == "one.jsonl" else rows, indent=2).replace("\n", "\r\n")
+    here.give(name, gzip.compress(text.encode()) if name.endswith("gz") else text)
+    with pytest.raises(ConfigError) as refused:
+        here.read(name)
+    assert refused.value.hint is not None
+    (command,) = re.findall("`(.*?)`", refused.value.hint)
+    subprocess.run(command, shell=True, check=True)
+    model = refused.value.hint.rpartition("spark:")[2]
+    ran = here.run(use=f"spark:{model}")
+    assert ran.status == "succeeded", ran.error
+    (table,) = here.tables()
+    wanted = [tuple(row.values()) for row in rows]
+    assert here.found(table, "id") == (wanted[:1] if name == "one.jsonl" else wanted)
 
 
 def forget_types(here: FileSite) -> None:

@@ -105,9 +105,20 @@ def test_a_column_whose_name_changes_by_case_is_another_one_and_noted(bench: Ben
 
 
 def test_L8_a_key_that_the_first_schema_has_is_the_rows_own(bench: Bench) -> None:
-    """Nothing changed: no row had been read."""
+    """Nothing changed, since no row had been read; but the plan knew no key, and said so."""
     report = run(bench, (["id"], FIRST), catalog=[])
-    assert not other_notes(report) and texts(bench) == "ac"
+    assert texts(bench) == "ac" and report.guarantee == "exactly-once"
+    (note,) = report.notes  # and not that append keeps every row
+    assert "named its primary key only when it was read" in note and "one row for each id" in note
+    again = run(bench, (["id"], [[1, 1, "d"]]), catalog=[])
+    assert texts(bench) == "cd" and again.guarantee == "exactly-once" and not again.notes
+
+
+def test_L8_a_run_without_any_key_is_at_least_once(bench: Bench) -> None:
+    report = run(bench, ([], FIRST), catalog=[])
+    assert report.guarantee == "at-least-once" and texts(bench) == "abc"
+    (note,) = report.notes
+    assert note.startswith("at-least-once: sales")
 
 
 def test_L8_a_stream_without_a_key_stays_appended_when_one_comes(bench: Bench) -> None:

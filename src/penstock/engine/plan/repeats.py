@@ -15,6 +15,7 @@ from penstock.model.catalog import DestinationSyncMode, SyncMode, default_cursor
 from penstock.tables.contract import PlannedDestination
 
 _SHOWN = 10
+REPEATS = "at-least-once: "  # begins the note
 
 
 def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
@@ -41,7 +42,7 @@ def repeats(streams: Sequence[PlannedStream], destination: PlannedDestination) -
     keyed = all(s.configured.primary_key for s in found)
     upsert = "`mode: upsert` keeps" if keyed else "`mode: upsert` with a `primary_key` keeps"
     return [
-        f"at-least-once: {named}: a source may send the rows at its cursor again in each run, and "
+        f"{REPEATS}{named}: a source may send the rows at its cursor again in each run, and "
         f"append keeps them all; {upsert} one row per key"
     ]
 

@@ -99,6 +99,8 @@ class Planner:
         notes = table_notes(planned, rules, known.columns.get(stream_id, {}))
         if ask.missing is not None:
             notes = undeclared_notes(planned, ask.missing)
+        elif before is not None and ask.fresh:
+            notes += _first_key(planned, before)
         if before is None:
             nested, more = nested_tables([planned], rules.destination)
             if nested:
@@ -196,6 +198,18 @@ def _is_guess(ask: LaneQuestion, before: PlannedStream) -> bool:
     """Whether the columns before the first row were nobody's word: those of a stream that was never
     discovered, or of a transform's output."""
     return ask.showed is not None or before.configured.stream.assumed
+
+
+def _first_key(planned: PlannedStream, before: PlannedStream) -> list[str]:
+    """Returns a note where the source brought a primary key before the first row, and none was
+    known: its table keeps one row for each value of it."""
+    if before.configured.primary_key or not planned.disposition.primary_key:
+        return []
+    key = key_text(planned.configured.primary_key)
+    return [
+        f"stream {planned.id}: the source named its primary key only when it was read: its table "
+        f"keeps one row for each {key}"
+    ]
 
 
 def _rekeyed(planned: PlannedStream, before: PlannedStream) -> bool:

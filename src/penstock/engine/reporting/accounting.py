@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
-from penstock.engine.plan.repeats import may_repeat
+from penstock.engine.plan.repeats import REPEATS, may_repeat, repeats
 from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.engine.specs.feeder import PushResult
 from penstock.engine.specs.lane import Expected, LaneResult
@@ -47,6 +47,9 @@ class Accounting:
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
         self.at_least_once = False  # True where rows may come twice, whatever this run sees
+        # whether rows of a stream may come twice, of those that were planned so once
+        self._repeating: dict[StreamId, bool] = {}
+        self._destination: PlannedDestination | None = None
         self._ended: set[int] = set()
         self._in_doubt: dict[StreamId, tuple[str, str | None]] = {}  # why, and what to do
         self._loads: list[Load] = []
@@ -89,7 +92,11 @@ class Accounting:
         self.planned[stream.id] = stream
         if stream.configured.fills_generation:
             self._refreshes.add(stream.id)
-        self.at_least_once |= may_repeat(stream, destination)
+        self._destination = destination
+        if may_repeat(stream, destination):
+            self._repeating[stream.id] = True
+        elif stream.id in self._repeating:
+            self._repeating[stream.id] = False
         if isinstance(destination, DestinationEndpoint):
             line.target = destination.written_to(stream)
         else:
@@ -263,6 +270,7 @@ class Accounting:
         if self.inexact:
             listed = ", ".join(map(shown, sorted(map(str, self.inexact))))
             self.note(f"at least once: rows that no state covers were loaded ({listed})")
+        self._settle_repeats()
         status, exit_code = self._status_of(outcome, error)
         return Report(
             run=run,
@@ -271,7 +279,7 @@ class Accounting:
             exit_code=exit_code,
             started_at=started_at,
             seconds=round(seconds, 3),
-            guarantee="at-least-once" if self.inexact or self.at_least_once else "exactly-once",
+            guarantee="at-least-once" if self._may_come_twice() else "exactly-once",
             streams=[_named(self.streams[s]) for s in sorted(self.streams, key=lambda s: s.key)],
             time=self.time,
             memory=PeakMemory(
@@ -286,6 +294,18 @@ class Accounting:
             error=None if error is None else error.as_report(),
             log=log,
         )
+
+    def _may_come_twice(self) -> bool:
+        return bool(self.inexact) or self.at_least_once or any(self._repeating.values())
+
+    def _settle_repeats(self) -> None:
+        """Takes from the plan's note on rows that may come twice the streams whose source brought a
+        key before their first row, and which keep one row of it since."""
+        if self._destination is None or all(self._repeating.values()):
+            return
+        left = [self.planned[s] for s, comes in self._repeating.items() if comes]
+        kept = [n for n in self.notes if not n.startswith(REPEATS)]
+        self.notes = [*repeats(left, self._destination), *kept]
 
     def _unfinished(self, outcome: SyncOutcome) -> PenstockError | None:
         """Returns the error for streams that are not complete, where the source ended without any
