@@ -21,7 +21,7 @@ from penstock.errors import DestinationError, PenstockError
 from penstock.tables import nested_folders, parquet_folders
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.delta import DeltaTables
-from penstock.tables.nested_folders import nested_table
+from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.open import open_table
 
 OUTER, INNER = TableName(None, "a"), TableName("a", "x")
@@ -58,7 +58,7 @@ def test_L8_a_new_table_above_or_below_another_one_is_refused(
     had = open_table(there, lake)
     assert had.commit(NO_SPARK, [first(loads, old)]) == [LoadResult(1)]
     tables = open_table(new, lake)
-    found = tables.nested(wanted)
+    found = tables.nested([wanted]).get(wanted)
     assert found is not None and found.new
     assert (found.other, found.outer) == (had.location(old), inside)
     assert code(tables.commit(NO_SPARK, [first(loads, wanted)])[0]) in (
@@ -71,7 +71,7 @@ def test_L8_a_new_table_above_or_below_another_one_is_refused(
     # the table that was there goes on
     assert had.commit(NO_SPARK, [first(loads, old, 2)]) == [LoadResult(1)]
     assert ids(Path(had.location(old)), there) == [1, 2]
-    assert tables.nested(TableName("b", "x")) is None  # a neighbour
+    assert not tables.nested([TableName("b", "x")])  # a neighbour
     assert tables.commit(NO_SPARK, [first(loads, TableName("b", "x"))]) == [LoadResult(1)]
 
 
@@ -87,9 +87,20 @@ def test_L8_foreign_tables_and_lakes_in_tables_count(
     (tmp_path / "around" / "a" / "deep" / "down").mkdir(parents=True)
     os.symlink(theirs, tmp_path / "around" / "a" / "deep" / "linked")
     os.symlink(tmp_path / "around", tmp_path / "around" / "a" / "deep" / "down" / "loop")
-    found = open_table(format, str(tmp_path / "around")).nested(OUTER)
+    found = open_table(format, str(tmp_path / "around")).nested([OUTER])[OUTER]
     assert found is not None and not found.outer and found.other.endswith("linked")
     assert DeltaTable(str(theirs)).to_pyarrow_table()["id"].to_pylist() == [1]
+
+
+def test_L8_a_new_delta_table_in_a_parquet_tables_folder_is_refused(
+    tmp_path: Path, loads: Any
+) -> None:
+    """Its VACUUM would delete the Parquet table's files."""
+    had, tables = (open_table(kind, str(tmp_path / "lake")) for kind in ("parquet", "delta"))
+    assert had.commit(NO_SPARK, [first(loads, OUTER)]) == [LoadResult(1)]
+    assert tables.nested([OUTER])[OUTER].new
+    assert code(tables.commit(NO_SPARK, [first(loads, OUTER)])[0]) == "destination.nested"
+    assert had.commit(NO_SPARK, [first(loads, OUTER, 2)]) == [LoadResult(1)]
 
 
 def nest(lake: Path, loads: Any, format: str) -> tuple[Any, Path, Path]:
@@ -108,7 +119,7 @@ def test_L8_tables_that_are_nested_go_on_and_are_found(
     tmp_path: Path, loads: Any, format: str
 ) -> None:
     tables, outer, inner = nest(tmp_path / "lake", loads, format)
-    above, below = tables.nested(INNER), tables.nested(OUTER)
+    above, below = (tables.nested([INNER, OUTER])[table] for table in (INNER, OUTER))
     assert above is not None and (above.other, above.outer, above.new) == (str(outer), True, False)
     assert below is not None and (below.other, below.outer, below.new) == (str(inner), False, False)
     more = [first(loads, OUTER, 2), first(loads, INNER, 2)]
@@ -153,9 +164,9 @@ def test_a_large_table_is_not_searched_for_ever(
     for name in range(30):
         (table / f"{name}.parquet").touch()
     (table / "x" / "_delta_log").mkdir(parents=True)
-    assert nested_table(table, "_delta_log") is not None
+    assert NestedFolders("_delta_log").nested(table) is not None
     monkeypatch.setattr(nested_folders, "MOST_ENTRIES", 0)
-    assert nested_table(table, "_delta_log") is None
+    assert NestedFolders("_delta_log").nested(table) is None
 
 
 @pytest.mark.spark
@@ -167,7 +178,7 @@ def test_L8_spark_finds_tables_on_an_object_store(tmp_path: Path, spark: Any, lo
     lake = DeltaTables("viewfs://penstock/store/lake")
     write_deltalake(str(tmp_path / "store" / "lake" / "a"), pa.table({"id": [1]}))
     write_deltalake(str(tmp_path / "store" / "lake" / "b" / "c" / "d"), pa.table({"id": [1]}))
-    assert lake.nested(INNER) is None  # known to Spark alone
+    assert not lake.nested([INNER])  # known to Spark alone
     for table in (INNER, TableName(None, "b")):
         outcome = lake.commit(spark, [loads.load(1, [{"id": 1}], table=table)])[0]
         assert isinstance(outcome, DestinationError), outcome

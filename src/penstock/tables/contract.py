@@ -304,9 +304,9 @@ class PlannedDestination(Protocol):
         append_dedup by default. None where it can. Leaves no file behind."""
         ...
 
-    def nested(self, table: TableName) -> NestedTable | None:
-        """The table in whose folder ``table`` lies, or would lie, or that lies in its folder, as
-        far as that shows without Spark. None where there is none."""
+    def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
+        """For each of ``tables`` that lies, or would lie, in another table's folder or around it,
+        that other table, as far as this shows without Spark."""
         ...
 
 

@@ -53,7 +53,7 @@ from penstock.tables.delta_locations import (
     TableLocation,
     is_missing,
 )
-from penstock.tables.nested_folders import DELTA_LOG, nested_table, refuse_nested
+from penstock.tables.nested_folders import DELTA_LOG, NestedFolders
 from penstock.tables.parquet_folders import make_writable, prove_writable
 from penstock.tables.schema_evolution import EvolvedColumns
 
@@ -147,8 +147,11 @@ class DeltaTables:
     def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return None
 
-    def nested(self, table: TableName) -> NestedTable | None:
-        return None if self._local is None else nested_table(Path(self.location(table)), DELTA_LOG)
+    def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
+        look = NestedFolders(DELTA_LOG)
+        local = tables if self._local is not None else ()
+        found = ((table, look.nested(Path(self.location(table)))) for table in local)
+        return {table: nested for table, nested in found if nested is not None}
 
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         return None
@@ -164,8 +167,11 @@ class DeltaTables:
             except Exception as failure:
                 return [table_failure(failure, self.location(load.table)) for load in loads]
         outcomes: list[LoadResult | PenstockError] = []
+        look = NestedFolders(DELTA_LOG)
         for load in loads:
             try:
+                if self._local is not None:
+                    look.refuse(Path(self.location(load.table)))
                 outcomes.append(self._commit(spark, load))
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
@@ -176,9 +182,7 @@ class DeltaTables:
     def _commit(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
         """Commits one load; tries again under the same number after a conflict with another writer,
         at most ``conflicts.CONFLICT_TRIES`` times. Raises ``DestinationError``
-        (``destination.conflict``, ``destination.nested``)."""
-        if self._local is not None:
-            refuse_nested(Path(self.location(load.table)), DELTA_LOG)
+        (``destination.conflict``)."""
         for attempt in itertools.count(1):
             try:
                 with _write_lock:

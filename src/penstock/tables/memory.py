@@ -68,8 +68,8 @@ class MemoryTables:
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         return None
 
-    def nested(self, table: TableName) -> NestedTable | None:
-        return None
+    def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
+        return {}
 
     def commit(
         self, spark: "SparkSession | None", loads: Sequence[TableLoad]

@@ -2,10 +2,10 @@
 
 A VACUUM of a Delta table deletes every file below its folder that its log does not name, so also
 the files of a table inside it; what rewrites a Parquet table replaces its whole folder. So a new
-table never gets a folder above or below another table's (:func:`refuse_nested`). A folder is a
-table where it has Delta's log or the marker of a Parquet table of ours. VACUUM skips folders whose
-names begin with ``_`` or ``.``, and so does the search below a folder. Not here: tables on object
-stores (``delta_locations``), what ``plan`` says (``engine.plan.nested_tables``).
+table never gets a folder above or below another table's (:meth:`NestedFolders.refuse`). A folder is
+a table where it has Delta's log or the marker of a Parquet table of ours. VACUUM skips folders
+whose names begin with ``_`` or ``.``, and so does the search below a folder. Not here: tables on
+object stores (``delta_locations``), what ``plan`` says (``engine.plan.nested_tables``).
 """
 
 import os
@@ -21,28 +21,56 @@ DELTA_LOG = "_delta_log"
 MOST_ENTRIES = 100_000  # looked at below a table that is there: its files may be many
 
 
-def is_table(folder: Path) -> bool:
+def is_table(folder: str) -> bool:
     """Whether ``folder`` is a table's, of whatever writer."""
-    return (folder / DELTA_LOG).is_dir() or (folder / MARKER).is_file()
+    return os.path.isdir(f"{folder}/{DELTA_LOG}") or os.path.isfile(f"{folder}/{MARKER}")
 
 
-def nested_table(folder: Path, mark: str) -> NestedTable | None:
-    """Returns the table above or below ``folder``, where the nearest one above comes first, or one
-    of another format in it; None: there is none. ``mark``: the name in a folder that makes it a
-    table of the format (:data:`DELTA_LOG`, ``MARKER``). Below a table that is there, at most
-    :data:`MOST_ENTRIES` entries are looked at."""
-    new = not (folder / mark).exists()
-    if new and is_table(folder):
-        return NestedTable(str(folder), outer=True, new=True)
-    real = Path(os.path.realpath(folder))
-    above = next((parent for parent in real.parents if is_table(parent)), None)
-    if above is not None:
-        return NestedTable(str(above), outer=True, new=new)
-    below = _table_below(real, None if new else MOST_ENTRIES)
-    return None if below is None else NestedTable(str(below), outer=False, new=new)
+class NestedFolders:
+    """One look at the folders of many tables: what is above them is looked at once. ``mark``: the
+    name in a folder that makes it a table of the format (:data:`DELTA_LOG`, ``MARKER``)."""
+
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        self._above: dict[str, str | None] = {}  # folder -> the table that it is, or is in
+        self._real: dict[Path, str] = {}
+
+    def nested(self, folder: Path) -> NestedTable | None:
+        """Returns the table above or below ``folder``, where the nearest one above comes first, or
+        one of another format in it; None: there is none. Below a table that is there, at most
+        :data:`MOST_ENTRIES` entries are looked at."""
+        new = not os.path.exists(folder / self._mark)
+        if new and is_table(str(folder)):
+            return NestedTable(str(folder), outer=True, new=True)
+        real = self._real_path(folder)
+        above = self._table_above(os.path.dirname(real))
+        if above is not None:
+            return NestedTable(above, outer=True, new=new)
+        below = _table_below(real, None if new else MOST_ENTRIES)
+        return None if below is None else NestedTable(below, outer=False, new=new)
+
+    def refuse(self, folder: Path) -> None:
+        """Proves that a table may be made in ``folder``, where there is none of the format yet.
+        Raises ``DestinationError`` (``destination.nested``)."""
+        if not os.path.exists(folder / self._mark) and (nested := self.nested(folder)) is not None:
+            raise nested_failure(str(folder), nested)
+
+    def _real_path(self, folder: Path) -> str:
+        if os.path.islink(folder):
+            return os.path.realpath(folder)
+        if folder.parent not in self._real:
+            self._real[folder.parent] = os.path.realpath(folder.parent)
+        return os.path.join(self._real[folder.parent], folder.name)
+
+    def _table_above(self, folder: str) -> str | None:
+        if folder not in self._above:
+            above = os.path.dirname(folder)
+            further = None if above == folder else self._table_above(above)
+            self._above[folder] = folder if is_table(folder) else further
+        return self._above[folder]
 
 
-def _table_below(folder: Path, most: int | None) -> Path | None:
+def _table_below(folder: str, most: int | None) -> str | None:
     """Searches level by level, so that the nearest table is found first; folders behind links
     too, since VACUUM follows them."""
     waiting, seen, entries = deque([folder]), set[tuple[int, int]](), 0
@@ -54,21 +82,14 @@ def _table_below(folder: Path, most: int | None) -> Path | None:
                     return None
                 if entry.name[0] in "._" or not entry.is_dir():
                     continue
-                place, status = Path(entry.path), os.stat(entry.path)
+                status = os.stat(entry.path)
                 if (status.st_dev, status.st_ino) in seen:
                     continue
                 seen.add((status.st_dev, status.st_ino))
-                if is_table(place):
-                    return place
-                waiting.append(place)
+                if is_table(entry.path):
+                    return entry.path
+                waiting.append(entry.path)
     return None
-
-
-def refuse_nested(folder: Path, mark: str) -> None:
-    """Proves that a table may be made in ``folder``, where there is none of the format yet. Raises
-    ``DestinationError`` (``destination.nested``)."""
-    if not (folder / mark).exists() and (nested := nested_table(folder, mark)) is not None:
-        raise nested_failure(str(folder), nested)
 
 
 def nested_failure(place: str, nested: NestedTable) -> DestinationError:

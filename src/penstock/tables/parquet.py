@@ -38,7 +38,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
-from penstock.tables.nested_folders import nested_table, refuse_nested
+from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.parquet_folders import (
     MARKER,
     Marker,
@@ -122,8 +122,10 @@ class ParquetTables:
     def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
         return _REWRITES if mode is DestinationSyncMode.append_dedup else None
 
-    def nested(self, table: TableName) -> NestedTable | None:
-        return nested_table(self._root.folder(table), MARKER)
+    def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
+        look = NestedFolders(MARKER)
+        found = ((table, look.nested(self._root.folder(table))) for table in tables)
+        return {table: nested for table, nested in found if nested is not None}
 
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         if can_exchange(self._root.path):
@@ -210,6 +212,7 @@ class _Wave:
         self.root = root
         self.staging = staging
         self.outcomes = outcomes
+        self.look = NestedFolders(MARKER)
 
     def run(self, wave: Sequence[tuple[int, TableLoad]]) -> None:
         plans = [plan for index, load in wave if (plan := self._guarded_plan(index, load))]
@@ -241,7 +244,7 @@ class _Wave:
         if result is not None:
             return result
         if marker is None:
-            refuse_nested(folder, MARKER)
+            self.look.refuse(folder)
         old = marker.columns if marker else None
         columns = load_frame.target_columns(
             load, old, lambda: self._table_rows(folder, marker) if marker else None

@@ -130,8 +130,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         found = self.connector.problems([write], self.config, self.timeouts)
         return found[0].removeprefix(f"stream {stream.id}: ") if found else None
 
-    def nested(self, table: TableName) -> NestedTable | None:
-        return None
+    def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
+        return {}
 
     # -- what it is told
 

@@ -22,8 +22,9 @@ def nested_tables(
     folder or around it, and tables that do."""
     problems: list[str] = []
     notes: list[str] = []
+    found = destination.nested([stream.table for stream in streams])
     for stream in streams:
-        nested = destination.nested(stream.table)
+        nested = found.get(stream.table)
         if nested is None:
             continue
         place = destination.location(stream.table)
