@@ -33,6 +33,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.sections import Install
 from penstock.errors import ConfigError, DestinationError, PenstockError, SourceError
 from penstock.model.catalog import CheckResult, ConnectorSpec, Stream
+from penstock.short_texts import bounded_data
 from penstock.terminal import format as text
 from penstock.terminal.progress import watching
 
@@ -124,7 +125,8 @@ def check(
                 answer = checked(pipeline_checked(surface, pipeline, yes=yes))
                 code = max(code, check_code(answer))
             except PenstockError as e:
-                answer = {"status": "failed", "message": e.message, "error": e.as_report()}
+                error = e.as_report()
+                answer = {"status": "failed", "message": error["message"], "error": error}
                 code = max(code, e.exit_code)
             answers.append({"sync": id_, **answer})
         shown = [f"{a['sync']}: {check_text(a)}" for a in answers]
@@ -151,7 +153,7 @@ def pipeline_checked(surface: Surface, pipeline: Pipeline, *, yes: bool) -> Chec
 
 def checked(result: CheckResult) -> dict[str, Any]:
     status = "succeeded" if result.succeeded else "failed"
-    return {"status": status, "message": result.message, "end": result.end}
+    return {"status": status, "message": bounded_data(result.message), "end": result.end}
 
 
 def check_text(answer: dict[str, Any]) -> str:

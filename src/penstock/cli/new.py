@@ -96,7 +96,8 @@ def new(
             result = checked(pipeline_checked(surface, pipeline, yes=yes))
             code = check_code(result)
         except PenstockError as e:  # the file is there all the same
-            result = {"status": "failed", "message": e.message, "error": e.as_report()}
+            error = e.as_report()
+            result = {"status": "failed", "message": error["message"], "error": error}
             code = e.exit_code
         answer["check"] = result
     surface.output.answer(answer, lambda: _text(path, variables, missing, answer["check"]))

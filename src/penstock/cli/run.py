@@ -24,6 +24,7 @@ from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project
 from penstock.errors import Cancelled, ConfigError, PenstockError
+from penstock.short_texts import bounded
 from penstock.terminal import format as text
 from penstock.terminal.error_view import DescribedError
 from penstock.terminal.progress import watching
@@ -258,7 +259,7 @@ def _unplanned(pipeline: Pipeline, error: PenstockError) -> dict[str, Any]:
         "streams": [],
         "guarantee": "at-least-once",
         "notes": [],
-        "problems": [error.message],
+        "problems": [bounded(error.message)],
     }
 
 
