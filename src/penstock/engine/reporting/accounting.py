@@ -74,6 +74,7 @@ class Accounting:
         wanted = set(streams)
         for stream in self._expected - wanted:
             self.planned.pop(stream, None)
+            self._repeating.pop(stream, None)
             self._refreshes.discard(stream)
             if not self.streams[stream].committed:
                 del self.streams[stream]
