@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pipelines import Ran, Site
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -296,8 +296,9 @@ def test_C_gzip_files_are_read_as_they_are_when_unpacked(files: Make, ending: st
     assert ran.counts("people") == ("complete", 3, 2, 1), ran.error
     assert here.found("people", "id") == [(1, "01"), (2, "02")]
     here.give(f"people.{ending}.gz", packed[:-12])  # cut off
-    ran = here.read(f"people.{ending}.gz")
-    assert ran.status == "failed" and ran.error["code"] == "source.query", ran.error
+    with pytest.raises(SourceError) as failed:
+        here.read(f"people.{ending}.gz")
+    assert failed.value.code == "source.query" and "people" in failed.value.message
     assert here.found("people", "id") == [(1, "01"), (2, "02")]
 
 

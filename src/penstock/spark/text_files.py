@@ -23,6 +23,7 @@ import msgspec
 
 from penstock.codec.csv_lines import CsvDialect, goes_on, header_names
 from penstock.codec.file_rows import CsvRows, CsvTexts, CsvTypes, FileRows, JsonRows
+from penstock.errors import ConfigError
 from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS
 from penstock.model.types import DataType, Field, Kind
 from penstock.short_texts import shown
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _CORRUPT = "penstock_corrupt"
+_MOST_NAMES = 10  # of columns in an error
 _BATCH_BYTES = str(64 << 20)
 _BATCH_SETTING = "spark.sql.execution.arrow.maxBytesPerBatch"
 _JSON = {
@@ -148,8 +150,7 @@ def _columns(
         )
     folded = [name.lower() for name in types]
     if twice := [name for name in types if folded.count(name.lower()) > 1]:
-        problem = f"the columns {', '.join(map(shown, twice))} differ by case alone"
-        raise fault(model, [problem], _by_query(model, twice))
+        raise _by_case(model, twice)
     return tuple(Field(name, name, by_source(kind)) for name, kind in types.items())
 
 
@@ -171,19 +172,41 @@ def _one_line(model: Model) -> str | None:
     )
 
 
-def _by_query(model: Model, names: Sequence[str]) -> str:
-    """What to do with columns whose names differ by case alone."""
+def _by_case(model: Model, names: Sequence[str]) -> ConfigError:
+    """Makes the error for columns, or fields of objects (no ``names``), that differ by case alone,
+    with a query that reads each by its own name."""
     assert model.text is not None
     if model.text.kind != "json":
-        return "rename one of them in the header of the file"
-    taken = ", ".join(
-        f"get_json_object(value, '0\\'{shown(name)}\\']') AS {quoted(f'{shown(name)}_{at}')}"
-        for at, name in enumerate(names, 1)
-    )
-    return (
-        "rename one of them, or read the lines by a query, which gives each a name of its own: "
-        f"SELECT {taken} FROM text.{quoted(model.path)}"
-    )
+        hint = "rename one of them in the header of the file"
+    else:
+        taken = ", ".join(
+            f"get_json_object(value, {_literal(f'$[{_literal(shown(name))}]')}) AS "
+            + quoted(f"{shown(name)}_{number}")
+            for number, name in enumerate(names or ("NAME",), 1)
+        )
+        hint = (
+            "rename one of them, or read the lines by a query, which gives each a name of its own: "
+            f"SELECT {taken} FROM text.{quoted(model.path)}"
+        )
+    which = f"the columns {', '.join(map(shown, names))}" if names else "fields of its objects"
+    return fault(model, [f"{which} differ by case alone"], hint)
+
+
+def _literal(text: str) -> str:
+    inner = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{inner}'"
+
+
+def _same_but_case(spark: "SparkSession", model: Model) -> list[str]:
+    """The names of the records of JSON files that differ by case alone from another one."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys = F.explode(F.json_object_keys("value")).alias("name")
+    names = spark.read.text(model.path).select(keys).distinct()
+    alike = Window.partitionBy(F.lower("name"))
+    twice = names.withColumn("alike", F.count("*").over(alike)).filter("alike > 1")
+    return sorted(row["name"] for row in _collected(twice.select("name").limit(_MOST_NAMES), model))
 
 
 def by_source(kind: DataType) -> DataType:
@@ -227,10 +250,17 @@ def _json_types(
 ) -> dict[str, DataType]:
     """The types that Spark infers, but that those that are known stay."""
     _refuse_partitions(spark.read.text(model.path).columns[1:], model)
+    from pyspark.errors import AnalysisException
+
     with failing(model):
-        read = spark.read.options(**_JSON).json(model.path)
-        rows = read.drop(_CORRUPT)
-        if not rows.columns:
+        try:
+            rows = spark.read.options(**_JSON).json(model.path).drop(_CORRUPT)
+            found = rows.columns
+        except AnalysisException as failure:
+            if failure.getCondition() != "COLUMN_ALREADY_EXISTS":
+                raise
+            raise _by_case(model, _same_but_case(spark, model)) from None
+        if not found:
             return {}
     inferred = {f.source: f.type for f in columns(rows, model)}
     return {
