@@ -1,6 +1,7 @@
 """One run of a process: bytes, exit codes, timeouts, back-pressure, private files, environment."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from penstock.errors import SourceError
 from penstock.runtimes.contract import ByteChannel, PrivateFile, RunTimeouts
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.owner import this_owner
 from penstock.runtimes.process import READ_SIZE, ProcessRuntime
 
 PY = [sys.executable, "-S", "-c"]
@@ -145,13 +147,11 @@ def test_l10_private_files_are_private_and_removed() -> None:
     assert not any(p.parent.exists() for p in paths)
 
 
-def private_folders() -> set[str]:
-    bases = [Path("/dev/shm"), Path(os.environ.get("TMPDIR", "/tmp"))]
-    return {str(p) for b in bases if b.is_dir() for p in b.glob("penstock-private-*")}
-
-
 def mine() -> set[str]:
-    return {p for p in private_folders() if f"-{os.getpid()}-" in p}
+    """The private folders that this process holds."""
+    names = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    held = {os.path.realpath(name) for name in names}
+    return {path for path in held if os.path.basename(path).startswith("penstock-held-")}
 
 
 def test_l10_private_files_are_removed_when_the_start_fails(tmp_path: Path) -> None:
@@ -163,13 +163,21 @@ def test_l10_private_files_are_removed_when_the_start_fails(tmp_path: Path) -> N
     assert mine() == set()
 
 
+OWNER = (
+    "import os, sys, time\nfrom penstock.runtimes.contract import PrivateFile, RunTimeouts\n"
+    "from penstock.runtimes.process import ProcessRuntime\n"
+    "channel = ProcessRuntime(['sh', '-c', 'echo $0; exec sleep 60']).open(\n"
+    "    [PrivateFile('c', b'hunter2')], RunTimeouts())\n"
+    "print(channel.read(10).decode(), end='', flush=True)\n"
+)
+
+
 def test_l10_private_files_of_a_killed_owner_are_swept_by_the_next_start() -> None:
     owner = (
-        "import os, sys\nfrom penstock.runtimes.contract import PrivateFile, RunTimeouts\n"
-        "from penstock.runtimes.process import ProcessRuntime\n"
+        "import os\nfrom penstock.runtimes.contract import PrivateFile\n"
         "from penstock.runtimes.private_files import PrivateFolder\n"
-        "print(PrivateFolder([PrivateFile('c', b'x')]).arguments[0], flush=True)\n"
-        "os.kill(os.getpid(), 9)"
+        "folder = PrivateFolder([PrivateFile('c', b'x')])\n"
+        "print(folder.arguments[0], flush=True)\nos.kill(os.getpid(), 9)"
     )
     died = subprocess.run([sys.executable, "-c", owner], stdout=subprocess.PIPE, text=True)
     left = Path(died.stdout.strip())
@@ -180,7 +188,55 @@ def test_l10_private_files_of_a_killed_owner_are_swept_by_the_next_start() -> No
         assert not left.parent.exists()
         with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], RunTimeouts()):
             assert kept < mine(), "the folder of a living owner is left alone"
+            assert all(map(os.path.isdir, kept))
         channel.wait(5)
+    assert mine() == set()
+
+
+def in_namespace(*command: str) -> "subprocess.Popen[str]":
+    """Starts a command as the first process of a namespace of process ids, which dies with it."""
+    own = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    return subprocess.Popen([*own, "--kill-child", *command], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.skipif(
+    shutil.which("unshare") is None or in_namespace("true").wait(10) != 0,
+    reason="this machine gives a user no namespace of processes",
+)
+def test_l10_private_files_of_a_namespace_that_died_whole_are_swept() -> None:
+    """As a container's end with shared memory of the host: owner, supervisor and connector die at
+    the same moment, so that nobody of them is left to remove the configuration."""
+    inside = f"{OWNER}import time; time.sleep(60)"
+    with in_namespace(sys.executable, "-c", inside) as owner:
+        assert owner.stdout is not None
+        left = Path(owner.stdout.readline().strip())
+        try:
+            assert left.read_bytes() == b"hunter2"
+            with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], RunTimeouts()):
+                assert left.exists(), "its owner lives, in a namespace that cannot be looked into"
+        finally:
+            owner.kill()
+    deadline = time.monotonic() + 10
+    while left.exists() and time.monotonic() < deadline:
+        with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], RunTimeouts()):
+            pass
+        time.sleep(0.05)
+    assert not left.parent.exists()
+
+
+def test_l10_private_files_that_an_earlier_version_left_are_swept(tmp_path: Path) -> None:
+    """Their folders have their owner's name in place of a lock: of another boot, it is dead."""
+    base = Path("/dev/shm") if Path("/dev/shm").is_dir() else tmp_path
+    dead = base / f"penstock-private-{'0' * 31}1-4026531836-1-1-{tmp_path.name[-8:]}"
+    lives = base / f"penstock-private-{this_owner()}-{tmp_path.name[-8:]}"
+    for folder in (dead, lives):
+        folder.mkdir(mode=0o700)
+    try:
+        with ProcessRuntime(["true"]).open([PrivateFile("c", b"x")], RunTimeouts()):
+            assert lives.exists()
+            assert base == tmp_path or not dead.exists()
+    finally:
+        lives.rmdir()
 
 
 def test_connectors_environment_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,5 +87,5 @@ class NotebookObserver:
             self._shown_at = now
             rows = sum(self._rows.values())
         text = f"{self._phase}, {counted(rows, 'row')}" if rows else self._phase
-        line = html.escape(self._output.safe(text))
+        line = html.escape(self._output.safe_line(text))
         self._handle.update(self._html(f"<code>{line}</code>"))

@@ -28,6 +28,7 @@ from pyspark.sql.datasource import (
 from penstock.api.verbs import Changes, PipelineKeywords, explained
 from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
+from penstock.config.user_folders import provide
 from penstock.errors import ConfigError, PenstockError
 from penstock.runtimes.owner import is_dead, parent_owner
 
@@ -252,6 +253,7 @@ def _parsed_options(
 def _folder(options: Mapping[str, str]) -> Home:
     """Makes a folder that is removed after this Spark's end; removes those of others."""
     outer = Home(options.get("home"))
+    provide(outer.lasting)
     for left in (outer.path / FRAMES).glob(f"*/{_OWNER}"):
         with suppress(OSError):  # another removes it
             if is_dead(left.read_text()):

@@ -43,6 +43,7 @@ from penstock.config.load import EnvFiles
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_stream
+from penstock.config.user_folders import provide
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.report import Report
@@ -478,7 +479,9 @@ def _reading(how: PipelineKeywords) -> "_Reading":
 def home_of(how: PipelineKeywords) -> Home:
     """Returns Penstock's home."""
     given = how.get("home")
-    return given if isinstance(given, Home) else Home(given)
+    home = given if isinstance(given, Home) else Home(given)
+    provide(home.lasting)
+    return home
 
 
 def _selector(stream: str | None) -> StreamOptions | None:

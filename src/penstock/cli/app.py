@@ -19,6 +19,7 @@ from typer.exceptions import Abort, TyperException
 from penstock.cli import VERBS
 from penstock.cli.usage_errors import unknown_verb, usage_error
 from penstock.config.home import Home
+from penstock.config.user_folders import provide
 from penstock.terminal.output import Output, UnwrittenAnswer
 
 P = ParamSpec("P")
@@ -58,6 +59,7 @@ class Surface:
     @staticmethod
     def open(*, as_json: bool, home: str | None, verbose: int, quiet: bool) -> "Surface":
         place = Home(home)
+        provide(place.lasting)
         output = Output(
             as_json=as_json,
             verbosity=-1 if quiet else verbose,

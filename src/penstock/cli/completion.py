@@ -64,7 +64,7 @@ def completion(
             f"there is no completion for {shell}", code="usage", hint=f"one of {', '.join(_SHELLS)}"
         )
     script = "\n".join(write([*commands()])) + "\n"
-    surface.output.answer({"shell": shell, "script": script}, lambda: [script.rstrip("\n")])
+    surface.output.answer({"shell": shell, "script": script}, lambda: script.splitlines())
 
 
 def commands() -> Iterator[Command]:

@@ -28,7 +28,10 @@ class Home:
         self, path: str | Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
         chosen = path or (os.environ if env is None else env).get("PENSTOCK_HOME")
-        self.path = Path(chosen or _user_folder()).expanduser().absolute()
+        try:
+            self.path = Path(chosen or _user_folder()).expanduser().absolute()
+        except RuntimeError:  # a path below ~, and there is no home folder
+            raise _homeless() from None
         self.lasting = self.path
 
     def within(self, *names: str) -> "Home":
@@ -121,7 +124,18 @@ def postgres_url(text: str) -> str:
 def _user_folder() -> str:
     from platformdirs import user_data_dir
 
-    return user_data_dir("penstock", appauthor=False)
+    folder = user_data_dir("penstock", appauthor=False)
+    if not os.path.isabs(folder):  # no HOME, and no entry in the password database
+        raise _homeless()
+    return folder
+
+
+def _homeless() -> ConfigError:
+    return ConfigError(
+        "there is no home folder: HOME is not set, and the system does not know this user",
+        code="config.home",
+        hint="set PENSTOCK_HOME or --home to a folder that you may write to",
+    )
 
 
 def _make(folder: Path) -> Path:

@@ -3,31 +3,20 @@
 Takes whole lines, so that a secret which two reads split is still masked; a line that must be cut
 is cut where :meth:`Masker.safe_cut` says.
 
-A secret is masked in these forms: as it is, each long line of a value of several lines (a private
-key), JSON-escaped once and twice, as Python's ``repr`` shows it, URL-encoded, and in base64 with
-other text around it (``user:password`` of ``Authorization: Basic``). A secret that the connector
-hashed, encoded otherwise or cut in pieces is not. Not here: which values are secret
+Masks the forms of ``secret_forms``. Not here: which values are secret
 (``protocols.json_schema.config_check``); records, which are data and never masked.
 """
 
-import base64
-import json
 import re
 import threading
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, cast
-from urllib.parse import quote, quote_plus
 
 from penstock.errors import PenstockError
+from penstock.runtimes.secret_forms import forms_of
 
 MASK = "****"
-SHORTEST = 3
-"""Characters; shorter values are not masked: masking each ``1`` or ``no`` of a log hides nothing
-and makes the log unreadable."""
-_SHORTEST_LINE = 8
-_SHORTEST_ENCODED = 6
-"""Bytes; of the base64 of a shorter secret too few characters are independent of its neighbours."""
 
 
 class Masker:
@@ -45,7 +34,7 @@ class Masker:
     def add(self, secrets: Iterable[str]) -> None:
         """Adds secrets to mask from now on."""
         with self._adding:
-            forms = self._forms.union(*map(_forms, secrets))
+            forms = self._forms.union(*map(forms_of, secrets))
             if forms == self._forms:
                 return
             self._forms = forms
@@ -134,24 +123,6 @@ def changed_texts(before: dict[str, Any], after: dict[str, Any]) -> set[str]:
     return _texts(after) - _texts(before)
 
 
-def _forms(secret: str) -> set[str]:
-    if len(secret) < SHORTEST:
-        return set()
-    values = {secret, secret.strip()}
-    if "\n" in secret:
-        values.update(line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
-    forms: set[str] = set()
-    for value in values:
-        escaped = json.dumps(value)[1:-1]
-        plain = json.dumps(value, ensure_ascii=False)[1:-1]
-        encoded = quote(value, safe="")
-        forms |= {value, escaped, plain, json.dumps(escaped)[1:-1], json.dumps(plain)[1:-1]}
-        forms |= {repr(value)[1:-1], quote(value), encoded, quote_plus(value)}
-        forms |= _in_base64(value.encode("utf-8", "surrogatepass"))
-        forms.add(re.sub("%[0-9A-F]{2}", lambda m: m[0].lower(), encoded))
-    return {form for form in forms if len(form) >= SHORTEST}
-
-
 def _texts(value: Any) -> set[str]:
     if isinstance(value, str):
         return {value}
@@ -160,16 +131,3 @@ def _texts(value: Any) -> set[str]:
     elif not isinstance(value, list):
         return set()
     return set[str]().union(*map(_texts, cast(Iterable[Any], value)))
-
-
-def _in_base64(value: bytes) -> set[str]:
-    """Returns the base64 of a value without the characters that its neighbours change too, for each
-    of the three positions at which it can begin in a group of three bytes."""
-    if len(value) < _SHORTEST_ENCODED:
-        return set()
-    found: set[str] = set()
-    for before in range(3):
-        first, last = -(-before * 8 // 6), (before + len(value)) * 8 // 6
-        for encode in (base64.b64encode, base64.urlsafe_b64encode):
-            found.add(encode(bytes(before) + value).decode()[first:last])
-    return found

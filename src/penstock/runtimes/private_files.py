@@ -1,24 +1,29 @@
 """Writes arguments that hold secrets to files in a private folder, and removes it (L10).
 
 A folder has mode 0700, its files 0600. It is made in memory (``/dev/shm``) where that is a writable
-tmpfs with room, else in the temporary directory. Its name identifies the owning process, so that a
-later run removes the folders of killed ones. Not here: what the files mean (``protocols``).
+tmpfs with room, else in the temporary directory. Its owner holds a lock on it, which the kernel
+releases when the owner dies, in whatever namespace of processes it was: the next start of a
+connector by this user removes every folder that nobody holds. Not here: what the files mean
+(``protocols``).
 """
 
+import fcntl
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from penstock.errors import ConnectorError
 from penstock.files import write_new
 from penstock.runtimes.contract import Argument, PrivateFile
-from penstock.runtimes.owner import is_dead, this_owner
+from penstock.runtimes.owner import is_dead
 
-_PREFIX = "penstock-private"
+_PREFIX = "penstock-held-"
+_EARLIER = "penstock-private-"  # of versions before, with the owner's name instead of a lock
 _SHM = Path("/dev/shm")
 _CONTENT_BOUND = 64 << 20
 
@@ -32,6 +37,7 @@ class PrivateFolder:
         self.path: Path | None = None
         self.arguments: list[str] = []
         self._files: dict[str, Path] = {}
+        self._lock: int | None = None
         if not self._needed(arguments):
             self.arguments = [a for a in arguments if isinstance(a, str)]
             return
@@ -39,9 +45,7 @@ class PrivateFolder:
         for base in _bases():
             _sweep(base)
             try:
-                # One prefix per owner; mkdtemp creates it 0700 and never follows what was there.
-                made = tempfile.mkdtemp(prefix=f"{_PREFIX}-{this_owner()}-", dir=base)
-                self.path = Path(made)
+                self.path, self._lock = _held_folder(base)
                 self.arguments = self._write(self.path, arguments)
                 return
             except OSError as e:
@@ -96,6 +100,9 @@ class PrivateFolder:
             shutil.rmtree(self.path, ignore_errors=True)
             if not self.path.exists():
                 self.path = None
+        if self.path is None and self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 def _bases() -> list[Path]:
@@ -114,20 +121,50 @@ def _in_memory() -> bool:
     )
 
 
+def _held_folder(base: Path) -> tuple[Path, int]:
+    """Makes a folder and locks it; returns it and the lock's descriptor. Raises ``OSError``."""
+    while True:
+        # mkdtemp creates it 0700 and never follows what was there
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        with suppress(FileNotFoundError):  # another start took it for one that nobody holds
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+            if _try_lock(handle) is not False and path.exists():
+                return path, handle
+            os.close(handle)
+
+
+def _try_lock(handle: int) -> bool | None:
+    """Whether nobody else holds the lock; it is ours then. None where the file system has no
+    locks, so that no folder there can be proved to be a dead owner's."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
 def _sweep(base: Path) -> None:
     """Removes this user's folders whose owner is dead."""
     try:
-        entries = [e for e in os.scandir(base) if e.name.startswith(f"{_PREFIX}-")]
+        entries = [e for e in os.scandir(base) if e.name.startswith((_PREFIX, _EARLIER))]
     except OSError:
         return
     for entry in entries:
-        try:
-            ours = entry.stat(follow_symlinks=False).st_uid == os.getuid()
-            if ours and entry.is_dir(follow_symlinks=False) and is_dead(_owner_of(entry.name)):
+        with suppress(OSError):
+            if entry.stat(follow_symlinks=False).st_uid != os.geteuid():
+                continue
+            if entry.name.startswith(_PREFIX):
+                _remove_unheld(entry.path)
+            elif is_dead(entry.name.removeprefix(_EARLIER).rpartition("-")[0]):
                 shutil.rmtree(entry.path, ignore_errors=True)
-        except OSError:
-            continue
 
 
-def _owner_of(name: str) -> str:
-    return name.removeprefix(f"{_PREFIX}-").rpartition("-")[0]
+def _remove_unheld(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if _try_lock(handle):
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(handle)

@@ -32,7 +32,9 @@ from penstock.files import write_new
 from penstock.spark.error_text import died, start_failure
 from penstock.spark.gateway import Address, address, spawn
 from penstock.spark.java_command import JavaOptions, java_command
+from penstock.spark.java_user import log_in
 from penstock.spark.properties import properties_text
+from penstock.spark.sockets import with_sockets
 
 LOG = "spark.log"
 _TEMPORARY = "java"  # the folder of Java's own temporary files
@@ -155,8 +157,10 @@ def prepared(
     """Writes the settings to a file in ``folder``, which is private, and yields how to start a JVM
     with them; removes the file at the end of the block, when the JVM must have read it. Java's
     temporary files go to ``scratch``: a killed JVM leaves them behind."""
+    scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = scratch / _TEMPORARY
-    temporary.mkdir(parents=True, exist_ok=True, mode=0o700)
+    temporary.mkdir(exist_ok=True, mode=0o700)
+    conf = with_sockets(conf, scratch)
     at = f"-Djava.io.tmpdir={temporary}"
     wanted = msgspec.structs.replace(wanted, options=(at, *wanted.options))
     name = secrets.token_hex(4)
@@ -261,6 +265,7 @@ def connect(to: Address, seconds: float | None = None) -> None:
     )
     with _connecting:
         SparkContext._ensure_initialized(gateway=launch())
+    log_in(SparkContext._jvm)
 
 
 def wait_for_calls() -> None:

@@ -28,7 +28,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -44,6 +43,7 @@ from typing import Any
 from penstock.files import private
 from penstock.runtimes.machine import available_bytes
 from penstock.spark.gateway import Address, address, spawn
+from penstock.spark.sockets import remove_scratch
 
 SOCKET, LOCK, LOG, OWN_LOG = "socket", "lock", "spark.log", "keeper.log"
 MOST_RUNS = 200  # of one JVM, which bounds what leaks in it
@@ -377,7 +377,7 @@ class Keeper:
             self._java.kill()
             self._java.wait()
         if self._in_place():
-            shutil.rmtree(self._folder, ignore_errors=True)
+            remove_scratch(self._folder)
 
 
 def _resident(pid: int) -> int:

@@ -7,10 +7,10 @@ runs, which is its keeper's (``keeper``).
 """
 
 import os
-import shutil
 from pathlib import Path
 
 from penstock.runtimes.owner import is_dead, this_owner
+from penstock.spark.sockets import remove_scratch
 
 _PREFIX = "spark-"
 _SEARCHED = 200  # sibling folders, of which there may be one for each run there ever was
@@ -35,4 +35,4 @@ def remove_left(folder: Path) -> None:
             continue
         for name in names:
             if is_dead(name.removeprefix(_PREFIX)):
-                shutil.rmtree(Path(sibling, name), ignore_errors=True)
+                remove_scratch(Path(sibling, name))

@@ -17,7 +17,6 @@ stay for the next run (``lent_session``). Not here: the JVM process (``jvm``), w
 import atexit
 import os
 import re
-import shutil
 import signal
 import sys
 import threading
@@ -30,13 +29,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import platformdirs
 
 from penstock.errors import ConfigError, PenstockError
+from penstock.files import umask
 from penstock.spark.certificates import proxy_options, trust_options
 from penstock.spark.class_archive import use_options
 from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import JavaOptions
+from penstock.spark.java_user import user_options, user_variables
 from penstock.spark.scratch import remove_left, session_scratch
+from penstock.spark.sockets import ENABLED, remove_scratch
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
 from penstock.unused_packages import OF_CONNECT, let_in
 
@@ -264,7 +266,7 @@ def _close_now(seconds: float = 20.0) -> None:
             closing.spark.stop()
         else:
             closing.jvm.end(closing.spark.stop, seconds)
-            shutil.rmtree(session_scratch(closing.folder), ignore_errors=True)
+            remove_scratch(session_scratch(closing.folder))
 
 
 class _Shared(NamedTuple):
@@ -300,7 +302,11 @@ def _start(
     merged = _merge(base_conf(master, scratch), {"spark.jars": sent, **fetched}, needs.conf, conf)
     wanted = JavaOptions(
         jars=found.files,
-        options=(*(trust_options(cache) if java.packaged else ()), *proxy_options()),
+        options=(
+            *(trust_options(cache) if java.packaged else ()),
+            *proxy_options(),
+            *user_options(cache),
+        ),
         archive=tuple(use_options(java, found.files, cache)),
     )
     if shared is not None and not found.missing:
@@ -405,6 +411,8 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+        # Hadoop sets the mode of every file and folder that it makes, by a umask of its own
+        "spark.hadoop.fs.permissions.umask-mode": f"{umask():03o}",
         "spark.sql.warehouse.dir": str(scratch / SCRATCH_WAREHOUSE),
     }
     if master.startswith("local"):
@@ -414,6 +422,7 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         conf["spark.network.crypto.enabled"] = "true"
         conf["spark.local.dir"] = str(scratch / _BLOCKS)
         conf["spark.python.daemon.module"] = "penstock.spark.worker_daemon"
+        conf[ENABLED] = "true"
         # a heartbeat that meets the end of the session holds it up for one interval
         conf["spark.executor.heartbeatInterval"] = "2s"
         # adaptive execution joins small partitions; more would only cost start-up
@@ -467,7 +476,7 @@ def _environment(
     user may set another."""
     if master.startswith("local") or "PYSPARK_PYTHON" not in os.environ:
         os.environ["PYSPARK_PYTHON"] = sys.executable
-    own = {"JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1"}
+    own = {"JAVA_HOME": str(java.home), "PYTHONSAFEPATH": "1", **user_variables()}
     environ = {**given, **own, "PYSPARK_PYTHON": os.environ["PYSPARK_PYTHON"]}
     if _is_loopback(master):
         environ["SPARK_LOCAL_IP"] = _LOOPBACK

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.files import private
+from penstock.files import SHARED, private
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.segments import PartLayout, TableShape
 from penstock.model.types import Field, MetadataNames, RowSchema
@@ -26,6 +26,7 @@ SMALL_BYTES = 512 << 10  # parts that are smaller on average are written togethe
 # which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
 _SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
+_ACL = "system.posix_acl_access"
 
 
 def layout(
@@ -78,10 +79,10 @@ def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:
     None where the file system, or the parts' owner, does not allow it: nothing is left then."""
     files = [folder / f"{stem}{index:05d}.parquet" for index in range(len(load.parts))]
     try:
-        permissions = _new_file_permissions(folder / f".{stem}permissions")
+        access = _new_file_access(folder / f".{stem}permissions")
         for part, file in zip(load.parts, files, strict=True):
             os.link(part, file)
-            os.chmod(file, permissions)
+            access.give(file)
             os.utime(file)  # what looks for files that no table has goes by their age
     except OSError:
         for file in files:
@@ -91,8 +92,29 @@ def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:
     return files
 
 
-def _new_file_permissions(probe: Path) -> int:
-    with private(probe, "xb", permissions=0o666) as file:
-        permissions = os.fstat(file.fileno()).st_mode & 0o777
+class _FileAccess(msgspec.Struct, frozen=True):
+    """Who may use a new file of a folder: the umask, a set-group-ID bit and a default access list
+    decide. ``acl``: the file's access list, where it has one beside its mode."""
+
+    mode: int
+    group: int
+    acl: bytes | None
+
+    def give(self, file: Path) -> None:
+        """Gives a file that was made elsewhere the same access. Raises ``OSError``."""
+        if file.stat().st_gid != self.group:
+            os.chown(file, -1, self.group)
+        os.chmod(file, self.mode)
+        if self.acl is not None:
+            os.setxattr(file, _ACL, self.acl)
+
+
+def _new_file_access(probe: Path) -> _FileAccess:
+    with private(probe, "xb", permissions=SHARED) as file:
+        made = os.fstat(file.fileno())
+        acl = None
+        if hasattr(os, "getxattr"):
+            with suppress(OSError):  # no such attribute, or a file system without access lists
+                acl = os.getxattr(file.fileno(), _ACL)
     probe.unlink()
-    return permissions
+    return _FileAccess(made.st_mode & 0o777, made.st_gid, acl)

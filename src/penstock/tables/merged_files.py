@@ -23,7 +23,7 @@ from penstock.codec.parquet_parts import table_file
 from penstock.codec.table_rows import metadata
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
-from penstock.files import private, sync, sync_file
+from penstock.files import SHARED, private, sync, sync_file
 from penstock.tables import load_frame
 from penstock.tables.contract import TableLoad
 from penstock.tables.direct_parts import described
@@ -220,7 +220,7 @@ class _Output:
         """The file that is written; a new one where none is."""
         if self._file is None or self._writer is None:
             path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
-            self._file = private(path, "xb", permissions=0o666)
+            self._file = private(path, "xb", permissions=SHARED)
             self.files.append(path)
             self._writer = table_file(self._file, self.schema)
         return self._file, self._writer

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import DestinationError
-from penstock.files import replace
+from penstock.files import SHARED, replace
 from penstock.model.catalog import DestinationSyncMode, FieldPath
 from penstock.model.segments import Load
 from penstock.model.types import Field
@@ -96,7 +96,7 @@ def _not_ours(folder: Path, reason: str) -> DestinationError:
 
 def write_marker(folder: Path, marker: Marker) -> None:
     """Replaces the marker of ``folder`` in one durable step."""
-    replace(folder / MARKER, msgspec.json.encode(marker), permissions=0o666)
+    replace(folder / MARKER, msgspec.json.encode(marker), permissions=SHARED)
 
 
 def finished_files(folder: Path, marker: Marker) -> list[str]:
@@ -227,7 +227,7 @@ class Root:
         """Locks the table against other processes and threads; waits :data:`LOCK_SECONDS` at most.
         Raises ``DestinationError`` (``destination.table_locked``)."""
         name = hashlib.sha256(msgspec.json.encode([table.namespace, table.name])).hexdigest()[:16]
-        handle = os.open(self.own / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        handle = _open_lock(self.own / f"{name}.lock")
         deadline = time.monotonic() + LOCK_SECONDS
         try:
             while not _try_lock(handle):
@@ -252,7 +252,7 @@ class Root:
         while True:
             token = secrets.token_hex(8)
             alive = self.own / f"{token}.alive"
-            handle = os.open(alive, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+            handle = os.open(alive, os.O_RDWR | os.O_CREAT | os.O_EXCL, SHARED)
             if _try_lock(handle) and os.fstat(handle).st_nlink:
                 break
             os.close(handle)
@@ -267,14 +267,23 @@ class Root:
 
     def _sweep(self) -> None:
         for alive in self.own.glob("*.alive"):
-            with suppress(FileNotFoundError):
-                handle = os.open(alive, os.O_RDWR)
+            with suppress(OSError):  # another user of the lake may have it to himself
+                handle = os.open(alive, os.O_RDONLY)
                 try:
                     if _try_lock(handle):
                         shutil.rmtree(alive.with_suffix(".staging"), ignore_errors=True)
                         alive.unlink(missing_ok=True)
                 finally:
                     os.close(handle)
+
+
+def _open_lock(path: Path) -> int:
+    """Opens the file of a lock, which every user of the folder may take. Who may not write it (an
+    earlier version made it for its owner alone) can lock it all the same."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT, SHARED)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY)
 
 
 def _try_lock(handle: int) -> bool:

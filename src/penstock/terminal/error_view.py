@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SHOWN_OF_CONNECTOR = ("failure_type", "internal_message")
 _TRACES = ("stack_trace",)
 _LABEL = 9
+_CONTINUED = "| "  # before the further lines of a foreign text
 
 
 class TraceFolder(Protocol):
@@ -72,15 +73,17 @@ class DescribedError:
         from rich.text import Text
 
         message = str(self.error["message"])
-        first = safe(_indented(message if verbosity >= 2 else without_trace(message), 2))
+        shown = safe(message if verbosity >= 2 else without_trace(message))
+        first, *more = shown.strip("\n").split("\n")
         yield Text.assemble(("Error: ", "bold red"), first)
+        yield from (f"  {_CONTINUED}{line}" for line in more)
         # one problem is the message already
         for problem in self.problems if self.problems != [self.error["message"]] else []:
-            yield f"  - {_indented(problem, 4)}"
+            yield from _lines("  - ", safe(problem))
         for label, value in self._details(verbosity, log):
-            yield f"  {label:<{_LABEL}} {_indented(value, _LABEL + 3)}"
+            yield from _lines(f"  {label:<{_LABEL}} ", safe(value))
         if verbosity >= 2 and self.trace:
-            yield self.trace.rstrip()
+            yield from self.trace.rstrip().split("\n")
 
     def _details(self, verbosity: int, log: str | None) -> Iterator[tuple[str, str]]:
         message = str(self.error["message"])
@@ -119,8 +122,12 @@ def _as_penstock(error: BaseException) -> PenstockError:
     )
 
 
-def _indented(text: str, by: int) -> str:
-    return text.strip("\n").replace("\n", "\n" + " " * by)
+def _lines(label: str, text: str) -> Iterator[str]:
+    """Yields the lines of a text, the first behind ``label``, the others behind a mark, so that
+    none looks like a line of ours."""
+    first, *more = text.strip("\n").split("\n")
+    yield f"{label}{first}"
+    yield from (f"{' ' * len(label)}{_CONTINUED}{line}" for line in more)
 
 
 def _keep(trace: str, folder: Path | None) -> str | None:

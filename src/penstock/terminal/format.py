@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from penstock.terminal.output import strip_controls
+from penstock.terminal.output import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,7 +71,7 @@ def grid(
             no_wrap=index in right,
         )  # fmt: skip
     for row in rows:
-        table.add_row(*(Text(strip_controls(_cell(value))) for value in row))
+        table.add_row(*(Text(one_line(_cell(value))) for value in row))
     return table
 
 

@@ -2,18 +2,21 @@
 
 The answer goes to stdout and nothing else does; progress, log lines, notes and errors go to stderr
 (with ``--json`` an error is the document on stdout). Colours only on a terminal and without
-``NO_COLOR``. Control characters in a connector's text are escaped; known secrets are masked in
-every line (L10). Neighbours: ``format`` formats, ``error_view`` describes errors, ``progress``
-shows a run.
+``NO_COLOR``. A text part is one line: line breaks, control and direction characters in a
+connector's text are escaped, so that it cannot forge a line of ours; JSON has them by its own
+escapes. Known secrets are masked in every line (L10). Neighbours: ``format`` formats,
+``error_view`` describes errors, ``progress`` shows a run.
 """
 
 import os
+import re
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
+from unicodedata import category
 
 from penstock.config.secret_texts import is_plain
 from penstock.errors import ConfigError
@@ -71,14 +74,19 @@ class Output:
         self._masker = Masker(self._secrets)
 
     def safe(self, text: str) -> str:
-        """Returns ``text`` with secrets masked and control characters escaped."""
+        """Returns ``text`` with secrets masked and control characters escaped; it may have several
+        lines."""
         return strip_controls(self._masker.mask(text))
+
+    def safe_line(self, text: str) -> str:
+        """Returns ``text`` as :meth:`safe` does, as one line."""
+        return one_line(self._masker.mask(text))
 
     # -- the answer
 
     def answer(self, value: Any, text: "Callable[[], Iterable[RenderableType]]") -> None:
-        """Prints ``value`` as JSON, or the parts that ``text`` returns, to stdout. Called once by
-        each verb. Raises :class:`UnwrittenAnswer`."""
+        """Prints ``value`` as JSON, or the parts that ``text`` returns, a line each, to stdout.
+        Called once by each verb. Raises :class:`UnwrittenAnswer`."""
         if self.as_json:
             self.document(value)
             return
@@ -147,13 +155,15 @@ class Output:
     # -- streams
 
     def _rendered(self, file: IO[str], part: "RenderableType") -> str:
-        """Returns plain text unchanged apart from masking; draws other renderables, without blanks
-        at line ends."""
+        """Returns a text as one line, whatever is in it; draws other renderables, without blanks at
+        line ends."""
         if isinstance(part, str):
-            return self.safe(part) + "\n"
+            return self.safe_line(part) + "\n"
+        from rich.text import Text
+
         console = self._console(file)
-        with console.capture() as captured:
-            console.print(part, soft_wrap=False)
+        with console.capture() as captured:  # a folded text would have lines that look like ours
+            console.print(part, soft_wrap=isinstance(part, Text))
         drawn = captured.get()
         return "".join(f"{line.rstrip()}\n" for line in drawn.splitlines())
 
@@ -210,7 +220,23 @@ def encode_json(value: Any) -> bytes:
     except UnicodeEncodeError:  # lone surrogates, as names of files may hold
         plain = msgspec.to_builtins(value, builtin_types=(Decimal,), enc_hook=str, str_keys=True)
         body = encoder.encode(_without_surrogates(plain))
-    return msgspec.json.format(body, indent=2) + b"\n"
+    return _escaped_json(msgspec.json.format(body, indent=2)) + b"\n"
+
+
+def _escaped_json(body: bytes) -> bytes:
+    r"""Writes what a terminal would obey, and what shows nothing, as JSON's ``\uXXXX``: the data
+    stay the same."""
+    if body.isascii() and b"\x7f" not in body:
+        return body
+
+    def escape(found: re.Match[str]) -> str:
+        character = found[0]
+        if not _unprintable(character):
+            return character
+        pair = character.encode("utf-16-be", "surrogatepass").hex()
+        return "".join(f"\\u{pair[i : i + 4]}" for i in range(0, len(pair), 4))
+
+    return re.sub(r"[^ -~\n]", escape, body.decode()).encode()
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -224,14 +250,40 @@ def _without_surrogates(value: Any) -> Any:
     return value
 
 
-_CONTROLS = {
-    code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
-} | {0x0D: None}
+def _unprintable(character: str) -> bool:
+    """Whether a character moves the cursor, ends the line, changes the direction or order of the
+    text, or has no width: controls, line and paragraph separators, format characters, lone
+    surrogates. Blanks of other widths stay."""
+    return not character.isprintable() and category(character) in _UNPRINTABLE
+
+
+_UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 0x10000
+        else f"\\U{code:08x}"
+    )
 
 
 def strip_controls(text: str) -> str:
-    r"""Escapes control characters as ``\x1b``; line breaks and tabs stay."""
-    return text if text.isprintable() else text.translate(_CONTROLS)
+    r"""Escapes characters that a terminal would obey or that show nothing, as ``\x1b`` and
+    ``\u202e``; line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    kept = text.replace("\r\n", "\n")
+    return "".join(_escape(c) if c not in "\n\t" and _unprintable(c) else c for c in kept)
+
+
+def one_line(text: str) -> str:
+    r"""Returns a text as one line, with its line breaks as ``\n``: no other line of ours can be
+    forged in it."""
+    return text if text.isprintable() else strip_controls(text.rstrip("\r\n")).replace("\n", "\\n")
 
 
 def _silence(file: IO[str]) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # From which verbosity a level is shown; what is not listed is shown at -vv.
 _SHOWN_FROM = {"FATAL": 0, "ERROR": 0, "WARN": 0, "INFO": 1}
 _LINE_SECONDS = 5.0  # between two lines of one stream
+_CONTINUED = "  | "
+_LOG_CHARACTERS = 4000  # of a log message; the run's log has all of it
 _MANY = 30  # streams: beyond, one line or bar stands for all
 
 
@@ -65,9 +67,12 @@ class _Traces:
         if self._all:
             return message
         if "\n" in message:
-            return without_trace(message)
-        if self._open.setdefault(origin, Trace()).holds(message):
+            message = without_trace(message)
+        elif self._open.setdefault(origin, Trace()).holds(message):
             return None
+        more = len(message) - _LOG_CHARACTERS
+        if more > 0:
+            return f"{message[:_LOG_CHARACTERS]}… and {more:,} more characters"
         return message
 
 
@@ -177,7 +182,7 @@ class BarObserver:
         self._progress.stop()
 
     def phase(self, name: str, detail: str) -> None:
-        shown = self._output.safe(f"{name}: {text.short(detail, 70)}")
+        shown = self._output.safe_line(f"{name}: {text.short(detail, 70)}")
         self._progress.update(self._phase, description=shown)
         if self._output.verbosity >= 1:
             self._above(f"{name}: {bounded(detail)}")
@@ -205,7 +210,7 @@ class BarObserver:
         if stream not in self._tasks:
             if len(self._tasks) >= _MANY:
                 return None
-            shown = text.short(self._output.safe(stream), 40)
+            shown = text.short(self._output.safe_line(stream), 40)
             self._tasks[stream] = self._progress.add_task(shown, total=None, figures="")
         return self._tasks[stream]
 
@@ -224,4 +229,14 @@ class BarObserver:
         self._above(f"note: {text}")
 
     def _above(self, line: str) -> None:
-        self._progress.console.print(self._output.safe(line), markup=False, highlight=False)
+        """Prints a line above the bars; what does not fit the terminal's width goes on below it
+        behind a mark, so that no part of it looks like another line."""
+        from rich.text import Text
+
+        console = self._progress.console
+        first, *rest = Text(self._output.safe_line(line)).wrap(
+            console, max(console.width - len(_CONTINUED), 20), tab_size=8
+        )
+        for part in (first, *(Text(_CONTINUED) + each for each in rest)):
+            part.rstrip()
+            console.print(part, highlight=False)
