@@ -1,13 +1,17 @@
 """Secrets out of text (L10)."""
 
 import base64
+import html
 import json
+import shlex
 import time
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, urlencode
+from xml.sax.saxutils import escape as xml_escape
 
 import pytest
 
 from penstock.runtimes.masking import MASK, Masker
+from penstock.runtimes.secret_forms import forms_of
 from penstock.runtimes.stderr import LINE_BOUND, LineSplitter
 
 
@@ -40,6 +44,97 @@ def test_escaped_and_encoded_forms(secret: str) -> None:
     masker = Masker([secret])
     for form in forms:
         assert masker.mask(f"<{form}>") == "<****>", form
+
+
+def in_other_words(secret: str) -> dict[str, str]:
+    """How programs print a value, each with what it puts around it: by the rule of its language,
+    not by our list."""
+    raw = secret.encode()
+    quoted = secret.replace("\\", "\\\\")
+    return {
+        "bytes": repr(raw),
+        "bytes in a dict": repr({"password": raw, "it's": b"it's"}),
+        "bytes in JSON": json.dumps({"message": f"sent {raw!r}"}),
+        "repr in JSON": json.dumps({"message": f"sent {secret!r}"}),
+        "repr in JSON, not ASCII": json.dumps({"message": f"sent {secret!r}"}, ensure_ascii=False),
+        "repr of a repr": repr(repr(secret)),
+        "single quotes": "'" + quoted.replace("'", "\\'") + "'",
+        "double quotes": '"' + quoted.replace('"', '\\"') + '"',
+        "a shell": shlex.join(["login", secret]),
+        "PHP's JSON": json.dumps(secret).replace("/", "\\/"),
+        "Go's JSON": json.dumps(secret, ensure_ascii=False)
+        .replace("<", "\\u003c")
+        .replace(">", "\\u003e")
+        .replace("&", "\\u0026"),
+        "HTML": html.escape(secret),
+        "XML": xml_escape(secret),
+        "a URL": f"https://u:{quote(secret, safe='')}@host/",
+        "a URL in a URL": quote(f"https://u:{quote(secret, safe='')}@host/", safe=""),
+        "a form": urlencode({"password": secret}),
+        "hex": raw.hex(),
+        "HEX": raw.hex().upper(),
+        "base64": base64.b64encode(raw).decode(),
+        "characters": str(list(secret)),
+        "characters in JSON": json.dumps(list(secret)),
+        "characters in compact JSON": json.dumps(list(secret), separators=(",", ":")),
+        "bytes one by one": str(list(raw)),
+        "bytes in compact JSON": json.dumps(list(raw), separators=(",", ":")),
+        "a tuple": str(tuple(secret)),
+    }
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "correct-horse",
+        "it's a secret",
+        'quo"ted secret',
+        "both ' and \" quotes",
+        "back\\slash\\n",
+        "pässwörd-ß",
+        "a/b&c=<d>+%e f",
+        "tab\tand \x07 bell",
+        "日本語のパスワード",
+        "emoji 👩 secret",
+    ],
+)
+def test_a_secret_is_masked_however_a_program_prints_it_L10(secret: str) -> None:
+    """Issue 36, 9: a bytes literal, and its kind. What is left may hold no piece of the secret that
+    is longer than what a quote or an encoding adds by itself."""
+    masker = Masker([secret])
+    for how, printed in in_other_words(secret).items():
+        masked = masker.mask(printed)
+        assert MASK in masked, how
+        left = masked.replace(MASK, "")
+        allowed = {"base64": 3}.get(how, 0)  # the group that its end shares with what follows
+        around = in_other_words("X" * 12)[how] if how != "a shell" else "login ''"
+        assert len(left) <= len(around.replace("X" * 12, "")) + allowed + 40, (how, masked)
+        for piece in (secret[i : i + 4] for i in range(len(secret) - 3)):
+            assert piece not in left or piece in around, (how, masked)
+
+
+def test_a_secret_that_two_writes_split_is_masked_in_every_form_L10() -> None:
+    secret = "it's a sécret"
+    for how, printed in in_other_words(secret).items():
+        line = f"<{printed}>".encode()
+        for cut in range(0, len(line), 3):
+            (shown,) = split([line[:cut], line[cut:]], secret)
+            assert shown == Masker([secret]).mask(line.decode()), (how, cut)
+
+
+def test_what_is_no_secret_stays_L10() -> None:
+    """Forms of a short secret are no numbers and no words of others."""
+    masker = Masker(["abc", "12a"])
+    for said in ("616263", "YWJj", "[97, 98, 99]", "it's 313261", "a, b, c"):
+        assert masker.mask(said) == said
+
+
+def test_forms_of_a_long_secret_fit_in_a_line_that_is_held_back_L10() -> None:
+    key = "k3y" * 800
+    assert all(len(form) <= LINE_BOUND for form in forms_of(key))
+    text = b"." * (LINE_BOUND - 100) + repr(key.encode()).encode() + b"." * LINE_BOUND
+    shown = "".join(split([text[i : i + 999] for i in range(0, len(text), 999)], key))
+    assert "k3yk3y" not in shown
 
 
 @pytest.mark.parametrize("user", ["", "u", "me", "you", "jürgen"])

@@ -83,7 +83,7 @@ class DescribedError:
         for label, value in self._details(verbosity, log):
             yield from _lines(f"  {label:<{_LABEL}} ", safe(value))
         if verbosity >= 2 and self.trace:
-            yield from self.trace.rstrip().split("\n")
+            yield from (f"  {_CONTINUED}{line}" for line in self.trace.rstrip().split("\n"))
 
     def _details(self, verbosity: int, log: str | None) -> Iterator[tuple[str, str]]:
         message = str(self.error["message"])
