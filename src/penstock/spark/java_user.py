@@ -13,6 +13,11 @@ from typing import Any
 from penstock.config.user_folders import may_write, passwd_home
 
 
+def is_known() -> bool:
+    """Whether the system has a name for the user."""
+    return passwd_home() is not None
+
+
 def user_options(cache: Path) -> list[str]:
     """Returns the Java options: none where the user's entry names a home that can be written."""
     named = passwd_home()
@@ -24,13 +29,13 @@ def user_options(cache: Path) -> list[str]:
 
 def user_variables() -> dict[str, str]:
     """Returns the variable by which Spark takes a user's name before it asks Hadoop."""
-    return {} if passwd_home() is not None else {"SPARK_USER": _name()}
+    return {} if is_known() else {"SPARK_USER": _name()}
 
 
 def log_in(jvm: Any) -> None:
     """Logs the user in to Hadoop by a name, where the system has none. ``jvm``: PySpark's view of
     a JVM that has opened no file system yet."""
-    if passwd_home() is not None:
+    if is_known():
         return
     users = jvm.org.apache.hadoop.security.UserGroupInformation
     try:

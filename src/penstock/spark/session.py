@@ -36,7 +36,7 @@ from penstock.spark.error_text import summary
 from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import JavaOptions
-from penstock.spark.java_user import user_options, user_variables
+from penstock.spark.java_user import is_known, user_options, user_variables
 from penstock.spark.scratch import remove_left, session_scratch
 from penstock.spark.sockets import ENABLED, remove_scratch
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
@@ -310,30 +310,54 @@ def _start(
         archive=tuple(use_options(java, found.files, cache)),
     )
     if shared is not None and not found.missing:
-        from penstock.spark.lent_session import SessionPaths, borrow
-        from penstock.spark.warm import Slots
-
-        most = local_slots(shared.master) or 1
-        # as many partitions as in a JVM of the run's own, whatever the slots
-        parallel = {"spark.default.parallelism": str(local_slots(master) or 1)}
-        lent = borrow(
-            lambda scratch, *more: _merge(base_conf(shared.master, scratch), parallel, *more),
-            needs.conf,
-            conf,
-            java,
-            wanted,
-            lambda given: _environment(java, master, given),
-            SessionPaths(cache=cache, log=folder / LOG, stays_with=shared.stays_with),
-            Slots(min(shared.slots, most), most),
-            check,
-        )
+        lent = _borrow(needs, master, conf, java, wanted, folder / LOG, cache, shared, check)
         if lent is not None:
             return lent
     timeout = RESOLVE_SECONDS if found.missing else START_SECONDS
     environ = _environment(java, master)
-    jvm = start_jvm(merged, environ, wanted, folder, scratch, timeout, check)
     keep = partial(keep_jars, found.missing, ivy, cache)
+    try:
+        jvm = start_jvm(merged, environ, wanted, folder, scratch, timeout, check)
+    except ConfigError:
+        # Spark fetches the jars, and then opens a file before the user can be logged in by a name
+        if not found.missing or is_known():
+            raise
+        keep()
+        if find_jars(needs.packages, cache).missing:
+            raise
+        return _start(needs, master, conf, folder, cache, shared, check)
     return _first_session(jvm, merged, master, check, keep), jvm
+
+
+def _borrow(
+    needs: Needs,
+    master: str,
+    conf: Mapping[str, str],
+    java: JavaHome,
+    wanted: JavaOptions,
+    log: Path,
+    cache: Path,
+    shared: _Shared,
+    check: Callable[[], None],
+) -> "tuple[SparkSession, Jvm] | None":
+    """Opens a session in a JVM that runs share; None where the run must have one of its own."""
+    from penstock.spark.lent_session import SessionPaths, borrow
+    from penstock.spark.warm import Slots
+
+    most = local_slots(shared.master) or 1
+    # as many partitions as in a JVM of the run's own, whatever the slots
+    parallel = {"spark.default.parallelism": str(local_slots(master) or 1)}
+    return borrow(
+        lambda scratch, *more: _merge(base_conf(shared.master, scratch), parallel, *more),
+        needs.conf,
+        conf,
+        java,
+        wanted,
+        lambda given: _environment(java, master, given),
+        SessionPaths(cache=cache, log=log, stays_with=shared.stays_with),
+        Slots(min(shared.slots, most), most),
+        check,
+    )
 
 
 def _first_session(

@@ -1,0 +1,127 @@
+"""Two real users, neither with a home folder nor an entry in the password database, write the same
+tables in turn (issue 36, 7): nothing is refused, lost, or closed to the other."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+import platformdirs
+import pytest
+from deltalake import DeltaTable
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two other users"),
+]
+
+USERS, GROUP = (51234, 51235), 62345
+PROGRAM = """
+import os, sys
+from pathlib import Path
+import pyarrow as pa
+import penstock
+from penstock.config.home import Home
+from penstock.config.user_folders import provide
+from penstock.spark import session
+from penstock.tables.delta import DeltaTables
+lake, turn = sys.argv[1], int(sys.argv[2])
+scratch = Home().path / "scratch"
+provide(Home().path)
+spark = session.open_session(DeltaTables(".").needs(), scratch_dir=scratch, cores=2)
+rows = pa.table({"id": [turn, turn + 1, 100 + turn], "by": [f"turn {turn}"] * 3})
+wider = rows.append_column(f"new{turn}", pa.array([turn] * 3))
+for format in ("parquet", "delta"):
+    for stream, given, how in (
+        ("appended", rows, {"mode": "append"}),
+        ("merged", wider, {"mode": "upsert", "primary_key": ["id"]}),  # by Spark: a new column
+        ("replaced", rows, {"mode": "overwrite"}),
+    ):
+        name = f"{format}-{stream}-{os.getuid()}"
+        penstock.write(given, f"{format}:{lake}/{format}", stream, name=name, **how)
+session.close_session(spark)
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where other users may enter, as they may not pytest's own folder. With Delta's jars, which
+    root's cache has."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-lake-"))
+    folder.chmod(0o755)
+    jars = platformdirs.user_cache_path("penstock") / "jars"
+    if not jars.is_dir():
+        pytest.skip("no run of this user has fetched Delta's jars yet")
+    shutil.copytree(jars, folder / "jars")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def turn(place: Path, number: int, umask: int) -> None:
+    user = USERS[number % 2]
+    home = place / f"home{user}-{number}"
+    home.mkdir(mode=0o700)
+    os.chown(home, user, user)
+    kept = {k: os.environ[k] for k in ("PATH", "JAVA_HOME", "JDK_JAVA_OPTIONS") if k in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(place / "lake"), str(number)],
+        user=user,
+        group=user,
+        extra_groups=[GROUP],
+        umask=umask,
+        env={
+            **kept,
+            "HOME": "/nonexistent",
+            "PENSTOCK_HOME": str(home),
+            "PENSTOCK_JARS": str(place / "jars"),
+            "PENSTOCK_DAEMON": "0",
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        },
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert {p.name for p in home.iterdir()} >= {"state.db", "runs"}
+    assert not Path("/nonexistent").exists()
+
+
+def test_two_users_of_a_group_write_the_same_tables_in_turn(place: Path) -> None:
+    lake = place / "lake"
+    lake.mkdir()
+    os.chown(lake, 0, GROUP)
+    lake.chmod(0o2770)
+    for number in range(3):
+        turn(place, number, 0o007)
+    for path in lake.rglob("*"):
+        made = path.stat()
+        open_to_group = 0o2770 if path.is_dir() else 0o660
+        assert (made.st_gid, oct(stat.S_IMODE(made.st_mode))) == (GROUP, oct(open_to_group)), path
+    for format in ("parquet", "delta"):
+        if format == "parquet":
+            tables = {n: f"'{lake}/parquet/{n}/*.parquet'" for n in ("appended", "merged")}
+            replaced = f"'{lake}/parquet/replaced/*.parquet'"
+        else:
+            tables, found = {}, {}
+            for name in ("appended", "merged", "replaced"):
+                found[name] = DeltaTable(str(lake / "delta" / name)).to_pyarrow_table()
+                duckdb.register(f"delta_{name}", found[name])
+                tables[name] = f"delta_{name}"
+            replaced = tables.pop("replaced")
+        count = duckdb.sql(f"SELECT count(*), count(DISTINCT id) FROM {tables['appended']}")
+        assert count.fetchall() == [(9, 7)], format
+        merged = duckdb.sql(f"SELECT id, by FROM {tables['merged']} ORDER BY id").fetchall()
+        assert merged == [
+            (0, "turn 0"), (1, "turn 1"), (2, "turn 2"), (3, "turn 2"),
+            (100, "turn 0"), (101, "turn 1"), (102, "turn 2"),
+        ], format  # fmt: skip
+        rows = duckdb.sql(f"SELECT id, by FROM {replaced} ORDER BY id").fetchall()
+        assert rows == [(2, "turn 2"), (3, "turn 2"), (102, "turn 2")], format
