@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tables import direct_parts, parquet_folders
+from penstock.tables import folder_access, parquet_folders
 from penstock.tables.contract import TableName
+from penstock.tables.delta import _share
 from penstock.tables.parquet_folders import Root
 
 USERS, OWN, GROUP = (51234, 51235), (61234, 61235), 62345
@@ -91,6 +92,29 @@ def test_two_users_of_a_group_take_turns(place: Path, umask: int) -> None:
             assert stat.S_IMODE(made.st_mode) == wanted, path
 
 
+def test_hadoop_s_mode_does_not_cut_a_folder_s_access_list(tmp_path: Path) -> None:
+    """Hadoop sets the mode of a folder that it makes (0755): the mask of the list follows."""
+    lake = tmp_path / "lake"
+    lake.mkdir()
+    folder_access.inherit(lake, tmp_path)
+    if shutil.which("setfacl") is None:
+        pytest.skip("setfacl is not installed (package acl)")
+    rights = f"u:{USERS[0]}:rwx"
+    done = subprocess.run(["setfacl", "-d", "-m", rights, str(lake)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"no access lists here: {done.stderr.decode()}")
+    table, others = lake / "table", b"other::r-x"
+    for made in (table, lake / "new", table / "_delta_log"):
+        made.mkdir(parents=True)
+        made.chmod(0o755)
+        assert b"mask::r-x" in subprocess.run(["getfacl", made], capture_output=True).stdout
+    parquet_folders.put_folder(lake / "new", lake / "put")
+    _share(lake, table)
+    for made in (table, lake / "put", table / "_delta_log"):
+        said = subprocess.run(["getfacl", made], capture_output=True).stdout
+        assert b"mask::rwx" in said and others in said, made
+
+
 @as_others
 def test_a_folder_s_access_list_holds_for_linked_files_too(place: Path) -> None:
     """With a default access list the umask does not count, and nothing follows the file's group."""
@@ -140,7 +164,7 @@ def test_files_in_a_lake_follow_the_umask(tmp_path: Path) -> None:
             with root.lock(TableName(None, f"t{mask}")), root.staging():
                 made = [*root.own.glob("*.alive"), *root.own.glob("*.lock")]
                 newest = [p for p in made if stat.S_IMODE(p.stat().st_mode) == mode]
-            access = direct_parts._new_file_access(tmp_path / ".probe")
+            access = folder_access.of_new_file(tmp_path / ".probe")
         finally:
             os.umask(before)
         assert len(newest) == 2, mask

@@ -53,6 +53,7 @@ from penstock.tables.delta_locations import (
     TableLocation,
     is_missing,
 )
+from penstock.tables.folder_access import inherit
 from penstock.tables.nested_folders import DELTA_LOG, NestedFolders
 from penstock.tables.parquet_folders import make_writable, prove_writable
 from penstock.tables.schema_evolution import EvolvedColumns
@@ -176,6 +177,8 @@ class DeltaTables:
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
         if self._local is not None:
+            for load in loads:
+                _share(self._local, Path(self.location(load.table)))
             sync_file_system(self._local)
         return outcomes
 
@@ -203,6 +206,14 @@ class DeltaTables:
         if self._database is not None:
             return CatalogLocation(spark, self._database.name(table))
         return FolderLocation(spark, self.location(table), self._local is not None)
+
+
+def _share(root: Path, table: Path) -> None:
+    """Opens the folders that Spark made for a table to those whom the access list of ``root``
+    names."""
+    above = (folder for folder in table.parents if root in folder.parents)
+    for folder in reversed((table / "_delta_log", table, *above)):
+        inherit(folder, folder.parent)
 
 
 class _CommitNote(msgspec.Struct, frozen=True):

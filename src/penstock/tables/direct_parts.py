@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.files import SHARED, private
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.segments import PartLayout, TableShape
 from penstock.model.types import Field, MetadataNames, RowSchema
 from penstock.spark.types import metadata_fields, stored, struct_type
+from penstock.tables import folder_access
 from penstock.tables.contract import TableLoad
 
 SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together
@@ -26,7 +26,6 @@ SMALL_BYTES = 512 << 10  # parts that are smaller on average are written togethe
 # which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
 _SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
-_ACL = "system.posix_acl_access"
 
 
 def layout(
@@ -79,7 +78,7 @@ def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:
     None where the file system, or the parts' owner, does not allow it: nothing is left then."""
     files = [folder / f"{stem}{index:05d}.parquet" for index in range(len(load.parts))]
     try:
-        access = _new_file_access(folder / f".{stem}permissions")
+        access = folder_access.of_new_file(folder / f".{stem}permissions")
         for part, file in zip(load.parts, files, strict=True):
             os.link(part, file)
             access.give(file)
@@ -90,31 +89,3 @@ def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:
                 file.unlink()
         return None
     return files
-
-
-class _FileAccess(msgspec.Struct, frozen=True):
-    """Who may use a new file of a folder: the umask, a set-group-ID bit and a default access list
-    decide. ``acl``: the file's access list, where it has one beside its mode."""
-
-    mode: int
-    group: int
-    acl: bytes | None
-
-    def give(self, file: Path) -> None:
-        """Gives a file that was made elsewhere the same access. Raises ``OSError``."""
-        if file.stat().st_gid != self.group:
-            os.chown(file, -1, self.group)
-        os.chmod(file, self.mode)
-        if self.acl is not None:
-            os.setxattr(file, _ACL, self.acl)
-
-
-def _new_file_access(probe: Path) -> _FileAccess:
-    with private(probe, "xb", permissions=SHARED) as file:
-        made = os.fstat(file.fileno())
-        acl = None
-        if hasattr(os, "getxattr"):
-            with suppress(OSError):  # no such attribute, or a file system without access lists
-                acl = os.getxattr(file.fileno(), _ACL)
-    probe.unlink()
-    return _FileAccess(made.st_mode & 0o777, made.st_gid, acl)

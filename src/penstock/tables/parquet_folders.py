@@ -31,6 +31,7 @@ from penstock.model.catalog import DestinationSyncMode, FieldPath
 from penstock.model.segments import Load
 from penstock.model.types import Field
 from penstock.tables.contract import LastLoad, TableName
+from penstock.tables.folder_access import inherit
 
 MARKER = "_penstock.json"
 OWN_FOLDER = ".penstock"
@@ -299,6 +300,7 @@ def put_folder(new: Path, target: Path) -> None:
 
     Raises ``DestinationError`` (``destination.no_exchange``) where the file system cannot."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    inherit(new, target.parent)
     if not target.exists():
         os.rename(new, target)
         return
