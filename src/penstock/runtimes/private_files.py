@@ -2,8 +2,8 @@
 
 A folder has mode 0700, its files 0600. It is made in memory (``/dev/shm``) where that is a writable
 tmpfs with room, else in the temporary directory. Its owner holds a lock on it, which the kernel
-releases when the owner dies, in whatever namespace of processes it was: the next start of a
-connector by this user removes every folder that nobody holds. Not here: what the files mean
+releases when the owner dies, in whatever namespace of processes it was: the next run of this
+user, or start of a connector, removes every folder that nobody holds. Not here: what the files mean
 (``protocols``).
 """
 
@@ -105,6 +105,12 @@ class PrivateFolder:
             self._lock = None
 
 
+def remove_left() -> None:
+    """Removes this user's folders whose owner is dead. Never raises."""
+    for base in _bases():
+        _sweep(base)
+
+
 def _bases() -> list[Path]:
     temporary = Path(tempfile.gettempdir())
     return [_SHM, temporary] if _in_memory() else [temporary]
@@ -146,7 +152,6 @@ def _try_lock(handle: int) -> bool | None:
 
 
 def _sweep(base: Path) -> None:
-    """Removes this user's folders whose owner is dead."""
     try:
         entries = [e for e in os.scandir(base) if e.name.startswith((_PREFIX, _EARLIER))]
     except OSError:

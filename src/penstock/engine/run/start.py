@@ -27,6 +27,7 @@ from penstock.model.catalog import Catalog, StreamId
 from penstock.model.report import Report
 from penstock.protocols.hosts import HostGeneration
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.private_files import remove_left
 from penstock.store.open import open_store
 
 if TYPE_CHECKING:
@@ -114,6 +115,7 @@ def run_pipeline(
     if hooks is not None:
         hooks.refuse_missing()
     run_id, cancel = new_run_id(), cancel or threading.Event()
+    remove_left()
     try:
         with ExitStack() as stack:
             stack.enter_context(_running.one(cancel))
