@@ -236,7 +236,8 @@ def _escaped_json(body: bytes) -> bytes:
         pair = character.encode("utf-16-be", "surrogatepass").hex()
         return "".join(f"\\u{pair[i : i + 4]}" for i in range(0, len(pair), 4))
 
-    return re.sub(r"[^ -~\n]", escape, body.decode()).encode()
+    lines = body.decode().split("\n")
+    return "\n".join(x if x.isprintable() else _NOT_ASCII.sub(escape, x) for x in lines).encode()
 
 
 def _without_surrogates(value: Any) -> Any:
@@ -257,18 +258,15 @@ def _unprintable(character: str) -> bool:
     return not character.isprintable() and category(character) in _UNPRINTABLE
 
 
+_NOT_ASCII = re.compile(r"[^ -~]")
 _UNPRINTABLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def _escape(character: str) -> str:
     code = ord(character)
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def strip_controls(text: str) -> str:
