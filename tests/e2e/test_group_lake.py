@@ -36,7 +36,7 @@ lake, turn = sys.argv[1], int(sys.argv[2])
 scratch = Home().path / "scratch"
 provide(Home().path)
 spark = session.open_session(DeltaTables(".").needs(), scratch_dir=scratch, cores=2)
-rows = pa.table({"id": [turn, turn + 1, 100 + turn], "by": [f"turn {turn}"] * 3})
+rows = pa.table({"id": [turn, turn + 1, 100 + turn], "who": [f"turn {turn}"] * 3})
 wider = rows.append_column(f"new{turn}", pa.array([turn] * 3))
 for format in ("parquet", "delta"):
     for stream, given, how in (
@@ -118,10 +118,10 @@ def test_two_users_of_a_group_write_the_same_tables_in_turn(place: Path) -> None
             replaced = tables.pop("replaced")
         count = duckdb.sql(f"SELECT count(*), count(DISTINCT id) FROM {tables['appended']}")
         assert count.fetchall() == [(9, 7)], format
-        merged = duckdb.sql(f"SELECT id, by FROM {tables['merged']} ORDER BY id").fetchall()
+        merged = duckdb.sql(f"SELECT id, who FROM {tables['merged']} ORDER BY id").fetchall()
         assert merged == [
             (0, "turn 0"), (1, "turn 1"), (2, "turn 2"), (3, "turn 2"),
             (100, "turn 0"), (101, "turn 1"), (102, "turn 2"),
         ], format  # fmt: skip
-        rows = duckdb.sql(f"SELECT id, by FROM {replaced} ORDER BY id").fetchall()
+        rows = duckdb.sql(f"SELECT id, who FROM {replaced} ORDER BY id").fetchall()
         assert rows == [(2, "turn 2"), (3, "turn 2"), (102, "turn 2")], format
