@@ -1,7 +1,8 @@
 """Names this process so that a later one can tell whether it still lives, and remove what a killed
 one left behind.
 
-Neighbours: ``private_files`` names folders so, ``container`` its containers.
+Neighbours: ``container`` names its containers so, ``spark.scratch`` its folders; ``private_files`` holds
+locks, which tell it of every namespace, and reads such names of folders that earlier versions left.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Names the user and a home folder to Java, where the system names none that it can use.
 
 Java asks the password database for them, never ``HOME``. A user without an entry there (a container
-that runs as some number) has no name: Hadoop then refuses every use of a file system ("invalid null
-input: name"). A home that cannot be written fails what Java keeps in it. Not here: folders of other
+that runs as some number) has no name: Hadoop then refuses every use of a file system ("Invalid
+UID, could not determine effective user"). A home that cannot be written fails what Java keeps in it. Not here: folders of other
 programs (``config.user_folders``).
 """
 
