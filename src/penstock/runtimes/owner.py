@@ -1,8 +1,8 @@
 """Names this process so that a later one can tell whether it still lives, and remove what a killed
 one left behind.
 
-Neighbours: ``container`` names its containers so, ``spark.scratch`` its folders; ``private_files`` holds
-locks, which tell it of every namespace, and reads such names of folders that earlier versions left.
+Neighbours: ``container`` names its containers so, ``spark.scratch`` its folders. ``private_files``
+holds locks instead, which tell of every namespace; it reads the names that earlier versions gave.
 """
 
 import os

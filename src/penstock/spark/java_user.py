@@ -2,8 +2,8 @@
 
 Java asks the password database for them, never ``HOME``. A user without an entry there (a container
 that runs as some number) has no name: Hadoop then refuses every use of a file system ("Invalid
-UID, could not determine effective user"). A home that cannot be written fails what Java keeps in it. Not here: folders of other
-programs (``config.user_folders``).
+UID, could not determine effective user"). A home that cannot be written fails what Java keeps in
+it. Not here: folders of other programs (``config.user_folders``).
 """
 
 import os
