@@ -435,8 +435,6 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.executorEnv.PYTHONSAFEPATH": "1",
         "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-        # Hadoop sets the mode of every file and folder that it makes, by a umask of its own
-        "spark.hadoop.fs.permissions.umask-mode": f"{umask():03o}",
         "spark.sql.warehouse.dir": str(scratch / SCRATCH_WAREHOUSE),
     }
     if master.startswith("local"):
@@ -447,6 +445,8 @@ def base_conf(master: str, scratch: Path) -> dict[str, str]:
         conf["spark.local.dir"] = str(scratch / _BLOCKS)
         conf["spark.python.daemon.module"] = "penstock.spark.worker_daemon"
         conf[ENABLED] = "true"
+        # Hadoop sets the mode of every file and folder that it makes, by a umask of its own
+        conf["spark.hadoop.fs.permissions.umask-mode"] = f"{umask():03o}"
         # a heartbeat that meets the end of the session holds it up for one interval
         conf["spark.executor.heartbeatInterval"] = "2s"
         # adaptive execution joins small partitions; more would only cost start-up
