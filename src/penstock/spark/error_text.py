@@ -11,9 +11,11 @@ from penstock.errors import ConfigError, DestinationError, PenstockError
 
 JAVA_DIED = "spark.java_died"
 SPARK_FAILED = "destination.spark_failed"
+WRITE_FAILED = "destination.write_failed"
 _STACK = re.compile(r"\n\s*(?:at [\w.$/]+\(|JVM stacktrace:|== |\.\.\. \d+ more)")
 _UNRESOLVED = re.compile(r"unresolved dependency: ([^:\s]+)#([^;\s]+);([^:\s]+)")
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?(\w+): (.+)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal; delta-rs colours its causes
 _DISK_FULL = "No space left on device"
 _JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this machine reach Maven"
 
@@ -21,7 +23,7 @@ _JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this mac
 def summary(failure: BaseException, limit: int = 600) -> str:
     """Returns an exception's message and innermost cause without stack traces, at most ``limit``
     characters."""
-    text = str(failure)
+    text = _COLOUR.sub("", str(failure))
     cause = _CAUSE.findall(text)
     text = _STACK.split(text, maxsplit=1)[0].strip()
     if text.startswith("An error occurred while calling"):
@@ -51,12 +53,27 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
             where=table,
             hint=_JARS_HINT,
         )
+    if not _is_of_spark(failure):
+        return DestinationError(
+            f"table {table} could not be written: {' '.join(summary(failure).split())}",
+            code=WRITE_FAILED,
+            where=table,
+            hint="nothing is lost: the load is written down and repeated next time. Its folder must"
+            " be on storage that takes new files, renames and hard links",
+        )
     return DestinationError(
         f"Spark could not write table {table}: {summary(failure)}",
         code=SPARK_FAILED,
         where=table,
         hint="the run's Spark log has the whole trace; run again to repeat the load",
     )
+
+
+def _is_of_spark(failure: BaseException) -> bool:
+    """Whether Spark or its Java failed, whose death shows as a closed connection; not a library of
+    the driver's or one of its files."""
+    of_java = type(failure).__module__.partition(".")[0] in ("pyspark", "py4j")
+    return of_java or isinstance(failure, ConnectionError | EOFError)
 
 
 def died(code: int, log_tail: str, log: str) -> PenstockError:

@@ -19,7 +19,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
 from penstock.model.segments import Load
 from penstock.model.types import RowSchema
-from penstock.spark.error_text import SPARK_FAILED
+from penstock.spark.error_text import SPARK_FAILED, WRITE_FAILED
 from penstock.spark.session import java_death
 from penstock.tables.contract import (
     LoadResult,
@@ -90,7 +90,8 @@ class TableLoader:
             outcomes = self._table.commit(self._spark, loads)
         except PenstockError as e:
             return [e] * len(loads)
-        if any(isinstance(x, DestinationError) and x.code == SPARK_FAILED for x in outcomes):
+        unknown = (SPARK_FAILED, WRITE_FAILED)  # what fails where Java has died is either
+        if any(isinstance(x, DestinationError) and x.code in unknown for x in outcomes):
             death = java_death(DEATH_SECONDS)
             if death is not None:
                 raise death  # the next run repeats all loads, also those that were committed
