@@ -69,6 +69,9 @@ class FuzzLog(MemoryLog):
     def belong_to(self, state_id: str) -> None:
         del state_id
 
+    def id(self) -> str:
+        return NAME
+
     def rejects_folder(self, epoch: int) -> Path:
         return NOWHERE / str(epoch)
 

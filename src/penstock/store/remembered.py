@@ -17,7 +17,7 @@ from penstock.model.types import DataType
 Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
-_PACKAGES, _RESULTS = "packages", "results"
+_PACKAGES, _RESULTS, _LOG = "packages", "results", "log"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR, _REFRESH, _TYPES = "cursor:", "refresh:", "types:"
@@ -36,6 +36,18 @@ class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
     destination_sync_mode: DestinationSyncMode
     replaces: bool = False
     primary_key: tuple[FieldPath, ...] = ()
+
+
+class LogPlace(msgspec.Struct, frozen=True):
+    """Holds which log a pipeline's sealed rows are in. ``id``: of the log's folder, drawn once;
+    ``holder``: user@host of the run that found it there; ``home``, ``path``: that run's home, and
+    the log's folder; ``after``: the last epoch before that run, whose rows are in another log."""
+
+    id: str
+    holder: str
+    home: str
+    path: str
+    after: int = 0
 
 
 class Refresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +131,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     protocol and name) -> its package in the index; no stream's. ``results``: destination
     connectors (by reference) that have answered the end of a stream with a result; no stream's.
     ``refresh``: the newest refresh of the stream that a user asked for. ``types``: the types of
-    columns that files do not tell themselves, by original name, as earlier runs found them."""
+    columns that files do not tell themselves, by original name, as earlier runs found them.
+    ``log``: the log of the pipeline's last run."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -137,6 +150,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     results: frozenset[str] = frozenset()
     refresh: dict[StreamId, Refresh] = {}
     types: dict[StreamId, dict[str, DataType]] = {}
+    log: LogPlace | None = None
 
     @property
     def pending_refreshes(self) -> dict[StreamId, Refresh]:
@@ -151,7 +165,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 def kinds(streams: Iterable[StreamId]) -> list[str]:
     """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
-    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, *of_streams]
+    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, *of_streams]
 
 
 def remembered(rows: Rows) -> Remembered:
@@ -182,6 +196,7 @@ def remembered(rows: Rows) -> Remembered:
         results=frozenset(rows.get(_RESULTS, {})),
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
         types={s: _types(row) for s, row in of[_TYPES].items()},
+        log=_log(rows.get(_LOG, {})),
     )
 
 
@@ -217,6 +232,8 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
     replaced |= {_CURSOR + s.key: _json(path) for s, path in more.cursors.items()}
     replaced |= {_REFRESH + s.key: _json(refresh) for s, refresh in more.refresh.items()}
     replaced |= {_TYPES + s.key: _json(types) for s, types in more.types.items()}
+    if more.log is not None:
+        replaced[_LOG] = _json(more.log)
     unread = {s: known.get(_PASSED + s.key, {}) for s in (*more.unread, *more.passed_over)}
     for stream, row in unread.items():
         own = _own(row) if _word(row) in (_OVER, _UNREAD) else more.unread.get(stream)
@@ -280,6 +297,11 @@ def _path(row: Mapping[str, str]) -> FieldPath:
 def _refresh(row: Mapping[str, str]) -> Refresh | None:
     newest = _newest(row)
     return None if newest is None else msgspec.json.decode(newest, type=Refresh)
+
+
+def _log(row: Mapping[str, str]) -> LogPlace | None:
+    newest = _newest(row)
+    return None if newest is None else msgspec.json.decode(newest, type=LogPlace)
 
 
 def _types(row: Mapping[str, str]) -> dict[str, DataType]:

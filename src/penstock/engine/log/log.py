@@ -10,9 +10,11 @@ The layout, one folder an epoch::
     epochs/00000007/rejects/000001.jsonl
     epochs/00000007/seg-00000001.json          a manifest: complete by rename, checked by CRC (L2)
     unconfirmed/00000007                       its catalogue is not confirmed by a discovery yet
+    OWNER, ID                                  which state store it belongs to, which log it is
 """
 
 import errno
+import secrets
 import shutil
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -34,9 +36,9 @@ DAMAGED_HINT = (
     "move the epoch's folder out of the log: the next run reads from the saved state again"
 )
 WRITTEN_DOWN_HINT = (
-    "nothing was loaded from it and no state moved past it. Restore the file: a load of it is "
-    "written down. Only where that cannot be done move the epoch's folder out of the log and run "
-    "`penstock state reset`, which reads everything again (twice under append)"
+    "nothing was loaded from it and no state moved past it: a load of it is written down, and "
+    "waits for it. Bring the file back, from a backup or from where the log lay; homes that share "
+    "a state store must share `log.path` too (docs/guarantees.md has what else can be done)"
 )
 SYNC_FILES = 8  # small parts; where there are more, their whole file system is synced at once
 
@@ -190,6 +192,15 @@ class FileLog:
                 hint="give this pipeline another `log.path` or name; if the other store is gone "
                 "for good, so are its states: move the folder away",
             )
+
+    def id(self) -> str:
+        """Returns the id of this folder, drawn at the first call: a copy of the folder has it too,
+        another folder under the same path has another."""
+        path = self.root / "ID"
+        with storage(path, "write"), suppress(FileExistsError):
+            write_new(path, secrets.token_hex(16).encode(), durable=True)
+        with storage(path, "read"):
+            return path.read_text()
 
     def _epoch(self, epoch: int) -> Path:
         return self.root / "epochs" / f"{epoch:08d}"

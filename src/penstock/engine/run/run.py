@@ -52,6 +52,7 @@ from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import DISCOVER, PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
+from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
 from penstock.engine.run.state_resets import ask_for_refresh, reset_overwritten, reset_states
@@ -147,6 +148,10 @@ class Run:
         log.belong_to(lease.state_id)
         self._configs = ConnectorConfigs(self._store, lease)
         self._configs.recover(log.root, self._observer)
+        if not self._dry:
+            note = settle_log(self._store, lease, log, self._home.path, self.id)
+            if note is not None:
+                self._accounting.note(note)
         self._refuse_other_source(log)
         if not self._dry and self._served is None:
             self._spark.start_early(stack, pulse.check)
