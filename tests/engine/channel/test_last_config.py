@@ -43,7 +43,7 @@ def ending(last: Callable[[], object], result: object) -> type:
             last()
             return msgspec.json.encode(result)
 
-        def lost(self, what: str) -> None:
+        def lost(self, what: str, *_: object) -> None:
             return None
 
     return Ending

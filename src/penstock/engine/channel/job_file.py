@@ -15,6 +15,7 @@ hides configurations.
 
 import hashlib
 import hmac
+import os
 import secrets
 from pathlib import Path
 from typing import NamedTuple
@@ -48,13 +49,19 @@ def put_job(folder: Path, job: bytes) -> JobKey:
 
 def take_job(key: JobKey) -> bytes:
     """Reads and decrypts a job. Raises ``LogError``: ``log.claimed`` where the file is gone, since
-    the run that wrote it no longer waits for this task; ``log.corrupt`` where its digest
-    differs."""
+    the run that wrote it no longer waits for this task; ``log.not_shared`` where this machine has
+    not even the run's folder, or cannot read it; ``log.corrupt`` where its digest differs."""
     try:
         with open(key.path, "rb") as file:
             content = file.read()
     except FileNotFoundError:
-        raise LogError("the run that asked for this job is over", code="log.claimed") from None
+        if os.path.isdir(os.path.dirname(key.path)):
+            raise LogError("the run that asked for this job is over", code="log.claimed") from None
+        raise _not_shared(key.path, "it does not see the log's folder") from None
+    except OSError as failure:
+        raise _not_shared(
+            key.path, f"it cannot read the log's folder ({failure.strerror})"
+        ) from None
     digest, hidden = content[:_MAC_BYTES], content[_MAC_BYTES:]
     right = hmac.digest(key.mac, hidden, _DIGEST)
     if len(hidden) != len(key.pad) or not hmac.compare_digest(digest, right):
@@ -65,6 +72,17 @@ def take_job(key: JobKey) -> bytes:
             hint="find out what else writes to the log's folder: only this pipeline may",
         )
     return _xor(hidden, key.pad)
+
+
+def _not_shared(path: str, lacks: str) -> LogError:
+    folder = os.path.dirname(path)
+    return LogError(
+        f"{lacks}: {folder}",
+        code="log.not_shared",
+        where=folder,
+        hint="`log.path` must be on storage that the driver and every worker share, under the same "
+        "path (docs/cluster.md): mount it on that worker, or take the worker out of the cluster",
+    )
 
 
 def remove_job(key: JobKey) -> None:

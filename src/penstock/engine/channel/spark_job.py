@@ -7,17 +7,23 @@ used. The job itself, which holds passwords, is not given to Spark (``engine.cha
 Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
 """
 
+import functools
+import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.engine.channel.child_process import packed, supervise
 from penstock.engine.channel.job_file import put_job, remove_job
 from penstock.engine.log.log import storage
 from penstock.errors import ConfigError, Defect, PenstockError
+from penstock.runtimes.worker_name import worker_namer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,8 +31,15 @@ if TYPE_CHECKING:
 Submit = Callable[[str, bytes], bytes]
 """(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
 
-
+_WORKER = re.compile(r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \((\S+) executor (\S+?)\)")
+_RAISED = "penstock-task-raised "  # before JSON, in what Spark says of a task: _raised
+_OTHER_PENSTOCK = "penstock-task-has "  # before the version that a worker has
 _NO_PENSTOCK = "No module named 'penstock'"
+_OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
+_PYTHON_HINT = (
+    "set PYSPARK_PYTHON to a Python that has it, on every worker, before Spark starts; this "
+    f"program's is {sys.executable}"
+)
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 
 
@@ -45,11 +58,31 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
         with storage(folder, "write to"):
             path, pad, mac = key = put_job(folder, packed(job, os.environb if local else None))
 
-        def task(_: int) -> str:
+        wanted = None if local else _version()
+        worker, raised, other = worker_namer(), _RAISED, _OTHER_PENSTOCK
+
+        def work() -> str:
+            if wanted is not None:
+                from importlib.metadata import distributions
+
+                for found in distributions(name="penstock"):
+                    if found.version != wanted:
+                        raise RuntimeError(f"{other}{found.version} ")
+                    break
             from penstock.engine.channel.child_process import supervise_packed
             from penstock.engine.channel.job_file import JobKey, take_job
 
             return supervise_packed(module, take_job(JobKey(path, pad, mac))).decode()
+
+        def task(_: int) -> str:  # it uses the standard library alone until Penstock is proved
+            try:
+                return work()
+            except Exception as e:
+                import json
+
+                as_dict = getattr(e, "as_dict", None)  # of a PenstockError
+                told = {"worker": worker(), "error": as_dict and as_dict(), "words": repr(e)}
+                raise RuntimeError(raised + json.dumps(told)) from e
 
         try:
             shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
@@ -64,6 +97,12 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
         return str(rows[0][0]).encode()
 
     return submit
+
+
+@functools.cache
+def _version() -> str | None:
+    """This program's version of Penstock; None: it came without (an archive on the path)."""
+    return next((found.version for found in distributions(name="penstock")), None)
 
 
 def here(module: str, job: bytes) -> bytes:
@@ -90,27 +129,76 @@ class SubmittedJob:
         """Returns the process's answer; None: it is running, or was lost."""
         return self._answer
 
-    def lost(self, what: str) -> PenstockError | None:
-        """Returns the error because of which no answer will be returned, or None; ``what`` names
-        the process in the message."""
+    def lost(
+        self, what: str, claimed_by: Callable[[], str | None] = lambda: None
+    ) -> PenstockError | None:
+        """Returns the error because of which no answer will be returned, or None: it names the
+        worker, where Spark does, and what it lacks. ``what`` names the process in the message.
+        ``claimed_by`` names the one that had begun the job, where another found it begun."""
         cause = self._lost
         if cause is None or isinstance(cause, PenstockError):
             return cause
-        lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
-        if any(_NO_PENSTOCK in line for line in lines):
+        text = str(cause)
+        raised = _raised(text)
+        worker = f"worker {raised['worker']}" if raised else _named_by_spark(text, cause)
+        if _NO_PENSTOCK in text:
             return ConfigError(
-                "Spark's workers run a Python that has no Penstock",
+                f"{worker} runs a Python that has no Penstock",
                 code="spark.no_penstock",
-                hint="set PYSPARK_PYTHON to a Python that has it, on every worker, before Spark "
-                f"starts; this program's is {sys.executable}",
+                hint=_PYTHON_HINT,
             )
-        raised = [line for line in lines if line.startswith("penstock.errors.")]
-        reason = next((line for line in lines if "Error" in line or "lost" in line.lower()), "")
-        if raised:
-            reason = raised[-1].partition(": ")[2]
-        return Defect(
-            f"the process that ran the {what} was lost with its Spark task: "
-            f"{reason or repr(cause)}",
-            code="lane.lost",
-            hint="see the run's spark.log; what was sealed is kept",
-        )
+        if _OTHER_PYTHON in text:
+            return ConfigError(
+                f"{worker} runs another Python than this program's {sys.version.split()[0]}: Spark "
+                "needs the same minor version",
+                code="spark.other_python",
+                hint=_PYTHON_HINT,
+            )
+        if _OTHER_PENSTOCK in text:
+            its = text.rpartition(_OTHER_PENSTOCK)[2].split()[0]
+            return ConfigError(
+                f"{worker} has Penstock {its}, and this program {_version()}",
+                code="spark.other_penstock",
+                hint="install the same version on every worker: " + _PYTHON_HINT,
+            )
+        if not raised or raised["error"] is None:
+            words = raised["words"] if raised else _reason(text, cause)
+            return _process_lost(what, worker, words)
+        error = PenstockError.from_dict(raised["error"])
+        if error.code == "log.claimed":
+            begun = claimed_by()
+            if begun is not None:  # Spark began it a second time, on a worker that is well
+                return _process_lost(what, f"worker {begun}", "it ended without an answer")
+            return _process_lost(what, worker, error.message)
+        if error.code == "lane.lost":
+            return _process_lost(what, worker, error.message)
+        error.message = f"{worker} cannot run the {what}: {error.message}"
+        return error
+
+
+def _raised(text: str) -> dict[str, Any] | None:
+    """Returns what the last task that raised something said of it: its ``worker``, the exception's
+    ``words``, and the ``error`` as data, where it is one of ours. None: Spark lost the task."""
+    _, found, rest = text.rpartition(_RAISED)
+    with suppress(ValueError):
+        return json.JSONDecoder().raw_decode(rest)[0] if found else None
+    return None
+
+
+def _named_by_spark(text: str, cause: BaseException) -> str:
+    trace = getattr(cause, "_stackTrace", None) or getattr(cause, "_stacktrace", None)
+    found = _WORKER.findall(f"{text}\n{trace}")
+    return f"worker {found[-1][0]} (executor {found[-1][1]})" if found else "a worker"
+
+
+def _reason(text: str, cause: BaseException) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((x for x in lines if "Error" in x or "lost" in x.lower()), "") or repr(cause)
+
+
+def _process_lost(what: str, worker: str, reason: str) -> Defect:
+    return Defect(
+        f"the process that ran the {what} was lost with its Spark task on {worker}: {reason}",
+        code="lane.lost",
+        hint="see the run's spark.log; what was sealed is kept",
+    )

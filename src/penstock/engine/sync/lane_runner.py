@@ -7,6 +7,8 @@ cancellation.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -22,7 +24,7 @@ from penstock.engine.specs.lane import (
     StreamJob,
 )
 from penstock.engine.specs.plan import ContinuedStream, LaneStart
-from penstock.errors import Defect, PenstockError
+from penstock.errors import Defect, LogError, PenstockError
 from penstock.spark.error_text import JAVA_DIED
 
 START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
@@ -69,6 +71,7 @@ class _Handle:
         self._start, self._mailbox, self._task = start, mailbox, task
         self._make_stream, self._save_config = make_stream, save_config
         self._answered = 0
+        self._claim = mailbox.log_root / "epochs" / f"{start.epoch:08d}" / "CLAIM"
         self._began = time.monotonic()
         self._seen = False
         self._cancelled_at: float | None = None
@@ -84,8 +87,11 @@ class _Handle:
 
     def _result(self) -> LaneResult | None:
         if (answer := self._task.answer()) is not None:
-            return msgspec.json.decode(answer, type=LaneResult)
-        if (lost := self._task.lost("source")) is not None:
+            result = msgspec.json.decode(answer, type=LaneResult)
+            if result.stats.get("segments") and not self._claim.exists():
+                return LaneResult(end=LaneEnd.lost, errors=[_not_seen(self._claim).as_dict()])
+            return result
+        if (lost := self._task.lost("source", self._claimed_by)) is not None:
             if lost.code == JAVA_DIED:
                 raise lost  # without the JVM no task can start another process
             return LaneResult(end=LaneEnd.lost, errors=[lost.as_dict()])
@@ -96,6 +102,12 @@ class _Handle:
             self._seen = self._mailbox.progress(self._start.epoch) is not None
             if not self._seen and now - self._began > START_SECONDS:
                 return LaneResult(end=LaneEnd.lost, errors=[never_started("source").as_dict()])
+        return None
+
+    def _claimed_by(self) -> str | None:
+        """The process that had begun the epoch, as it named itself; None: that is not known."""
+        with suppress(OSError):
+            return self._claim.read_text() or None
         return None
 
     def ask(self) -> LaneQuestion | None:
@@ -114,6 +126,18 @@ class _Handle:
     def cancel(self) -> None:
         self._cancelled_at = self._cancelled_at or time.monotonic()
         self._mailbox.cancel()
+
+
+def _not_seen(claim: Path) -> LogError:
+    """Makes the error of a lane that sealed rows in a folder which only its worker sees."""
+    return LogError(
+        f"the worker that ran the source does not share the log's folder {claim.parent}: what it "
+        "sealed there is not seen on this machine",
+        code="log.not_shared",
+        where=str(claim.parent),
+        hint="`log.path` must be on storage that the driver and every worker share, under the same "
+        "path (docs/cluster.md)",
+    )
 
 
 def never_started(what: str) -> PenstockError:

@@ -488,7 +488,10 @@ class SyncRun:
             self._failures.errors += [PenstockError.from_dict(e) for e in errors]
             return False
         if lost:
-            self._observer.note("a lane was lost with its process; its source was begun again")
+            why = "".join(f": {error['message']}" for error in result.errors[-1:])
+            self._observer.note(
+                f"a lane was lost with its process; its source was begun again{why}"
+            )
         for error in result.passing:
             self._observer.note(_tried_again(start, result, error))
         return True

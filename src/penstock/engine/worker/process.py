@@ -29,6 +29,7 @@ from penstock.model.events import ConnectorExited
 from penstock.protocols.connection import Connection
 from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
+from penstock.runtimes.worker_name import worker_namer
 from penstock.store.keys import OpenKeys
 
 PROGRESS_SECONDS = 1.0
@@ -66,7 +67,7 @@ class WorkerProcess:
         self._began = time.monotonic()
         if self._watch.expired() or self._run.lease() is None or self._orphaned.is_set():
             raise LogError("the run that asked for this job is over", code="log.claimed")
-        claim(f"{os.uname().nodename}:{os.getpid()}")
+        claim(f"{worker_namer()()}, process {os.getpid()}")
 
     def connect(self, stderr: Callable[[str], None]) -> Connection:
         """Connects to the job's connector."""
