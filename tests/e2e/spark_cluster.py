@@ -3,15 +3,20 @@ that the pip package brings. Ended with everything that it started. Its ports as
 which no command line bears; ``conf`` is what a session needs for it.
 
 Executors run in folders below the cluster's own; their Java is the one that a session would use.
+The last worker does not share :attr:`Cluster.alone` with the others: it has a file system of its
+own there, in a mount namespace, with a Python that lacks Penstock (:attr:`Cluster.python`).
 """
 
+import functools
 import os
 import re
 import secrets
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +27,18 @@ from penstock.spark.java import find_java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 REGISTER_SECONDS = 90.0
+PLAIN_PYTHON = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info[1]}"
+
+
+@functools.cache
+def namespaces() -> tuple[str, ...]:
+    """The options of ``unshare`` for a mount namespace; empty where this machine gives none."""
+    for options in (("-m",), ("-r", "-m")):
+        command = ["unshare", *options, "sh", "-c", "mount -t tmpfs none /mnt"]
+        with suppress(FileNotFoundError):
+            if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+                return options
+    return ()
 
 
 class Cluster:
@@ -38,10 +55,16 @@ class Cluster:
             "spark.network.crypto.enabled": "true",
         }
         self._hosts = hosts
+        self.alone = folder / "alone"
+        self.python = self.alone / "python"
+        self.only_last = {"spark.executor.memory": "1600m"}  # an executor that only it has room for
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
+        self.alone.mkdir()
+        self.python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+        self.python.chmod(0o755)
         self._properties = self.folder / "cluster.properties"
         self._properties.touch(0o600)
         self._properties.write_text("".join(f"{k} {v}\n" for k, v in self.conf.items()))
@@ -51,9 +74,16 @@ class Cluster:
             self.address = f"spark://127.0.0.1:{port}"
             for number, host in enumerate(self._hosts):
                 place = str(self.folder / f"work-{number}")
-                arguments = ["--cores", "1", "--memory", "1500m", "--work-dir", place]
+                last = number == len(self._hosts) - 1
+                memory = "1700m" if last else "1500m"
+                arguments = ["--cores", "1", "--memory", memory, "--work-dir", place]
                 self._start(
-                    f"worker-{number}", "worker.Worker", *arguments, self.address, host=host
+                    f"worker-{number}",
+                    "worker.Worker",
+                    *arguments,
+                    self.address,
+                    host=host,
+                    before=self._unshared() if last else (),
                 )
             for number in range(len(self._hosts)):
                 self._found(self.folder / f"worker-{number}.log", r"(Successfully registered)")
@@ -80,11 +110,33 @@ class Cluster:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(10)
 
-    def _start(self, name: str, role: str, *arguments: str, host: str = "127.0.0.1") -> Path:
+    def _unshared(self) -> Sequence[str]:
+        """A command before that of a worker, which gets another folder at :attr:`alone`."""
+        if not namespaces():
+            return ()
+        python = f'#!/bin/sh\nexec {PLAIN_PYTHON} "$@"\n'
+        script = (
+            'mount -t tmpfs none "$0" && printf %s "$1" > "$0/python" && chmod 755 "$0/python" '
+            '&& shift && exec "$@"'
+        )
+        return ("unshare", *namespaces(), "sh", "-c", script, str(self.alone), python)
+
+    def pid_of(self, number: int) -> int:
+        """The process of a worker, by its number."""
+        return self._processes[1 + number].pid
+
+    def _start(
+        self,
+        name: str,
+        role: str,
+        *arguments: str,
+        host: str = "127.0.0.1",
+        before: Sequence[str] = (),
+    ) -> Path:
         java = find_java()
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PENSTOCK_", "SPARK_"))}
         log = self.folder / f"{name}.log"
-        command: list[Any] = [SPARK_HOME / "bin" / "spark-class"]
+        command: list[Any] = [*before, SPARK_HOME / "bin" / "spark-class"]
         command += [f"org.apache.spark.deploy.{role}", "--host", host, "--webui-port", "0"]
         command += ["--properties-file", str(self._properties)]
         with log.open("wb") as out:

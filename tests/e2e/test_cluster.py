@@ -11,13 +11,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import deltalake
 import psycopg
 import pytest
-from e2e_harness import STUB, assert_adds_up, end_all
-from spark_cluster import Cluster
+from e2e_harness import STUB, Place, assert_adds_up, end_all
+from spark_cluster import Cluster, namespaces
 from test_kills import assert_whole, await_hang, await_rows, hung, reads
 
 from penstock.spark.java import find_java
@@ -27,7 +28,8 @@ sys.path.append(str(Path(__file__).parents[1] / "docs"))
 
 from doc_follow import Folder
 
-API = Path(__file__).parents[1] / "api"
+HERE = Path(__file__).parent
+API = HERE.parent / "api"
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -81,6 +83,10 @@ def test_a_killed_executor_costs_an_epoch_and_no_row_L4(cluster: Cluster, tmp_pa
     assert reads(place) == 2
     assert_adds_up(ended)
     assert_whole(place)
+    words = next(iter(executors.values())).split()
+    host, number = (words[words.index(f"--{word}") + 1] for word in ("hostname", "executor-id"))
+    notes = [n for n in ended.report["notes"] if "its source was begun again" in n]
+    assert len(notes) == 1 and f"worker {host} (executor {number})" in notes[0], notes
     assert not place.left_after(15)
 
 
@@ -134,3 +140,112 @@ def test_a_speculative_copy_of_a_read_runs_no_connector(cluster: Cluster, tmp_pa
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["copies"] >= 1
     assert (said["rows"], said["reads"]) == ([*range(1, 21)], 1)
+
+
+@pytest.fixture
+def unshared(cluster: Cluster) -> Path:
+    """A folder that the second worker does not share."""
+    if not namespaces():
+        pytest.skip("a worker gets a folder of its own by a mount namespace, which is refused here")
+    return cluster.alone
+
+
+def test_no_row_is_lost_in_a_folder_that_a_worker_does_not_share_L1_L8(
+    cluster: Cluster, unshared: Path, tmp_path: Path
+) -> None:
+    """Each format and mode, many small loads, a model's rows: refused by worker and folder before
+    anything is committed. A worker that comes later: found in the commit, which is never taken for
+    done before its files are seen; the ways back are followed as they are printed."""
+    beside = Path(f"/proc/{java_of(cluster.pid_of(1))}/root{unshared}")
+    command = [sys.executable, str(HERE / "unshared_tables.py"), str(tmp_path), str(unshared)]
+    told = json.dumps({"master": cluster.address, "conf": cluster.conf})
+    done = subprocess.run(
+        [*command, str(beside)], input=told, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    for name in ("delta/append", "delta/overwrite", "delta/append_dedup"):
+        assert_unshared(seen[name][0], "destination.not_shared", unshared)
+    for name in ("parquet/append", "parquet/overwrite", "parquet/append_dedup"):
+        assert_unshared(seen[name][0], "destination.not_shared", unshared)
+    for name in ("parquet/many", "parquet/odd"):
+        assert len(seen[name]) == 12
+        for outcome in seen[name]:
+            assert_unshared(outcome, "destination.not_shared", unshared)
+    assert seen["tables"] == []
+    assert_unshared(seen["model/alone"], "log.not_shared", unshared)
+    assert seen["model/shared"] == [None, 100]
+    for name in ("late/new", "late/next"):
+        assert_unshared(seen[name][0], "destination.files_not_seen", unshared)
+    assert seen["late/new again"][0][0] == "destination.files_not_seen"
+    assert_unshared(seen["late/gone"][0], "destination.files_not_seen", unshared)
+    assert seen["late/gone"][1] == [None, 20, False], "the way out that it printed was taken"
+    assert seen["late/gone rows"] == [*range(20)]
+    assert seen["late/new brought"] == [[None, 0, True]]
+    assert seen["late/rows"] == [*range(20)]
+    assert seen["late/adopted"][0][0] is None, seen["late/adopted"]
+    assert seen["late/all rows"] == [*range(40)]
+    assert seen["left"] == []
+
+
+def test_a_worker_that_cannot_run_a_lane_is_named_with_what_it_lacks_L11(
+    cluster: Cluster, unshared: Path, tmp_path: Path
+) -> None:
+    """It does not see the log, has no Penstock, or another one. (A process that ends at once is
+    none of these.)"""
+    command = [sys.executable, str(HERE / "unfit_workers.py"), str(tmp_path), str(unshared)]
+    told = json.dumps({"master": cluster.address, "conf": cluster.conf | cluster.only_last})
+    done = subprocess.run(command, input=told, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    seen = json.loads(done.stdout.splitlines()[-1])
+    codes = {name: tuple(error[:2]) for name, error in seen.items()}
+    assert codes == {
+        "no log": ("LogError", "log.not_shared"),
+        "no module": ("Defect", "lane.lost"),
+        "no penstock": ("ConfigError", "spark.no_penstock"),
+        "another penstock": ("ConfigError", "spark.other_penstock"),
+    }, seen
+    for _, _, message, hint in seen.values():
+        assert "worker 127.0.0.2 (executor 0)" in message and hint, seen
+    assert f"{unshared}/log" in seen["no log"][2] and "`log.path`" in seen["no log"][3]
+    assert "0.0.1" in seen["another penstock"][2]
+
+
+def test_a_run_whose_workers_do_not_see_the_log_says_so_and_goes_on_where_they_do_L5(
+    cluster: Cluster, unshared: Path, tmp_path: Path
+) -> None:
+    place = Place(
+        tmp_path,
+        "parquet",
+        config={"streams": 1, "records": 40},
+        options={"destination_sync_mode": "append"},
+        told={"master": cluster.address, "conf": cluster.conf | cluster.only_last},
+        cold=True,
+    )
+    place.home = unshared / "home"
+    ended = place.run()
+    assert (ended.code, ended.error["code"]) == (6, "log.not_shared"), ended.report
+    assert "127.0.0.2 (executor" in ended.error["message"]
+    assert str(place.home) in ended.error["message"]
+    notes = [note for note in ended.report["notes"] if "was begun again" in note]
+    assert notes and all("127.0.0.2 (executor" in note for note in notes), ended.report["notes"]
+    assert place.rows("s0") == []
+
+
+def assert_unshared(outcome: list[str], code: str, folder: Path) -> None:
+    assert outcome[0] == code, outcome
+    assert "127.0.0.2 (executor " in outcome[1], outcome
+    assert "127.0.0.1" not in outcome[1], outcome
+    assert str(folder) in outcome[1]
+    assert "docs/cluster.md" in outcome[2]
+
+
+def java_of(pid: int) -> int:
+    """The Java process of a worker, below the shell that made its file systems."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if "deploy.worker.Worker" in line(int(entry.name)) and pid in (
+                int(entry.name), *ancestors(int(entry.name))
+            ):  # fmt: skip
+                return int(entry.name)
+    raise AssertionError("the worker has no Java")

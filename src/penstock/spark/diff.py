@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.errors import LogError
 from penstock.model.catalog import Change
 from penstock.model.staged_rows import HELD, KIND, REJECTED, SEND
 from penstock.spark.model import Model, by_position, failing
+from penstock.spark.shared_folders import write_parquet
 from penstock.spark.snapshot import LAGS, LEFT, SENT, DiffColumn, Snapshot, columns_of
 from penstock.spark.types import json_text
 
@@ -198,7 +200,7 @@ def _kind(
 
 def _written(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
     with failing(model):
-        rows.write.mode("overwrite").parquet(str(folder))
+        write_parquet(rows, folder, LogError)
     return files_of(folder)
 
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.codec.csv_lines import CsvDialect
-from penstock.errors import ConfigError, SourceError
+from penstock.errors import ConfigError, LogError, SourceError
 from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.key_types import retyped
 from penstock.spark.parquet_types import TypesDiffer, widened
 from penstock.spark.query import AROUND, DISK_FULL, silence, spark_words
+from penstock.spark.shared_folders import write_parquet
 from penstock.spark.types import data_type, json_text, quoted
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def write(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
     wrote, sorted. Raises ``SourceError`` (``source.query_failed``) where the query fails on the
     rows."""
     with failing(model):
-        rows.write.mode("overwrite").parquet(str(folder))
+        write_parquet(rows, folder, LogError)
     return tuple(sorted(str(p) for p in folder.glob("part-*.parquet")))
 
 

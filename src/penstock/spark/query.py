@@ -12,14 +12,16 @@ import os
 import re
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.errors import ConfigError, DestinationError
+from penstock.errors import ConfigError, DestinationError, LogError, PenstockError
 from penstock.model.names import clean_columns
 from penstock.model.types import CHANGES, EXTRA, EXTRACTED_AT, RAW_ID, SEQ, Field, RowSchema
 from penstock.spark.error_text import summary
+from penstock.spark.shared_folders import write_parquet
 from penstock.spark.types import (
     CHANGE_LIST,
     SOURCE_NAME,
@@ -107,15 +109,16 @@ def write(
         try:
             newest = rows.agg(F.unix_micros(F.max(EXTRACTED_AT)).alias("at")).collect()[0]["at"]
             at = F.current_timestamp() if newest is None else F.timestamp_micros(F.lit(newest))
-            made.select(
+            answers = made.select(
                 "*",
                 F.monotonically_increasing_id().alias(SEQ),
                 F.expr("uuid()").alias(RAW_ID),
                 at.alias(EXTRACTED_AT),
                 F.array().cast(ddl(CHANGE_LIST)).alias(CHANGES),
-            ).write.mode("overwrite").parquet(folder)
+            )
+            write_parquet(answers, Path(folder), LogError)
         except Exception as failure:
-            if DISK_FULL in str(failure):
+            if DISK_FULL in str(failure) or isinstance(failure, PenstockError):
                 raise  # no fault of the query
             raise _failed(failure, queries[-1]) from None
     return found

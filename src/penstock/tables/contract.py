@@ -6,8 +6,11 @@ The engine passes :class:`TableLoad` values to :meth:`TableFormat.commit` and ge
 the last load of its key that the table has. Not here: the event log, the ledger, sources.
 Neighbours: ``engine.deliver.table_loader`` calls ``commit``; ``spark`` opens the session."""
 
+import shlex
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import msgspec
@@ -211,6 +214,45 @@ class TableBehind(DestinationError):
             "--recreate` reads the streams from the start and makes their tables anew; `penstock "
             f"state adopt {pipeline}` goes on with the tables as they are"
         )
+
+
+class NotSeen(DestinationError):
+    """Raised where a load is committed and this machine does not see files that its commit names: a
+    worker does not share the table's folder. ``version``: the table's first version that names
+    one of them; ``newest``: its newest."""
+
+    fields = (*DestinationError.fields, "version", "newest")
+
+    def __init__(
+        self, load: Load, folder: Path, files: Sequence[Path], version: int, newest: int, who: str
+    ) -> None:
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+        super().__init__(
+            f"load {load.number} of {load.stream} is in the table, and this machine does not see "
+            f"files that it wrote ({files[0]}{more}): {who} does not share the folder {folder}",
+            code="destination.files_not_seen",
+            stream=str(load.stream),
+            where=str(folder),
+        )
+        self.version, self.newest = version, newest
+
+    def add_hint(self, pipeline: str) -> None:
+        """Sets the hint, whose commands name ``pipeline``."""
+        folder, back = shlex.quote(str(self.where)), self.version - 1
+        restored = f"import deltalake; deltalake.DeltaTable({str(self.where)!r}).restore({back})"
+        hint = (
+            "nothing was marked and no state was saved: the rows are still in the log. Mount the "
+            "folder on every worker (docs/cluster.md). Then bring the files from that worker to "
+            "the same path and run again, which takes the load as it is"
+        )
+        if self.version == 0 == self.newest:
+            hint += f"; or, where they are gone, `rm -r {folder}` and run again: it has no others"
+        elif self.newest == self.version:
+            hint += (
+                f"; or, where they are gone, `{sys.executable} -c {shlex.quote(restored)}` and "
+                f"`penstock state adopt {pipeline}`, then run again: the load is repeated"
+            )
+        self.hint = hint
 
 
 def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:

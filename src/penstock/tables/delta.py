@@ -7,7 +7,9 @@ commit's userMetadata holds key, number and the load's token (:class:`_CommitNot
 repeated load is told from another home's load of the same number. Widening a column is a commit of
 its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
 have the table's shape become its files unread, and plain merges are done without Spark
-(``delta_files``); all else Spark writes.
+(``delta_files``); all else Spark writes. Where Spark's tasks run on other machines, a load of a
+local folder is committed only once they were seen to share it, and counts only once this machine
+sees the files of the commit (``delta_commit``); so does a load that was committed before.
 Neighbours: ``delta_locations`` reads and writes one table by path or by name, ``load_frame``
 builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
 """
@@ -31,18 +33,21 @@ from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
+from penstock.spark.shared_folders import found_now, refuse_unshared, runs_elsewhere
 from penstock.spark.types import ddl, quoted, row_schema
 from penstock.tables import conflicts, load_frame
 from penstock.tables.contract import (
     LastLoad,
     LoadResult,
     NestedTable,
+    NotSeen,
     SessionNeeds,
     TableAhead,
     TableLoad,
     TableName,
     already_committed,
 )
+from penstock.tables.delta_commit import missing_files
 from penstock.tables.delta_files import NEEDS_MAPPING, CommitConflict, table_for
 from penstock.tables.delta_locations import (
     PREFIX,
@@ -237,12 +242,42 @@ class _LoadCommit:
         self.location = location
         self.load = load
         self.widens = widens
+        self.before: int | None = None  # the table's version, where tasks write on other machines
 
     def run(self) -> LoadResult:
+        done = self._committed()
+        if done.repeated or self.before is not None:
+            self._refuse_unseen(None if done.repeated else self.before)
+        return done
+
+    def _version(self) -> int:
+        return next(self.location.history(), HistoryEntry(-1)).version
+
+    def _refuse_unseen(self, before: int | None) -> None:
+        """Raises ``NotSeen`` where this machine does not see files that the load's commit names, or
+        (``before``: the table's version before) a commit that made its columns wider."""
+        folder = self.location.local_folder()
+        if folder is None:
+            return
+        version = self._committed_at()
+        if version is None:  # Delta's log cleanup removed it: another load's is newer
+            return
+        missing = missing_files(folder, version - 1 if before is None else before, version)
+        if missing is not None:
+            found = found_now(self.spark, folder) if runs_elsewhere(self.spark) else []
+            worker = ", ".join(f"worker {x.worker}" for x in found) or "a worker"
+            raise NotSeen(
+                self.load.load, folder, missing.files, missing.version, missing.newest, worker
+            )
+
+    def _committed(self) -> LoadResult:
         load = self.load
         published = self._published()
         if published is not None:
             return published
+        if runs_elsewhere(self.spark) and (folder := self.location.local_folder()) is not None:
+            refuse_unshared(self.spark, [folder], DestinationError)
+            self.before = self._version()
         old = self._columns()
         if old is None:
             self.location.prove_apart()
@@ -398,16 +433,20 @@ class _LoadCommit:
 
     def _committed_since(self, after: int) -> bool:
         """Whether this load is among the table's commits after version ``after``."""
+        return self._committed_at(after) is not None
+
+    def _committed_at(self, after: int = -1) -> int | None:
+        """The version of this load's commit, where it is after version ``after``."""
         for commit in self.location.history():
             if commit.version <= after:
-                return False
+                return None
             note = _parse_note(commit.note)
             own = self.load.load
             if note is not None and (note.penstock, note.number, note.token) == (
                 own.key, own.number, own.token
             ):  # fmt: skip
-                return True
-        return False
+                return commit.version
+        return None
 
     # -- append, overwrite, and the first load of any mode
 
@@ -430,7 +469,7 @@ class _LoadCommit:
             writer = content.write.format("delta").mode("append").option("mergeSchema", "true")
         if any(NEEDS_MAPPING.search(f.name) for f in target):
             writer = writer.option("delta.columnMapping.mode", "name")
-        before = next(self.location.history(), HistoryEntry(-1)).version
+        before = self._version()
         with self._transaction():
             self.location.save(writer)
         if not self._committed_since(before):

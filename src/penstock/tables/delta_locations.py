@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -68,6 +69,11 @@ class TableLocation(Protocol):
         """The path of the table's log folder."""
         ...
 
+    def local_folder(self) -> Path | None:
+        """The table's folder, where it is a local one; it need not exist yet. None: it is on an
+        object store, or a catalog will choose it."""
+        ...
+
     def save(self, writer: "DataFrameWriter") -> None:
         """Runs ``writer`` with this table as its target."""
         ...
@@ -111,6 +117,9 @@ class FolderLocation:
 
     def log_path(self) -> str:
         return f"{self.path}/_delta_log"
+
+    def local_folder(self) -> Path | None:
+        return Path(self.path) if self.local else None
 
     def save(self, writer: "DataFrameWriter") -> None:
         writer.save(self.path)
@@ -165,6 +174,18 @@ class CatalogLocation:
     def log_path(self) -> str:
         detail = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name}")
         return f"{detail.select('location').collect()[0][0]}/_delta_log"
+
+    def local_folder(self) -> Path | None:
+        from pyspark.errors import AnalysisException
+
+        try:
+            detail = self.spark.sql(f"DESCRIBE DETAIL {self.sql_name}")
+            url = urlsplit(str(detail.select("location").collect()[0][0]))
+        except AnalysisException as failure:
+            if not is_missing(failure):
+                raise
+            url = urlsplit(self.spark.conf.get("spark.sql.warehouse.dir") or "")
+        return Path(unquote(url.path)) if url.scheme == "file" and url.path else None
 
     def save(self, writer: "DataFrameWriter") -> None:
         writer.saveAsTable(self.sql_name)

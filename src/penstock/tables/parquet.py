@@ -28,6 +28,7 @@ from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
+from penstock.spark.shared_folders import write_parquet
 from penstock.spark.types import struct_type
 from penstock.tables import conflicts, direct_parts, load_frame
 from penstock.tables.contract import (
@@ -325,7 +326,7 @@ class _Wave:
         from pyspark.sql import Observation
 
         observation = Observation()
-        self._new_content(plan, observation).write.mode("overwrite").parquet(str(staged))
+        write_parquet(self._new_content(plan, observation), staged, DestinationError)
         if plan.load.mode is DestinationSyncMode.append_dedup:
             return int(observation.get.get(_WRITTEN) or 0)
         return plan.load.load.rows
@@ -422,7 +423,7 @@ class _Wave:
         folder = self.staging / f"append-{first.index}-{len(batch)}"
         if len(batch) == 1:
             fresh = load_frame.load_rows_as(self._parts(first.load), first.load, first.target)
-            fresh.write.mode("overwrite").parquet(str(folder))
+            write_parquet(fresh, folder, DestinationError)
             return [[folder / name for name in parquet_files(folder)]]
         if first.target == load_frame.load_fields(first.load):
             loads = [plan.load for plan in batch]
@@ -430,7 +431,7 @@ class _Wave:
         listing = folder.with_suffix(".json")
         rows = load_frame.read_many(self.spark, [p.load for p in batch], listing)
         projected = load_frame.load_rows_as(rows, first.load, first.target, keep=(load_frame.LOAD,))
-        projected.write.mode("overwrite").partitionBy(load_frame.LOAD).parquet(str(folder))
+        write_parquet(projected, folder, DestinationError, load_frame.LOAD)
         partitions = [folder / f"{load_frame.LOAD}={index}" for index in range(len(batch))]
         return [[path / name for name in parquet_files(path)] for path in partitions]
 

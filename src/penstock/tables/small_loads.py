@@ -16,6 +16,7 @@ import msgspec
 
 from penstock.errors import DestinationError
 from penstock.model.types import Field, MetadataNames
+from penstock.spark.shared_folders import not_seen, refuse_unshared, runs_elsewhere
 from penstock.tables.contract import TableLoad
 from penstock.tables.direct_parts import described
 
@@ -54,6 +55,7 @@ def write_each(
     from pyspark.sql import functions as F
 
     folder.mkdir()
+    refuse_unshared(spark, [folder], DestinationError)
     job = _Job(
         folder=str(folder),
         columns=tuple(f.name for f in loads[0].schema.fields),
@@ -76,7 +78,11 @@ def write_each(
                 where=load.table.name,
                 hint="run again: the load is repeated as it stands",
             )
-    return [folder / _name(index) for index in range(len(loads))]
+    files = [folder / _name(index) for index in range(len(loads))]
+    if runs_elsewhere(spark) and (unseen := [f for f in files if not f.is_file()]):
+        what = f"{len(files) - len(unseen)} of {len(files)} files that tasks wrote"
+        raise not_seen(spark, folder, what, DestinationError)
+    return files
 
 
 def _parts(load: TableLoad) -> tuple[tuple[str, MetadataNames | None], ...]:

@@ -23,7 +23,7 @@ from penstock.model.state import StoredState
 from penstock.store.contract import GroupIntent
 from penstock.store.remembered import Remembered
 from penstock.store.rules import restated
-from penstock.tables.contract import LoadResult, TableAhead, TableBehind
+from penstock.tables.contract import LoadResult, NotSeen, TableAhead, TableBehind
 
 
 class LaneWatcher(Protocol):
@@ -300,7 +300,7 @@ class TableDelivery:
         for (group, load), result in zip(work, results, strict=True):
             if load.stream in adopted:
                 continue
-            if isinstance(result, TableAhead | TableBehind):
+            if isinstance(result, TableAhead | TableBehind | NotSeen):
                 result.add_hint(self._session.pipeline)
             if isinstance(result, PenstockError):
                 self._failures.block(load.stream, result, shared=is_shared(group.states))
