@@ -23,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.types import Field, RowSchema
