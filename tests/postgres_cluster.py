@@ -71,26 +71,127 @@ def running_cluster() -> Iterator[str]:
         timeout=START_SECONDS,
         **become,
     )
-    options = [part for k, v in settings.items() for part in ("-c", f"{k}={v}")]
-    with open(f"{folder}/log", "wb") as log:
+    with open(f"{data}/postgresql.auto.conf", "a") as file:
+        file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+    server = start_again(folder, wait=False)
+    try:
+        _await(server, folder)
+        yield folder
+    finally:
+        _end(server, folder)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def start_again(folder: str, *, wait: bool = True) -> subprocess.Popen[bytes]:
+    """Starts the cluster's server, which is not running."""
+    user = unprivileged_user()
+    become = {} if os.geteuid() else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    with open(f"{folder}/log", "ab") as log:
         server = subprocess.Popen(
-            [f"{binaries}/postgres", "-D", data, *options],
+            [f"{binaries_folder()}/postgres", "-D", f"{folder}/data"],
+            stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             cwd=folder,
             **become,
         )
-    try:
+    if wait:
         _await(server, folder)
-        yield folder
+    return server
+
+
+def restart(folder: str, mode: str = "fast") -> None:
+    """As an administrator does: ``pg_ctl restart``."""
+    user = unprivileged_user()
+    become = {} if os.geteuid() else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+    command = [f"{binaries_folder()}/pg_ctl", "restart", "-D", f"{folder}/data", "-m", mode]
+    subprocess.run(
+        [*command, "-w", "-l", f"{folder}/data/restarted.log"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        timeout=START_SECONDS,
+        **become,
+    )
+
+
+def postmaster(folder: str) -> int:
+    """The process id of the running server."""
+    return int(Path(folder, "data", "postmaster.pid").read_text().split("\n")[0])
+
+
+def server_processes(folder: str) -> list[int]:
+    """The server's processes, the first one first."""
+    parent = postmaster(folder)
+    return [parent, *(pid for pid in _every_pid() if _parent(pid) == parent)]
+
+
+def sessions(folder: str, like: str = "penstock:%") -> list[int]:
+    """The process ids of the sessions of programs with such names."""
+    import psycopg
+
+    query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE %s"
+    with psycopg.connect(f"host={folder} user=penstock dbname=postgres") as conn:
+        return [pid for (pid,) in conn.execute(query, (like,))]
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """SIGSTOP, and SIGCONT at the end."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
     finally:
-        server.send_signal(signal.SIGQUIT)  # without a checkpoint: it is all removed
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait(20)
-        shutil.rmtree(folder, ignore_errors=True)
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def kill_server(folder: str) -> None:
+    """SIGKILL of all its processes, as where the machine fails; its socket file stays."""
+    pids = server_processes(folder)
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while any(map(_is_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _end(server: subprocess.Popen[bytes], folder: str) -> None:
+    """Without a checkpoint: it is all removed. The server may be another than the first one."""
+    with suppress(OSError, ValueError):
+        pid = postmaster(folder)
+        if _is_alive(pid):
+            os.kill(pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGQUIT)
+        deadline = time.monotonic() + 20
+        while _is_alive(pid) and time.monotonic() < deadline:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+            time.sleep(0.02)
+    server.kill()
+    server.wait(20)
+
+
+def _every_pid() -> list[int]:
+    return [int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()]
+
+
+def _status(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ["Z", "0"]
+
+
+def _parent(pid: int) -> int:
+    return int(_status(pid)[1])
+
+
+def _is_alive(pid: int) -> bool:
+    return _status(pid)[0] not in "ZX"
 
 
 def _await(server: subprocess.Popen[bytes], folder: str) -> None:
@@ -118,6 +219,67 @@ def tcp_port(folder: str) -> Iterator[int]:
         yield server.server_address[1]
         server.shutdown()
         thread.join(10)
+
+
+class LossyPort:
+    """A port on loopback that leads to the cluster's socket, and loses bytes when it is told to:
+    the sockets of both sides stay open."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._lost = threading.Event()
+        self._answers_lost_after: bytes | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    @contextmanager
+    def losing(self) -> Iterator[None]:
+        """Loses every byte of both directions."""
+        self._lost.set()
+        try:
+            yield
+        finally:
+            self._lost.clear()
+
+    def lose_answers_after(self, word: bytes) -> None:
+        """Once: what a connection that sends ``word`` would be answered from then on is lost; the
+        server gets the word."""
+        self._answers_lost_after = word
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._listener.accept()
+                threading.Thread(target=self._lead, args=(here,), daemon=True).start()
+
+    def _lead(self, here: socket.socket) -> None:
+        mute = threading.Event()
+        with here, socket.socket(socket.AF_UNIX) as there:
+            try:
+                there.connect(f"{self._folder}/.s.PGSQL.5432")
+            except OSError:
+                return
+            back = threading.Thread(target=self._pass, args=(there, here, mute, True), daemon=True)
+            back.start()
+            self._pass(here, there, mute, False)
+            back.join(60)
+
+    def _pass(
+        self, here: socket.socket, there: socket.socket, mute: threading.Event, answers: bool
+    ) -> None:
+        with suppress(OSError):
+            while block := here.recv(1 << 16):
+                word = self._answers_lost_after
+                if not answers and word is not None and word in block:
+                    self._answers_lost_after = None
+                    mute.set()
+                if not self._lost.is_set() and not (answers and mute.is_set()):
+                    there.sendall(block)
+            there.shutdown(socket.SHUT_WR)
 
 
 class _Forward(socketserver.BaseRequestHandler):

@@ -360,6 +360,11 @@ class Store(Protocol):
         """Returns the names of all pipelines in the store, sorted."""
         ...
 
+    def waiting(self) -> float:
+        """Returns for how many seconds the oldest call of another thread has not returned; 0: none
+        goes on."""
+        ...
+
     def close(self) -> None:
         """Closes the store's connections."""
         ...

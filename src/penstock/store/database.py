@@ -2,13 +2,15 @@
 
 SQLite and Postgres differ here, and in ``task_keys``, which opens a task's own connection. Not
 here: tables (``schema``), what is written in them (``sql``, ``ledger``). Every wait is bounded
-(L11). No stored value reaches the text of an error: connector configuration is stored too (L10).
+(L11). A transaction whose database is out of reach raises ``Outage``; ``Patience`` repeats the
+call that it is of. No stored value reaches the text of an error: connector configuration is too
+(L10).
 """
 
 import sqlite3
 import stat
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,22 +34,26 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from penstock.errors import StateError
 from penstock.files import write_new
-from penstock.store import database_url, schema
+from penstock.store import database_url, outcomes, schema
 from penstock.store.database_url import BUSY_SECONDS
+from penstock.store.outcomes import Outcome, Outcomes
+from penstock.store.patience import Outage, Patience
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"
+_BUSY_SLICE = 1.0  # seconds
 
 
 class Database:
     """Runs transactions on one open database; safe for use by several threads. ``place``: the file
     or the URL without its password, for messages. Any call raises ``StateError`` in place of the
-    database's exceptions."""
+    database's exceptions: ``Outage`` where a call that is repeated may succeed."""
 
-    def __init__(self, engine: Engine, place: str) -> None:
-        self.place = place
+    def __init__(self, engine: Engine, place: str, patience: Patience) -> None:
+        self.place, self.patience = place, patience
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
+        self._outcomes = Outcomes()
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
@@ -56,18 +62,67 @@ class Database:
             yield conn
 
     @contextmanager
-    def writing(self) -> Generator[Connection]:
+    def writing(self, done: Callable[[Connection], bool] | None = None) -> Generator[Connection]:
         """Opens a write transaction: committed at the end of the block, rolled back on any
-        exception. On SQLite it excludes every other writer from its start."""
-        with self._errors(), self._engine.connect() as conn:
-            conn = conn.execution_options(**{_WRITE: True})
-            with conn.begin():
-                yield conn
+        exception. On SQLite it excludes every other writer from its start. ``done``: whether the
+        transaction is committed, asked in another one where the commit got no answer; None: the
+        call may be repeated in either case."""
+        committing = False
+        try:
+            with self._errors(), self._engine.connect() as conn:
+                conn = conn.execution_options(**{_WRITE: True})
+                with conn.begin() as transaction:
+                    yield conn
+                    committing = True
+                    transaction.commit()
+        except Outage:
+            if not (committing and done is not None and self._is_done(done)):
+                raise
+
+    @contextmanager
+    def recognised(self, pipeline: str) -> Generator[Outcome | None]:
+        """Draws the token of a write transaction of the pipeline, by which :meth:`is_written`
+        recognises it; None on SQLite, which answers to every commit."""
+        if self._is_sqlite:
+            yield None
+        else:
+            with self._outcomes.one(pipeline) as outcome:
+                yield outcome
+
+    def stamp(self, conn: Connection, outcome: Outcome | None) -> float:
+        """Writes the token, and returns :meth:`now`."""
+        return self.now(conn) if outcome is None else outcomes.put(conn, outcome)
+
+    def is_written(self, conn: Connection, outcome: Outcome | None) -> bool:
+        """Whether the transaction of this token is committed; asked under the pipeline's lock."""
+        return outcome is not None and outcomes.is_put(conn, outcome)
+
+    def _is_done(self, done: Callable[[Connection], bool]) -> bool:
+        def asked() -> bool:
+            with self._errors(), self._engine.begin() as conn:
+                return done(conn)
+
+        return self.patience.repeat(asked)
 
     def lock_store(self, conn: Connection) -> None:
         """Excludes other transactions that call this, until this write transaction ends."""
         if not self._is_sqlite:
             conn.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _STORE_LOCK})
+
+    @contextmanager
+    def patient(self, conn: Connection) -> Generator[None]:
+        """Lets the statements of the block take long, for a migration."""
+        if self._is_sqlite:
+            yield
+            return
+        link: Any = conn.connection.driver_connection
+        milliseconds = database_url.MIGRATION_SECONDS * 1000
+        conn.execute(text(f"SET LOCAL statement_timeout = {milliseconds}"))
+        link.patient = True
+        try:
+            yield
+        finally:
+            link.patient = False
 
     def now(self, conn: Connection) -> float:
         """Returns seconds since 1970 by the store's own clock: for Postgres the server's."""
@@ -77,6 +132,7 @@ class Database:
 
     def close(self) -> None:
         """Closes all connections."""
+        self.patience.close()
         self._engine.dispose()
 
     @contextmanager
@@ -85,18 +141,25 @@ class Database:
             yield
         except SQLAlchemyError as error:
             # Neither the statement's parameters nor the server's DETAIL may travel on: see charter.
-            raise _as_state_error(error, self.place) from None
+            cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
+            failure = database_url.failed(cause, self.place, down=self.patience.is_down)
+            if isinstance(failure, Outage) and not self._is_sqlite:
+                self._engine.dispose()  # the others of its pool are lost too
+            raise failure from None
 
 
-def open_sqlite(path: Path) -> Database:
+def open_sqlite(path: Path, patience: Patience | None = None) -> Database:
     """Opens or creates a SQLite file; it and its ``-wal`` and ``-shm`` files have mode 0600.
     Raises ``StateError``; another program's database is refused (``state.not_a_store``) as it is.
     """
+    patience = patience or Patience()
+    patience.seconds = BUSY_SECONDS
     with _file_errors(path):
         _create_file(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_SECONDS, "isolation_level": None},
+        # SQLite waits without looking at signals: short waits, repeated
+        connect_args={"timeout": min(_BUSY_SLICE, BUSY_SECONDS), "isolation_level": None},
         hide_parameters=True,
     )
 
@@ -108,39 +171,57 @@ def open_sqlite(path: Path) -> Database:
 
     event.listen(engine, "connect", set_up)
     event.listen(engine, "begin", _begin_sqlite)
-    return _migrated(Database(engine, str(path)))
+    return _migrated(Database(engine, str(path), patience))
 
 
-def open_postgres(url: str) -> Database:
+def open_postgres(url: str, patience: Patience | None = None) -> Database:
     """Opens a store in a Postgres database. ``url``: as
     ``postgresql://user:password@host:port/database``, with any libpq option after ``?``. Raises
     ``ConfigError`` for a URL that cannot be read, and ``StateError`` where the server cannot be
     reached or ``psycopg`` is not installed."""
     try:
+        from penstock.store.bounded_connection import BoundedConnection, Link
+
         target = make_url(url).set(drivername="postgresql+psycopg")
-        libpq = database_url.libpq_options()
+        options = database_url.store_options()
         engine = create_engine(
             target,
-            connect_args={k: v for k, v in libpq.items() if k not in target.query},
-            pool_pre_ping=True,
+            connect_args={k: v for k, v in options.items() if k not in target.query},
             hide_parameters=True,
         )
     except ModuleNotFoundError:
         raise database_url.driver_missing() from None
     except (ArgumentError, ValueError):
         raise database_url.unreadable_url() from None
-    event.listen(engine, "connect", _set_up_postgres)
-    return _migrated(Database(engine, target.render_as_string(hide_password=True)))
+    patience = patience or Patience()
+    link = Link(patience.silence)
+
+    def connect(_dialect: Any, _record: Any, args: list[Any], options: dict[str, Any]) -> Any:
+        return link.connect(*args, **options)
+
+    def set_up(connection: BoundedConnection, _record: Any) -> None:
+        for statement in database_url.session_settings(BUSY_SECONDS):
+            connection.execute(statement.encode())
+        link.end_lost(connection)
+        connection.commit()
+
+    event.listen(engine, "do_connect", connect)
+    event.listen(engine, "connect", set_up)
+    place = target.render_as_string(hide_password=True)
+    return _migrated(Database(engine, place, patience))
 
 
 def _migrated(database: Database) -> Database:
-    try:
+    def migrated() -> None:
         with database.reading() as conn:
             current = schema.stored_version(conn, database.place) == len(schema.MIGRATIONS)
         if not current:
-            with database.writing() as conn:
+            with database.writing() as conn, database.patient(conn):
                 database.lock_store(conn)
                 schema.migrate(conn, database.place)
+
+    try:
+        database.patience.whole(migrated)
         return database
     except BaseException:
         database.close()
@@ -205,17 +286,6 @@ def _set_up_sqlite(connection: sqlite3.Connection) -> None:
 def _begin_sqlite(conn: Connection) -> None:
     write = conn.get_execution_options().get(_WRITE, False)
     conn.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
-
-
-def _set_up_postgres(connection: Any, _record: Any) -> None:
-    for statement in database_url.session_settings(BUSY_SECONDS):
-        connection.execute(statement)
-    connection.commit()
-
-
-def _as_state_error(error: SQLAlchemyError, place: str) -> StateError:
-    cause = error.orig if isinstance(error, DBAPIError) else type(error).__name__
-    return database_url.failed(cause, place)
 
 
 class PlainSql:

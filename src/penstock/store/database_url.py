@@ -5,18 +5,38 @@ connections (``database`` in the driver, ``task_keys`` in a task). No stored val
 of an error (L10).
 """
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from penstock.config.packages import install_extra
 from penstock.errors import ConfigError, StateError
+from penstock.store.patience import Outage
 
 BUSY_SECONDS = 30  # how long a transaction waits for another one's lock
 CONNECT_SECONDS = 10
+STATEMENT_SECONDS = 35  # of the server, for one statement; less than it may be silent
+MIGRATION_SECONDS = 600
+IDLE_SECONDS = 60  # in a transaction without a statement: its process is gone, or is stopped
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _SQLITE = "sqlite:///"
+_UNREACHABLE = (
+    "see that the server answers (`pg_isready -h HOST -p PORT`) and can be written, then give the"
+    " same command again: what is committed is kept"
+)
 _IN_LIST = 500  # values in one IN (...)
+_PASSING = {
+    "25006",  # read-only: the server was demoted, and another is the primary now
+    "25P03", "57P05",  # the session was idle for too long
+    "40001", "40P01",  # serialization, deadlock
+    "53300",  # too many connections
+    "57014",  # the statement took too long
+    "57P01", "57P02", "57P03",  # shutdown, crash, starting up
+}  # fmt: skip
+_LOCK_TIMEOUT = "55P03"
+_CONNECTIONS = ("OperationalError", "InterfaceError", "ConnectionTimeout")
+_LASTING = ("authentication", "does not exist", "pg_hba", "permi", "certificate")
 
 
 def sqlite_file(place: str | Path) -> Path | None:
@@ -45,10 +65,18 @@ def libpq_options() -> dict[str, Any]:
     """Returns connection options of libpq and psycopg; an option in the URL takes precedence."""
     return {
         "connect_timeout": CONNECT_SECONDS,
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
         "tcp_user_timeout": BUSY_SECONDS * 1000,
         "application_name": "penstock",
         "prepare_threshold": None,  # poolers in transaction mode lose prepared statements
     }
+
+
+def store_options() -> dict[str, Any]:
+    """Returns :func:`libpq_options` for a store: of several hosts, the one that can be written."""
+    return {**libpq_options(), "target_session_attrs": "read-write"}
 
 
 def session_settings(busy_seconds: float) -> tuple[str, ...]:
@@ -56,8 +84,8 @@ def session_settings(busy_seconds: float) -> tuple[str, ...]:
     another transaction's lock."""
     return (
         f"SET lock_timeout = '{busy_seconds}s'",
-        f"SET statement_timeout = '{busy_seconds * 4}s'",
-        "SET idle_in_transaction_session_timeout = '600s'",
+        f"SET statement_timeout = '{busy_seconds + STATEMENT_SECONDS - BUSY_SECONDS}s'",
+        f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'",
     )
 
 
@@ -92,9 +120,10 @@ def unreadable_url() -> ConfigError:
     )
 
 
-def failed(cause: Any, place: str) -> StateError:
-    """Makes a ``StateError`` of a database driver's exception, with a code and hint by its message.
-    ``place``: the file or the URL without its password."""
+def failed(cause: Any, place: str, *, down: bool = False) -> StateError:
+    """Makes a ``StateError`` of a database driver's exception, with a code and hint by its message:
+    an ``Outage`` where it may pass. ``place``: the file or the URL without its password. ``down``:
+    an outage goes on, so that a lock may be of a session that was lost."""
     words = _first_words(cause)
     code, hint = "state.failed", "see that the database is whole and reachable, then run again"
     if "locked" in words or "lock timeout" in words:
@@ -105,7 +134,22 @@ def failed(cause: Any, place: str) -> StateError:
         code, hint = "state.disk_full", "free some space; nothing that was committed is lost"
     elif "readonly" in words or "unable to open" in words:
         code, hint = "state.not_writable", "give the file back to you (chmod, chown), or move it"
-    return StateError(f"the state store {place} failed: {words}", code=code, hint=hint)
+    passes = _passes(cause, words, down=down)
+    if passes and code == "state.failed":
+        code, hint = "state.unreachable", _UNREACHABLE
+    kind = Outage if passes else StateError
+    return kind(f"the state store {place} failed: {words}", code=code, hint=hint)
+
+
+def _passes(cause: Any, words: str, *, down: bool) -> bool:
+    """Whether the same call may succeed later."""
+    if isinstance(cause, sqlite3.Error):
+        return "locked" in words
+    state = getattr(cause, "sqlstate", None)
+    if state is None:  # no answer of the server, or one to the attempt to connect
+        lasting = any(word in str(cause) for word in _LASTING)
+        return type(cause).__name__ in _CONNECTIONS and not lasting
+    return state in _PASSING or state.startswith("08") or (down and state == _LOCK_TIMEOUT)
 
 
 def _first_words(cause: Any) -> str:

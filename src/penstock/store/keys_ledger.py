@@ -28,6 +28,7 @@ from penstock.store.keys import (
 )
 
 Values = tuple[Any, ...]
+Stamp = tuple[str, str, int]  # task, scope (``keys.covers``), mark
 
 _DURABLE = ""  # stands for the task in the durable version of a key
 _NEXT = b"\0"  # of keys in order: what follows a key
@@ -145,11 +146,10 @@ def put(
     place: KeyAddress,
     version: int,
     value: str | None,
-    stamp: tuple[str, str, int],
+    stamp: Stamp,
 ) -> None:
-    """Writes a version of a key; ``value`` None: that it is deleted. ``stamp``: task, scope
-    (``keys.covers``), mark. Versions of one task and mark replace each other, so that a key written
-    in a loop stays small."""
+    """Writes a version of a key; ``value`` None: that it is deleted. Versions of
+    one task and mark replace each other, so that a key written in a loop stays small."""
     slot, (task, _, mark) = slot_of(place), stamp
     sql.execute(
         f"DELETE FROM penstock_keys WHERE pipeline = ? AND slot = ?{_OF_TASK} AND mark + 0 = ?",
@@ -162,8 +162,16 @@ def put(
     )
 
 
-def delete_under(sql: Sql, pipeline: str, under: KeyAddress, stamp: tuple[str, str, int]) -> None:
-    """Deletes every key that ``page_under`` finds. ``stamp``: as in :func:`put`. The caller
+def is_put(sql: Sql, pipeline: str, place: KeyAddress, version: int, stamp: Stamp) -> bool:
+    """Whether a :func:`put` of this task is committed. The caller excludes writers of the key; no
+    other write of the task has this version and stamp."""
+    values = (pipeline, slot_of(place), version, *stamp)
+    mine = "pipeline = ? AND slot = ? AND version = ? AND task = ? AND covers = ? AND mark = ?"
+    return bool(sql.rows(f"SELECT 1 FROM penstock_keys WHERE {mine}", values))
+
+
+def delete_under(sql: Sql, pipeline: str, under: KeyAddress, stamp: Stamp) -> None:
+    """Deletes every key that ``page_under`` finds. The caller
     excludes writers of such keys."""
     task, covers, mark = stamp
     span = (pipeline, *_range(under))

@@ -122,6 +122,9 @@ class MemoryStore:
         self._lock = RLock()
         self._keys = MemoryLink(self._lock)
 
+    def waiting(self) -> float:
+        return 0.0
+
     def close(self) -> None:
         """No-op: the content stays, as a database's would."""
 

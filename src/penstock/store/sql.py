@@ -1,17 +1,20 @@
 """Implements ``contract.Store`` in a database: SQLite on one machine, Postgres for a cluster.
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
-transaction (L12). Not here: connections and what differs between the two databases (``database``),
-tables (``schema``), groups, loads and states (``ledger``), connector keys (``keys_ledger``), rows
-of names and schemas (``names_and_schemas``), what these rows mean and the decisions shared with
-``memory`` (``remembered``, ``rules``).
+transaction (L12). A call whose database is out of reach is repeated, whole (``patience``); a commit
+that got no answer is recognised by the write's own token first (``outcomes``). Not here:
+connections and what differs between the two databases (``database``), tables (``schema``), groups,
+loads and states (``ledger``), connector keys (``keys_ledger``), rows of names and schemas
+(``names_and_schemas``), what these rows mean and the decisions shared with ``memory``
+(``remembered``, ``rules``).
 """
 
 import json
 import uuid
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import Connection, Row, Update, delete, insert, select, update
@@ -21,12 +24,13 @@ from penstock.model.segments import ConsumedSlice, Group, Load
 from penstock.model.state import StoredState
 from penstock.model.types import RowSchema
 from penstock.store import keys_ledger, ledger, names_and_schemas, remembered, rules
-from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, StateSource
+from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, StateSource, Store
 from penstock.store.database import Database, PlainSql, insert_all, rows_of
 from penstock.store.database_url import chunks
 from penstock.store.keys import CoveredKeys, KeyAddress, lane_task
 from penstock.store.ledger import LeasedRow
 from penstock.store.lock_holder import is_dead, iso_time, start_mark
+from penstock.store.outcomes import Outcome
 from penstock.store.remembered import Remembered
 from penstock.store.schema import (
     EPOCHS,
@@ -39,13 +43,39 @@ from penstock.store.schema import (
     STATES,
 )
 
+C = TypeVar("C")
 
+
+def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Repeats a method of :class:`SqlStore`, with the same arguments, while its database is out of
+    reach."""
+
+    @wraps(method)
+    def call(self: "SqlStore", *args: Any, **kw: Any) -> Any:
+        # an iterator would be empty the second time
+        again = [[*x] if isinstance(x, Iterator) else x for x in args]
+        named = {name: [*x] if isinstance(x, Iterator) else x for name, x in kw.items()}
+        return self.patience.whole(lambda: method(self, *again, **named))
+
+    return call
+
+
+def _repeats_calls(cls: type[C]) -> type[C]:
+    """Makes every method of ``Store`` but ``close`` and ``waiting`` a :func:`_repeated` one: each
+    is one transaction."""
+    for name in vars(Store):
+        if not name.startswith("_") and name not in ("close", "waiting"):
+            setattr(cls, name, _repeated(getattr(cls, name)))
+    return cls
+
+
+@_repeats_calls
 class SqlStore:
     """Stores the progress of pipelines in a :class:`Database` (:class:`contract.Store`); safe for
     use by several threads."""
 
     def __init__(self, database: Database) -> None:
-        self._db = database
+        self._db, self.patience = database, database.patience
 
     def __repr__(self) -> str:
         return f"SqlStore({self._db.place})"
@@ -53,9 +83,19 @@ class SqlStore:
     def close(self) -> None:
         self._db.close()
 
+    def waiting(self) -> float:
+        return self.patience.waiting()
+
     # -- the lease (L12)
     def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
-        with self._db.writing() as conn:
+        token = uuid.uuid4().hex
+
+        def acquired(conn: Connection) -> bool:
+            self._db.lock_store(conn)
+            query = select(PIPELINES.c.token).where(PIPELINES.c.name == pipeline)
+            return conn.scalar(query) == token
+
+        with self._db.writing(acquired) as conn:
             self._db.lock_store(conn)
             row = conn.execute(
                 select(PIPELINES).where(PIPELINES.c.name == pipeline).with_for_update()
@@ -65,7 +105,6 @@ class SqlStore:
                 raise rules.locked(pipeline, _holder(row.holder), row.lease_until - now)
             if row is None:
                 conn.execute(insert(PIPELINES).values(_born(pipeline)))
-            token = uuid.uuid4().hex
             where = PIPELINES.c.name == pipeline
             conn.execute(
                 update(PIPELINES)
@@ -400,26 +439,40 @@ class SqlStore:
     @contextmanager
     def _under_lease(self, lease: Lease) -> Generator[tuple[Connection, LeasedRow]]:
         """Opens a write transaction after comparing the lease's token. Raises ``LeaseLost``."""
-        with self._db.writing() as conn:
-            row = conn.execute(
-                select(PIPELINES).where(PIPELINES.c.name == lease.pipeline).with_for_update()
-            ).one_or_none()
-            if row is None or row.token != lease.token:
-                taken_by = _holder(row.holder) if row is not None and row.holder else None
-                raise rules.lease_lost(lease.pipeline, taken_by)
+        with (
+            self._db.recognised(lease.pipeline) as outcome,
+            self._db.writing(lambda conn: self._is_written(conn, lease, outcome)) as conn,
+        ):
+            row = _leased(conn, lease)
             yield (
                 conn,
                 LeasedRow(
                     name=row.name,
                     state_id=row.state_id,
                     holder=_holder(row.holder),
-                    now=self._db.now(conn),
+                    now=self._db.stamp(conn, outcome),
                     epoch=row.epoch,
                     last_group=row.last_group,
                     last_history=row.last_history,
                     floors=_floors(row.floors),
                 ),
             )
+
+    def _is_written(self, conn: Connection, lease: Lease, outcome: Outcome | None) -> bool:
+        """Whether a write whose commit got no answer is committed. Raises ``LeaseLost``."""
+        _leased(conn, lease)
+        return self._db.is_written(conn, outcome)
+
+
+def _leased(conn: Connection, lease: Lease) -> Row[Any]:
+    """Locks and returns the row of the lease's pipeline. Raises ``LeaseLost``."""
+    row = conn.execute(
+        select(PIPELINES).where(PIPELINES.c.name == lease.pipeline).with_for_update()
+    ).one_or_none()
+    if row is None or row.token != lease.token:
+        taken_by = _holder(row.holder) if row is not None and row.holder else None
+        raise rules.lease_lost(lease.pipeline, taken_by)
+    return row
 
 
 def _born(pipeline: str) -> dict[str, Any]:

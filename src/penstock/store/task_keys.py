@@ -2,26 +2,26 @@
 
 It runs beside a connector, so it imports no SQLAlchemy, and connects at the first call. Each write
 is one transaction: it checks that the task may still write (``Store.begin_keys``), reads the newest
-version of the key under a lock, and inserts the next version. Every wait is bounded (L11); no key
-and no value reaches the text of an error (L10). Not here: the statements (``keys_ledger``), the
-interface (``keys``).
+version of the key under a lock, and inserts the next version. Every wait is bounded (L11), and a
+call whose database is out of reach for a while is repeated, whole (``patience``). No key and no
+value reaches the text of an error (L10). Not here: the statements (``keys_ledger``), the interface
+(``keys``).
 """
 
 import contextlib
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from penstock.errors import StateError
 from penstock.store import database_url, keys_ledger
 from penstock.store.keys import PATH, SHARED, DryKeys, KeyAddress, KeyPort
 from penstock.store.keys_ledger import Values
+from penstock.store.patience import RUN_SECONDS, Patience
 
-_QUIET_SECONDS = 30.0
+T = TypeVar("T")
 
 
 def keys_url(place: str | Path) -> str:
@@ -38,10 +38,19 @@ def open_keys(url: str, pipeline: str, task: str, *, dry: bool = False) -> KeyPo
     process, and the task needs no permission. Calls raise ``StateError``. Several ports of one task
     may be open, but not for states of one scope at the same time."""
     file = database_url.sqlite_file(url)
-    connect: Callable[[], KeyConnection] = (
-        (lambda: _Postgres(url)) if file is None else (lambda: _Sqlite(file))
-    )
-    port = StoreKeys(connect, pipeline, task)
+    patience = Patience()
+    if file is not None:
+        patience.seconds = database_url.BUSY_SECONDS
+    postgres: list[Callable[[], KeyConnection]] = []
+
+    def connect() -> KeyConnection:
+        if file is not None:
+            return _Sqlite(file, patience)
+        if not postgres:  # its driver is imported at the first call
+            postgres.append(_postgres(url, patience))
+        return postgres[0]()
+
+    port = StoreKeys(connect, pipeline, task, patience)
     return DryKeys(port) if dry else port
 
 
@@ -50,13 +59,11 @@ class KeyConnection:
     the driver's exceptions ``failures``. ``place``: the database, for messages, without its
     password."""
 
-    def __init__(self, conn: Any, failures: type[Exception], place: str) -> None:
+    def __init__(
+        self, conn: Any, failures: type[Exception], place: str, patience: Patience | None = None
+    ) -> None:
         self._conn, self._failures, self._place = conn, failures, place
-
-    def is_alive(self) -> bool:
-        """Whether the connection still works; called after a pause, since networks drop idle
-        connections."""
-        return True
+        self._patience = patience or Patience()
 
     def writing(self, place: KeyAddress, *, under: bool = False) -> AbstractContextManager[None]:
         """Opens a write transaction that excludes other writers of this key; ``under``: of
@@ -83,25 +90,31 @@ class KeyConnection:
         try:
             yield
         except self._failures as error:
-            raise database_url.failed(error, self._place) from None
+            down = self._patience.is_down
+            raise database_url.failed(error, self._place, down=down) from None
 
 
 class StoreKeys:
     """Reads and writes keys in the store (``KeyPort``); safe for use by several threads. After a
-    failure the next call opens a new connection."""
+    failure the next attempt opens a new connection."""
 
-    def __init__(self, connect: Callable[[], KeyConnection], pipeline: str, task: str) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], KeyConnection],
+        pipeline: str,
+        task: str,
+        patience: Patience | None = None,
+    ) -> None:
         self._connect, self._pipeline, self._task = connect, pipeline, task
+        self._patience = patience or Patience()
         self._link: KeyConnection | None = None
-        self._used = 0.0
         self._lock = threading.Lock()
         self._scope = SHARED
         self._mark: int | None = None  # of what was written since the last checkpoint
         self._covered: dict[str, int] = {}  # the last checkpoint of each scope
 
     def get(self, place: KeyAddress) -> str | None:
-        with self._linked() as link:
-            return keys_ledger.newest(link, self._pipeline, place)[1]
+        return self._whole(lambda link: keys_ledger.newest(link, self._pipeline, place)[1])
 
     def put(self, place: KeyAddress, value: str) -> None:
         self._write(place, value, lambda _: True)
@@ -113,30 +126,35 @@ class StoreKeys:
         return self._write(place, None, lambda found: found is not None)
 
     def delete_under(self, under: KeyAddress) -> int:
-        with self._linked() as link:
+        before = 0  # what an attempt deleted whose commit got no answer
+
+        def deleted(link: KeyConnection) -> int:
+            nonlocal before
             with link.writing(under, under=True):
                 count = keys_ledger.count_under(link, self._pipeline, under)
                 if not count:
-                    return 0
+                    return before
                 mark = keys_ledger.mark_for(link, self._pipeline, self._task, self._mark)
                 stamp = (self._task, self._scope, mark)
                 keys_ledger.delete_under(link, self._pipeline, under, stamp)
+                before = count
             self._mark = mark
-        return count
+            return count
+
+        return self._whole(deleted)
 
     def count_under(self, under: KeyAddress) -> int:
-        with self._linked() as link:
-            return keys_ledger.count_under(link, self._pipeline, under)
+        return self._whole(lambda link: keys_ledger.count_under(link, self._pipeline, under))
 
     def page_under(self, under: KeyAddress, after: str | None = None) -> list[tuple[str, str]]:
-        with self._linked() as link:
-            return keys_ledger.page_under(link, self._pipeline, under, after)
+        return self._whole(lambda link: keys_ledger.page_under(link, self._pipeline, under, after))
 
     def begin(self, scope: str) -> None:
         given_up = self._mark
         if given_up is not None:
-            with self._linked() as link:
-                keys_ledger.discard(link, self._pipeline, self._task, given_up)
+            self._whole(
+                lambda link: keys_ledger.discard(link, self._pipeline, self._task, given_up)
+            )
         with self._lock:
             self._scope, self._mark = scope, None
 
@@ -153,30 +171,40 @@ class StoreKeys:
     def _write(
         self, place: KeyAddress, value: str | None, agrees: Callable[[str | None], bool]
     ) -> bool:
-        with self._linked() as link:
-            with link.writing(place):
-                version, found = keys_ledger.newest(link, self._pipeline, place)
-                if not agrees(found):
-                    return False
-                mark = keys_ledger.mark_for(link, self._pipeline, self._task, self._mark)
-                stamp = (self._task, self._scope, mark)
-                keys_ledger.put(link, self._pipeline, place, version + 1, value, stamp)
-            self._mark = mark
-        return True
+        lost: tuple[int, keys_ledger.Stamp] | None = None  # of an attempt without an answer
 
-    @contextmanager
-    def _linked(self) -> Generator[KeyConnection]:
-        with self._lock:
-            quiet = time.monotonic() - self._used > _QUIET_SECONDS
-            if quiet and self._link is not None and not self._link.is_alive():
-                self._drop()
+        def written(link: KeyConnection) -> bool:
+            nonlocal lost
+            with link.writing(place):
+                if lost is not None and keys_ledger.is_put(link, self._pipeline, place, *lost):
+                    mark = lost[1][2]
+                else:
+                    version, found = keys_ledger.newest(link, self._pipeline, place)
+                    if not agrees(found):
+                        return False
+                    mark = keys_ledger.mark_for(link, self._pipeline, self._task, self._mark)
+                    stamp = (self._task, self._scope, mark)
+                    keys_ledger.put(link, self._pipeline, place, version + 1, value, stamp)
+                    lost = version + 1, stamp
+            self._mark = mark
+            return True
+
+        return self._whole(written)
+
+    def _whole(self, call: Callable[[KeyConnection], T]) -> T:
+        """Makes a call that is at most one transaction, again on a new connection where the
+        database was out of reach. No other thread writes between two attempts."""
+
+        def attempt() -> T:
             self._link = self._link or self._connect()
             try:
-                yield self._link
+                return call(self._link)
             except BaseException:
                 self._drop()
                 raise
-            self._used = time.monotonic()
+
+        with self._lock:
+            return self._patience.whole(attempt)
 
     def _drop(self) -> None:
         link, self._link = self._link, None
@@ -187,8 +215,8 @@ class StoreKeys:
 class _Sqlite(KeyConnection):
     """Connects to the SQLite file of the store, which must exist: the driver creates it."""
 
-    def __init__(self, file: Path) -> None:
-        super().__init__(None, sqlite3.Error, str(file))
+    def __init__(self, file: Path, patience: Patience) -> None:
+        super().__init__(None, sqlite3.Error, str(file), patience)
         with self._errors():
             self._conn = sqlite3.connect(
                 f"{file.absolute().as_uri()}?mode=rw",
@@ -214,37 +242,46 @@ class _Sqlite(KeyConnection):
             self._conn.execute("COMMIT")
 
 
-class _Postgres(KeyConnection):
-    """Connects to the Postgres database of the store; writers of one key wait for each other by an
-    advisory lock."""
+def _postgres(url: str, patience: Patience) -> Callable[[], KeyConnection]:
+    """Returns what connects to a Postgres store. Raises ``StateError``, ``ConfigError`` where no
+    attempt can succeed."""
+    try:
+        import psycopg
+        from psycopg import conninfo
 
-    def __init__(self, url: str) -> None:
+        from penstock.store.bounded_connection import Link
+    except ModuleNotFoundError:
+        raise database_url.driver_missing() from None
+    target = database_url.libpq_url(url)
+    try:
+        given = conninfo.conninfo_to_dict(target)
+    except psycopg.ProgrammingError:
+        raise database_url.unreadable_url() from None
+    place = f"postgresql://{given.get('host', '')}/{given.get('dbname', '')}"
+    options = {k: v for k, v in database_url.store_options().items() if k not in given}
+    if "application_name" in given:
+        options["application_name"] = given["application_name"]
+    link = Link(patience.silence)
+
+    def connect() -> KeyConnection:
         try:
-            import psycopg
-            from psycopg import conninfo
-        except ModuleNotFoundError:
-            raise database_url.driver_missing() from None
-        target = database_url.libpq_url(url)
-        try:
-            given = conninfo.conninfo_to_dict(target)
-        except psycopg.ProgrammingError:
-            raise database_url.unreadable_url() from None
-        place = f"postgresql://{given.get('host', '')}/{given.get('dbname', '')}"
-        super().__init__(None, psycopg.Error, place)
-        options = {k: v for k, v in database_url.libpq_options().items() if k not in given}
-        with self._errors():
-            self._conn = psycopg.connect(target, autocommit=True, **options)
+            made = link.connect(target, autocommit=True, **options)
             # a read after the advisory lock must see what the lock's last holder committed
-            self._conn.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+            made.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
             for statement in database_url.session_settings(database_url.BUSY_SECONDS):
-                self.execute(statement, ())
+                made.execute(statement.encode())
+            link.end_lost(made)
+        except psycopg.Error as error:
+            raise database_url.failed(error, place, down=patience.is_down) from None
+        patience.seconds = RUN_SECONDS
+        return _Postgres(made, psycopg.Error, place, patience)
 
-    def is_alive(self) -> bool:
-        try:
-            self.rows("SELECT 1", ())
-        except StateError:
-            return False
-        return True
+    return connect
+
+
+class _Postgres(KeyConnection):
+    """Is connected to the Postgres database of the store; writers of one key wait for each other by
+    an advisory lock."""
 
     @contextmanager
     def writing(self, place: KeyAddress, *, under: bool = False) -> Generator[None]:

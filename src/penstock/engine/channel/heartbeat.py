@@ -18,6 +18,8 @@ from penstock.store.contract import Lease, Store
 
 RENEW_SECONDS = 15.0
 LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's pipeline over
+STUCK_SECONDS = 240.0  # of one call of the store: it gives up by itself well before
+_POLL_SECONDS = 0.2
 
 
 class LeaseHeartbeat:
@@ -28,10 +30,12 @@ class LeaseHeartbeat:
     def __init__(self, store: Store, lease: Lease, cancel: threading.Event) -> None:
         self._store, self._lease, self._cancel = store, lease, cancel
         self._stop = threading.Event()
+        self._renewed: float | None = None
         self._failure: BaseException | None = None
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
+        self._renewed = time.monotonic()
         self._begin(self._renew)
         return self
 
@@ -69,26 +73,36 @@ class LeaseHeartbeat:
                 mailbox.beat()
 
     def _renew(self) -> None:
+        """Renews the lease until the end, or until a call of another thread is stuck in the store:
+        a run that goes no further must not keep the pipeline for ever."""
         renewed = time.monotonic()
         while not self._stop.wait(RENEW_SECONDS):
+            stuck = self._store.waiting()
+            if stuck > STUCK_SECONDS:
+                self._failure = _unreachable(f"a call of it has not returned for {stuck:.0f} s")
+                return
             try:
                 self._store.renew(self._lease, LEASE_TTL)
-                renewed = time.monotonic()
+                renewed = self._renewed = time.monotonic()
             except LeaseLost as e:
                 self._failure = e
                 return
             except PenstockError as e:
                 # The store may answer again before the lease ends.
                 if time.monotonic() - renewed > LEASE_TTL:
-                    self._failure = LeaseLost(
-                        f"the state store could not be reached for {LEASE_TTL:.0f} s: {e}"
-                    )
+                    self._failure = _unreachable(e.message)
                     return
 
     def check(self) -> None:
-        """Raises ``LeaseLost`` where the lease is lost or the store has been out of reach for
-        :data:`LEASE_TTL` seconds, ``Cancelled`` where the run was stopped, and what else ended one
-        of the threads."""
+        """Raises ``LeaseLost`` where the lease is lost or the store has been out of reach for too
+        long, ``Cancelled`` where the run was stopped, and what else ended one of the threads. Waits
+        while the lease may have run out: nothing is committed until it was renewed."""
+        self._raise_failure()
+        while self._renewed is not None and time.monotonic() - self._renewed > LEASE_TTL:
+            self._cancel.wait(_POLL_SECONDS)
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._cancel.is_set():
@@ -101,3 +115,12 @@ class LeaseHeartbeat:
     def sleep(self, seconds: float) -> None:
         """Waits, until a cancellation at most."""
         self._cancel.wait(seconds) if not self._cancel.is_set() else time.sleep(seconds)
+
+
+def _unreachable(why: str) -> LeaseLost:
+    return LeaseLost(
+        f"the state store could not be reached for longer than this run may be silent: {why}",
+        code="state.unreachable",
+        hint="see that the store answers, then give the same command again: what is committed is"
+        " kept",
+    )

@@ -73,6 +73,7 @@ from penstock.errors import (
     LogError,
     PenstockError,
     SourceError,
+    StateError,
 )
 from penstock.files import replace
 from penstock.model.catalog import SyncMode
@@ -189,9 +190,28 @@ class Run:
         try:
             self.write_report(report)
         finally:
-            with suppress(LeaseLost):  # already an error in the report
-                self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
+            self._finish(lease, report)
         return report
+
+    def _finish(self, lease: Lease, report: Report) -> None:
+        """Stores the report. What the run did is done, whether or not this succeeds."""
+        try:
+            self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
+        except LeaseLost:
+            pass  # already an error in the report
+        except (StateError, Cancelled) as e:
+            self._warn(f"the store does not have this run's report: {e.message}")
+
+    def _release(self, lease: Lease) -> None:
+        """Gives the lease back. One that stays ends by itself: its process is gone, or it runs
+        out."""
+        try:
+            self._store.release(lease)
+        except (StateError, Cancelled) as e:
+            self._warn(f"the lease of the pipeline was not given back, and runs out: {e.message}")
+
+    def _warn(self, text: str) -> None:
+        self._shown.log("WARN", "penstock", text)
 
     def _refuse_other_source(self, log: FileLog) -> None:
         """Refuses another source than the saved state's, before it is started. Input of ``penstock
@@ -322,7 +342,7 @@ class Run:
     def _acquire(self, stack: ExitStack) -> Lease:
         holder = this_holder(self.id, self._started_at)
         lease = self._store.acquire(self._pipeline.pipeline, holder, LEASE_TTL)
-        stack.callback(self._store.release, lease)
+        stack.callback(self._release, lease)
         return lease
 
     # -- the sync

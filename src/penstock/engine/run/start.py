@@ -28,7 +28,8 @@ from penstock.model.report import Report
 from penstock.protocols.hosts import HostGeneration
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.private_files import remove_left
-from penstock.store.open import open_store
+from penstock.store.contract import Store
+from penstock.store.open import open_store_of_run
 
 if TYPE_CHECKING:
     from penstock.spark.model import Model
@@ -119,7 +120,7 @@ def run_pipeline(
     try:
         with ExitStack() as stack:
             stack.enter_context(_running.one(cancel))
-            store = open_store(home.state_url(pipeline.state))
+            store = _store_of(pipeline, home, cancel, observer)
             stack.callback(store.close)
             run = Run(
                 pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
@@ -141,6 +142,15 @@ def run_pipeline(
         raise
     _send_report(run, report, hooks, telemetry, observer)
     return report
+
+
+def _store_of(
+    pipeline: Pipeline, home: Home, cancel: threading.Event, observer: RunObserver
+) -> Store:
+    def log(text: str) -> None:
+        observer.log("WARN", "penstock", text)
+
+    return open_store_of_run(home.state_url(pipeline.state), cancel.is_set, log)
 
 
 def _send_report(
@@ -181,7 +191,7 @@ def serve_input(
     with ExitStack() as stack:
         cancel = threading.Event()
         stack.enter_context(_running.one(cancel))
-        store = open_store(home.state_url(pipeline.state))
+        store = _store_of(pipeline, home, cancel, observer)
         stack.callback(store.close)
 
         def broke(error: OSError) -> None:
