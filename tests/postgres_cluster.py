@@ -89,6 +89,7 @@ def start_again(folder: str, *, wait: bool = True) -> subprocess.Popen[bytes]:
     with open(f"{folder}/log", "ab") as log:
         server = subprocess.Popen(
             [f"{binaries_folder()}/postgres", "-D", f"{folder}/data"],
+            env={"PATH": os.environ["PATH"]},  # the server is no process of a run that killed it
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -13,14 +13,18 @@ import subprocess
 import sys
 import time
 import uuid
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import deltalake
 import duckdb
+import msgspec
 
 from penstock.config.home import Home
+from penstock.config.sections import StateSettings
+from penstock.store.contract import Store
 from penstock.store.open import open_store
 
 HERE = Path(__file__).parent
@@ -31,6 +35,8 @@ import warm_spark  # noqa: E402
 STUB = HERE.parent / "stubs" / "stub_source.py"
 TAG = "PENSTOCK_E2E_TAG"
 RUN_SECONDS = 240.0
+STATE: ContextVar[dict[str, str] | None] = ContextVar("STATE", default=None)
+"""The section ``state`` of the places that are made; None: the home's SQLite file."""
 FEW_PARTITIONS = {"spark.sql.shuffle.partitions": "2"}
 
 
@@ -99,6 +105,7 @@ class Place:
         self.lake = self.folder / "lake"
         self.home = self.folder / "home"
         self._runs = 0
+        self.state = STATE.get()
         self.folder.mkdir(parents=True, exist_ok=True)
 
     # -- runs
@@ -117,6 +124,7 @@ class Place:
             },
             "master": "local[2]",
             "conf": FEW_PARTITIONS,
+            "state": self.state,
             **self.told,
         }
         stays = {}  # lanes have the tag with their jobs
@@ -202,9 +210,13 @@ class Place:
         query = f"SELECT id, seq FROM read_parquet('{folder}/*.parquet') ORDER BY id, seq"
         return duckdb.connect().execute(query).fetchall()
 
+    def open_store(self) -> Store:
+        settings = None if self.state is None else msgspec.convert(self.state, StateSettings)
+        return open_store(Home(self.home).state_url(settings))
+
     def saved(self) -> dict[str, int]:
         """stream -> the ``seq`` of its saved state (STREAM states)."""
-        store = open_store(Home(self.home).state_url())
+        store = self.open_store()
         try:
             states = [json.loads(s.blob) for s in store.states("e2e")]
         finally:

@@ -1,9 +1,12 @@
 """The crash matrix (issue 3, layer b): SIGKILL of one process at one point of a real run, then run
 again until complete, then look: every id exactly once, no state ahead, nothing left running.
 
-``python tests/e2e/kills.py --all`` runs every cell and writes ``docs/kill-matrix.md`` and its log
-(``kill_log``); ``--only TEXT`` those whose name holds TEXT; ``--warm`` those of tables, with a
-Spark that an earlier run left; ``test_kills.py`` runs nine in CI. A cell is ``SHAPE/POINT/TARGET``.
+``python tests/e2e/kills.py --all`` runs every cell, with the store on SQLite and on Postgres, and
+writes ``docs/kill-matrix.md`` and its log (``kill_log``); ``--only TEXT`` those whose name holds
+TEXT; ``--store sqlite|postgres`` those of one store; ``--warm`` those of tables, with a Spark that
+an earlier run left; ``test_kills.py`` runs a few in CI. A cell is ``SHAPE/POINT/TARGET``, with
+``postgres/`` before it where the store is on a Postgres of the cell's own. On Postgres there are
+two more targets, the server and its sessions (``postgres_kills``).
 Cells whose destination is a connector are ``push_kills``'s and ``syncmaven_kills``'s, those with
 components at both ends ``wasm_kills``'s.
 
@@ -16,7 +19,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -26,6 +29,7 @@ from typing import Any, TextIO
 import kill_log
 from api_kills import ApiCell, api_cells, run_api_cell
 from e2e_harness import Ended, Place, assert_adds_up
+from postgres_kills import STORE_TARGETS, failpoint, on_postgres
 from push_kills import POINTS, PushCell, push_cells, run_push_cell
 from push_kills import SHAPES as PUSH_SHAPES
 from push_kills import TARGETS as PUSH_TARGETS
@@ -90,7 +94,7 @@ class Cell:
     @property
     def possible(self) -> bool:
         """Where everything loads at the end, the lane's processes are gone by then."""
-        return not self.at_end or self.target == "program"
+        return not self.at_end or self.target in ("program", *STORE_TARGETS)
 
     @property
     def failpoint(self) -> str:
@@ -99,15 +103,15 @@ class Cell:
         return f"{self.point}:{nth}@{self.target}"
 
 
-def cells() -> Iterator[Cell]:
+def cells(targets: Sequence[str] = TARGETS) -> Iterator[Cell]:
     for shape in SHAPES:
         for point in (*LANE_POINTS, *DRIVER_POINTS):
-            for target in TARGETS:
+            for target in targets:
                 yield Cell(shape, point, target)
 
 
 def cell(name: str) -> Cell:
-    return next(c for c in cells() if c.name == name)
+    return next(c for c in cells((*TARGETS, *STORE_TARGETS)) if c.name == name)
 
 
 def run_cell(it: Cell, folder: Path, *, warm: bool = False, cold: bool = False) -> str:
@@ -123,11 +127,16 @@ def run_cell(it: Cell, folder: Path, *, warm: bool = False, cold: bool = False) 
     if it.shape.sync_mode == "full_refresh":
         _assert_done(place, it, place.run(records=BEFORE), BEFORE)
     struck = folder / "struck"
-    environ = {"PENSTOCK_FAILPOINT": it.failpoint, "PENSTOCK_FAILPOINT_ONCE": str(struck)}
+    environ = {
+        "PENSTOCK_FAILPOINT": failpoint(it.failpoint, place.state),
+        "PENSTOCK_FAILPOINT_ONCE": str(struck),
+    }
     faults: dict[str, Any] = {}
     if not it.at_end:
         at = int(RECORDS * len(STREAMS) * 0.8)
         faults = {"hang_after": at, "once": str(folder / "hung"), "delay": 0.003}
+        if it.target in STORE_TARGETS:  # this run goes on, and with it the source
+            faults = {"delay": 0.003}
     running = place.start(environ, records=RECORDS, **faults)
     deadline = time.monotonic() + STRUCK_SECONDS
     while running.process.poll() is None and time.monotonic() < deadline and not struck.exists():
@@ -172,12 +181,16 @@ def _place(it: Cell, folder: Path) -> Place:
 
 def _assert_ended_as_killed(it: Cell, killed: Ended) -> None:
     """Who is killed decides how the run ends: a lane that lost its process is begun again by the
-    same run, a source that died is a failed source."""
+    same run, a source that died is a failed source, a Postgres that is away for seconds is
+    outlasted."""
     if it.target == "program":
         assert killed.code == -9, killed.told[-2000:]
     elif it.target == "connector":
         assert killed.code in (1, 4), (killed.code, killed.told[-2000:])
         assert killed.error["code"] == "source.exited", killed.error
+    elif it.target in STORE_TARGETS:
+        assert killed.code == 0, (killed.code, killed.report, killed.told[-2000:])
+        assert "answers again" in killed.told, "the run did not meet the outage"
     else:
         assert killed.code == 0, (killed.code, killed.report, killed.told[-2000:])
         assert killed.report is not None
@@ -234,7 +247,22 @@ def _newest(records: int) -> dict[int, int]:
 
 # -- the whole matrix by one command
 
-AnyCell = Cell | ApiCell | PushCell | SyncmavenCell | WasmCell
+OneCell = Cell | ApiCell | PushCell | SyncmavenCell | WasmCell
+POSTGRES = "postgres/"
+
+
+@dataclass(frozen=True)
+class OnPostgres:
+    """A cell whose store is on a Postgres of its own."""
+
+    cell: OneCell
+
+    @property
+    def name(self) -> str:
+        return f"{POSTGRES}{self.cell.name}"
+
+
+AnyCell = OneCell | OnPostgres
 
 
 def main() -> int:
@@ -242,13 +270,15 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="every cell, into docs/kill-matrix.*")
     parser.add_argument("--only", help="cells whose name holds this text")
     parser.add_argument("--jobs", type=int, default=1, help="cells at the same time")
+    parser.add_argument("--store", choices=("sqlite", "postgres"), help="with --only: of one store")
     parser.add_argument("--warm", action="store_true", help="of tables, with a Spark that was left")
     asked = parser.parse_args()
-    if asked.all == (asked.only is not None) or (asked.all and asked.warm):
-        parser.error("say --all or --only TEXT, and --warm with --only")
+    if asked.all == (asked.only is not None) or (asked.all and (asked.warm or asked.store)):
+        parser.error("say --all or --only TEXT, and --warm and --store with --only")
     if not asked.all:
-        among = cells_of_tables() if asked.warm else every_cell()
+        among = cells_of_tables() if asked.warm else every_cell(asked.store)
         chosen = [it for it in among if asked.only in it.name]
+        print(f"{len(chosen)} cells", file=sys.stderr)
         return _failures(play(chosen, asked.jobs, sys.stderr, warm=asked.warm))
     trees = kill_log.trees_of(kill_log.ROOT)
     if trees is None:
@@ -264,13 +294,25 @@ def main() -> int:
     return _failures(ends)
 
 
-def cells_of_tables() -> list[Cell]:
-    return [it for it in cells() if it.possible]
+def cells_of_tables(targets: Sequence[str] = TARGETS) -> list[Cell]:
+    return [it for it in cells(targets) if it.possible]
 
 
-def every_cell() -> list[AnyCell]:
-    others = (push_cells(), syncmaven_cells(), wasm_cells(), api_cells())
-    return [*cells_of_tables(), *chain.from_iterable(others)]
+def every_cell(store: str | None = None) -> list[AnyCell]:
+    """``store``: sqlite or postgres; None: both. The Python interface has its store in a file."""
+    found: list[AnyCell] = []
+    if store != "postgres":
+        found += cells_of_tables()
+        found += chain(push_cells(), syncmaven_cells(), wasm_cells(), api_cells())
+    if store != "sqlite":
+        others = chain(
+            cells_of_tables((*TARGETS, *STORE_TARGETS)),
+            push_cells((*PUSH_TARGETS, *STORE_TARGETS)),
+            syncmaven_cells(),
+            wasm_cells((*WASM_TARGETS, *STORE_TARGETS)),
+        )
+        found += map(OnPostgres, others)
+    return found
 
 
 def play(
@@ -306,6 +348,9 @@ def _failed(end: str) -> bool:
 
 def _run(it: AnyCell, folder: Path, *, warm: bool) -> str:
     match it:
+        case OnPostgres():
+            with on_postgres():
+                return _run(it.cell, folder, warm=warm)
         case Cell():
             try:
                 return run_cell(it, folder, warm=warm, cold=not warm)
@@ -340,6 +385,14 @@ when the lane's processes are gone; there is no such process to kill.
 Points: `mid-part` (rows are decoded and not sealed), `after-seal` (sealed, the driver not told),
 `after-intent` (a load is written down, not committed), `after-commit` (the table has it, the ledger
 does not), `after-ledger` (both have it).
+"""
+
+_POSTGRES_HEAD = """# With the store on Postgres
+
+The same cells, each with a Postgres of its own for the store, and two more that SIGKILL hits: the
+**server** (every process of it; it is back two seconds later) and the **backend** (the sessions of
+the run, upon which the server ends all others and recovers). A run outlasts both: the `same run`
+goes on.
 """
 
 _PUSH_HEAD = """## Destinations that are connectors
@@ -388,45 +441,65 @@ takes no part.
 """
 
 
+def _table(
+    killed: Sequence[str], points: Sequence[str], at: Callable[[str, str], str]
+) -> list[str]:
+    """``at``: how the cell of a target and a point came back."""
+    lines = [f"| killed | {' | '.join(points)} |", "|---|" + "---|" * len(points)]
+    rows = ((target, " | ".join(at(target, point) for point in points)) for target in killed)
+    return [*lines, *(f"| {target} | {row} |" for target, row in rows), ""]
+
+
+def _shapes(results: dict[str, str], more: Sequence[str] = ()) -> Iterator[str]:
+    for shape in SHAPES:
+        yield f"## {shape.name.replace('-', ', ')}\n"
+        yield from _table(
+            (*TARGETS, *more),
+            (*LANE_POINTS, *DRIVER_POINTS),
+            lambda target, point, of=shape: results.get(Cell(of, point, target).name, "-"),
+        )
+
+
+def _push(results: dict[str, str], more: Sequence[str] = ()) -> Iterator[str]:
+    for name in PUSH_SHAPES:
+        yield f"### {name.replace('-', ', ')}\n"
+        yield from _table(
+            (*PUSH_TARGETS, *more),
+            POINTS,
+            lambda target, point, of=name: results.get(PushCell(of, point, target).name, "-"),
+        )
+
+
+def _syncmaven(results: dict[str, str]) -> list[str]:
+    return _table(
+        SYNCMAVEN_TARGETS,
+        MOMENTS,
+        lambda target, moment: results.get(SyncmavenCell(moment, target).name, "-"),
+    )
+
+
+def _wasm(results: dict[str, str], more: Sequence[str] = ()) -> Iterator[str]:
+    for name in WASM_SHAPES:
+        yield f"### {name.replace('-', ', ')}\n"
+        yield from _table(
+            (*WASM_TARGETS, *more),
+            WASM_POINTS,
+            lambda target, point, of=name: results.get(WasmCell(of, point, target).name, "-"),
+        )
+
+
 def _page(ends: dict[str, str]) -> str:
     results = {name: end.split(" ")[0] if _failed(end) else end for name, end in ends.items()}
-    lines = [_HEAD]
-    for shape in SHAPES:
-        lines += [f"## {shape.name.replace('-', ', ')}", ""]
-        lines += [f"| killed | {' | '.join((*LANE_POINTS, *DRIVER_POINTS))} |"]
-        lines += ["|---|" + "---|" * 5]
-        for target in TARGETS:
-            row = [
-                results.get(Cell(shape, point, target).name, "-")
-                for point in (*LANE_POINTS, *DRIVER_POINTS)
-            ]
-            lines.append(f"| {target} | {' | '.join(row)} |")
-        lines.append("")
-    lines.append(_PUSH_HEAD)
-    for name in PUSH_SHAPES:
-        lines += [f"### {name.replace('-', ', ')}", ""]
-        lines += [f"| killed | {' | '.join(POINTS)} |", "|---|" + "---|" * len(POINTS)]
-        for target in PUSH_TARGETS:
-            row = [results.get(PushCell(name, point, target).name, "-") for point in POINTS]
-            lines.append(f"| {target} | {' | '.join(row)} |")
-        lines.append("")
-    lines += [_SYNCMAVEN_HEAD, f"| killed | {' | '.join(MOMENTS)} |", "|---|" + "---|" * 3]
-    for target in SYNCMAVEN_TARGETS:
-        row = [results.get(SyncmavenCell(moment, target).name, "-") for moment in MOMENTS]
-        lines.append(f"| {target} | {' | '.join(row)} |")
-    lines += ["", _WASM_HEAD]
-    for name in WASM_SHAPES:
-        lines += [f"### {name.replace('-', ', ')}", ""]
-        lines += [f"| killed | {' | '.join(WASM_POINTS)} |", "|---|" + "---|" * len(WASM_POINTS)]
-        for target in WASM_TARGETS:
-            named = (WasmCell(name, point, target).name for point in WASM_POINTS)
-            row = [results.get(cell_name, "-") for cell_name in named]
-            lines.append(f"| {target} | {' | '.join(row)} |")
-        lines.append("")
+    lines = [_HEAD, *_shapes(results)]
+    lines += [_PUSH_HEAD, *_push(results)]
+    lines += [_SYNCMAVEN_HEAD, *_syncmaven(results)]
+    lines += [_WASM_HEAD, *_wasm(results)]
     lines.append(_API_HEAD)
     lines += ["| killed | how it came back |", "|---|---|"]
     lines += [f"| {it.name} | {results.get(it.name, '-')} |" for it in api_cells()]
-    lines.append("")
+    there = {n.removeprefix(POSTGRES): end for n, end in results.items() if n.startswith(POSTGRES)}
+    lines += ["", _POSTGRES_HEAD, *_shapes(there, STORE_TARGETS), *_push(there, STORE_TARGETS)]
+    lines += ["### syncmaven", "", *_syncmaven(there), *_wasm(there, STORE_TARGETS)]
     passed = sum(not _failed(end) for end in ends.values())
     lines.append(f"{passed} of {len(results)} cells passed.")
     return "\n".join(lines)

@@ -2,11 +2,12 @@
 
 Calls ``engine.run.start.run_pipeline`` as a command line would, SIGTERM and SIGINT included, so
 that what a test kills is a whole program. Keys of the argument: ``source``, ``destination``,
-``home``, ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load`` (the
-pipeline's sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the destination may
-write), ``protocol_keys`` (the destination's), ``bounds`` (of ``engine.worker.sealer.Bounds``) and
-``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make segments and loads small enough for a
-test of seconds. The answer is the report, or ``{"error": ...}``; the exit code is the run's.
+``home``, ``options`` (of ``config.command_line.Options``), ``master``, ``conf``, ``load``,
+``state`` (the pipeline's sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the
+destination may write), ``protocol_keys`` (the destination's), ``bounds`` (of
+``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make
+segments and loads small enough for a test of seconds. The answer is the report, or
+``{"error": ...}``; the exit code is the run's.
 """
 
 import gc
@@ -29,6 +30,7 @@ from penstock.config.sections import (
     Permissions,
     Resources,
     SparkSettings,
+    StateSettings,
 )
 from penstock.engine.plan import lane_jobs
 from penstock.engine.run import start, wiring
@@ -69,6 +71,8 @@ def pipeline_of(told: dict[str, Any]) -> Pipeline:
     replaced: dict[str, Any] = {
         "spark": SparkSettings(master=told.get("master"), conf=told.get("conf", {}))
     }
+    if told.get("state"):
+        replaced["state"] = msgspec.convert(told["state"], StateSettings)
     if "load" in told:
         replaced["load"] = LoadBounds(**told["load"])
     if "shards" in told:

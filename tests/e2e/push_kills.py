@@ -19,10 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e_harness import Ended, Place, assert_adds_up
+from postgres_kills import STORE_TARGETS, failpoint
 
-from penstock.config.home import Home
 from penstock.protocols import load as load_protocol
-from penstock.store.open import open_store
 
 STUBS = Path(__file__).parents[1] / "stubs"
 RECORDS = 300
@@ -50,15 +49,15 @@ class PushCell:
         return f"{self.point}:2@{self.target}"
 
 
-def push_cells() -> Iterator[PushCell]:
+def push_cells(targets: tuple[str, ...] = TARGETS) -> Iterator[PushCell]:
     for shape in SHAPES:
         for point in POINTS:
-            for target in TARGETS:
+            for target in targets:
                 yield PushCell(shape, point, target)
 
 
 def push_cell(name: str) -> PushCell:
-    return next(c for c in push_cells() if c.name == name)
+    return next(c for c in push_cells((*TARGETS, *STORE_TARGETS)) if c.name == name)
 
 
 def run_push_cell(it: PushCell, folder: Path, *, cold: bool = False) -> str:
@@ -67,11 +66,15 @@ def run_push_cell(it: PushCell, folder: Path, *, cold: bool = False) -> str:
     place = _place(it, folder)
     place.cold = cold
     struck = folder / "struck"
-    environ = {"PENSTOCK_FAILPOINT": it.failpoint, "PENSTOCK_FAILPOINT_ONCE": str(struck)}
+    environ = {
+        "PENSTOCK_FAILPOINT": failpoint(it.failpoint, place.state),
+        "PENSTOCK_FAILPOINT_ONCE": str(struck),
+    }
     at = int(RECORDS * len(STREAMS) * 0.8)
-    running = place.start(
-        environ, records=RECORDS, hang_after=at, once=str(folder / "hung"), delay=0.003
-    )
+    faults = {"hang_after": at, "once": str(folder / "hung")}
+    if it.target in STORE_TARGETS:  # this run goes on, and with it the source
+        faults = {}
+    running = place.start(environ, records=RECORDS, delay=0.003, **faults)
     deadline = time.monotonic() + STRUCK_SECONDS
     while running.process.poll() is None and time.monotonic() < deadline and not struck.exists():
         time.sleep(0.02)
@@ -123,7 +126,7 @@ def _saved(place: Place) -> dict[str, int]:
     """stream -> the ``seq`` up to which its saved state speaks."""
     if place.destination == "airbyte":
         return place.saved()
-    store = open_store(Home(place.home).state_url())
+    store = place.open_store()
     try:
         described = load_protocol("singer").state.describe(store.states("e2e"))
     finally:
@@ -168,6 +171,9 @@ def _assert_twice_is_told(place: Place, acked: dict[str, int], last: Ended) -> i
 def _assert_ended_as_killed(it: PushCell, killed: Ended) -> None:
     if it.target == "program":
         assert killed.code == -9, killed.told[-2000:]
+        return
+    if it.target in STORE_TARGETS:
+        assert killed.code == 0, (killed.code, killed.told[-2000:])
         return
     assert killed.code not in (0, -9), (killed.code, killed.told[-2000:])
     if it.target == "destination":

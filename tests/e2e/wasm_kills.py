@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from e2e_harness import Ended, Place, assert_adds_up
+from postgres_kills import STORE_TARGETS, failpoint
 
-from penstock.config.home import Home
 from penstock.protocols import load as load_protocol
-from penstock.store.open import open_store
 
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS / "protocols" / "rapidbyte"), str(TESTS / "examples")]
@@ -67,7 +66,7 @@ class WasmCell:
     def possible(self) -> bool:
         """A lane's points strike its own processes, the others those of the destination; which is
         not there yet at its first order, nor any more when its last word is settled."""
-        if self.target == "program":
+        if self.target in ("program", *STORE_TARGETS):
             return True
         if self.point in LANE_POINTS or self.target == "child":
             return self.point in LANE_POINTS and self.target == "child"
@@ -92,17 +91,17 @@ class WasmCell:
         return f"{self.point}:{1 if once else several}@{self.target}"
 
 
-def wasm_cells() -> Iterator[WasmCell]:
+def wasm_cells(targets: tuple[str, ...] = TARGETS) -> Iterator[WasmCell]:
     for shape in SHAPES:
         for point in POINTS:
-            for target in TARGETS:
+            for target in targets:
                 it = WasmCell(shape, point, target)
                 if it.possible:
                     yield it
 
 
 def wasm_cell(name: str) -> WasmCell:
-    return next(c for c in wasm_cells() if c.name == name)
+    return next(c for c in wasm_cells((*TARGETS, *STORE_TARGETS)) if c.name == name)
 
 
 @dataclass
@@ -143,7 +142,10 @@ def run_wasm_cell(it: WasmCell, folder: Path, *, cold: bool = False) -> str:
 
 def _killed(it: WasmCell, place: Place, database: Database) -> str:
     struck = place.folder / "struck"
-    environ = {"PENSTOCK_FAILPOINT": it.failpoint, "PENSTOCK_FAILPOINT_ONCE": str(struck)}
+    environ = {
+        "PENSTOCK_FAILPOINT": failpoint(it.failpoint, place.state),
+        "PENSTOCK_FAILPOINT_ONCE": str(struck),
+    }
     killed = place.start(environ).wait(STRUCK_SECONDS)
     assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
     left = place.left_after(LEFT_SECONDS)
@@ -195,7 +197,7 @@ def _all(last: int) -> list[int]:
 
 def _saved(place: Place) -> int:
     """The cursor of the saved state; 0: there is none."""
-    store = open_store(Home(place.home).state_url())
+    store = place.open_store()
     try:
         described = load_protocol("rapidbyte").state.describe(store.states("e2e"))
     finally:
@@ -219,7 +221,7 @@ def _assert_sound(it: WasmCell, place: Place, database: Database, saved: int) ->
 
 def _assert_keys(place: Place, saved: int) -> None:
     """A frame is ``STEP`` rows, and counts once, when its checkpoint is saved."""
-    store = open_store(Home(place.home).state_url())
+    store = place.open_store()
     try:
         found = {p.key: int(v) for p, v in store.connector_keys("e2e").items()}
     finally:

@@ -34,9 +34,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from penstock.errors import StateError
 from penstock.files import write_new
-from penstock.store import database_url, outcomes, schema
+from penstock.store import database_url, schema, write_tokens
 from penstock.store.database_url import BUSY_SECONDS
-from penstock.store.outcomes import Outcome, Outcomes
+from penstock.store.write_tokens import WriteToken, WriteTokens
 from penstock.store.patience import Outage, Patience
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
@@ -53,7 +53,7 @@ class Database:
         self.place, self.patience = place, patience
         self._engine = engine
         self._is_sqlite = engine.dialect.name == "sqlite"
-        self._outcomes = Outcomes()
+        self._tokens = WriteTokens()
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
@@ -80,22 +80,22 @@ class Database:
                 raise
 
     @contextmanager
-    def recognised(self, pipeline: str) -> Generator[Outcome | None]:
+    def recognised(self, pipeline: str) -> Generator[WriteToken | None]:
         """Draws the token of a write transaction of the pipeline, by which :meth:`is_written`
         recognises it; None on SQLite, which answers to every commit."""
         if self._is_sqlite:
             yield None
         else:
-            with self._outcomes.one(pipeline) as outcome:
-                yield outcome
+            with self._tokens.one(pipeline) as written:
+                yield written
 
-    def stamp(self, conn: Connection, outcome: Outcome | None) -> float:
+    def stamp(self, conn: Connection, written: WriteToken | None) -> float:
         """Writes the token, and returns :meth:`now`."""
-        return self.now(conn) if outcome is None else outcomes.put(conn, outcome)
+        return self.now(conn) if written is None else write_tokens.put(conn, written)
 
-    def is_written(self, conn: Connection, outcome: Outcome | None) -> bool:
+    def is_written(self, conn: Connection, written: WriteToken | None) -> bool:
         """Whether the transaction of this token is committed; asked under the pipeline's lock."""
-        return outcome is not None and outcomes.is_put(conn, outcome)
+        return written is not None and write_tokens.is_put(conn, written)
 
     def _is_done(self, done: Callable[[Connection], bool]) -> bool:
         def asked() -> bool:

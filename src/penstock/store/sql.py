@@ -2,7 +2,7 @@
 
 Every write of a run locks its pipeline's row, compares the lease's token and writes, in one
 transaction (L12). A call whose database is out of reach is repeated, whole (``patience``); a commit
-that got no answer is recognised by the write's own token first (``outcomes``). Not here:
+that got no answer is recognised by the write's own token first (``write_tokens``). Not here:
 connections and what differs between the two databases (``database``), tables (``schema``), groups,
 loads and states (``ledger``), connector keys (``keys_ledger``), rows of names and schemas
 (``names_and_schemas``), what these rows mean and the decisions shared with ``memory``
@@ -30,7 +30,7 @@ from penstock.store.database_url import chunks
 from penstock.store.keys import CoveredKeys, KeyAddress, lane_task
 from penstock.store.ledger import LeasedRow
 from penstock.store.lock_holder import is_dead, iso_time, start_mark
-from penstock.store.outcomes import Outcome
+from penstock.store.write_tokens import WriteToken
 from penstock.store.remembered import Remembered
 from penstock.store.schema import (
     EPOCHS,
@@ -440,8 +440,8 @@ class SqlStore:
     def _under_lease(self, lease: Lease) -> Generator[tuple[Connection, LeasedRow]]:
         """Opens a write transaction after comparing the lease's token. Raises ``LeaseLost``."""
         with (
-            self._db.recognised(lease.pipeline) as outcome,
-            self._db.writing(lambda conn: self._is_written(conn, lease, outcome)) as conn,
+            self._db.recognised(lease.pipeline) as token,
+            self._db.writing(lambda conn: self._is_written(conn, lease, token)) as conn,
         ):
             row = _leased(conn, lease)
             yield (
@@ -450,7 +450,7 @@ class SqlStore:
                     name=row.name,
                     state_id=row.state_id,
                     holder=_holder(row.holder),
-                    now=self._db.stamp(conn, outcome),
+                    now=self._db.stamp(conn, token),
                     epoch=row.epoch,
                     last_group=row.last_group,
                     last_history=row.last_history,
@@ -458,10 +458,10 @@ class SqlStore:
                 ),
             )
 
-    def _is_written(self, conn: Connection, lease: Lease, outcome: Outcome | None) -> bool:
+    def _is_written(self, conn: Connection, lease: Lease, written: WriteToken | None) -> bool:
         """Whether a write whose commit got no answer is committed. Raises ``LeaseLost``."""
         _leased(conn, lease)
-        return self._db.is_written(conn, outcome)
+        return self._db.is_written(conn, written)
 
 
 def _leased(conn: Connection, lease: Lease) -> Row[Any]:

@@ -5,7 +5,8 @@
 ``self`` (default), ``child`` (the lane's process), ``worker`` (the lane's parent: Spark's Python
 worker), ``connector`` (the children of the lane's process, without their supervisor), ``program``
 (the driver); ``pusher``, ``push-worker`` and ``destination`` are ``child``, ``worker`` and
-``connector`` of a push task. ``PENSTOCK_FAILPOINT_ONCE=FILE`` gets the pids; while the file exists
+``connector`` of a push task. ``run:COMMAND`` runs a command, which kills what is no process of the
+run, and waits for its end. ``PENSTOCK_FAILPOINT_ONCE=FILE`` gets the pids; while the file exists
 nothing is killed. The names::
 
     lane's process  mid-part (a part is decoded, not sealed), after-seal, mid-transform (rows have
@@ -18,7 +19,9 @@ The driver finds a task's processes on its own machine only, so with a local mas
 """
 
 import os
+import shlex
 import signal
+import subprocess
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +31,7 @@ from penstock.files import write_new
 _wanted = os.environ.get("PENSTOCK_FAILPOINT", "")
 _DRIVER = "PENSTOCK_FAILPOINT_DRIVER"
 _LANE, _PUSH = b"penstock.engine.worker.lane", b"penstock.engine.worker.feeder"
+_RUN = "run:"
 _passed: Counter[str] = Counter()
 
 
@@ -49,6 +53,11 @@ def _strike(name: str) -> None:
     place, _, target = _wanted.partition("@")
     _passed[name] += 1
     if _passed[name] < int(place.partition(":")[2] or 1):
+        return
+    if target.startswith(_RUN):
+        _wanted = ""
+        if _first([]):
+            subprocess.run(shlex.split(target.removeprefix(_RUN)), check=True, timeout=60)
         return
     pids = _pids(target or "self")
     if not pids:

@@ -26,7 +26,7 @@ _PUT = text(
 _FIND = text("SELECT body FROM penstock_names WHERE pipeline = :pipeline AND kind = :kind")
 
 
-class Outcome(NamedTuple):
+class WriteToken(NamedTuple):
     """Names one write transaction. ``kind``: the row that has its token."""
 
     pipeline: str
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     body: str
 
 
-class Outcomes:
+class WriteTokens:
     """Gives rows to the write transactions of one process; safe for use by several threads."""
 
     def __init__(self) -> None:
@@ -42,25 +42,25 @@ class Outcomes:
         self._taken: set[int] = set()
 
     @contextmanager
-    def one(self, pipeline: str) -> Generator[Outcome]:
+    def one(self, pipeline: str) -> Generator[WriteToken]:
         """Draws the token of a write, whose row no other write has during the block."""
         with self._lock:
             slot = next(n for n in range(len(self._taken) + 1) if n not in self._taken)
             self._taken.add(slot)
         try:
-            yield Outcome(pipeline, f"{_KIND}{slot}", json.dumps({"token": uuid.uuid4().hex}))
+            yield WriteToken(pipeline, f"{_KIND}{slot}", json.dumps({"token": uuid.uuid4().hex}))
         finally:
             with self._lock:
                 self._taken.discard(slot)
 
 
-def put(conn: Connection, outcome: Outcome) -> float:
+def put(conn: Connection, written: WriteToken) -> float:
     """Writes the token; returns the server's clock, in seconds since 1970."""
-    return float(conn.scalar(_PUT, outcome._asdict()) or 0)
+    return float(conn.scalar(_PUT, written._asdict()) or 0)
 
 
-def is_put(conn: Connection, outcome: Outcome) -> bool:
+def is_put(conn: Connection, written: WriteToken) -> bool:
     """Whether the transaction that was to write this token is committed. The caller holds a lock
     that the transaction holds until its end."""
-    named = {"pipeline": outcome.pipeline, "kind": outcome.kind}
-    return conn.scalar(_FIND, named) == outcome.body
+    named = {"pipeline": written.pipeline, "kind": written.kind}
+    return conn.scalar(_FIND, named) == written.body
