@@ -2,8 +2,10 @@
 
 import datetime
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ import pytest
 
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.types import Kind
-from penstock.spark import postgres
-from postgres_cluster import running_cluster
+from penstock.spark import postgres, postgres_session
+from postgres_cluster import running_cluster, server_processes, stopped
 
 UTC = datetime.UTC
 DIGITS = "1.23456789012345678901234567890123456789012345"
@@ -141,6 +143,32 @@ def test_a_query_ends_when_the_run_does(read: Callable[..., Rows]) -> None:
     with pytest.raises(SourceError, match="canceling statement"):
         read("SELECT pg_sleep(600)::text AS a", stopped=lambda: time.monotonic() > began + 0.5)
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.parametrize("how", ["stopped by the user", "noticed"])
+def test_l11_a_server_that_is_stopped_ends_a_query(
+    url: str, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no order to cancel the query, and answers nobody; a query that only takes long goes
+    on, since the server answers others."""
+    monkeypatch.setattr(postgres_session, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(postgres_session, "_CANCEL_SECONDS", 0.5)
+    folder = url.rpartition("host=")[2]
+    model = postgres.model_of("SELECT pg_sleep(2)::text AS a", url, "users")
+    assert postgres.fetch(model, tmp_path / "long", stopped=lambda: False, every=0.1)
+    model = postgres.model_of("SELECT pg_sleep(600)::text AS a", url, "users")
+    began = time.monotonic()
+
+    def cancelled() -> bool:
+        return how == "stopped by the user" and time.monotonic() > began + 2
+
+    with ExitStack() as stack:
+        pause = threading.Timer(1, lambda: stack.enter_context(stopped(server_processes(folder))))
+        pause.start()
+        with pytest.raises(SourceError, match="cannot be reached") as failed:
+            postgres.fetch(model, tmp_path / "rows", stopped=cancelled, every=0.1)
+        assert time.monotonic() - began < 20
+    assert failed.value.code == "source.unreachable"
 
 
 def test_no_password_is_told() -> None:

@@ -3,13 +3,12 @@
 The rows come by ``COPY``, in blocks, and are parsed by column. The query runs in one read-only
 transaction. ``:cursor`` is bound: its value is a parameter of ``set_config``, and the query has
 ``current_setting`` in its place, cast to the column's type; never is it part of a text. Not here:
-queries that Spark runs (``model``), when rows are read (``engine.sync.model_rows``). The driver,
-psycopg, comes with ``penstock[postgres]``.
+the connection (``postgres_session``), queries that Spark runs (``model``), when rows are read
+(``engine.sync.model_rows``). The driver, psycopg, comes with ``penstock[postgres]``.
 """
 
 import io
 import re
-import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.config.packages import install_extra
 from penstock.errors import ConfigError, SourceError
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.model import CURSOR, Model, QueryDatabase
-from penstock.store.database_url import libpq_options, libpq_url
+from penstock.spark.postgres_session import Silence, cancelled_when, transaction, unreachable, words
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,14 +28,7 @@ if TYPE_CHECKING:
 BLOCK_BYTES = 8 << 20
 SCHEMES = ("postgres://", "postgresql://")
 _FILE_BYTES = 256 << 20  # of text in one Parquet file
-_CANCEL_SECONDS = 5.0
 _SETTING = "penstock.cursor"
-_SESSION = (
-    "SET TIME ZONE 'UTC'",
-    "SET datestyle = 'ISO'",
-    "SET intervalstyle = 'iso_8601'",
-    "SET client_encoding = 'UTF8'",
-)
 _TOKEN = re.compile(
     r"--[^\n]*"
     r"|/\*.*?\*/"
@@ -125,7 +116,7 @@ def model_of(query: str, url: str, name: str | None) -> Model:
 def describe(model: Model) -> tuple[ResultColumn, ...]:
     """Asks the database for the columns of the query; no row is read. Raises ``ConfigError``
     (``source.query``), ``SourceError`` (``source.unreachable``)."""
-    with _transaction(model) as connection:
+    with transaction(model, Silence()) as connection:
         return _described(connection, model)
 
 
@@ -144,7 +135,11 @@ def fetch(
     the query is cancelled. Raises as :func:`describe`, and ``SourceError``
     (``source.query_failed``) where the query fails on its rows."""
     folder.mkdir(mode=0o700, parents=True)
-    with _transaction(model) as connection, _cancelled_when(connection, stopped, every):
+    silent = Silence()
+    with (
+        transaction(model, silent) as connection,
+        cancelled_when(connection, model, silent, stopped, every),
+    ):
         columns = _described(connection, model)
         bound = "NULL"
         if cursor is not None:
@@ -189,36 +184,7 @@ def refuse_cursor(model: Model, columns: Sequence[ResultColumn], name: str) -> N
         )
 
 
-# -- the database
-
-
-@contextmanager
-def _transaction(model: Model) -> "Generator[psycopg.Connection[Any]]":
-    """One read-only transaction that sees one state of the database."""
-    assert model.database is not None
-    try:
-        import psycopg
-    except ImportError:
-        raise ConfigError(
-            "the model's query is run by Postgres, and its driver is not installed",
-            code="source.driver_missing",
-            hint=install_extra("postgres"),
-        ) from None
-    try:
-        connection = psycopg.connect(libpq_url(model.database.url), **libpq_options())
-    except psycopg.Error as e:
-        raise SourceError(
-            f"the model's database cannot be reached: {_words(e)}",
-            code="source.unreachable",
-            where="source.config.datasource",
-            hint="check host, port, user and password of the datasource, and what may reach it",
-        ) from None
-    with connection:
-        connection.read_only = True
-        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        for statement in _SESSION:
-            connection.execute(statement.encode())
-        yield connection
+# -- the columns
 
 
 def _described(connection: "psycopg.Connection[Any]", model: Model) -> tuple[ResultColumn, ...]:
@@ -274,27 +240,6 @@ def _expression(index: int, column: ResultColumn) -> str:
     if column.oid == _BINARY:
         return f"encode({name}, 'hex')"
     return name
-
-
-@contextmanager
-def _cancelled_when(
-    connection: "psycopg.Connection[Any]", stopped: Callable[[], bool], every: float
-) -> Generator[None]:
-    """A query may run for hours: it ends when the run is cancelled (L11)."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(every):
-            if stopped():
-                connection.cancel_safe(timeout=_CANCEL_SECONDS)
-
-    thread = threading.Thread(target=watch, name="penstock-model-database", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 # -- rows
@@ -413,28 +358,24 @@ def _failing(model: Model, error: "Callable[[Model, Exception], Exception]") -> 
 
 def _faulty(model: Model, failure: Exception) -> ConfigError:
     return ConfigError(
-        f"{model.where}: {_words(failure)}",
+        f"{model.where}: {words(failure)}",
         code="source.query",
         where=model.where,
-        problems=[f"{model.where}: {_words(failure)}"],
+        problems=[f"{model.where}: {words(failure)}"],
         hint="the words are the database's; a model is one SELECT that it can run",
     )
 
 
 def _failed(model: Model, failure: Exception) -> SourceError:
+    if getattr(failure, "sqlstate", None) is None:  # the connection was lost
+        return unreachable(failure)
     return SourceError(
-        f"the query failed on its rows: {_words(failure)}",
+        f"the query failed on its rows: {words(failure)}",
         code="source.query_failed",
         stream=model.name,
         where=model.where,
         hint="nothing was read and nothing was changed: mend the query and run again",
     )
-
-
-def _words(failure: Exception) -> str:
-    """The database's message in one line."""
-    message = getattr(getattr(failure, "diag", None), "message_primary", None)
-    return " ".join(str(message or failure).split()) or type(failure).__name__
 
 
 def _refuse_names(model: Model, names: Sequence[str]) -> None:

@@ -70,17 +70,20 @@ class BoundedConnection(psycopg.Connection[Any]):
 
     def wait(self, gen: PQGen[RV], *args: Any, **kw: Any) -> RV:
         try:
-            return super().wait(self._bounded(gen), *args, **kw)
+            try:
+                wanted = next(gen)
+            except StopIteration as end:  # nothing to wait for, as with most rows of a COPY
+                return end.value
+            return super().wait(self._bounded(gen, wanted), *args, **kw)
         except psycopg.OperationalError:
             if self.closed and self.link is not None:
                 self.link.lost.add(self.name)
             raise
 
-    def _bounded(self, gen: PQGen[RV]) -> Generator[Any, Any, RV]:
+    def _bounded(self, gen: PQGen[RV], wanted: Any) -> Generator[Any, Any, RV]:
         """Passes on what ``gen`` waits for. It goes on several times a second, ready or not."""
         moved = time.monotonic()
         try:
-            wanted = next(gen)
             while True:
                 ready = yield wanted
                 if ready:

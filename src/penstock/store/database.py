@@ -36,8 +36,8 @@ from penstock.errors import StateError
 from penstock.files import write_new
 from penstock.store import database_url, schema, write_tokens
 from penstock.store.database_url import BUSY_SECONDS
-from penstock.store.write_tokens import WriteToken, WriteTokens
 from penstock.store.patience import Outage, Patience
+from penstock.store.write_tokens import WriteToken, WriteTokens
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"

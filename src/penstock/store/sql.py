@@ -30,7 +30,6 @@ from penstock.store.database_url import chunks
 from penstock.store.keys import CoveredKeys, KeyAddress, lane_task
 from penstock.store.ledger import LeasedRow
 from penstock.store.lock_holder import is_dead, iso_time, start_mark
-from penstock.store.write_tokens import WriteToken
 from penstock.store.remembered import Remembered
 from penstock.store.schema import (
     EPOCHS,
@@ -42,6 +41,7 @@ from penstock.store.schema import (
     SCHEMAS,
     STATES,
 )
+from penstock.store.write_tokens import WriteToken
 
 C = TypeVar("C")
 
