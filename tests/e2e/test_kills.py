@@ -1,4 +1,4 @@
-"""Real kills (issue 3, layer b; L1 to L7, L11, L12): nine cells of the matrix, a retry of Spark,
+"""Real kills (issue 3, layer b; L1 to L7, L11, L12): a few cells of the matrix, a retry of Spark,
 Ctrl-C, a second run at the same time, a driver that is killed.
 
 The whole matrix: ``python tests/e2e/kills.py --all`` (``docs/kill-matrix.md``).
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from e2e_harness import Place, Running, assert_adds_up, end_all
-from kills import cell, cells, run_cell
+from kills import POSTGRES, cell, cells, every_cell, run_cell
+from postgres_kills import on_postgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -44,6 +45,30 @@ COLD = ("parquet-append/after-seal/child",)
 @pytest.mark.parametrize("name", IN_CI)
 def test_a_killed_run_comes_back_exactly_once_L1_L3_L5(name: str, tmp_path: Path) -> None:
     run_cell(cell(name), tmp_path, cold=name in COLD)
+
+
+ON_POSTGRES = (
+    "parquet-append/after-intent/server",
+    "delta-append/after-commit/backend",
+    "parquet-append/after-ledger/program",
+)
+
+
+@pytest.mark.parametrize("name", ON_POSTGRES)
+def test_a_run_whose_store_is_on_postgres_comes_back_exactly_once_L1_L3_L12(
+    name: str, tmp_path: Path
+) -> None:
+    """The server, or the run's sessions, are killed: the run goes on; or the run itself is."""
+    with on_postgres():
+        run_cell(cell(name), tmp_path)
+
+
+def test_every_cell_is_of_one_store_and_named_once() -> None:
+    names = [it.name for it in every_cell()]
+    assert len(names) == len(set(names)) == len(every_cell("sqlite")) + len(every_cell("postgres"))
+    killed = {name.rpartition("/")[2] for name in names if name.startswith(POSTGRES)}
+    assert {"server", "backend", "program"} <= killed
+    assert not any(it.name.startswith(POSTGRES) for it in every_cell("sqlite"))
 
 
 def test_the_cells_in_ci_meet_every_point_and_every_target() -> None:

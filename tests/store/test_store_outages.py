@@ -15,7 +15,7 @@ import pytest
 import postgres_cluster
 from penstock.errors import Cancelled, LeaseLost, StateError
 from penstock.model.catalog import StreamId
-from penstock.store import patience
+from penstock.store import database, patience
 from penstock.store.contract import Lease, Store
 from penstock.store.keys import KeyAddress
 from penstock.store.lock_holder import this_holder
@@ -180,6 +180,29 @@ def test_l11_lost_bytes_end_no_run_and_hold_no_lock(
         time.sleep(2)
     thread.join(20)
     assert not thread.is_alive() and of_run.store.last_epoch("shop") == 2
+    of_run.store.close()
+
+
+def test_l11_a_stopped_session_that_has_the_lock_ends_the_call_within_the_bound(
+    url: str, lossy: LossyPort, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing ends a process that is stopped; the error says where to look."""
+    monkeypatch.setattr(database, "BUSY_SECONDS", 1)
+    of_run = OfRun(by_port(url, lossy))
+    of_run.store.patience.seconds = 4  # type: ignore[attr-defined]
+    lossy.lose_answers_after(b"penstock_names")  # in a transaction that has the lock
+    began = time.monotonic()
+    thread = threading.Thread(target=lambda: failed.append(_failure(of_run)))
+    failed: list[BaseException | None] = []
+    thread.start()
+    time.sleep(0.5)
+    with stopped(sessions(cluster)):
+        thread.join(20)
+        assert time.monotonic() - began < 12
+    error = failed[0]
+    assert isinstance(error, StateError) and error.code == "state.busy", error
+    assert error.hint is not None and "pg_stat_activity" in error.hint
+    assert of_run.store.new_epoch(of_run.lease, 0) == 1
     of_run.store.close()
 
 

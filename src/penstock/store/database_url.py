@@ -25,6 +25,10 @@ _UNREACHABLE = (
     "see that the server answers (`pg_isready -h HOST -p PORT`) and can be written, then give the"
     " same command again: what is committed is kept"
 )
+_LOST_SESSION = (
+    "a session that was lost may hold a lock: end its process at the server, see"
+    " `SELECT pid, state FROM pg_stat_activity WHERE application_name LIKE 'penstock:%'`"
+)
 _IN_LIST = 500  # values in one IN (...)
 _PASSING = {
     "25006",  # read-only: the server was demoted, and another is the primary now
@@ -128,6 +132,8 @@ def failed(cause: Any, place: str, *, down: bool = False) -> StateError:
     code, hint = "state.failed", "see that the database is whole and reachable, then run again"
     if "locked" in words or "lock timeout" in words:
         code, hint = "state.busy", "another process keeps the store busy: try again"
+        if down:
+            hint = _LOST_SESSION
     elif "not a database" in words or "malformed" in words:
         code, hint = "state.unreadable", "restore the file from a copy, or name another store"
     elif "full" in words or "No space" in words:

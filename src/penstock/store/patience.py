@@ -27,10 +27,14 @@ T = TypeVar("T")
 class Outage(StateError):
     """A failure of the database that may pass: the call may be repeated, whole."""
 
-    def after(self, seconds: float) -> StateError:
+    def after(self, seconds: float) -> "OutageTooLong":
         """Returns the error that ends the call once it was repeated for so long."""
         text = f"{self.message} (tried again for {seconds:.0f} s)"
-        return StateError(text, code=self.code, hint=self.hint)
+        return OutageTooLong(text, code=self.code, hint=self.hint)
+
+
+class OutageTooLong(StateError):
+    """The database was out of reach for longer than the bound."""
 
 
 class Patience:
@@ -96,6 +100,8 @@ class Patience:
                 answer = call()
             except Outage as outage:
                 self._pause(attempt, began, outage)
+            except OutageTooLong:  # of a call inside this one
+                raise
             except StateError:
                 self._answered()
                 raise
