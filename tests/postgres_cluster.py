@@ -150,7 +150,7 @@ def stopped(pids: list[int]) -> Iterator[None]:
 
 
 def kill_server(folder: str) -> None:
-    """SIGKILL of all its processes, as where the machine fails; its socket file stays."""
+    """SIGKILL of all its processes; no server is left, and :func:`start_again` recovers."""
     pids = server_processes(folder)
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -158,6 +158,9 @@ def kill_server(folder: str) -> None:
     deadline = time.monotonic() + 20
     while any(map(_is_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.02)
+    # the id may still be that of a zombie, which looks alive to the next server
+    for lock in ("data/postmaster.pid", ".s.PGSQL.5432.lock"):
+        Path(folder, lock).unlink(missing_ok=True)
 
 
 def _end(server: subprocess.Popen[bytes], folder: str) -> None:
