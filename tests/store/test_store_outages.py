@@ -23,6 +23,8 @@ from penstock.store.open import open_store, open_store_of_run
 from penstock.store.task_keys import keys_url, open_keys
 from postgres_cluster import LossyPort, running_cluster, sessions, stopped
 
+pytestmark = pytest.mark.dear
+
 KEY = KeyAddress("pipeline", "", "k")
 
 
@@ -35,7 +37,8 @@ def cluster() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(patience, "SILENT_SECONDS", 0.6)
+    monkeypatch.setattr(patience, "LAST_SECONDS", 1.0)
 
 
 _made = iter(range(1000))
@@ -131,7 +134,7 @@ def test_l11_a_server_that_is_stopped_is_waited_for(of_run: OfRun, cluster: str)
     with stopped(pids):
         thread = threading.Thread(target=lambda: of_run.store.new_epoch(of_run.lease, 0))
         thread.start()
-        time.sleep(3)
+        time.sleep(1.5)
     thread.join(20)
     assert not thread.is_alive()
     assert of_run.store.last_epoch("shop") == 2, "one call, one epoch"
@@ -140,7 +143,7 @@ def test_l11_a_server_that_is_stopped_is_waited_for(of_run: OfRun, cluster: str)
 def test_l11_a_server_that_stays_stopped_ends_the_call_within_the_bound(
     of_run: OfRun, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_run.store.patience.seconds = 3  # type: ignore[attr-defined]
+    of_run.store.patience.seconds = 2  # type: ignore[attr-defined]
     of_run.store.new_epoch(of_run.lease, 0)
     with stopped(postgres_cluster.server_processes(cluster)):
         for most in (12, 6):  # what is tried after the bound has passed is given up sooner
@@ -177,7 +180,7 @@ def test_l11_lost_bytes_end_no_run_and_hold_no_lock(
     with lossy.losing():
         thread = threading.Thread(target=lambda: of_run.store.new_epoch(of_run.lease, 0))
         thread.start()
-        time.sleep(2)
+        time.sleep(1.2)
     thread.join(20)
     assert not thread.is_alive() and of_run.store.last_epoch("shop") == 2
     of_run.store.close()
@@ -188,8 +191,9 @@ def test_l11_a_stopped_session_that_has_the_lock_ends_the_call_within_the_bound(
 ) -> None:
     """Nothing ends a process that is stopped; the error says where to look."""
     monkeypatch.setattr(database, "BUSY_SECONDS", 1)
+    monkeypatch.setattr(patience, "SILENT_SECONDS", 2.0)
     of_run = OfRun(by_port(url, lossy))
-    of_run.store.patience.seconds = 4  # type: ignore[attr-defined]
+    of_run.store.patience.seconds = 5  # type: ignore[attr-defined]
     lossy.lose_answers_after(b"penstock_names")  # in a transaction that has the lock
     began = time.monotonic()
     thread = threading.Thread(target=lambda: failed.append(_failure(of_run)))
@@ -246,7 +250,7 @@ def test_l12_a_write_that_is_repeated_compares_the_lease_again(
         time.sleep(0.5)
         other.release(of_run.lease)
         other.acquire("shop", this_holder("other"), 600)
-        time.sleep(1.5)
+        time.sleep(1)
     thread.join(20)
     assert isinstance(failed[0], LeaseLost)
     assert other.last_epoch("shop") == 1
