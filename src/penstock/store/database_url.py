@@ -21,10 +21,6 @@ MIGRATION_SECONDS = 600
 IDLE_SECONDS = 60  # in a transaction without a statement: its process is gone, or is stopped
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 _SQLITE = "sqlite:///"
-_UNREACHABLE = (
-    "see that the server answers (`pg_isready -h HOST -p PORT`) and can be written, then give the"
-    " same command again: what is committed is kept"
-)
 _LOST_SESSION = (
     "a session that was lost may hold a lock: end its process at the server, see"
     " `SELECT pid, state FROM pg_stat_activity WHERE application_name LIKE 'penstock:%'`"
@@ -142,9 +138,27 @@ def failed(cause: Any, place: str, *, down: bool = False) -> StateError:
         code, hint = "state.not_writable", "give the file back to you (chmod, chown), or move it"
     passes = _passes(cause, words, down=down)
     if passes and code == "state.failed":
-        code, hint = "state.unreachable", _UNREACHABLE
+        code, hint = "state.unreachable", _unreachable(place)
     kind = Outage if passes else StateError
     return kind(f"the state store {place} failed: {words}", code=code, hint=hint)
+
+
+def _unreachable(place: str) -> str:
+    from shlex import quote
+    from urllib.parse import parse_qs, urlsplit
+
+    words = ["pg_isready"]
+    try:
+        url = urlsplit(place)
+        asked = {name: values[0] for name, values in parse_qs(url.query).items()}
+        given = {"-h": url.hostname or asked.get("host"), "-p": url.port or asked.get("port")}
+        words += [f"{option} {quote(str(value))}" for option, value in given.items() if value]
+    except ValueError:  # several hosts: libpq's environment names them too
+        pass
+    return (
+        f"see that the server answers (`{' '.join(words)}`) and can be written, then give the same"
+        " command again: what is committed is kept"
+    )
 
 
 def _passes(cause: Any, words: str, *, down: bool) -> bool:
