@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -139,21 +139,17 @@ def test_l11_a_store_that_stays_away_ends_the_run_and_the_next_one_completes_it(
     monkeypatch.setattr(heartbeat, "RENEW_SECONDS", 1.0)
     site = site_of(tmp_path, cluster)
     pipeline = load_pipeline(site.write(), env={})
-    away = stopped(server_processes(cluster))
     at: list[float] = []
+    with ExitStack() as away:
 
-    def outage() -> None:
-        site.await_read()
-        away.__enter__()
-        at.append(time.monotonic())
+        def outage() -> None:
+            site.await_read()
+            away.enter_context(stopped(server_processes(cluster)))
+            at.append(time.monotonic())
 
-    heard = Heard()
-    try:
         with beside(outage):
-            report = run_pipeline(pipeline, site.home, observer=heard)
+            report = run_pipeline(pipeline, site.home, observer=Heard())
         assert time.monotonic() - at[0] < 40
-    finally:
-        away.__exit__(None, None, None)
     assert report.exit_code == 6 and report.error is not None, report
     assert report.error["code"] == "state.unreachable", report.error
     assert "the same command again" in report.error["hint"]
