@@ -75,32 +75,38 @@ class LeaseHeartbeat:
     def _renew(self) -> None:
         """Renews the lease until the end, or until a call of another thread is stuck in the store:
         a run that goes no further must not keep the pipeline for ever."""
-        renewed = time.monotonic()
-        while not self._stop.wait(RENEW_SECONDS):
+        pause = RENEW_SECONDS
+        while not self._stop.wait(pause):
             stuck = self._store.waiting()
             if stuck > STUCK_SECONDS:
                 self._failure = _unreachable(f"a call of it has not returned for {stuck:.0f} s")
                 return
+            began = time.monotonic()  # of a call that took long, no more is known of the lease
             try:
                 self._store.renew(self._lease, LEASE_TTL)
-                renewed = self._renewed = time.monotonic()
+                self._renewed = began
             except LeaseLost as e:
                 self._failure = e
                 return
             except PenstockError as e:
                 # The store may answer again before the lease ends.
-                if time.monotonic() - renewed > LEASE_TTL:
+                if self._is_in_doubt():
                     self._failure = _unreachable(e.message)
                     return
+            pause = max(RENEW_SECONDS - (time.monotonic() - began), 0.0)
 
     def check(self) -> None:
         """Raises ``LeaseLost`` where the lease is lost or the store has been out of reach for too
         long, ``Cancelled`` where the run was stopped, and what else ended one of the threads. Waits
         while the lease may have run out: nothing is committed until it was renewed."""
         self._raise_failure()
-        while self._renewed is not None and time.monotonic() - self._renewed > LEASE_TTL:
+        while not self._stop.is_set() and self._is_in_doubt():
             self._cancel.wait(_POLL_SECONDS)
             self._raise_failure()
+
+    def _is_in_doubt(self) -> bool:
+        """Whether the lease may have run out since it was renewed last."""
+        return self._renewed is not None and time.monotonic() - self._renewed > LEASE_TTL
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
