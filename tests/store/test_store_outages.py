@@ -21,7 +21,7 @@ from penstock.store.keys import KeyAddress
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store, open_store_of_run
 from penstock.store.task_keys import keys_url, open_keys
-from postgres_cluster import LossyPort, running_cluster, sessions, stopped
+from postgres_cluster import LossyPort, running_cluster, server_processes, sessions, stopped
 
 pytestmark = pytest.mark.dear
 
@@ -130,7 +130,7 @@ def test_l11_a_session_that_is_stopped_is_left(of_run: OfRun, cluster: str) -> N
 
 def test_l11_a_server_that_is_stopped_is_waited_for(of_run: OfRun, cluster: str) -> None:
     of_run.store.new_epoch(of_run.lease, 0)
-    pids = postgres_cluster.server_processes(cluster)
+    pids = server_processes(cluster)
     with stopped(pids):
         thread = threading.Thread(target=lambda: of_run.store.new_epoch(of_run.lease, 0))
         thread.start()
@@ -145,7 +145,7 @@ def test_l11_a_server_that_stays_stopped_ends_the_call_within_the_bound(
 ) -> None:
     of_run.store.patience.seconds = 2  # type: ignore[attr-defined]
     of_run.store.new_epoch(of_run.lease, 0)
-    with stopped(postgres_cluster.server_processes(cluster)):
+    with stopped(server_processes(cluster)):
         for most in (12, 6):  # what is tried after the bound has passed is given up sooner
             began = time.monotonic()
             with pytest.raises(StateError) as given_up:
@@ -159,13 +159,33 @@ def test_l11_a_server_that_stays_stopped_ends_the_call_within_the_bound(
 
 def test_l11_the_first_stop_ends_a_wait_for_a_stopped_server(of_run: OfRun, cluster: str) -> None:
     of_run.store.new_epoch(of_run.lease, 0)
-    with stopped(postgres_cluster.server_processes(cluster)):
+    with stopped(server_processes(cluster)):
         thread = later(0.5, of_run.stop.set)
         began = time.monotonic()
         with pytest.raises(Cancelled):
             of_run.store.new_epoch(of_run.lease, 0)
         assert time.monotonic() - began < 10
         thread.join()
+
+
+def test_l11_the_first_ctrl_c_ends_a_verb_that_waits_for_a_stopped_server(
+    url: str, cluster: str
+) -> None:
+    store = open_store(url)
+    store.pipelines()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stopped(server_processes(cluster)):
+            thread = later(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+            began = time.monotonic()
+            with pytest.raises(KeyboardInterrupt):
+                store.pipelines()
+            assert time.monotonic() - began < 2
+            thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert store.pipelines() == []
+    store.close()
 
 
 def test_l11_lost_bytes_end_no_run_and_hold_no_lock(

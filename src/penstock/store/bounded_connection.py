@@ -16,11 +16,13 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg import waiting
 from psycopg.abc import PQGen
 
 from penstock.store import database_url
 
 RV = TypeVar("RV")
+_WAKE_SECONDS = 0.1
 _NAME_BYTES = 63  # Postgres cuts names after these
 _END_LOST = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
@@ -74,10 +76,21 @@ class BoundedConnection(psycopg.Connection[Any]):
                 wanted = next(gen)
             except StopIteration as end:  # nothing to wait for, as with most rows of a COPY
                 return end.value
-            return super().wait(self._bounded(gen, wanted), *args, **kw)
-        except psycopg.OperationalError:
+            bounded = self._bounded(gen, wanted)
+            if self.link is None or self.link.silence() is None:
+                return super().wait(bounded, *args, **kw)  # at a Ctrl-C it cancels a long query
+            return self._wait_or_close(bounded)
+        except (psycopg.OperationalError, KeyboardInterrupt):
             if self.closed and self.link is not None:
                 self.link.lost.add(self.name)
+            raise
+
+    def _wait_or_close(self, gen: PQGen[RV]) -> RV:
+        """Ends at a Ctrl-C at once: a server that is stopped would take no order to cancel."""
+        try:
+            return waiting.wait(gen, self.pgconn.socket, interval=_WAKE_SECONDS)
+        except KeyboardInterrupt:
+            self.pgconn.finish()
             raise
 
     def _bounded(self, gen: PQGen[RV], wanted: Any) -> Generator[Any, Any, RV]:
