@@ -246,6 +246,15 @@ def test_l12_a_commit_without_an_answer_is_done_once(url: str, lossy: LossyPort)
     of_run.store.close()
 
 
+def test_l12_a_call_that_is_repeated_has_its_arguments_again(url: str, lossy: LossyPort) -> None:
+    of_run = OfRun(by_port(url, lossy))
+    users = StreamId(None, "users")
+    lossy.lose_answers_after(b"INSERT INTO penstock_generations")
+    assert of_run.store.new_generation(of_run.lease, iter([users])) == {users: 1}
+    assert of_run.store.generations("shop") == {users: 1}
+    of_run.store.close()
+
+
 def test_l12_a_lease_whose_answer_was_lost_is_not_another_runs(url: str, lossy: LossyPort) -> None:
     store = open_store(by_port(url, lossy))
     lossy.lose_answers_after(b"COMMIT")
