@@ -302,10 +302,9 @@ def run_once(
 ) -> SyncOutcome:
     """One program from start to end, unless a fault stops it. ``take_over``: its lease is given
     even though somebody holds it (the holder was silent for too long)."""
-    if take_over:
-        world.clock += 10_000.0
     holder = Holder(name="sim", pid=0, boot="", started_at="", run="r")
-    lease = world.store.acquire("sim", holder, ttl=100.0)
+    over = world.store.lock("sim") if take_over else None
+    lease = world.store.acquire("sim", holder, 100.0, over)
     world.holder = lease.token
     tally = tally or Tally()
     rejects = RejectsKeeper(Path(), None, tally.note)

@@ -144,7 +144,9 @@ def test_an_older_store_is_migrated_with_its_content(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(place)
-    state_id = store.acquire("shop", this_holder("r"), 0).state_id
+    lease = store.acquire("shop", this_holder("r"), 60)
+    state_id = lease.state_id
+    store.release(lease)
     store.close()
 
     def add(conn: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Is a lease's holder dead? Certain answers only (L12)."""
+"""Does the holder of a lock live? Certain answers only (L12)."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from penstock.store.contract import Holder
-from penstock.store.lock_holder import boot, is_dead, iso_time, start_mark, this_holder
+from penstock.store.lock_holder import boot, is_alive, iso_time, start_mark, this_holder
 
 
 def changed(**values: Any) -> Holder:
@@ -19,33 +19,38 @@ def changed(**values: Any) -> Holder:
 def test_this_process_is_alive_and_names_itself() -> None:
     me = this_holder("r")
     assert me.pid == os.getpid() and "@" in me.name and me.started_at.endswith("Z")
-    assert not is_dead(me, start_mark(me)) and not is_dead(me, None)
+    assert is_alive(me, start_mark(me)) is True
+
+
+def test_L12_a_process_without_a_stored_start_time_is_not_alive_for_certain() -> None:
+    """Its id may be another process's by now, as after a restart of the machine."""
+    assert is_alive(this_holder("r"), None) is None
 
 
 def test_a_process_that_ended_is_dead_zombie_or_reaped() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     it = changed(pid=child.pid)
     mark = start_mark(it)
-    assert not is_dead(it, mark)
+    assert is_alive(it, mark)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert is_dead(it, mark)  # a zombie
+    assert is_alive(it, mark) is False  # a zombie
     child.communicate()
-    assert is_dead(it, mark)
+    assert is_alive(it, mark) is False
 
 
 def test_a_process_id_that_was_given_again_is_another_process() -> None:
     me = this_holder("r")
     if start_mark(me) is None:
         pytest.skip("this system tells no process start times")
-    assert is_dead(me, "1")
+    assert is_alive(me, "1") is False
 
 
 @pytest.mark.parametrize("where", ["", "another boot"])
 def test_a_process_elsewhere_is_never_judged(where: str) -> None:
     far = changed(pid=2**22 - 1, boot=where)
-    assert start_mark(far) is None and not is_dead(far, None)
-    assert is_dead(changed(pid=2**22 - 1), None)
+    assert start_mark(far) is None and is_alive(far, None) is None
+    assert is_alive(changed(pid=2**22 - 1), None) is False
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="process-id spaces are Linux's")

@@ -92,16 +92,15 @@ def test_a_crash_before_leaves_nothing_and_a_crash_after_everything(
     assert len(store.open_groups("p")) == written == len(store.consumed("p", [1]))
 
 
-def test_a_simulator_moves_the_clock_and_ends_holders() -> None:
+def test_a_simulator_ends_holders_and_no_clock_does() -> None:
     now, gone = [1000.0], set[str]()
-    store = MemoryStore(clock=lambda: now[0], dead=lambda h: h.run in gone)
+    store = MemoryStore(clock=lambda: now[0], alive=lambda h: h.run not in gone)
     store.acquire("p", holder("one"), 60)
+    now[0] += 1e9
     with pytest.raises(Locked):
-        store.acquire("p", holder("two"), 60)
-    now[0] += 61
+        store.acquire("p", holder("two"), 60, store.lock("p"))
+    gone.add("one")
     store.acquire("p", holder("two"), 60)
-    gone.add("two")
-    store.acquire("p", holder("three"), 60)
 
 
 def test_l10_its_representation_shows_no_config() -> None:

@@ -1,10 +1,11 @@
-"""Defines the verb ``state``: show, set, reset, adopt, export, import, history.
+"""Defines the verb ``state``: show, set, reset, adopt, unlock, export, import, history.
 ``engine.inspect.states`` does the work.
 """
 
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ from penstock.codec.exact_json import exact_text
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import states
-from penstock.engine.inspect.pipelines import open_known
+from penstock.engine.inspect.pipelines import OpenPipeline, open_known
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.terminal import format as text
@@ -58,7 +59,7 @@ def show(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """The saved state, stream by stream."""
-    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         _show(surface, states.show(known, _selector(stream)))
 
 
@@ -70,7 +71,7 @@ def export(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """What the source would be given, as JSON."""
-    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         surface.output.document(states.export(known, _selector(stream)))
 
 
@@ -83,7 +84,7 @@ def history(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """What was saved when, newest first."""
-    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         entries = states.history(known, _selector(stream), limit)
     rows = (
         (
@@ -121,7 +122,7 @@ def reset(
             "--cancel-refresh forgets no state, and --stream does", code="usage",
             hint="give one of them",
         )  # fmt: skip
-    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         if cancel_refresh is None:
             _show(surface, states.reset(known, _selector(stream)))
         else:
@@ -136,12 +137,24 @@ def adopt(
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Take the tables as they are: for a restored or copied home, or a table that was changed."""
-    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         answer = states.adopt(known, _selector(stream))
     names = ", ".join(text.stream_name(s) for s in answer["adopted"]) or "no stream"
     surface.output.answer(
         answer, lambda: [f"pipeline {answer['pipeline']}: the next run takes as it is: {names}"]
     )
+
+
+@verb("penstock state unlock shop", app=state)
+def unlock(
+    surface: Surface,
+    words: Words,
+    reading: arguments.PipelineFileOptions = arguments.READING,
+) -> None:
+    """Break the lock of a run that died. A run that lives keeps it."""
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
+        answer = states.unlock(known)
+    surface.output.answer(answer, lambda: [_unlocked(answer)])
 
 
 @verb("penstock state set shop @users.json --stream users", app=state, name="set")
@@ -157,7 +170,7 @@ def set_(
     origin = given[1:] if given.startswith("@") else "STATE"
     raw = states.read_state(_content(origin) if given.startswith("@") else given, origin)
     what = _pipeline(surface, words, reading)
-    with open_known(what, surface.home, must_exist=False) as known:
+    with _opened(surface, what, must_exist=False) as known:
         _show(surface, states.update(known, raw, _selector(stream), force=force))
 
 
@@ -182,7 +195,7 @@ def rewind(
     """Move the cursor in a stream's saved state: the next run reads from there again."""
     from penstock.engine.inspect.rewinds import rewind as rewound
 
-    with open_known(_pipeline(surface, words, reading), surface.home) as known:
+    with _opened(surface, _pipeline(surface, words, reading)) as known:
         _show(surface, rewound(known, parse_stream(stream), to, field))
 
 
@@ -201,7 +214,7 @@ def import_(
         )
     raw = states.read_state(_content(file), "stdin" if file == "-" else file)
     what = _pipeline(surface, words, reading)
-    with open_known(what, surface.home, must_exist=False) as known:
+    with _opened(surface, what, must_exist=False) as known:
         _show(surface, states.replace(known, raw, force=force))
 
 
@@ -209,6 +222,12 @@ def _pipeline(
     surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
 ) -> Pipeline | str:
     return arguments.pipeline_or_name(words, reading, surface.output)
+
+
+def _opened(
+    surface: Surface, what: Pipeline | str, *, must_exist: bool = True
+) -> AbstractContextManager[OpenPipeline]:
+    return open_known(what, surface.home, must_exist=must_exist, waiting=surface.output.say)
 
 
 def _selector(stream: str | None) -> StreamOptions | None:
@@ -234,6 +253,18 @@ def _content(file: str) -> str:
 
 def _show(surface: Surface, answer: dict[str, Any]) -> None:
     surface.output.answer(answer, lambda: _state_text(answer))
+
+
+def _unlocked(answer: dict[str, Any]) -> str:
+    had = answer["holder"]
+    if had is None:
+        return f"pipeline {answer['pipeline']}: nobody has the lock"
+    checked = "its process has ended" if answer["checked"] else "its process was not checked"
+    return (
+        f"pipeline {answer['pipeline']}: the lock is broken. It was of {had['name']} (process "
+        f"{had['pid']}, run {had['run']}) since {had['started_at']}: {checked}; it can commit "
+        "nothing more"
+    )
 
 
 def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":

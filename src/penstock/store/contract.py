@@ -34,20 +34,35 @@ returns every state to save. It may raise, and then the transaction is rolled ba
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
     """Identifies the run that has a lease; the error ``Locked`` shows it. ``boot``
-    (:func:`lock_holder.boot`) and ``pid`` show, on the same machine, that the holder's process died
-    before its lease ran out. ``started_at``: ISO 8601, UTC."""
+    (:func:`lock_holder.boot`) and ``pid`` show, on the same machine, whether the holder's process
+    lives. ``started_at``: ISO 8601, UTC. ``lease_seconds``: the length of its lease, which a store
+    fills in."""
 
     name: str  # user@host
     pid: int
     boot: str
     started_at: str
     run: str
+    lease_seconds: float = 60.0  # what earlier versions of Penstock, which did not store it, took
+
+
+class PipelineLock(msgspec.Struct, frozen=True, kw_only=True):
+    """Describes who has a pipeline's lease now. ``renewal``: another number after each renewal; it
+    is compared with itself alone, never with a clock. ``seconds``: the lease's length, in which its
+    holder renews it several times. ``alive``: whether the holder's process lives; None: that cannot
+    be checked from here."""
+
+    holder: Holder
+    token: str
+    renewal: float
+    seconds: float
+    alive: bool | None
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """Permits one run to write a pipeline's progress, until it expires or another run takes the
-    pipeline over. ``token``: new for each lease. ``state_id``: drawn when the pipeline is stored
-    for the first time, and never changed, not by a reset either (L3)."""
+    """Permits one run to write a pipeline's progress, until another run takes the pipeline over
+    (``pipeline_lock`` has the rules). ``token``: new for each lease. ``state_id``: drawn when the
+    pipeline is stored for the first time, and never changed, not by a reset either (L3)."""
 
     pipeline: str
     token: str
@@ -119,14 +134,22 @@ class Store(Protocol):
     """Stores the progress of pipelines. Every method is one transaction."""
 
     # -- the lease (L12)
-    def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
-        """Takes the pipeline's lease for ``ttl`` seconds, storing the pipeline where it is new.
-        Takes it over from a holder that is dead (same boot, process gone) or whose lease ran out.
-        Raises ``Locked``, which names the holder and its start, where another run has it."""
+    def acquire(
+        self, pipeline: str, holder: Holder, ttl: float, over: PipelineLock | None = None
+    ) -> Lease:
+        """Takes the pipeline's lease, storing the pipeline where it is new. Takes it over from a
+        holder whose process has ended, and, where that cannot be checked, from the holder of
+        ``over`` that did not renew it since. Raises ``Locked``, which names the holder and its
+        start, where another run has it. Callers use ``pipeline_lock.take``, which waits for a
+        holder that cannot be checked. ``ttl``: seconds without a renewal after which it is dead."""
+        ...
+
+    def lock(self, pipeline: str) -> PipelineLock | None:
+        """Returns who has the pipeline's lease; None: nobody."""
         ...
 
     def renew(self, lease: Lease, ttl: float) -> None:
-        """Extends the lease to ``ttl`` seconds from now."""
+        """Renews the lease for another ``ttl`` seconds."""
         ...
 
     def release(self, lease: Lease) -> None:

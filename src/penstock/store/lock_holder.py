@@ -1,9 +1,10 @@
-"""Describes the process that has a pipeline's lease, and tells whether it is still alive.
+"""Describes the process that holds a pipeline's lock, and checks whether it is still alive.
 
-Not here: the lease itself (``sql``, ``memory``). A process can be checked only from its own machine
-and its own process-id namespace: two containers share a kernel and its boot id but not their
-process ids, so :func:`boot` holds both. A holder that cannot be checked counts as alive until its
-lease runs out.
+A process can be checked only from its own machine and its own process-id namespace: two containers
+share a kernel and its boot id but not their process ids, so :func:`boot` holds both. It lives for
+certain only where its start time is the one that was stored with the lock, since process ids are
+given again. No clock is read to judge it. Not here: the lock itself (``sql``, ``memory``), what
+follows for one who wants it (``pipeline_lock``).
 """
 
 import getpass
@@ -17,9 +18,11 @@ from pathlib import Path
 
 from penstock.store.contract import Holder
 
+_FIRST_TIME_NAMESPACE = "time:[4026531834]"  # include/linux/proc_ns.h, PROC_TIME_INIT_INO
+
 
 def this_holder(run: str, started_at: str | None = None) -> Holder:
-    """Describes this process as the holder of a lease. ``started_at``: ISO 8601, UTC; None: now."""
+    """Describes this process as the holder of a lock. ``started_at``: ISO 8601, UTC; None: now."""
     return Holder(
         name=f"{_user()}@{platform.node()}",
         pid=os.getpid(),
@@ -31,15 +34,21 @@ def this_holder(run: str, started_at: str | None = None) -> Holder:
 
 @cache
 def boot() -> str:
-    """Identifies one boot of this machine and the process-id namespace; empty where the kernel does
-    not show them."""
+    """Identifies one boot of this machine, the process-id namespace, and a time namespace other
+    than the first one, in which start times are counted otherwise (time_namespaces(7)); empty where
+    the kernel does not show them."""
     if not sys.platform.startswith("linux"):
         return f"{platform.node()}:{uuid.getnode():x}"
     try:
         kernel = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{kernel}:{os.readlink('/proc/self/ns/pid')}"
+        own = os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
+    try:
+        times = os.readlink("/proc/self/ns/time")
+    except OSError:  # before Linux 5.6
+        times = _FIRST_TIME_NAMESPACE
+    return f"{kernel}:{own}" + ("" if times == _FIRST_TIME_NAMESPACE else f":{times}")
 
 
 def start_mark(holder: Holder) -> str | None:
@@ -49,19 +58,24 @@ def start_mark(holder: Holder) -> str | None:
     return status[1] if status else None
 
 
-def is_dead(holder: Holder, mark: str | None) -> bool:
-    """Whether the holder's process is certainly gone. ``mark``: :func:`start_mark` of the holder
-    when it took the lease; None: process ids alone are compared."""
+def is_alive(holder: Holder, mark: str | None) -> bool | None:
+    """Whether the holder's process lives; None: that cannot be checked from here. ``mark``:
+    :func:`start_mark` of the holder when it took the lock; None: an ended process alone is
+    recognised, since its id may be another's by now."""
     if not _is_near(holder):
-        return False
+        return None
     try:
         os.kill(holder.pid, 0)
     except ProcessLookupError:
-        return True
+        return False
     except PermissionError:
         pass  # it is there, and another user's
     status = _stat(holder.pid)
-    return status is not None and (status[0] in "ZX" or (mark is not None and status[1] != mark))
+    if status is None:
+        return None
+    if status[0] in "ZX":
+        return False
+    return None if mark is None else status[1] == mark
 
 
 def iso_time(seconds: float) -> str:

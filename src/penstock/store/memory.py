@@ -29,12 +29,14 @@ from penstock.store.contract import (
     KeyedGroup,
     Lease,
     Merge,
+    PipelineLock,
     Reset,
     StateSource,
 )
 from penstock.store.keys import CoveredKeys, KeyAddress, KeyPort, lane_task
 from penstock.store.keys_memory import MemoryLink
-from penstock.store.lock_holder import is_dead, iso_time, start_mark
+from penstock.store.lock_holder import is_alive, iso_time, start_mark
+from penstock.store.pipeline_lock import locked, may_take
 from penstock.store.remembered import Remembered
 from penstock.store.task_keys import StoreKeys
 
@@ -57,12 +59,12 @@ class _OpenGroup:
 @dataclass(slots=True)
 class _LeaseRow:
     """Holds the current lease of a pipeline. ``mark``: :func:`lock_holder.start_mark` of the
-    holder. ``until``: seconds since 1970."""
+    holder. ``renewals``: how often it was renewed."""
 
     token: str
     holder: Holder
     mark: str | None
-    until: float
+    renewals: int = 0
 
 
 @dataclass(slots=True)
@@ -104,20 +106,20 @@ class MemoryStore:
     """Stores the progress of pipelines in memory (:class:`contract.Store`); safe for use by several
     threads.
 
-    ``on_step``: called around each write (see the module). ``clock``: returns seconds since 1970,
-    for leases. ``dead``: tells whether a holder's process is gone, so that a test can declare one
-    dead that runs in the test's process; None: ``lock_holder.is_dead``.
+    ``on_step``: called around each write (see the module). ``clock``: returns seconds since 1970.
+    ``alive``: returns whether a holder's process lives (None: that cannot be checked), so that a
+    test can declare one dead that runs in the test's process; None: ``lock_holder.is_alive``.
     """
 
     def __init__(
         self,
         on_step: OnStep = _nothing,
         clock: Callable[[], float] = time.time,
-        dead: Callable[[Holder], bool] | None = None,
+        alive: Callable[[Holder], bool | None] | None = None,
     ) -> None:
         self.on_step = on_step
         self._clock = clock
-        self._dead = dead
+        self._alive = alive
         self._all: dict[str, _Pipeline] = {}
         self._lock = RLock()
         self._keys = MemoryLink(self._lock)
@@ -129,18 +131,35 @@ class MemoryStore:
         """No-op: the content stays, as a database's would."""
 
     # -- the lease (L12)
-    def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
+    def acquire(
+        self, pipeline: str, holder: Holder, ttl: float, over: PipelineLock | None = None
+    ) -> Lease:
         with self._step("acquire"):
             p = self._all.setdefault(pipeline, _Pipeline(pipeline))
-            now = self._clock()
-            if p.lease_row is not None and self._is_live(p.lease_row, now):
-                raise rules.locked(pipeline, p.lease_row.holder, p.lease_row.until - now)
-            p.lease_row = _LeaseRow(uuid.uuid4().hex, holder, start_mark(holder), now + ttl)
+            found = self.lock(pipeline)
+            if found is not None and not may_take(found, over):
+                raise locked(pipeline, found)
+            holder = msgspec.structs.replace(holder, lease_seconds=ttl)
+            p.lease_row = _LeaseRow(uuid.uuid4().hex, holder, start_mark(holder))
             return Lease(pipeline, p.lease_row.token, p.state_id)
 
+    def lock(self, pipeline: str) -> PipelineLock | None:
+        row = self._read(pipeline).lease_row
+        if row is None:
+            return None
+        alive = is_alive(row.holder, row.mark) if self._alive is None else self._alive(row.holder)
+        return PipelineLock(
+            holder=row.holder,
+            token=row.token,
+            renewal=row.renewals,
+            seconds=row.holder.lease_seconds,
+            alive=alive,
+        )
+
     def renew(self, lease: Lease, ttl: float) -> None:
+        del ttl
         with self._step("renew"):
-            self._leased(lease)[1].until = self._clock() + ttl
+            self._leased(lease)[1].renewals += 1
 
     def release(self, lease: Lease) -> None:
         """Gives the lease back; no-op where another run has taken it over."""
@@ -489,26 +508,12 @@ class MemoryStore:
     def _report(self, p: _Pipeline, run: str, started_at: str, token: str) -> dict[str, Any]:
         if run in p.reports:
             return deepcopy(p.reports[run])
-        lease_row = p.lease_row
-        alive = (
-            lease_row is not None
-            and lease_row.token == token
-            and self._is_live(lease_row, self._clock())
-        )
+        lock = self.lock(p.name)
+        alive = lock.alive if lock is not None and lock.token == token else False
         return rules.unfinished_report(p.name, run, started_at, alive)
 
     def pipelines(self) -> list[str]:
         return sorted(self._all)
-
-    def _is_live(self, lease_row: _LeaseRow, now: float) -> bool:
-        if lease_row.until <= now:
-            return False
-        gone = (
-            is_dead(lease_row.holder, lease_row.mark)
-            if self._dead is None
-            else self._dead(lease_row.holder)
-        )
-        return not gone
 
     def _read(self, pipeline: str) -> _Pipeline:
         return self._all.get(pipeline) or _Pipeline(pipeline)

@@ -4,7 +4,6 @@ Pure functions over the vocabulary. Not here: storage (``memory``, ``sql``, ``le
 them, so that the store in memory behaves as the one in a database.
 """
 
-import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -12,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import LeaseLost, Locked, StateError
+from penstock.errors import LeaseLost, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load
 from penstock.model.state import StateScope, StateType, StoredState
@@ -22,6 +21,11 @@ from penstock.store.keys import SHARED
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
 HISTORY_BYTES = 32 << 20  # of them together, in characters; the newest is kept whatever its size
+_UNFINISHED: dict[bool | None, list[str]] = {
+    True: [],
+    False: ["the run ended without a report"],
+    None: ["the run has the pipeline's lock, and its process cannot be checked from here"],
+}
 # stands for every open group among the keys of :func:`settled`, for every stream in floors
 ANYTHING = ""
 
@@ -315,17 +319,6 @@ def consumed_twice(pipeline: str, item: ConsumedSlice) -> StateError:
     )
 
 
-def locked(pipeline: str, holder: Holder, seconds: float) -> Locked:
-    """Makes the error for a pipeline that another run has. ``seconds``: until its lease expires."""
-    return Locked(
-        f"pipeline {pipeline!r} is being run by {holder.name} (process {holder.pid}, run "
-        f"{holder.run}) since {holder.started_at}",
-        code="state.locked",
-        hint="wait until that run ends, or stop it; if it is gone, its lock is broken by itself in "
-        f"at most {max(1, math.ceil(seconds))} s",
-    )
-
-
 def lease_lost(pipeline: str, holder: Holder | None) -> LeaseLost:
     """Makes the error for a write under a lease that is no longer the pipeline's (L12). ``holder``:
     of the current lease; None: nobody has one."""
@@ -354,9 +347,12 @@ def history_entry(at: str, run: str, scope: str, kind: str, blob: str | None) ->
     return {"at": at, "run": run, "scope": scope, "type": kind, "blob": blob}
 
 
-def unfinished_report(pipeline: str, run: str, started_at: str, alive: bool) -> dict[str, Any]:
+def unfinished_report(
+    pipeline: str, run: str, started_at: str, alive: bool | None
+) -> dict[str, Any]:
     """Makes the report that ``Store.runs`` returns for a run without one: a report's keys, with
-    None for unknown values. ``alive``: the run still has its lease."""
+    None for unknown values. ``alive``: the run still has its lease, and its process lives; None: it
+    has it, and its process cannot be checked from here."""
     error = {
         "code": "run.died",
         "message": "the run ended without a report: its process was killed or its machine went",
@@ -369,7 +365,7 @@ def unfinished_report(pipeline: str, run: str, started_at: str, alive: bool) -> 
     return {
         "run": run,
         "pipeline": pipeline,
-        "status": "running" if alive else "failed",
+        "status": "failed" if alive is False else "running",
         "exit_code": None,
         "started_at": started_at,
         "seconds": None,
@@ -377,7 +373,7 @@ def unfinished_report(pipeline: str, run: str, started_at: str, alive: bool) -> 
         "streams": [],
         "time": None,
         "memory": None,
-        "notes": [] if alive else ["the run ended without a report"],
-        "error": None if alive else error,
+        "notes": _UNFINISHED[alive],
+        "error": error if alive is False else None,
         "log": None,
     }

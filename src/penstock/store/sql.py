@@ -10,10 +10,11 @@ loads and states (``ledger``), connector keys (``keys_ledger``), rows of names a
 """
 
 import json
+import os
 import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,15 +22,27 @@ from sqlalchemy import Connection, Row, Update, delete, insert, select, update
 
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load
-from penstock.model.state import StoredState
+from penstock.model.state import StateScope, StoredState
 from penstock.model.types import RowSchema
 from penstock.store import keys_ledger, ledger, names_and_schemas, remembered, rules
-from penstock.store.contract import GroupIntent, Holder, Lease, Merge, Reset, StateSource, Store
+from penstock.store.checksums import Mismatch, opened, sealed
+from penstock.store.contract import (
+    GroupIntent,
+    Holder,
+    Lease,
+    Merge,
+    PipelineLock,
+    Reset,
+    StateSource,
+    Store,
+)
+from penstock.store.damage import open_value
 from penstock.store.database import Database, PlainSql, insert_all, rows_of
 from penstock.store.database_url import chunks
 from penstock.store.keys import CoveredKeys, KeyAddress, lane_task
-from penstock.store.ledger import LeasedRow
-from penstock.store.lock_holder import is_dead, iso_time, start_mark
+from penstock.store.ledger import FLOORS, LeasedRow
+from penstock.store.lock_holder import boot, is_alive, iso_time, start_mark
+from penstock.store.pipeline_lock import locked, may_take, renewal
 from penstock.store.remembered import Remembered
 from penstock.store.schema import (
     EPOCHS,
@@ -44,6 +57,8 @@ from penstock.store.schema import (
 from penstock.store.write_tokens import WriteToken
 
 C = TypeVar("C")
+
+_held: set[str] = set()  # the tokens of this process's leases, in every store
 
 
 def _repeated(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,9 +102,21 @@ class SqlStore:
         return self.patience.waiting()
 
     # -- the lease (L12)
-    def acquire(self, pipeline: str, holder: Holder, ttl: float) -> Lease:
+    def acquire(
+        self, pipeline: str, holder: Holder, ttl: float, over: PipelineLock | None = None
+    ) -> Lease:
+        holder = msgspec.structs.replace(holder, lease_seconds=ttl)
         token = uuid.uuid4().hex
+        _held.add(token)
+        try:
+            return self._acquire(pipeline, holder, token, over)
+        except BaseException:
+            _held.discard(token)
+            raise
 
+    def _acquire(
+        self, pipeline: str, holder: Holder, token: str, over: PipelineLock | None
+    ) -> Lease:
         def acquired(conn: Connection) -> bool:
             self._db.lock_store(conn)
             query = select(PIPELINES.c.token).where(PIPELINES.c.name == pipeline)
@@ -100,9 +127,9 @@ class SqlStore:
             row = conn.execute(
                 select(PIPELINES).where(PIPELINES.c.name == pipeline).with_for_update()
             ).one_or_none()
-            now = self._db.now(conn)
-            if row is not None and _is_live(row, now):
-                raise rules.locked(pipeline, _holder(row.holder), row.lease_until - now)
+            found = None if row is None else _lock(row)
+            if found is not None and not may_take(found, over):
+                raise locked(pipeline, found)
             if row is None:
                 conn.execute(insert(PIPELINES).values(_born(pipeline)))
             where = PIPELINES.c.name == pipeline
@@ -113,18 +140,25 @@ class SqlStore:
                     token=token,
                     holder=msgspec.json.encode(holder).decode(),
                     holder_mark=start_mark(holder),
-                    lease_until=now + ttl,
+                    lease_until=renewal(self._db.now(conn) + holder.lease_seconds),
                 )
             )
             state_id = conn.scalar(select(PIPELINES.c.state_id).where(where))
         return Lease(pipeline, token, str(state_id))
 
+    def lock(self, pipeline: str) -> PipelineLock | None:
+        with self._db.reading() as conn:
+            row = conn.execute(select(PIPELINES).where(PIPELINES.c.name == pipeline)).one_or_none()
+        return None if row is None else _lock(row)
+
     def renew(self, lease: Lease, ttl: float) -> None:
         with self._under_lease(lease) as (conn, leased):
-            conn.execute(_pipeline(leased).values(lease_until=leased.now + ttl))
+            conn.execute(_pipeline(leased).values(lease_until=renewal(leased.now + ttl)))
 
     def release(self, lease: Lease) -> None:
-        """Gives the lease back; no-op where another run has taken it over."""
+        """Gives the lease back; no-op where another run has taken it over. Where this fails, this
+        process may take the pipeline again all the same."""
+        _held.discard(lease.token)
         with self._db.writing() as conn:
             conn.execute(
                 update(PIPELINES)
@@ -260,15 +294,31 @@ class SqlStore:
             _end_keys(conn, leased, (), [lane_task(epoch) for epoch in gone])
 
     # -- states
-    def states(self, pipeline: str) -> list[StoredState]:
+    def states(self, pipeline: str, *, only_sound: bool = False) -> list[StoredState]:
         with self._db.reading() as conn:
-            return ledger.states(conn, pipeline)
+            saved = ledger.saved_states(conn, pipeline)
+        return saved.sound() if only_sound else saved.whole(pipeline)
+
+    def damaged_states(self, pipeline: str) -> list[StateScope]:
+        with self._db.reading() as conn:
+            return ledger.saved_states(conn, pipeline).damaged
+
+    def verify(self, pipeline: str) -> None:
+        with self._db.reading() as conn:
+            ledger.saved_states(conn, pipeline).whole(pipeline)
+            ledger.verify_groups(conn, pipeline)
+            names_and_schemas.verify(conn, pipeline)
+            query = select(PIPELINES.c.floors).where(PIPELINES.c.name == pipeline)
+            _floors(pipeline, conn.scalar(query) or "{}")
+            for row in conn.execute(rows_of(OVERRIDES, pipeline)):
+                _config(row)
+            keys_ledger.verify(PlainSql(conn), pipeline)
 
     def replace_states(
         self, lease: Lease, states: Sequence[StoredState], reset: Reset | None = None
     ) -> None:
         with self._under_lease(lease) as (conn, leased):
-            ledger.save_states(conn, leased, ledger.states(conn, leased.name), states)
+            ledger.save_states(conn, leased, ledger.saved_states(conn, leased.name), states)
             floors = {rules.ANYTHING: leased.epoch}
             if reset is not None:
                 floors = {**leased.floors, **{s.key: leased.epoch for s in reset.streams}}
@@ -281,21 +331,20 @@ class SqlStore:
                     ledger.give_up_groups(conn, leased)
                     ledger.adopt_all(conn, leased)
                     keys_ledger.reset(PlainSql(conn), leased.name, None)
-            conn.execute(_pipeline(leased).values(floors=msgspec.json.encode(floors).decode()))
+            text = msgspec.json.encode(floors).decode()
+            conn.execute(_pipeline(leased).values(floors=sealed(text, FLOORS)))
 
     def floors(self, pipeline: str) -> dict[StreamId | None, int]:
         with self._db.reading() as conn:
             query = select(PIPELINES.c.floors).where(PIPELINES.c.name == pipeline)
-            return rules.floors_of(_floors(conn.scalar(query) or "{}"))
+            return rules.floors_of(_floors(pipeline, conn.scalar(query) or "{}"))
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         with self._db.reading() as conn:
             rows = conn.execute(
                 rows_of(HISTORY, pipeline).order_by(HISTORY.c.id.desc()).limit(limit)
             )
-            return [
-                rules.history_entry(iso_time(r.at), r.run, r.scope, r.type, r.blob) for r in rows
-            ]
+            return [_history_entry(row) for row in rows]
 
     # -- connectors' own keys
     def begin_keys(self, lease: Lease, task: str) -> None:
@@ -381,7 +430,7 @@ class SqlStore:
             row = conn.execute(
                 rows_of(OVERRIDES, pipeline).where(OVERRIDES.c.role == role)
             ).one_or_none()
-        return None if row is None else (row.base_hash, json.loads(row.config))
+        return None if row is None else (row.base_hash, _config(row))
 
     def set_config_override(
         self, lease: Lease, role: str, base_hash: str, config: dict[str, Any]
@@ -394,7 +443,10 @@ class SqlStore:
             )
             conn.execute(
                 insert(OVERRIDES).values(
-                    pipeline=leased.name, role=role, base_hash=base_hash, config=json.dumps(config)
+                    pipeline=leased.name,
+                    role=role,
+                    base_hash=base_hash,
+                    config=sealed(json.dumps(config), _config_of(role)),
                 )
             )
 
@@ -422,13 +474,14 @@ class SqlStore:
             query = query.where(RUNS.c.pipeline == pipeline)
         with self._db.reading() as conn:
             rows = conn.execute(query).all()
-            held_by = select(PIPELINES).where(PIPELINES.c.token.is_not(None))
-            now = self._db.now(conn)
-            live = {row.token for row in conn.execute(held_by) if _is_live(row, now)}
+            held_by = conn.execute(select(PIPELINES).where(PIPELINES.c.token.is_not(None)))
+            alive = {lock.token: lock.alive for row in held_by if (lock := _lock(row))}
         return [
             json.loads(row.report)
             if row.report is not None
-            else rules.unfinished_report(row.pipeline, row.run, row.started_at, row.token in live)
+            else rules.unfinished_report(
+                row.pipeline, row.run, row.started_at, alive.get(row.token, False)
+            )
             for row in rows
         ]
 
@@ -454,7 +507,7 @@ class SqlStore:
                     epoch=row.epoch,
                     last_group=row.last_group,
                     last_history=row.last_history,
-                    floors=_floors(row.floors),
+                    stored_floors=row.floors,
                 ),
             )
 
@@ -490,18 +543,46 @@ def _end_keys(
     keys_ledger.end(sql, leased.name, [*covered, *written], tasks)
 
 
-def _floors(body: str) -> dict[str, int]:
-    return msgspec.json.decode(body, type=dict[str, int])
+def _floors(pipeline: str, body: str) -> dict[str, int]:
+    return msgspec.json.decode(open_value(pipeline, body, FLOORS), type=dict[str, int])
+
+
+def _config_of(role: str) -> str:
+    return f"the changed configuration of {role}"
+
+
+def _config(row: Row[Any]) -> dict[str, Any]:
+    return json.loads(open_value(row.pipeline, row.config, _config_of(row.role)))
+
+
+def _history_entry(row: Row[Any]) -> dict[str, Any]:
+    made = partial(rules.history_entry, iso_time(row.at), row.run, row.scope, row.type)
+    try:
+        blob = None if row.blob is None else opened(row.blob, ledger.history_of(row.scope))
+    except Mismatch:
+        return made(None) | {"damaged": True}
+    return made(blob)
 
 
 def _pipeline(leased: LeasedRow) -> Update:
     return update(PIPELINES).where(PIPELINES.c.name == leased.name)
 
 
-def _is_live(row: Row[Any], now: float) -> bool:
-    if row.token is None or row.lease_until <= now:
-        return False
-    return not is_dead(_holder(row.holder), row.holder_mark)
+def _lock(row: Row[Any]) -> PipelineLock | None:
+    """Returns the lock in a row of a pipeline; None: nobody has it."""
+    if row.token is None:
+        return None
+    holder = _holder(row.holder)
+    alive = is_alive(holder, row.holder_mark)
+    if alive and (holder.pid, holder.boot) == (os.getpid(), boot()):
+        alive = row.token in _held  # what this process could not give back is nobody's
+    return PipelineLock(
+        holder=holder,
+        token=row.token,
+        renewal=row.lease_until,
+        seconds=holder.lease_seconds,
+        alive=alive,
+    )
 
 
 def _holder(body: str) -> Holder:

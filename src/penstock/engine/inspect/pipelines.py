@@ -15,6 +15,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import lasting
+from penstock.engine.channel.lease import take_lease
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.source_protocol import refuse_other_protocol, refuse_other_source
 from penstock.engine.plan.state_names import state_role
@@ -22,7 +23,9 @@ from penstock.errors import ConfigError, StateError
 from penstock.protocols import load
 from penstock.protocols.contract import ProtocolPackage, StateRole
 from penstock.store.contract import Lease, Store
+from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
+from penstock.store.pipeline_lock import Notice
 from penstock.store.remembered import Remembered
 
 
@@ -31,14 +34,29 @@ class OpenPipeline:
     """A pipeline with its store open. ``protocol``: of the source whose states are saved, by the
     store; None: the store has none. ``source``: the reference in the pipeline file; None: the
     pipeline was named without a file. ``same_as``: the file's statement of which source it was
-    before. ``listed``: the streams that the file names; None: no file, or every stream."""
+    before. ``listed``: the streams that the file names; None: no file, or every stream. ``what``:
+    as it was named. ``waiting``: is given what a change waits for."""
 
     name: str
     store: Store
+    home: Home
+    what: Pipeline | str
+    waiting: Notice | None = None
     protocol: str | None = None
     source: ConnectorRef | None = None
     same_as: str | None = None
     listed: tuple[StreamOptions, ...] | None = None
+
+    @contextmanager
+    def lease(self, verb: str) -> Generator[Lease]:
+        """Holds the pipeline's lease while ``verb`` of ``penstock state`` changes what is saved.
+        Raises ``Locked`` while a run goes on."""
+        holder = this_holder(f"state {verb}")
+        lease = take_lease(self.store, self.what, self.home, holder, waiting=self.waiting)
+        try:
+            yield lease
+        finally:
+            self.store.release(lease)
 
     def package(self) -> ProtocolPackage:
         """Returns the protocol package of the saved states. Raises ``StateError`` where neither the
@@ -75,11 +93,12 @@ class OpenPipeline:
 
 @contextmanager
 def open_known(
-    what: Pipeline | str, home: Home, *, must_exist: bool = True
+    what: Pipeline | str, home: Home, *, must_exist: bool = True, waiting: Notice | None = None
 ) -> Generator[OpenPipeline]:
     """Yields the pipeline with its store open. A name without a file is looked up in the default
     store; raises ``ConfigError`` (``config.unknown_pipeline``) where that store does not have it.
-    ``must_exist``: raise that for the pipeline of a file too, if it never ran."""
+    ``must_exist``: raise that for the pipeline of a file too, if it never ran. ``waiting``: as of
+    ``pipeline_lock.take``."""
     settings = None if isinstance(what, str) else what.state
     store = open_store(home.state_url(settings))
     try:
@@ -88,14 +107,15 @@ def open_known(
             _must_be_known(name, store, by_name=isinstance(what, str))
         if isinstance(what, str):
             had = store.source_of(name)
-            yield OpenPipeline(name, store, None if had is None else had.protocol)
+            protocol = None if had is None else had.protocol
+            yield OpenPipeline(name, store, home, what, waiting, protocol)
         else:
             source = parse_ref(what.source.use)
             # where nothing is saved, the file may have changed its source
             had = store.source_of(name) if store.states(name) else None
             protocol = None if had is None else had.protocol
-            section = what.source
-            yield OpenPipeline(name, store, protocol, source, section.same_as, section.streams)
+            same_as, listed = what.source.same_as, what.source.streams
+            yield OpenPipeline(name, store, home, what, waiting, protocol, source, same_as, listed)
     finally:
         store.close()
 

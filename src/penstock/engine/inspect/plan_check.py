@@ -19,7 +19,7 @@ from penstock.connectors.component_files import component_launch
 from penstock.connectors.connector import restricted
 from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
-from penstock.engine.channel.heartbeat import LEASE_TTL
+from penstock.engine.channel.lease import take_lease
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
@@ -50,12 +50,12 @@ def _opened(pipeline: Pipeline, home: Home) -> Generator[Store]:
         store.close()
 
 
-def _saver(store: Store, pipeline: Pipeline, role: str) -> Save:
+def _saver(store: Store, pipeline: Pipeline, home: Home, role: str) -> Save:
     """Returns a function that stores a configuration that a connector changed (CONTROL) outside a
     run, under a lease of its own."""
 
     def save(new: NewConfig) -> None:
-        lease = store.acquire(pipeline.pipeline, this_holder("config"), LEASE_TTL)
+        lease = take_lease(store, pipeline, home, this_holder("config"))
         try:
             store.set_config_override(lease, role, new.base_hash, new.config)
         finally:
@@ -81,10 +81,10 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         try:
             ref, same_as = source_reference(pipeline), pipeline.source.same_as
             refuse_other_source(store, pipeline.pipeline, ref, same_as)
-            save = _saver(store, pipeline, SOURCE)
+            save = _saver(store, pipeline, home, SOURCE)
             source = source_of(pipeline, home, store, observer, save=save)
             destination = destination_of(
-                pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
+                pipeline, home, store, observer, save=_saver(store, pipeline, home, DESTINATION)
             )
             transforms = transforms_of(pipeline, home, store, observer)
             answer["asks"] = _asks(source, *transforms, destination)
@@ -178,9 +178,11 @@ def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> 
     """Runs the checks of source, transforms and destination, in this order: credentials,
     configuration, reachability. Returns the first result that failed, else the last."""
     with _opened(pipeline, home) as store:
-        source = source_of(pipeline, home, store, observer, save=_saver(store, pipeline, SOURCE))
+        source = source_of(
+            pipeline, home, store, observer, save=_saver(store, pipeline, home, SOURCE)
+        )
         destination = destination_of(
-            pipeline, home, store, observer, save=_saver(store, pipeline, DESTINATION)
+            pipeline, home, store, observer, save=_saver(store, pipeline, home, DESTINATION)
         )
         transforms = transforms_of(pipeline, home, store, observer)
         source.validate()

@@ -8,6 +8,7 @@ before brings an older state back. Neighbours: ``engine.inspect.pipelines`` open
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,17 +17,19 @@ import msgspec
 from penstock.codec.exact_json import exact
 from penstock.config.pipeline import StreamOptions
 from penstock.config.selectors import find_stream
+from penstock.engine.channel.heartbeat import LEASE_TTL
+from penstock.engine.channel.lease import unlock_of
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.plan.state_names import meant
 from penstock.engine.plan.unread import separable, with_own
-from penstock.errors import StateError
+from penstock.errors import Locked, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
 from penstock.store.contract import Reset
 from penstock.store.lock_holder import this_holder
+from penstock.store.pipeline_lock import locked
 from penstock.store.remembered import Remembered
 
-_LEASE_SECONDS = 60.0
 _SHOWN = 10
 
 Change = Callable[[Sequence[StoredState]], list[StoredState]]
@@ -129,8 +132,7 @@ def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]
     ``StateError`` (``state.no_refresh``) where none is pending, ``Locked`` while a run goes on."""
     store, name = known.store, known.name
     wanted = find_stream(stream, sorted(store.known_streams(name), key=str))
-    lease = store.acquire(name, this_holder("state reset"), _LEASE_SECONDS)
-    try:
+    with known.lease("reset") as lease:
         refresh = store.remembered(name, [wanted]).pending_refreshes.get(wanted)
         if refresh is None:
             raise StateError(
@@ -141,8 +143,6 @@ def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]
             )
         ended = refresh.ended(store.last_epoch(name), cancelled=True)
         store.remember(lease, Remembered(refresh={wanted: ended}))
-    finally:
-        store.release(lease)
     return show(known)
 
 
@@ -153,13 +153,32 @@ def adopt(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
     streams = sorted(known.store.known_streams(known.name), key=str)
     if stream is not None:
         streams = [find_stream(stream, streams)]
-    lease = known.store.acquire(known.name, this_holder("state adopt"), _LEASE_SECONDS)
-    try:
+    with known.lease("adopt") as lease:
         known.store.adopt(lease, streams)
-    finally:
-        known.store.release(lease)
     adopted = [{"namespace": s.namespace, "name": s.name} for s in streams]
     return {"pipeline": known.name, "adopted": adopted}
+
+
+def unlock(known: OpenPipeline) -> dict[str, Any]:
+    """Breaks the pipeline's lock where its holder is dead, or cannot be checked from here. A new
+    token takes the lock's place first, so that the holder can commit nothing more (L12). Returns
+    ``{"pipeline", "unlocked", "checked", "holder"}``; ``holder``: ``{"name", "pid", "run",
+    "started_at"}`` of the one that had it, None: nobody had it. Raises ``Locked`` where the
+    holder's process lives."""
+    store, name = known.store, known.name
+    while (found := store.lock(name)) is not None:
+        unlock = unlock_of(known.what, known.home)
+        if found.alive:
+            raise locked(name, found, unlock)
+        with suppress(Locked):  # it was renewed, or is another's, since it was read
+            store.release(store.acquire(name, this_holder("state unlock"), LEASE_TTL, found))
+            break
+    had = None if found is None else found.holder
+    holder = had and {
+        "name": had.name, "pid": had.pid, "run": had.run, "started_at": had.started_at
+    }  # fmt: skip
+    checked = found is not None and found.alive is False
+    return {"pipeline": name, "unlocked": had is not None, "checked": checked, "holder": holder}
 
 
 def replace(known: OpenPipeline, raw: Any, *, force: bool = False) -> dict[str, Any]:
@@ -310,8 +329,7 @@ def _change(
     is not known any more, except under ``same_cursor``. ``brings``: the states come from outside,
     and must be of the source's protocol."""
     store, role = known.store, known.states()
-    lease = store.acquire(known.name, this_holder(f"state {verb}"), _LEASE_SECONDS)
-    try:
+    with known.lease(verb) as lease:
         if brings:
             known.remember(lease)
         after = change(store.states(known.name))
@@ -322,8 +340,6 @@ def _change(
         had = store.remembered(known.name).cursors
         unknown = {} if same_cursor else dict.fromkeys(streams & had.keys(), ())
         store.remember(lease, Remembered(cursors=unknown), taken_up=streams)
-    finally:
-        store.release(lease)
     return {"pipeline": known.name, **role.describe(after)}
 
 

@@ -27,6 +27,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
 from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat
+from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
@@ -145,6 +146,7 @@ class Run:
         announce_driver()
         lease = self._acquire(stack)
         pulse = stack.enter_context(LeaseHeartbeat(self._store, lease, self._cancel))
+        self._store.verify(self._pipeline.pipeline)
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
         self._configs = ConnectorConfigs(self._store, lease)
@@ -203,12 +205,14 @@ class Run:
             self._warn(f"the store does not have this run's report: {e.message}")
 
     def _release(self, lease: Lease) -> None:
-        """Gives the lease back. One that stays ends by itself: its process is gone, or it runs
-        out."""
+        """Gives the lease back. One that stays is taken over by the next run."""
         try:
             self._store.release(lease)
         except (StateError, Cancelled) as e:
-            self._warn(f"the lease of the pipeline was not given back, and runs out: {e.message}")
+            self._warn(
+                "the lease of the pipeline was not given back, and the next run takes it over: "
+                f"{e.message}"
+            )
 
     def _warn(self, text: str) -> None:
         self._shown.log("WARN", "penstock", text)
@@ -340,8 +344,15 @@ class Run:
         return self._report(SyncOutcome(complete=set(), failed={}, errors=[]), [error], run_log)
 
     def _acquire(self, stack: ExitStack) -> Lease:
-        holder = this_holder(self.id, self._started_at)
-        lease = self._store.acquire(self._pipeline.pipeline, holder, LEASE_TTL)
+        lease = take_lease(
+            self._store,
+            self._pipeline,
+            self._home,
+            this_holder(self.id, self._started_at),
+            waiting=lambda text: self._observer.phase("wait", text),
+            took=self._accounting.note,
+            stopped=self._cancel.wait,
+        )
         stack.callback(self._release, lease)
         return lease
 

@@ -1,0 +1,54 @@
+"""Takes a pipeline's lease in the driver, and names the command that breaks its lock.
+
+Every run and every verb that changes what is saved takes the lease here. Not here: who may take it,
+how long it is waited for (``store.pipeline_lock``), renewing it (``heartbeat``).
+"""
+
+import os
+import re
+from collections.abc import Callable
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.config.sections import StateSettings
+from penstock.engine.channel.heartbeat import LEASE_TTL
+from penstock.store.contract import Holder, Lease, Store
+from penstock.store.pipeline_lock import Notice, take, unlock_command
+
+_PLAIN = re.compile(r"[\w.-]+")
+
+
+def take_lease(
+    store: Store,
+    pipeline: Pipeline | str,
+    home: Home,
+    holder: Holder,
+    *,
+    waiting: Notice | None = None,
+    took: Notice | None = None,
+    stopped: Callable[[float], bool] | None = None,
+) -> Lease:
+    """Takes the lease of a pipeline, which is named by its file or by its name. Raises ``Locked``,
+    and ``Cancelled``; callbacks as of ``pipeline_lock.take``."""
+    return take(
+        store,
+        pipeline if isinstance(pipeline, str) else pipeline.pipeline,
+        holder,
+        LEASE_TTL,
+        unlock=unlock_of(pipeline, home),
+        waiting=waiting,
+        took=took,
+        stopped=stopped,
+    )
+
+
+def unlock_of(pipeline: Pipeline | str, home: Home) -> str:
+    """Returns the command that breaks the pipeline's lock, as it runs from this folder: by the
+    pipeline's file where that names another store than the home's, or a command does not take the
+    name, else by its name."""
+    options = () if home.path == Home().path else ("--home", str(home.path))
+    if isinstance(pipeline, str):
+        return unlock_command(pipeline, *options)
+    by_name = pipeline.state == StateSettings() and _PLAIN.fullmatch(pipeline.pipeline)
+    by_file = not by_name and os.path.exists(pipeline.origin)
+    return unlock_command(pipeline.origin if by_file else pipeline.pipeline, *options)
