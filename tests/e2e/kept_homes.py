@@ -367,9 +367,10 @@ def _replace_in_store(database: Path, old: str, new: str) -> None:
     for (table,) in tables:
         for _, column, kind, *_ in store.execute(f"PRAGMA table_info({table})").fetchall():
             if kind == "TEXT":
+                # a checksum at the end (``store.checksums``) is of the text before
                 store.execute(
-                    f"UPDATE {table} SET {column} = replace({column}, ?, ?) "
-                    f"WHERE instr({column}, ?)",
+                    f"UPDATE {table} SET {column} = "
+                    f"replace(rtrim({column}, char(32, 9, 10)), ?, ?) WHERE instr({column}, ?)",
                     (old, new, old),
                 )
     store.commit()

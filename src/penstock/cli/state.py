@@ -91,7 +91,7 @@ def history(
             e["at"],
             e["run"],
             text.stream_name(e) if e["name"] else "all",
-            "removed" if e["state"] is None else text.short(_json(e["state"])),
+            _saved(e),
         )
         for e in entries
     )
@@ -253,6 +253,12 @@ def _content(file: str) -> str:
 
 def _show(surface: Surface, answer: dict[str, Any]) -> None:
     surface.output.answer(answer, lambda: _state_text(answer))
+
+
+def _saved(entry: dict[str, Any]) -> str:
+    if "damaged" in entry:
+        return "damaged"
+    return "removed" if entry["state"] is None else text.short(_json(entry["state"]))
 
 
 def _unlocked(answer: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from penstock.model.segments import (
     SegmentId,
     WriteDisposition,
 )
-from penstock.model.state import StoredState
+from penstock.model.state import StateScope, StoredState
 from penstock.model.types import RowSchema
 from penstock.store.keys import CoveredKeys, KeyAddress
 from penstock.store.remembered import Remembered
@@ -251,8 +251,19 @@ class Store(Protocol):
         ...
 
     # -- states
-    def states(self, pipeline: str) -> list[StoredState]:
-        """Returns the saved states, in the order in which they were saved."""
+    def states(self, pipeline: str, *, only_sound: bool = False) -> list[StoredState]:
+        """Returns the saved states, in the order in which they were saved. Raises ``StateError``
+        (``state.damaged``) where one is not what was saved; ``only_sound``: leaves such states out
+        instead."""
+        ...
+
+    def damaged_states(self, pipeline: str) -> list[StateScope]:
+        """Returns the scopes of saved states that are not what was saved."""
+        ...
+
+    def verify(self, pipeline: str) -> None:
+        """Raises ``StateError`` (``state.damaged``) where a stored value that decides what is read
+        or loaded is not what was written."""
         ...
 
     def replace_states(
@@ -278,7 +289,8 @@ class Store(Protocol):
 
     def state_history(self, pipeline: str, limit: int = 100) -> list[dict[str, Any]]:
         """Returns the changes of saved states, newest first, as ``rules.history_entry`` makes them:
-        {"at", "run", "scope", "type", "blob"}. The newest 1,000 are kept, of 32 Mi characters in
+        {"at", "run", "scope", "type", "blob"}; where one is not what was saved, its blob is None
+        and "damaged" True. The newest 1,000 are kept, of 32 Mi characters in
         all; the newest one whatever its size."""
         ...
 

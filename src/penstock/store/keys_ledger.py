@@ -16,10 +16,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from penstock.model.catalog import StreamId
+from penstock.store.checksums import opened_bytes, sealed_bytes
+from penstock.store.damage import value_damaged
 from penstock.store.database_url import chunks
 from penstock.store.keys import (
     PAGE_BYTES,
     PAGE_KEYS,
+    PATH,
     CoveredKeys,
     KeyAddress,
     bounds_of,
@@ -88,7 +91,7 @@ def newest(sql: Sql, pipeline: str, place: KeyAddress) -> tuple[int, str | None]
     if not found:
         return 0, None
     version, value, gone = found[0]
-    return version, None if gone else bytes(value).decode()
+    return version, None if gone else _text(pipeline, place, value)
 
 
 def count_under(sql: Sql, pipeline: str, under: KeyAddress) -> int:
@@ -118,7 +121,10 @@ def page_under(
         last = bytes(key)
     page = (pipeline, owner, low, last + _NEXT)
     rows = sql.rows(f"SELECT key, value {_THERE} ORDER BY key", page)
-    found = [(bytes(key).decode(), bytes(value).decode()) for key, value in rows]
+    names = ((bytes(key).decode(), value) for key, value in rows)
+    found = [
+        (key, _text(pipeline, KeyAddress(PATH, under.owner, key), value)) for key, value in names
+    ]
     return found or page_under(sql, pipeline, under, last.decode())  # deleted meanwhile
 
 
@@ -156,9 +162,10 @@ def put(
         (pipeline, slot, task, mark),
     )
     names = (place.scope, place.owner.encode(), place.key.encode())
+    stored = b"" if value is None else sealed_bytes(value.encode(), slot)
     sql.execute(
         f"{_INSERT}VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (pipeline, slot, version, *names, (value or "").encode(), *stamp, int(value is None)),
+        (pipeline, slot, version, *names, stored, *stamp, int(value is None)),
     )
 
 
@@ -261,10 +268,29 @@ def durable(sql: Sql, pipeline: str) -> dict[KeyAddress, str]:
     columns = "SELECT scope, owner, key, value FROM penstock_keys"
     where = "WHERE pipeline = ? AND task = ? AND gone = 0"
     rows = sql.rows(f"{columns} {where}", (pipeline, _DURABLE))
-    texts = ([scope, *(bytes(raw).decode() for raw in rest)] for scope, *rest in rows)
-    return dict(
-        sorted((KeyAddress(scope, owner, key), value) for scope, owner, key, value in texts)
+    named = (
+        (KeyAddress(scope, bytes(owner).decode(), bytes(key).decode()), value)
+        for scope, owner, key, value in rows
     )
+    return {place: _text(pipeline, place, value) for place, value in sorted(named)}
+
+
+def verify(sql: Sql, pipeline: str) -> None:
+    """Raises ``StateError`` (``state.damaged``) where a key that has a value is damaged."""
+    columns = "SELECT scope, owner, key, value FROM penstock_keys"
+    for scope, owner, key, value in sql.rows(
+        f"{columns} WHERE pipeline = ? AND gone = 0", (pipeline,)
+    ):
+        place = KeyAddress(scope, bytes(owner).decode(), bytes(key).decode())
+        _text(pipeline, place, value)
+
+
+def _text(pipeline: str, place: KeyAddress, value: bytes) -> str:
+    """Returns the value of a key. Raises ``StateError`` (``state.damaged``)."""
+    try:
+        return opened_bytes(bytes(value), slot_of(place)).decode()
+    except ValueError:  # of the checksum, or of UTF-8
+        raise value_damaged(pipeline, f"the connector's key {place.key!r}") from None
 
 
 def _written(sql: Sql, pipeline: str, which: str = "", values: Values = ()) -> list[Any]:

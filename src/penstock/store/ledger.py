@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Row, and_, delete, func, select, update
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
 from penstock.model.state import StateScope, StoredState
-from penstock.store import keys_ledger, names_and_schemas, remembered, rules
+from penstock.store import checksums, damage, keys_ledger, names_and_schemas, remembered, rules
 from penstock.store.contract import GroupIntent, Holder, KeyedGroup, Merge, Reset
 from penstock.store.database import PlainSql, insert_all, rows_of, update_all
 from penstock.store.database_url import chunks
@@ -31,11 +31,13 @@ from penstock.store.schema import (
     STATES,
 )
 
+FLOORS = "the record of resets"
+
 
 class LeasedRow(msgspec.Struct):
     """Holds the row of a pipeline whose lease was checked in the open transaction. ``now``: seconds
     since 1970 by the store's clock; ``epoch``, ``last_group``, ``last_history``: the last numbers
-    given; ``floors``: by stream key (:func:`rules.floors_of`)."""
+    given; ``stored_floors``: of :attr:`floors`, by stream key (:func:`rules.floors_of`)."""
 
     name: str
     state_id: str
@@ -44,7 +46,13 @@ class LeasedRow(msgspec.Struct):
     epoch: int
     last_group: int
     last_history: int
-    floors: dict[str, int]
+    stored_floors: str
+
+    @property
+    def floors(self) -> dict[str, int]:
+        """Reads the floors. Raises ``StateError`` (``state.damaged``)."""
+        text = damage.open_value(self.name, self.stored_floors, FLOORS)
+        return msgspec.json.decode(text, type=dict[str, int])
 
 
 def intend(
@@ -75,7 +83,7 @@ def intend(
                 "pipeline": leased.name,
                 "id": g.id,
                 "done": int(committed or not g.loads),
-                "body": msgspec.json.encode(g).decode(),
+                "body": _group_text(g),
             }
             for g in groups
         ],
@@ -139,12 +147,12 @@ def renumber(conn: Connection, leased: LeasedRow, above: Mapping[StreamId, int])
         return set()
     numbers = {s.key: rules.renumbering(stored[s.key], above[s]) for s in wanted}
     for row in conn.execute(rows_of(GROUPS, leased.name).order_by(GROUPS.c.id)).all():
-        before = msgspec.json.decode(row.body, type=KeyedGroup)
+        before = _group(leased.name, row.id, row.body)
         done = committed_loads(conn, leased.name, row.id)
         group = rules.renumbered(before, done, numbers)
         if group == before:
             continue
-        body = msgspec.json.encode(group).decode()
+        body = _group_text(group)
         mine = (GROUPS.c.pipeline == leased.name, GROUPS.c.id == row.id)
         conn.execute(update(GROUPS).where(*mine).values(body=body))
         left = (LOADS.c.pipeline == leased.name, LOADS.c.id == row.id, LOADS.c.committed == 0)
@@ -224,21 +232,15 @@ def mark(conn: Connection, leased: LeasedRow, done: Sequence[tuple[int, Load]]) 
 def settle(conn: Connection, leased: LeasedRow, merge: Merge) -> None:
     """Saves the states of done groups that no older group defers (``rules.settled``), makes durable
     the connector keys that their checkpoints cover, and deletes these groups."""
-    finished = [
-        msgspec.json.decode(body, type=KeyedGroup)
-        for body in conn.scalars(
-            select(GROUPS.c.body)
-            .where(GROUPS.c.pipeline == leased.name, GROUPS.c.done == 1)
-            .order_by(GROUPS.c.id)
-        )
-    ]
+    done = rows_of(GROUPS, leased.name).where(GROUPS.c.done == 1).order_by(GROUPS.c.id)
+    finished = [_group(leased.name, row.id, row.body) for row in conn.execute(done)]
     if not finished:
         return
     free = rules.settled(finished, _first_unfinished(conn, leased.name, finished))
     new = rules.states_of(free, leased.floors)
     if new:
-        saved = states(conn, leased.name)
-        save_states(conn, leased, saved, merge(saved, new))
+        saved = saved_states(conn, leased.name)
+        save_states(conn, leased, saved, merge(saved.whole(leased.name), new))
     keys_ledger.promote(PlainSql(conn), leased.name, [covered for g in free for covered in g.keys])
     for part in chunks([g.id for g in free]):
         conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == leased.name, GROUPS.c.id.in_(part)))
@@ -267,18 +269,20 @@ def _first_unfinished(
 
 def open_groups(conn: Connection, pipeline: str) -> list[Group]:
     """Returns the groups that have an uncommitted load, oldest first."""
-    bodies = conn.scalars(
-        select(GROUPS.c.body)
-        .where(GROUPS.c.pipeline == pipeline, GROUPS.c.done == 0)
-        .order_by(GROUPS.c.id)
-    )
-    return [msgspec.json.decode(body, type=KeyedGroup) for body in bodies]
+    rows = rows_of(GROUPS, pipeline).where(GROUPS.c.done == 0).order_by(GROUPS.c.id)
+    return [_group(pipeline, row.id, row.body) for row in conn.execute(rows)]
+
+
+def verify_groups(conn: Connection, pipeline: str) -> None:
+    """Raises ``StateError`` (``state.damaged``) where a stored group is damaged."""
+    for row in conn.execute(rows_of(GROUPS, pipeline)):
+        damage.open_value(pipeline, row.body, _group_of(row.id))
 
 
 def keys_covered(conn: Connection, pipeline: str) -> list[CoveredKeys]:
     """Returns the connector keys that checkpoints of the stored groups cover."""
-    bodies = conn.scalars(select(GROUPS.c.body).where(GROUPS.c.pipeline == pipeline))
-    groups = (msgspec.json.decode(body, type=KeyedGroup) for body in bodies)
+    rows = conn.execute(rows_of(GROUPS, pipeline))
+    groups = (_group(pipeline, row.id, row.body) for row in rows)
     return [covered for group in groups for covered in group.keys]
 
 
@@ -313,9 +317,9 @@ def strip_groups(conn: Connection, leased: LeasedRow, reset: Reset) -> None:
     yet."""
     found = conn.execute(rows_of(GROUPS, leased.name))
     for row in found.all():
-        group = rules.stripped(msgspec.json.decode(row.body, type=KeyedGroup), reset)
+        group = rules.stripped(_group(leased.name, row.id, row.body), reset)
         mine = (GROUPS.c.pipeline == leased.name, GROUPS.c.id == row.id)
-        conn.execute(update(GROUPS).where(*mine).values(body=msgspec.json.encode(group).decode()))
+        conn.execute(update(GROUPS).where(*mine).values(body=_group_text(group)))
 
 
 def give_up_groups(conn: Connection, leased: LeasedRow) -> None:
@@ -375,19 +379,53 @@ def _put_consumed(conn: Connection, pipeline: str, items: Iterable[ConsumedSlice
     )
 
 
-def states(conn: Connection, pipeline: str) -> list[StoredState]:
+class SavedStates(msgspec.Struct):
+    """Holds the stored states of a pipeline, in their order. One that is damaged has an empty blob
+    here. ``damaged``: scopes of these. ``bare``: scope keys of states without a checksum, which an
+    earlier version of Penstock saved."""
+
+    states: list[StoredState]
+    damaged: list[StateScope]
+    bare: set[str]
+
+    def whole(self, pipeline: str) -> list[StoredState]:
+        """Returns the states. Raises ``StateError`` (``state.damaged``) where one is damaged."""
+        for scope in self.damaged:
+            raise damage.state_damaged(pipeline, scope)
+        return self.states
+
+    def sound(self) -> list[StoredState]:
+        """Returns the states that are not damaged."""
+        return [state for state in self.states if state.scope not in self.damaged]
+
+
+def saved_states(conn: Connection, pipeline: str) -> SavedStates:
     """Returns the saved states, in the order in which they were saved."""
-    rows = conn.execute(rows_of(STATES, pipeline).order_by(STATES.c.position))
-    return [StoredState(rules.scope_from_key(row.scope, row.type), row.blob) for row in rows]
+    found = SavedStates([], [], set())
+    for row in conn.execute(rows_of(STATES, pipeline).order_by(STATES.c.position)):
+        scope, text = rules.scope_from_key(row.scope, row.type), ""
+        try:
+            text = checksums.opened(row.blob, _state_of(scope))
+        except checksums.Mismatch:
+            found.damaged.append(scope)
+        if not checksums.is_sealed(row.blob):
+            found.bare.add(row.scope)
+        found.states.append(StoredState(scope, text))
+    return found
 
 
 def save_states(
-    conn: Connection, leased: LeasedRow, old: Sequence[StoredState], new: Sequence[StoredState]
+    conn: Connection, leased: LeasedRow, saved: SavedStates, new: Sequence[StoredState]
 ) -> None:
-    """Replaces the stored states ``old`` by ``new``, and adds the changes to the history. Writes
-    only the states that differ. Raises ``StateError`` (``state.duplicate``)."""
-    changes = rules.state_changes(old, new)
-    keys = [s.scope.key for _, s in changes.written] + [scope.key for scope in changes.gone]
+    """Replaces the saved states by ``new``, and adds the changes to the history. Writes only the
+    states that differ, and those that have no checksum yet. Raises ``StateError``
+    (``state.duplicate``)."""
+    changes = rules.state_changes(saved.states, new)
+    written = changes.written + [
+        (at, s) for at, s in enumerate(new) if s.scope.key in saved.bare and s in saved.states
+    ]
+    written = list({s.scope.key: (at, s) for at, s in written}.values())
+    keys = [s.scope.key for _, s in written] + [scope.key for scope in changes.gone]
     for part in chunks(keys):
         conn.execute(
             delete(STATES).where(STATES.c.pipeline == leased.name, STATES.c.scope.in_(part))
@@ -401,9 +439,9 @@ def save_states(
                 "scope": s.scope.key,
                 "type": s.scope.type.value,
                 "position": at,
-                "blob": s.blob,
+                "blob": checksums.sealed(s.blob, _state_of(s.scope)),
             }
-            for at, s in changes.written
+            for at, s in written
         ],
     )
     removed: list[tuple[StateScope, str | None]] = [(scope, None) for scope in changes.gone]
@@ -423,7 +461,7 @@ def _remember(
             "run": leased.holder.run,
             "scope": scope.key,
             "type": scope.type.value,
-            "blob": blob,
+            "blob": None if blob is None else checksums.sealed(blob, history_of(scope.key)),
         }
         for number, (scope, blob) in enumerate(changes, leased.last_history + 1)
     ]
@@ -439,6 +477,28 @@ def _remember(
         kept = rules.history_kept(size or 0 for _, size in found)
         last = found[kept].id if kept < len(found) else last
     conn.execute(delete(HISTORY).where(mine, HISTORY.c.id <= last))
+
+
+def history_of(scope: str) -> str:
+    """Returns what the checksum of an entry of the state history is about."""
+    return f"the history of {scope}"
+
+
+def _state_of(scope: StateScope) -> str:
+    return f"the {scope.type.value} state {scope.key}"
+
+
+def _group(pipeline: str, number: int, body: str) -> KeyedGroup:
+    text = damage.open_value(pipeline, body, _group_of(number))
+    return msgspec.json.decode(text, type=KeyedGroup)
+
+
+def _group_text(group: KeyedGroup) -> str:
+    return checksums.sealed(msgspec.json.encode(group).decode(), _group_of(group.id))
+
+
+def _group_of(number: int) -> str:
+    return f"group {number} of loads"
 
 
 def _set(conn: Connection, leased: LeasedRow, **values: int) -> None:

@@ -342,7 +342,13 @@ class MemoryStore:
             p.consumed.setdefault(item.segment.epoch, set()).add(item)
 
     # -- states
-    def states(self, pipeline: str) -> list[StoredState]:
+    def verify(self, pipeline: str) -> None:
+        """No-op: nothing damages what is in memory."""
+
+    def damaged_states(self, pipeline: str) -> list[StateScope]:
+        return []
+
+    def states(self, pipeline: str, *, only_sound: bool = False) -> list[StoredState]:
         return list(self._read(pipeline).states)
 
     def replace_states(

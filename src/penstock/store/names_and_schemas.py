@@ -7,13 +7,16 @@ which rows may be added (``rules``), what a row means (``remembered``), the tabl
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection, Row, delete
 
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
 from penstock.store import rules
+from penstock.store.checksums import sealed
+from penstock.store.damage import open_value
 from penstock.store.database import insert_all, rows_of
 from penstock.store.database_url import chunks
 from penstock.store.schema import NAMES, SCHEMAS
@@ -25,11 +28,11 @@ def names(
     """Returns the rows of these kinds (None: of all): kind -> {text: text}; ``remembered`` defines
     the kinds."""
     if kinds is None:
-        return {row.kind: json.loads(row.body) for row in conn.execute(rows_of(NAMES, pipeline))}
+        return {row.kind: _names(pipeline, row) for row in conn.execute(rows_of(NAMES, pipeline))}
     found: dict[str, dict[str, str]] = {}
     for part in chunks(kinds):
         rows = conn.execute(rows_of(NAMES, pipeline).where(NAMES.c.kind.in_(part)))
-        found.update((row.kind, json.loads(row.body)) for row in rows)
+        found.update((row.kind, _names(pipeline, row)) for row in rows)
     return found
 
 
@@ -49,7 +52,11 @@ def grow_names(
         NAMES,
         [
             # ASCII only: an original may hold a character that no database takes (U+0000)
-            {"pipeline": pipeline, "kind": kind, "body": json.dumps(known.get(kind, {}) | new)}
+            {
+                "pipeline": pipeline,
+                "kind": kind,
+                "body": sealed(json.dumps(known.get(kind, {}) | new), _names_of(kind)),
+            }
             for kind, new in fresh.items()
         ],
     )
@@ -71,7 +78,9 @@ def schema_versions(
                 "pipeline": pipeline,
                 "stream": stream.key,
                 "version": schema.version,
-                "body": msgspec.json.encode(schema).decode(),
+                "body": sealed(
+                    msgspec.json.encode(schema).decode(), _schema_of(stream.key, schema.version)
+                ),
             }
             for stream, schema in new.items()
         ],
@@ -84,13 +93,13 @@ def newest_schemas(
 ) -> dict[StreamId, RowSchema]:
     """Returns the newest schema of each of these streams that has one."""
     wanted = {stream.key: stream for stream in streams}
-    stored: dict[str, str] = {}
+    stored: dict[str, RowSchema] = {}
     for part in chunks(wanted):
         rows = conn.execute(
             rows_of(SCHEMAS, pipeline).where(SCHEMAS.c.stream.in_(part)).order_by(SCHEMAS.c.version)
         )
-        stored.update((row.stream, row.body) for row in rows)
-    return {wanted[key]: msgspec.json.decode(b, type=RowSchema) for key, b in stored.items()}
+        stored.update((row.stream, _schema(pipeline, row)) for row in _newest(rows))
+    return {wanted[key]: schema for key, schema in stored.items()}
 
 
 def schemas(conn: Connection, pipeline: str, stream: StreamId) -> dict[int, RowSchema]:
@@ -98,4 +107,34 @@ def schemas(conn: Connection, pipeline: str, stream: StreamId) -> dict[int, RowS
     rows = conn.execute(
         rows_of(SCHEMAS, pipeline).where(SCHEMAS.c.stream == stream.key).order_by(SCHEMAS.c.version)
     )
-    return {row.version: msgspec.json.decode(row.body, type=RowSchema) for row in rows}
+    return {row.version: _schema(pipeline, row) for row in rows}
+
+
+def verify(conn: Connection, pipeline: str) -> None:
+    """Raises ``StateError`` (``state.damaged``) where a row is damaged."""
+    for row in conn.execute(rows_of(NAMES, pipeline)):
+        open_value(pipeline, row.body, _names_of(row.kind))
+    for row in conn.execute(rows_of(SCHEMAS, pipeline)):
+        open_value(pipeline, row.body, _schema_of(row.stream, row.version))
+
+
+def _newest(rows: Iterable[Row[Any]]) -> Iterable[Row[Any]]:
+    """Returns the last row of each stream."""
+    return {row.stream: row for row in rows}.values()
+
+
+def _names(pipeline: str, row: Row[Any]) -> dict[str, str]:
+    return json.loads(open_value(pipeline, row.body, _names_of(row.kind)))
+
+
+def _schema(pipeline: str, row: Row[Any]) -> RowSchema:
+    text = open_value(pipeline, row.body, _schema_of(row.stream, row.version))
+    return msgspec.json.decode(text, type=RowSchema)
+
+
+def _names_of(kind: str) -> str:
+    return f"the record {kind!r}"
+
+
+def _schema_of(stream: str, version: int) -> str:
+    return f"version {version} of the schema of {stream}"

@@ -112,7 +112,7 @@ def open_known(
         else:
             source = parse_ref(what.source.use)
             # where nothing is saved, the file may have changed its source
-            had = store.source_of(name) if store.states(name) else None
+            had = store.source_of(name) if store.states(name, only_sound=True) else None
             protocol = None if had is None else had.protocol
             same_as, listed = what.source.same_as, what.source.streams
             yield OpenPipeline(name, store, home, what, waiting, protocol, source, same_as, listed)

@@ -26,6 +26,7 @@ from penstock.errors import Locked, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
 from penstock.store.contract import Reset
+from penstock.store.damage import state_damaged
 from penstock.store.lock_holder import this_holder
 from penstock.store.pipeline_lock import locked
 from penstock.store.remembered import Remembered
@@ -85,7 +86,7 @@ def history(
 ) -> list[dict[str, Any]]:
     """Returns changes of the state, newest first: ``{"at", "run", "type", "namespace", "name",
     "state"}``. ``state``: the source's own message; None: it was removed. ``name`` None: a state
-    for all streams."""
+    for all streams. ``damaged``: what was saved is not known any more."""
     entries: list[dict[str, Any]] = []
     for entry in known.store.state_history(known.name, limit):
         scope, blob = str(entry["scope"]), entry["blob"]
@@ -100,6 +101,7 @@ def history(
                 "namespace": None if of is None else of.namespace,
                 "name": None if of is None else of.name,
                 "state": None if blob is None else exact(blob),
+                **({"damaged": True} if entry.get("damaged") else {}),
             }
         )
     return entries
@@ -112,7 +114,7 @@ def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
     role = known.states()
     if stream is None:
         return _change(known, "reset", lambda _: [], settled=lambda _: _unread(known))
-    described = role.describe(known.store.states(known.name))
+    described = role.describe(known.store.states(known.name, only_sound=True))
     streams = {_id(entry) for entry in described["streams"]}
     # A LEGACY state names no streams: role.reset() refuses it.
     wanted = StreamId.of(stream.namespace, stream.name)
@@ -275,7 +277,8 @@ def _refuse_foreign(known: OpenPipeline, given: Sequence[StoredState], force: bo
     had: it is most likely another pipeline's."""
     role = known.states()
     had = known.store.known_streams(known.name)
-    had |= {_id(e) for e in role.describe(known.store.states(known.name))["streams"]}
+    saved = known.store.states(known.name, only_sound=True)
+    had |= {_id(e) for e in role.describe(saved)["streams"]}
     listed = known.listed or ()
     if force or not (had or listed):
         return
@@ -332,15 +335,28 @@ def _change(
     with known.lease(verb) as lease:
         if brings:
             known.remember(lease)
-        after = change(store.states(known.name))
+        after = change(store.states(known.name, only_sound=True))
+        streams = settled(after)
+        if verb not in ("import", "reset") or reset is not None:
+            _refuse_damaged(known, after, streams)
         if brings:
             store.remember(lease, _joining(known, after))
-        streams = settled(after)
         store.replace_states(lease, after, reset)
         had = store.remembered(known.name).cursors
         unknown = {} if same_cursor else dict.fromkeys(streams & had.keys(), ())
         store.remember(lease, Remembered(cursors=unknown), taken_up=streams)
     return {"pipeline": known.name, **role.describe(after)}
+
+
+def _refuse_damaged(
+    known: OpenPipeline, after: Sequence[StoredState], streams: set[StreamId]
+) -> None:
+    """Raises ``StateError`` (``state.damaged``) for a damaged state that a change does not replace:
+    ``after`` are the states after it, ``streams`` those that it is about."""
+    replaced = {state.scope.key for state in after}
+    for scope in known.store.damaged_states(known.name):
+        if scope.key not in replaced and scope.stream not in streams:
+            raise state_damaged(known.name, scope)
 
 
 def _joining(known: OpenPipeline, states: Sequence[StoredState]) -> Remembered:
