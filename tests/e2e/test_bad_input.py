@@ -6,18 +6,22 @@ Whatever can be known before the first record is told before Spark starts.
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from pipelines import NAME, Answer, Site
 
 from penstock.model.catalog import StreamId
+from penstock.model.state import StateScope, StateType, StoredState
 from penstock.store.lock_holder import this_holder
 from penstock.store.remembered import Remembered, TableNames
 
@@ -289,6 +293,51 @@ def test_locked_pipeline_names_its_holder(quiet: Site) -> None:
         finally:
             store.release(lease)
     assert quiet.journal("read") == []
+
+
+def test_L12_a_holder_that_cannot_be_checked_and_renews_is_named_after_a_wait(quiet: Site) -> None:
+    """In another container: the run sees the lock renewed, and says for what it waited."""
+    file, ended = quiet.write(), threading.Event()
+    holder = msgspec.structs.replace(this_holder("01FAR"), boot="elsewhere")
+    with quiet.store() as store:
+        lease = store.acquire(NAME, holder, 3)
+
+        def renew() -> None:
+            while not ended.wait(0.2):
+                store.renew(lease, 3)
+
+        renewing = threading.Thread(target=renew)
+        renewing.start()
+        try:
+            refused(
+                quiet, "run", str(file), code="state.locked", exit_code=6,
+                says=["01FAR", "cannot be checked from here"], hint="penstock state unlock",
+            )  # fmt: skip
+        finally:
+            ended.set()
+            renewing.join(30)
+            store.release(lease)
+    assert quiet.journal("read") == []
+
+
+def test_L1_a_changed_digit_of_a_state_stops_the_run_before_anything_is_asked(quiet: Site) -> None:
+    file = quiet.write()
+    with quiet.store() as store:
+        lease = store.acquire(NAME, this_holder("01RUN"), 60)
+        s0 = StreamId(None, "s0")
+        state = {"type": "STREAM", "stream": {
+            "stream_descriptor": {"name": "s0"}, "stream_state": {"seq": 100},
+        }}  # fmt: skip
+        scope = StateScope(StateType.stream, s0)
+        store.replace_states(lease, [StoredState(scope, json.dumps(state))])
+        store.release(lease)
+    with closing(sqlite3.connect(quiet.home.path / "state.db")) as raw, raw:
+        raw.execute("UPDATE penstock_states SET blob = replace(blob, '100', '300')")
+    refused(
+        quiet, "run", str(file), code="state.damaged", exit_code=6, says=["s0"],
+        hint=f"penstock state reset {NAME} --stream s0",
+    )  # fmt: skip
+    assert not quiet.journal_path.exists(), "the source was asked"
 
 
 def test_state_of_another_pipeline(quiet: Site) -> None:

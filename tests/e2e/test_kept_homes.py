@@ -24,6 +24,7 @@ from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.run.start import run_pipeline
 from penstock.protocols import load as load_protocol
+from penstock.store.lock_holder import this_holder
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -40,6 +41,9 @@ class Kept:
         self.folder, self.case = folder, case
         self.site = Site(folder, case.format)
         self.known = len(self.reads())
+        with self.site.store() as store:  # of a run that was killed on another machine, long ago:
+            if (lock := store.lock("kept")) is not None:  # what `penstock state unlock` does
+                store.release(store.acquire("kept", this_holder("unlock"), 60, lock))
 
     def run(self, **options: Any) -> Ran:
         kept_homes.ask(

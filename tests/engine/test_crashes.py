@@ -196,9 +196,8 @@ def without_a(states: Sequence[StoredState]) -> list[StoredState]:
 
 
 def _lease(world: World):
-    world.clock += 10_000.0
     holder = Holder(name="user", pid=0, boot="", started_at="", run="reset")
-    return world.store.acquire("sim", holder, ttl=100.0)
+    return world.store.acquire("sim", holder, 100.0, world.store.lock("sim"))
 
 
 def test_L3_a_second_home_is_never_skipped() -> None:

@@ -49,9 +49,8 @@ NAMES = pytest.mark.parametrize("name", KINDS)
 
 
 def lease_of(world: World) -> Lease:
-    world.clock += 10_000.0
     holder = Holder(name="user", pid=0, boot="", started_at="", run="r")
-    return world.store.acquire("sim", holder, ttl=100.0)
+    return world.store.acquire("sim", holder, 100.0, world.store.lock("sim"))
 
 
 def ask(world: World, *streams: StreamId) -> None:

@@ -228,9 +228,8 @@ def test_L6_a_reset_gives_up_the_version_that_waits() -> None:
     for at in range(1, count_steps(scenario) + 1):
         world = World()
         stopped(world, scenario, Fault(at))
-        world.clock += 10_000.0
         holder = Holder(name="user", pid=0, boot="", started_at="", run="reset")
-        lease = world.store.acquire("sim", holder, ttl=100.0)
+        lease = world.store.acquire("sim", holder, 100.0, world.store.lock("sim"))
         world.store.replace_states(lease, [])
         world.store.release(lease)
         stopped(world, scenario, None)

@@ -62,9 +62,8 @@ def run(world: World, scenario: Scenario) -> SyncOutcome:
 
 
 def taken(world: World) -> Lease:
-    world.clock += 10_000.0
     holder = Holder(name="user", pid=0, boot="", started_at="", run="state")
-    return world.store.acquire("sim", holder, ttl=100.0)
+    return world.store.acquire("sim", holder, 100.0, world.store.lock("sim"))
 
 
 def adopt(world: World, *streams: StreamId) -> None:

@@ -13,7 +13,8 @@ import os
 import shutil
 import time
 import weakref
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
 
 READS = "reads"
 _ONCE, _NAMED = "once", "named"
-_JUST_MADE_SECONDS = 60.0  # in which a folder may have no lock yet
+_REMOVING_SECONDS = 10.0  # for which a new read waits for one who removes folders, and goes on
+_KEPT_SECONDS = (
+    60.0  # in which the log of a read that failed stays; not how a read is known to live
+)
 _PIPELINE, _ROWS, _LOCK = "read", "rows", "lock"
 
 
@@ -225,9 +229,10 @@ class _Place:
             _remove_left(outer)
             name = new_run_id().lower()
         self._process = os.getpid()
-        self.home = outer.within(READS, kind, folder_name(name))
-        self.folder = self.home.path
-        self._lock = _locked(self.folder)
+        with _making(outer):
+            self.home = outer.within(READS, kind, folder_name(name))
+            self.folder = self.home.path
+            self._lock = _locked(self.folder)
         if self._lock is None:
             raise Locked(
                 f"the read {name!r} is going on, or an object of it is open",
@@ -261,16 +266,39 @@ def _locked(folder: Path) -> int | None:
     return file
 
 
+@contextmanager
+def _making(outer: Home) -> Generator[None]:
+    """Makes and locks a folder: nobody removes folders meanwhile that are not locked yet."""
+    lock = os.open(outer.within(READS).path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        until = time.monotonic() + _REMOVING_SECONDS
+        while time.monotonic() < until:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                break
+            time.sleep(0.05)
+        yield
+    finally:
+        os.close(lock)
+
+
 def _remove_left(outer: Home) -> None:
-    """Removes reads without a name that no process holds: of programs that were killed."""
-    for folder in (outer.path / READS / _ONCE).glob("*/"):
-        with suppress(OSError):
-            if time.time() - folder.stat().st_mtime < _JUST_MADE_SECONDS:
-                continue
-            lock = _locked(folder)
-            if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(lock)
+    """Removes reads without a name that no process holds: of programs that were killed, or that
+    failed a while ago. Leaves that to the next read while one is being made."""
+    lock = _locked(outer.within(READS).path)
+    if lock is None:
+        return
+    try:
+        for folder in (outer.path / READS / _ONCE).glob("*/"):
+            with suppress(OSError):
+                if abs(time.time() - folder.stat().st_mtime) < _KEPT_SECONDS:
+                    continue
+                held = _locked(folder)
+                if held is not None:
+                    shutil.rmtree(folder, ignore_errors=True)
+                    os.close(held)
+    finally:
+        os.close(lock)
 
 
 def _needs(library: str) -> None:

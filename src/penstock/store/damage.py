@@ -11,8 +11,6 @@ from penstock.errors import StateError
 from penstock.model.state import StateScope
 from penstock.store.checksums import Mismatch, opened
 
-CODE = "state.damaged"
-
 
 def open_value(pipeline: str, value: str, about: str) -> str:
     """Returns the JSON text of a stored value that is no state. ``about``: what it is of, as it was
@@ -31,7 +29,7 @@ def state_damaged(pipeline: str, scope: StateScope) -> StateError:
     return StateError(
         f"the saved state of {of} of pipeline {pipeline!r} is damaged: it is not what was saved"
         " (its checksum differs)",
-        code=CODE,
+        code="state.damaged",
         stream=None if scope.stream is None else str(scope.stream),
         hint=f"`penstock state history {name}` shows what was saved; `penstock state set {name}"
         f" @FILE{one}` puts a state in its place, and `penstock state reset {name}{one}` lets the"
@@ -46,7 +44,7 @@ def value_damaged(pipeline: str, about: str) -> StateError:
     return StateError(
         f"what the state store holds of pipeline {pipeline!r} is damaged: {about} is not what was"
         " written (its checksum differs)",
-        code=CODE,
+        code="state.damaged",
         hint="restore the store from a copy that was made before, then `penstock state adopt"
         f" {name}`. Where there is none: `penstock state history {name}` shows the states that were"
         " saved, a pipeline of another name goes on from one (`penstock state set NAME @FILE`), and"
