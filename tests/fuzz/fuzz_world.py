@@ -510,7 +510,8 @@ def adopted(world: World) -> None:
 
 def _known(world: World) -> OpenPipeline:
     had = world.home.store.source_of(NAME)
-    return OpenPipeline(NAME, world.home.store, None if had is None else had.protocol)
+    protocol = None if had is None else had.protocol
+    return OpenPipeline(NAME, world.home.store, Home(), NAME, protocol=protocol)
 
 
 def rows(world: World) -> dict[str, list[tuple[int, int]]]:

@@ -55,7 +55,7 @@ def test_a_bare_name_tells_its_protocol(tmp_path_factory: pytest.TempPathFactory
 
 def test_a_state_that_a_user_brings_says_whose_it_is() -> None:
     store = MemoryStore()
-    known = OpenPipeline("shop", store, source=parse_ref("airbyte:source-x"))
+    known = OpenPipeline("shop", store, Home(), "shop", source=parse_ref("airbyte:source-x"))
     states.replace(known, {"cursor": 1}, force=True)
     assert store.source_of("shop") == StateSource("airbyte", "airbyte:source-x")
     states.reset(known)
@@ -65,7 +65,7 @@ def test_a_state_that_a_user_brings_says_whose_it_is() -> None:
 def test_a_state_cannot_be_brought_over_one_of_another_protocol() -> None:
     store, lease = store_of("other")
     store.release(lease)
-    known = OpenPipeline("shop", store, source=parse_ref("airbyte:source-x"))
+    known = OpenPipeline("shop", store, Home(), "shop", source=parse_ref("airbyte:source-x"))
     with pytest.raises(StateError) as refused:
         states.replace(known, {"cursor": 1}, force=True)
     assert refused.value.code == "state.other_protocol"
