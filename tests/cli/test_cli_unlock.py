@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -118,4 +119,15 @@ def test_L12_the_command_of_the_error_runs_as_printed(shop: Cli, named: str) -> 
         held = store.acquire(pipeline, far(), 60)
         (command,) = re.findall(r"`(penstock state unlock [^`]*)`", told.error["hint"])
         assert shop(*shlex.split(command)[1:], "--json", **environ).json["unlocked"]
+        assert lost(store, held)
+
+
+def test_L12_a_change_waits_for_a_dead_holder_elsewhere_and_says_so(shop: Cli) -> None:
+    with opened(shop) as store:
+        held = store.acquire("shop", far(), 1)
+        began = time.monotonic()
+        told = shop("state", "adopt", "shop", "--json")
+        assert told.code == 0 and time.monotonic() - began >= 1
+        assert "waiting up to 1 s" in told.err and "run 01FAR" in told.err
+        assert "penstock state unlock shop" in told.err
         assert lost(store, held)

@@ -2,6 +2,7 @@
 holders that cannot be checked, and real processes that were killed."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from sqlalchemy import text
 from penstock.errors import Cancelled, LeaseLost, Locked
 from penstock.store import database
 from penstock.store.contract import Lease, Store
-from penstock.store.lock_holder import this_holder
+from penstock.store.lock_holder import boot, this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.open import open_store
 from penstock.store.pipeline_lock import take, unlock_command
@@ -34,7 +35,7 @@ HOLD = """
 import sys, time
 from msgspec import structs
 from penstock.errors import PenstockError
-from penstock.store.lock_holder import this_holder
+from penstock.store.lock_holder import boot, this_holder
 from penstock.store.open import open_store
 place, far, beats = sys.argv[1], sys.argv[2] == "far", sys.argv[3] == "beats"
 store, holder = open_store(place), this_holder("held")
@@ -283,3 +284,28 @@ def test_the_command_runs_as_printed() -> None:
     assert unlock_command("the shop's", "--home", "/a b") == (
         "penstock state unlock 'the shop'\"'\"'s' --home '/a b'"
     )
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs unshare(1)")
+def test_L12_a_real_container_with_another_clock_is_killed(tmp_path: Path) -> None:
+    """A process-id namespace of its own, a clock a year ahead, SIGKILL: nobody can check it."""
+    if not FAKETIME.exists():
+        pytest.skip("libfaketime is not installed (Debian: apt-get install libfaketime)")
+    place = str(tmp_path / "state.db")
+    child = subprocess.Popen(
+        ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", sys.executable, "-c", HOLD,
+         place, "near", ""],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "LD_PRELOAD": str(FAKETIME), "FAKETIME": "+1y"},
+    )  # fmt: skip
+    assert child.stdout is not None and child.stdin is not None
+    assert float(child.stdout.readline()) > time.time() + YEAR / 2
+    child.kill()
+    child.communicate()
+    with opened(place) as store:
+        seen = store.lock("shop")
+        assert seen is not None and seen.alive is None and seen.holder.boot != boot()
+        assert seen.renewal > time.time() + YEAR / 2
+        lease, seconds, shown = waits(store)
+        assert LENGTH <= seconds < LENGTH * 20 and len(shown) == 2
+        assert store.new_epoch(lease, 0) == 1
