@@ -7,9 +7,11 @@ which error of ``errors`` that makes. Not here: locks, moves of folders, what is
 """
 
 import ctypes
+import errno
 import os
 import secrets
-from collections.abc import Generator
+import stat
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Literal
@@ -17,6 +19,8 @@ from typing import IO, Literal
 PRIVATE = 0o600
 SHARED = 0o666
 """Of files in a lake, for whomever the umask and the folder let in."""
+SYNC_FILES = 8  # that are synced one by one; where there are more, their file system is, in one go
+_NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
 def private(
@@ -82,12 +86,41 @@ def sync_file(file: IO[bytes]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or the names in a folder, durable."""
+    """Make a file's content, or the names in a folder, durable. A file system that knows no sync of
+    folders keeps their names by itself."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _NO_SYNC or not stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise
     finally:
         os.close(handle)
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Make files and folders of one file system durable: one by one, or all that it has where they
+    are more than :data:`SYNC_FILES`: thousands of small files one by one would take minutes."""
+    if len(paths) > SYNC_FILES:
+        sync_file_system(paths[0].parent)
+        return
+    for path in paths:
+        sync(path)
+
+
+def make_folder(path: Path, mode: int = 0o777) -> None:
+    """Create a folder and those above it that are missing, so that a power cut does not take them
+    with what they hold. Each has ``mode`` less the umask."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode, exist_ok=True)
+    for folder in missing:
+        try:
+            sync(folder.parent)
+        except PermissionError:  # it may be written to, and not be read
+            sync_file_system(folder)
+    if not missing:
+        path.mkdir(mode, exist_ok=True)  # raises where it is no folder
 
 
 def sync_file_system(path: Path) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from penstock.config.sections import LogSettings, StateSettings
 from penstock.errors import ConfigError
+from penstock.files import make_folder
 
 _KEEPS_ITS_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _LOOKS_HASHED = re.compile(r".*-[0-9a-f]{12}")
@@ -140,10 +141,7 @@ def _homeless() -> ConfigError:
 
 def _make(folder: Path) -> Path:
     try:
-        for missing in reversed([p for p in (folder, *folder.parents) if not p.exists()]):
-            missing.mkdir(mode=0o700, exist_ok=True)
-        if not folder.is_dir():
-            raise NotADirectoryError(20, "Not a directory")
+        make_folder(folder, 0o700)
     except OSError as error:
         raise ConfigError(
             f"the folder {folder} cannot be made: {error.strerror}",

@@ -20,7 +20,7 @@ from typing import Literal
 import msgspec
 
 from penstock.errors import ConnectorError
-from penstock.files import replace
+from penstock.files import replace, sync_file_system
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,9 +109,12 @@ def new_folder(folder: Path, environment: Environment) -> Path:
 
 
 def mark_ready(entry: Installed) -> None:
-    """Writes the marker that says that an environment is complete."""
+    """Writes the marker that says that an environment is complete, once its files are durable: uv
+    and npm sync none."""
     body = msgspec.json.format(msgspec.json.encode(entry), indent=1)
-    replace(Path(entry.path) / _READY, body, permissions=0o666)
+    folder = Path(entry.path)
+    sync_file_system(folder)
+    replace(folder / _READY, body, durable=True, permissions=0o666)
 
 
 def discard(path: Path) -> None:

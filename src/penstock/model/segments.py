@@ -145,6 +145,14 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
         return len({s.stream for s in self.slices}) + shared
 
 
+class PlannedOn(msgspec.Struct, frozen=True):
+    """What a load was planned on. ``version``: of its table; -1: there was none. ``boot``: of the
+    machine (``tables.disks.boot``)."""
+
+    version: int
+    boot: str
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
     """One commit into one table: never regrouped, and repeated unchanged after a crash (L3).
 
@@ -152,7 +160,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     when it was created, and the stream. Numbers of a key grow and never restart. ``follows``: the
     number that the table must have before this load (0: none); None: any. ``token``: random, drawn
     with the number and stored by the table with it, so that another home's load of the same number
-    can be told apart; empty: written by an earlier version of Penstock."""
+    can be told apart; empty: written by an earlier version of Penstock. ``planned``: None where its
+    table has no versions."""
 
     key: str
     number: int
@@ -168,6 +177,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     filtered: int = 0
     follows: int | None = None
     token: str = ""
+    planned: PlannedOn | None = None
 
     @property
     def mode(self) -> DestinationSyncMode:

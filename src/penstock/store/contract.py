@@ -19,6 +19,7 @@ from penstock.model.segments import (
     Group,
     Load,
     PartRef,
+    PlannedOn,
     SegmentId,
     WriteDisposition,
 )
@@ -83,6 +84,7 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
     read: int = 0
     rejected: int = 0
     filtered: int = 0
+    planned: PlannedOn | None = None
 
     @property
     def reaches_table(self) -> bool:

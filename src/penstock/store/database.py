@@ -33,7 +33,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from penstock.errors import StateError
-from penstock.files import write_new
+from penstock.files import make_folder, write_new
 from penstock.store import database_url, schema, write_tokens
 from penstock.store.database_url import BUSY_SECONDS
 from penstock.store.patience import Outage, Patience
@@ -231,7 +231,7 @@ def _migrated(database: Database) -> Database:
 def _create_file(path: Path) -> None:
     """Creates the file with mode 0600 where there is none. A file that exists is not opened here:
     closing it would drop this process's locks on it (POSIX)."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent, 0o700)
     try:
         write_new(path, b"")
     except FileExistsError:

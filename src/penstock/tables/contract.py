@@ -22,7 +22,7 @@ from penstock.model.catalog import (
     FieldPath,
     StreamId,
 )
-from penstock.model.segments import Load
+from penstock.model.segments import Load, PlannedOn
 from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 
 if TYPE_CHECKING:
@@ -358,6 +358,11 @@ class TableFormat(PlannedDestination, Protocol):
     (``tables.direct_parts``)."""
 
     takes_parts: bool
+
+    def planned_on(self, table: TableName) -> PlannedOn | None:
+        """The version of the table on which a load of now is planned; None: its tables have no
+        versions by which a commit that a power cut damaged is recognised."""
+        ...
 
     def commit(
         self, spark: "SparkSession", loads: Sequence[TableLoad]

@@ -3,7 +3,7 @@
 Every load is one commit that carries (key, number) as Delta's transaction id: Delta itself skips a
 load whose number the table has (L3). Delta reads the id from two session settings that it never
 resets, so they are set for one statement, under a lock that every write of this process takes. The
-commit's userMetadata holds key, number and the load's token (:class:`_CommitNote`): by the token a
+commit's userMetadata holds key, number and the load's token (:class:`CommitNote`): by the token a
 repeated load is told from another home's load of the same number. Widening a column is a commit of
 its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
 have the table's shape become its files unread, and plain merges are done without Spark
@@ -31,11 +31,12 @@ import msgspec
 from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
+from penstock.model.segments import PlannedOn
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import found_now, refuse_unshared, runs_elsewhere
 from penstock.spark.types import ddl, quoted, row_schema
-from penstock.tables import conflicts, load_frame
+from penstock.tables import conflicts, delta_repair, load_frame
 from penstock.tables.contract import (
     LastLoad,
     LoadResult,
@@ -58,6 +59,7 @@ from penstock.tables.delta_locations import (
     TableLocation,
     is_missing,
 )
+from penstock.tables.delta_note import CommitNote, parse_note
 from penstock.tables.folder_access import inherit
 from penstock.tables.nested_folders import DELTA_LOG, NestedFolders
 from penstock.tables.parquet_folders import make_writable, prove_writable
@@ -162,6 +164,12 @@ class DeltaTables:
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
         return None
 
+    def planned_on(self, table: TableName) -> PlannedOn | None:
+        return None if self._local is None else delta_repair.planned_on(self._folder(table))
+
+    def _folder(self, table: TableName) -> Path:
+        return Path(self.location(table))
+
     def commit(
         self, spark: "SparkSession", loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
@@ -178,14 +186,28 @@ class DeltaTables:
             try:
                 if self._local is not None:
                     look.refuse(Path(self.location(load.table)))
-                outcomes.append(self._commit(spark, load))
+                outcomes.append(self._mended_and_committed(spark, load))
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
-        if self._local is not None:
+        if self._local is None:
+            return outcomes
+        try:
             for load in loads:
                 _share(self._local, Path(self.location(load.table)))
             sync_file_system(self._local)
+        except OSError as failure:  # nothing of it is committed: the next run asks the table
+            return [table_failure(failure, load.table.name) for load in loads]
         return outcomes
+
+    def _mended_and_committed(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
+        if self._local is None:
+            return self._commit(spark, load)
+        lost = delta_repair.mend(self._folder(load.table), load.load)
+        done = self._commit(spark, load)
+        if lost is None:
+            return done
+        note = delta_repair.NOTE.format(lost, load.table.name)
+        return msgspec.structs.replace(done, notes=(note, *done.notes))
 
     def _commit(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
         """Commits one load; tries again under the same number after a conflict with another writer,
@@ -219,16 +241,6 @@ def _share(root: Path, table: Path) -> None:
     above = (folder for folder in table.parents if root in folder.parents)
     for folder in reversed((table / "_delta_log", table, *above)):
         inherit(folder, folder.parent)
-
-
-class _CommitNote(msgspec.Struct, frozen=True):
-    """The JSON that Penstock writes as a commit's userMetadata: the load's key, number and token.
-    ``user``: the userMetadata that the session was set to write."""
-
-    penstock: str  # the load's key; the field's name is stored in tables
-    number: int
-    token: str
-    user: str | None = None
 
 
 class _LoadCommit:
@@ -320,7 +332,7 @@ class _LoadCommit:
 
     def _note(self, user: str | None) -> str:
         load = self.load.load
-        note = _CommitNote(load.key, load.number, load.token, user)
+        note = CommitNote(load.key, load.number, load.token, user)
         return msgspec.json.encode(note).decode()
 
     def _load(self, old: tuple[Field, ...] | None, columns: EvolvedColumns) -> LoadResult:
@@ -369,7 +381,7 @@ class _LoadCommit:
     def _last_load_in_history(self) -> LastLoad | None:
         restored_to: int | None = None  # the lowest version that the table was restored to since
         for commit in self.location.history():
-            note = _parse_note(commit.note)
+            note = parse_note(commit.note)
             if note is not None and note.penstock == self.load.load.key:
                 return LastLoad(
                     note.number,
@@ -440,7 +452,7 @@ class _LoadCommit:
         for commit in self.location.history():
             if commit.version <= after:
                 return None
-            note = _parse_note(commit.note)
+            note = parse_note(commit.note)
             own = self.load.load
             if note is not None and (note.penstock, note.number, note.token) == (
                 own.key, own.number, own.token
@@ -608,12 +620,3 @@ def _with_comments(content: "DataFrame", old: "StructType") -> "DataFrame":
             metadata = {**field.metadata, "comment": comments[field.name]}
             content = content.withMetadata(field.name, metadata)
     return content
-
-
-def _parse_note(note: str) -> _CommitNote | None:
-    if '"penstock"' not in note:
-        return None
-    try:
-        return msgspec.json.decode(note, type=_CommitNote)
-    except msgspec.DecodeError:
-        return None

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.files import make_folder, sync
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, struct_type
@@ -87,11 +88,14 @@ class DeltaFiles:
     def stage(self) -> "StagedFiles | None":
         """Puts the load's rows into files of the table's folder; None where Spark has to write
         them."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
         if direct_parts.fits(self._load):
             files = direct_parts.linked(self._load, self._folder, stem)
-            return None if files is None else StagedFiles(files, (), self._load.load.rows)
+            if files is None:
+                return None
+            sync(self._folder)  # before a commit names them
+            return StagedFiles(files, (), self._load.load.rows)
         from penstock.tables.merged_files import gather, merge
         from penstock.tables.newest_rows import NeedsSpark
 

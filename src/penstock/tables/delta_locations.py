@@ -113,7 +113,7 @@ class FolderLocation:
             names = [n for n in os.listdir(log) if _LOG_ENTRY.fullmatch(n)]
         for name in sorted(names, reverse=True):
             with suppress(FileNotFoundError):  # Delta's log cleanup removed it meanwhile
-                yield _read_log_entry(log / name)
+                yield read_log_entry(log / name)
 
     def log_path(self) -> str:
         return f"{self.path}/_delta_log"
@@ -213,7 +213,7 @@ class CatalogLocation:
             )
 
 
-def _read_log_entry(path: Path) -> HistoryEntry:
+def read_log_entry(path: Path) -> HistoryEntry:
     """Reads the commitInfo of one file of a local log. The file may hold 100 MB of other actions,
     which are skipped line by line."""
     version = int(path.name[:20])

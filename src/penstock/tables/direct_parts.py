@@ -24,7 +24,7 @@ from penstock.tables.contract import TableLoad
 SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together
 # keys of the metadata that Spark's own files have: the columns' metadata, and the version, without
 # which Spark refuses to read days before 1582 (it tells that they are proleptic Gregorian)
-_SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
+SPARK_COLUMNS = "org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION = "org.apache.spark.version"
 
 
@@ -34,7 +34,7 @@ def layout(
     """The layout of parts that hold rows of ``schema`` in the shape of their table."""
     columns = (*(Field(f.name, f.source, stored(f.type)) for f in schema.fields),)
     about = described((*columns, *metadata_fields(names)))
-    content = [about[_SPARK_COLUMNS], names, sync_id, generation]
+    content = [about[SPARK_COLUMNS], names, sync_id, generation]
     digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
     return PartLayout(
         shape=TableShape(names, digest),
@@ -48,7 +48,7 @@ def layout(
 def described(columns: tuple[Field, ...]) -> dict[str, str]:
     """The metadata of a file of a table with these columns, as Spark writes it."""
     return {
-        _SPARK_COLUMNS: struct_type(columns).json(),
+        SPARK_COLUMNS: struct_type(columns).json(),
         _SPARK_VERSION: importlib.metadata.version("pyspark"),
     }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath
+from penstock.model.segments import PlannedOn
 from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
 from penstock.tables.contract import (
     Deletes,
@@ -70,6 +71,9 @@ class MemoryTables:
 
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
         return {}
+
+    def planned_on(self, table: TableName) -> PlannedOn | None:
+        return None
 
     def commit(
         self, spark: "SparkSession | None", loads: Sequence[TableLoad]

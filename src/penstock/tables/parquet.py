@@ -26,6 +26,7 @@ import msgspec
 from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
+from penstock.model.segments import PlannedOn
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import write_parquet
@@ -42,19 +43,19 @@ from penstock.tables.contract import (
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.parquet_folders import (
     MARKER,
+    DamagedMarker,
     Marker,
     Root,
     can_exchange,
+    draft_marker,
     finished_files,
     name_rewritten,
     parquet_files,
     prove_writable,
-    put_folder,
     read_marker,
     replace_folder,
-    take_files,
-    write_marker,
 )
+from penstock.tables.parquet_publish import StagedAppend, publish
 from penstock.tables.small_loads import write_each
 
 if TYPE_CHECKING:
@@ -135,6 +136,9 @@ class ParquetTables:
             "its file system cannot exchange two folders in one step, which a Parquet table needs "
             "to keep one row per key"
         )
+
+    def planned_on(self, table: TableName) -> PlannedOn | None:
+        return None
 
     def commit(self, spark: "SparkSession", loads: Sequence[TableLoad]) -> list[Outcome]:
         self._root.prepare()
@@ -218,14 +222,19 @@ class _Wave:
     def run(self, wave: Sequence[tuple[int, TableLoad]]) -> None:
         plans = [plan for index, load in wave if (plan := self._guarded_plan(index, load))]
         jobs = [self._alone(plan) for plan in plans if plan.rewrites]
-        appends = [plan for plan in plans if not plan.rewrites and not self._linked(plan)]
+        appends = self._published([p for p in plans if not p.rewrites], self._linked)
         if len(appends) <= FEW_LOADS:
-            appends = [plan for plan in appends if not self._gathered(plan)]
+            appends = self._published(appends, self._gathered)
         jobs += [self._together(batch) for batch in _batches(appends)]
         with ThreadPoolExecutor(PARALLEL_JOBS, "penstock-load") as pool:
             for done in [pool.submit(job) for job in jobs]:
                 done.result()
-        sync_file_system(self.root.path)
+        try:
+            sync_file_system(self.root.path)
+        except OSError as failure:  # nothing of it is committed: the next run asks the table
+            for index, load in wave:
+                if isinstance(self.outcomes[index], LoadResult):
+                    self.outcomes[index] = table_failure(failure, load.table.name)
 
     def _guarded_plan(self, index: int, load: TableLoad) -> _LoadPlan | None:
         try:
@@ -240,7 +249,7 @@ class _Wave:
 
     def _plan(self, index: int, load: TableLoad) -> _LoadPlan | LoadResult:
         folder = self.root.folder(load.table)
-        marker = read_marker(folder)
+        marker, notes = self._marker(folder, load)
         result = already_committed(load.load, marker.last_load(load.load.key) if marker else None)
         if result is not None:
             return result
@@ -259,10 +268,22 @@ class _Wave:
         same = set(columns.fields) == set(load_frame.load_fields(load))
         direct = alone and same and direct_parts.fits(load)
         plain = same and (alone or old is None or set(old) == set(columns.fields))
-        notes = load_frame.cast_notes(load, columns.fields)
+        notes = (*notes, *load_frame.cast_notes(load, columns.fields))
         return _LoadPlan(
             index, load, folder, marker, columns.fields, rewrites, direct, plain, notes
         )
+
+    def _marker(self, folder: Path, load: TableLoad) -> tuple[Marker | None, tuple[str, ...]]:
+        """The table's marker, and notes for the report: a damaged one is rebuilt."""
+        try:
+            return read_marker(folder), ()
+        except DamagedMarker:
+            from penstock.tables.parquet_repair import NOTE, rebuild_marker
+
+            with self.root.lock(load.table):
+                with suppress(DamagedMarker):
+                    return read_marker(folder), ()  # another process was first
+                return rebuild_marker(folder, load), (NOTE.format(load.table.name),)
 
     def _table_rows(self, folder: Path, marker: Marker) -> "DataFrame | None":
         files = finished_files(folder, marker)
@@ -278,18 +299,9 @@ class _Wave:
             try:
                 self.outcomes[plan.index] = LoadResult(self._rewrite(plan), notes=plan.notes)
             except Exception as failure:
-                self.outcomes[plan.index] = self._failed(plan, failure)
+                self._failed(plan, failure)
 
         return job
-
-    def _failed(self, plan: _LoadPlan, failure: Exception) -> PenstockError:
-        """The outcome of a rewrite that failed: a conflict too where another writer has replaced
-        the folder meanwhile, since its old files are gone then."""
-        if not isinstance(failure, PenstockError):
-            with suppress(PenstockError, OSError):
-                if read_marker(plan.folder) != plan.marker:
-                    return conflicts.conflict(plan.load, 1)
-        return table_failure(failure, plan.load.table.name)
 
     def _rewrite(self, plan: _LoadPlan) -> int:
         staged, load = self.staging / f"table-{plan.index}", plan.load.load
@@ -300,10 +312,11 @@ class _Wave:
             written = self._filled(plan, staged)
         if written is None:
             written = self._written_by_spark(plan, staged)
-        name_rewritten(staged)
         applied = plan.marker.applied if plan.marker else {}
         tokens = plan.marker.tokens if plan.marker else {}
-        write_marker(staged, Marker(plan.target, applied, tokens=tokens).with_load(load))
+        marker = Marker(plan.target, applied, tokens=tokens).with_load(load)
+        name_rewritten(staged, marker, load)
+        draft_marker(staged / MARKER, marker)
         sync_file_system(staged)
         with self.root.lock(plan.load.table):
             if read_marker(plan.folder) != plan.marker:
@@ -362,34 +375,51 @@ class _Wave:
 
     # -- loads that only add files
 
-    def _linked(self, plan: _LoadPlan) -> bool:
-        """Appends a load's parts as they are, where the plan says so and the file system can;
-        False: they have to be written. The parts were made durable when they were sealed."""
-        return plan.direct and self._appended(
-            plan, lambda: direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
-        )
+    def _published(
+        self, plans: Sequence[_LoadPlan], files_of: Callable[[_LoadPlan], list[Path] | None]
+    ) -> list[_LoadPlan]:
+        """Publishes the loads of which ``files_of`` gives the files; returns the others."""
+        staged: list[tuple[_LoadPlan, list[Path]]] = []
+        others: list[_LoadPlan] = []
+        for plan in plans:
+            try:
+                files = files_of(plan)
+            except Exception as failure:
+                self._failed(plan, failure)
+                continue
+            if files is None:
+                others.append(plan)
+            else:
+                staged.append((plan, files))
+        self._publish(staged)
+        return others
 
-    def _gathered(self, plan: _LoadPlan) -> bool:
-        """Appends a load's small parts as few files, where Arrow can write them; False: Spark has
+    def _linked(self, plan: _LoadPlan) -> list[Path] | None:
+        """Stages a load's parts as they are, where the plan says so and the file system can; None:
+        they have to be written. The parts were made durable when they were sealed."""
+        if not plan.direct:
+            return None
+        return direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
+
+    def _gathered(self, plan: _LoadPlan) -> list[Path] | None:
+        """Stages a load's small parts as few files, where Arrow can write them; None: Spark has
         to."""
         if not plan.plain:
-            return False
+            return None
         from penstock.tables.parquet_merge import gathered
 
         columns, stem = [f.name for f in plan.target], f"few-{plan.index}-"
-        return self._appended(plan, lambda: gathered(plan.load, columns, self.staging, stem))
+        return gathered(plan.load, columns, self.staging, stem)
 
-    def _appended(self, plan: _LoadPlan, files_of: Callable[[], list[Path] | None]) -> bool:
-        """Appends the files that ``files_of`` gives, and keeps the outcome; False: it gave none."""
-        try:
-            files = files_of()
-            if files is None:
-                return False
-            self._publish(plan, files)
-            self.outcomes[plan.index] = LoadResult(plan.load.load.rows, notes=plan.notes)
-        except Exception as failure:
-            self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
-        return True
+    def _failed(self, plan: _LoadPlan, failure: Exception) -> None:
+        """Keeps what a load failed of: a conflict too where another writer has replaced the folder
+        of a rewrite meanwhile, since its old files are gone then."""
+        error = table_failure(failure, plan.load.table.name)
+        if plan.rewrites and not isinstance(failure, PenstockError):
+            with suppress(PenstockError, OSError):
+                if read_marker(plan.folder) != plan.marker:
+                    error = conflicts.conflict(plan.load, 1)
+        self.outcomes[plan.index] = error
 
     def _together(self, batch: Sequence[_LoadPlan]) -> Callable[[], None]:
         def job() -> None:
@@ -407,15 +437,9 @@ class _Wave:
                 self._append_all(batch[:middle])
                 self._append_all(batch[middle:])
             else:
-                plan = batch[0]
-                self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
+                self._failed(batch[0], failure)
             return
-        for plan, files in zip(batch, staged, strict=True):
-            try:
-                self._publish(plan, files)
-                self.outcomes[plan.index] = LoadResult(plan.load.load.rows, notes=plan.notes)
-            except Exception as failure:
-                self.outcomes[plan.index] = table_failure(failure, plan.load.table.name)
+        self._publish(list(zip(batch, staged, strict=True)))
 
     def _stage(self, batch: Sequence[_LoadPlan]) -> list[list[Path]]:
         """Writes the files of all loads in one Spark job; returns each load's files."""
@@ -435,22 +459,18 @@ class _Wave:
         partitions = [folder / f"{load_frame.LOAD}={index}" for index in range(len(batch))]
         return [[path / name for name in parquet_files(path)] for path in partitions]
 
-    def _publish(self, plan: _LoadPlan, files: Sequence[Path]) -> None:
-        load = plan.load.load
-        with self.root.lock(plan.load.table):
-            marker = read_marker(plan.folder)
-            if marker is None and plan.marker is None:
-                fresh = self.staging / f"fresh-{plan.index}"
-                fresh.mkdir()
-                take_files(files, fresh, load)
-                write_marker(fresh, Marker(plan.target).with_load(load))
-                put_folder(fresh, plan.folder)
-                return
-            if marker is None or marker.columns != plan.target:
-                raise conflicts.conflict(plan.load, 1)
-            if already_committed(load, marker.last_load(load.key)) is None:
-                take_files(files, plan.folder, load, marker)
-                write_marker(plan.folder, marker.with_load(load))
+    def _publish(self, staged: Sequence[tuple[_LoadPlan, Sequence[Path]]]) -> None:
+        plans = {plan.index: plan for plan, _ in staged}
+        appends = [
+            StagedAppend(p.index, p.load, p.folder, p.marker, p.target, files)
+            for p, files in staged
+        ]
+        for append, failure in publish(self.root, self.staging, appends):
+            plan = plans[append.index]
+            if failure is not None:
+                self._failed(plan, failure)
+            else:
+                self.outcomes[plan.index] = LoadResult(plan.load.load.rows, notes=plan.notes)
 
 
 def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import DestinationError
-from penstock.files import SHARED, replace
+from penstock.files import SHARED, private, replace, sync
 from penstock.model.catalog import DestinationSyncMode, FieldPath
 from penstock.model.segments import Load
 from penstock.model.types import Field
@@ -72,18 +72,33 @@ class Marker(msgspec.Struct, frozen=True):
         return Marker(self.columns, applied, tokens=tokens, keyed=keyed)
 
 
+class DamagedMarker(DestinationError):
+    """Raised for a marker that is no whole JSON text: what a power cut leaves of a file."""
+
+    default_code = "destination.marker_damaged"
+
+
 def read_marker(folder: Path) -> Marker | None:
-    """Reads the marker of ``folder``; None where there is no table. Raises ``DestinationError``
-    (``destination.not_ours``) for a folder with other content."""
+    """Reads the marker of ``folder``; None where there is no table. Raises ``DamagedMarker``, and
+    ``DestinationError`` (``destination.not_ours``) for a folder with other content."""
     try:
-        return msgspec.json.decode((folder / MARKER).read_bytes(), type=Marker)
+        content = (folder / MARKER).read_bytes()
+        return msgspec.json.decode(content, type=Marker)
     except FileNotFoundError:
         with suppress(FileNotFoundError):
             if any(folder.iterdir()):
                 raise _not_ours(folder, f"has files but no {MARKER}") from None
         return None
-    except (msgspec.DecodeError, NotADirectoryError) as failure:
+    except NotADirectoryError as failure:
         raise _not_ours(folder, f"is not a table of ours ({failure})") from failure
+    except msgspec.ValidationError as failure:  # whole JSON, of another program
+        raise _not_ours(folder, f"is not a table of ours ({failure})") from failure
+    except msgspec.DecodeError as failure:
+        raise DamagedMarker(
+            f"the marker of the table in {folder} is damaged ({failure}), as by a power cut",
+            where=str(folder / MARKER),
+            hint="the next `penstock run` that loads into the table rebuilds it, or says why not",
+        ) from failure
 
 
 def _not_ours(folder: Path, reason: str) -> DestinationError:
@@ -97,13 +112,20 @@ def _not_ours(folder: Path, reason: str) -> DestinationError:
 
 def write_marker(folder: Path, marker: Marker) -> None:
     """Replaces the marker of ``folder`` in one durable step."""
-    replace(folder / MARKER, msgspec.json.encode(marker), permissions=SHARED)
+    content = msgspec.json.encode(marker)
+    replace(folder / MARKER, content, durable=True, permissions=SHARED)
+
+
+def draft_marker(path: Path, marker: Marker) -> None:
+    """Writes a new file that the caller syncs and makes a marker."""
+    with private(path, "xb", permissions=SHARED) as file:
+        file.write(msgspec.json.encode(marker))
 
 
 def finished_files(folder: Path, marker: Marker) -> list[str]:
     """The paths of the files whose rows belong to the table, sorted by name; files of unfinished
     loads are left out."""
-    applied = {_key_hash(key): number for key, number in marker.applied.items()}
+    applied = {key_hash(key): number for key, number in marker.applied.items()}
 
     def finished(name: str) -> bool:
         owner, _, rest = name.partition("-")
@@ -128,7 +150,7 @@ def take_files(
     """Moves a load's files into a table's folder, in place of those of every unfinished load: of an
     earlier try of this one, and of loads that are given up (``state reset``) or will be repeated.
     ``marker``: the table's, which has not this load yet; None: the table is new."""
-    stem = f"{_key_hash(load.key)}-{load.number:012d}-"
+    stem = f"{key_hash(load.key)}-{load.number:012d}-"
     unfinished = set() if marker is None else _unfinished_files(folder, marker)
     for index, file in enumerate(staged):
         target = f"{stem}{index:05d}{_SUFFIX}"
@@ -145,6 +167,31 @@ def _unfinished_files(folder: Path, marker: Marker) -> set[str]:
     return {n for n in parquet_files(folder) if _APPENDED.fullmatch(n)} - finished
 
 
+class FileOwner(msgspec.Struct, frozen=True):
+    """What the name of a table's file says of it. ``key``: the hash of its load's key, or what
+    :func:`rewrite_token` gave; ``number``: of its load, 0 for a ``rewrite``."""
+
+    key: str
+    number: int
+    rewrite: bool
+
+
+def file_owner(name: str) -> FileOwner | None:
+    """Reads the name of a file in a table's folder; None: it is none of a load's."""
+    if not _OURS.fullmatch(name):
+        return None
+    first, second, *_ = name.split("-")
+    if first == _REWRITTEN:
+        return FileOwner(second, 0, rewrite=True)
+    return FileOwner(first, int(second), rewrite=False)
+
+
+def rewrite_token(key: str, number: int) -> str:
+    """The part of the names of rewritten files that says which load wrote them, where the table
+    knows no other key."""
+    return hashlib.sha256(f"{key}\0{number}".encode()).hexdigest()[:8]
+
+
 def _refuse_others(folder: Path, table: Path) -> None:
     """Proves that ``folder``, a table's that is or was at path ``table``, has nothing of another
     program, or another table, that would go with it; hidden files do not count. Raises
@@ -156,10 +203,12 @@ def _refuse_others(folder: Path, table: Path) -> None:
                 raise _not_ours(table / entry.name, "is another program's, in a table's folder")
 
 
-def name_rewritten(folder: Path) -> None:
-    """Renames the files that Spark wrote into ``folder`` as files of a rewritten table, and deletes
-    all others (checksums, ``_SUCCESS``)."""
-    token = secrets.token_hex(4)
+def name_rewritten(folder: Path, marker: Marker, load: Load) -> None:
+    """Renames the files that a load wrote into ``folder`` as files of a rewritten table, and
+    deletes all others (checksums, ``_SUCCESS``). ``marker``: the folder's."""
+    # rows of another pipeline may be in them: no load of this one accounts for the files then
+    alone = set(marker.applied) <= {load.key}
+    token = rewrite_token(load.key, load.number) if alone else secrets.token_hex(4)
     for index, name in enumerate(parquet_files(folder)):
         os.rename(folder / name, folder / f"{_REWRITTEN}-{token}-{index:05d}{_SUFFIX}")
     for name in os.listdir(folder):
@@ -204,7 +253,7 @@ def _not_writable(folder: Path, failure: OSError) -> DestinationError:
     )
 
 
-def _key_hash(key: str) -> str:
+def key_hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:16]
 
 
@@ -223,12 +272,16 @@ class Root:
         ``DestinationError``."""
         make_writable(self.own)
 
+    def lock_name(self, table: TableName) -> str:
+        """The name of the table's lock file. Who takes several locks takes them in this order."""
+        name = msgspec.json.encode([table.namespace, table.name])
+        return f"{hashlib.sha256(name).hexdigest()[:16]}.lock"
+
     @contextmanager
     def lock(self, table: TableName) -> Generator[None]:
         """Locks the table against other processes and threads; waits :data:`LOCK_SECONDS` at most.
         Raises ``DestinationError`` (``destination.table_locked``)."""
-        name = hashlib.sha256(msgspec.json.encode([table.namespace, table.name])).hexdigest()[:16]
-        handle = _open_lock(self.own / f"{name}.lock")
+        handle = _open_lock(self.own / self.lock_name(table))
         deadline = time.monotonic() + LOCK_SECONDS
         try:
             while not _try_lock(handle):
@@ -296,7 +349,8 @@ def _try_lock(handle: int) -> bool:
 
 
 def put_folder(new: Path, target: Path) -> None:
-    """Makes ``new`` the folder at path ``target`` in one step; the old folder is at ``new`` then.
+    """Makes ``new`` the folder at path ``target`` in one step; the old folder is at ``new`` then,
+    and may be deleted: the exchange is durable.
 
     Raises ``DestinationError`` (``destination.no_exchange``) where the file system cannot."""
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -306,6 +360,8 @@ def put_folder(new: Path, target: Path) -> None:
         return
     number = _exchange(new, target)
     if not number:
+        for parent in (target.parent, new.parent):
+            sync(parent)
         return
     if number not in _UNSUPPORTED:
         raise OSError(number, os.strerror(number), str(target))

@@ -18,9 +18,9 @@ from penstock.engine.log.log import WRITTEN_DOWN_HINT
 from penstock.engine.specs.failpoints import reach
 from penstock.errors import LogError, PenstockError
 from penstock.model.catalog import StreamId
-from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
+from penstock.model.segments import ConsumedSlice, Group, Load, PlannedOn, SegmentId
 from penstock.model.state import StoredState
-from penstock.store.contract import GroupIntent
+from penstock.store.contract import GroupIntent, LoadIntent
 from penstock.store.remembered import Remembered
 from penstock.store.rules import restated
 from penstock.tables.contract import LoadResult, NotSeen, TableAhead, TableBehind
@@ -62,6 +62,10 @@ class Loader(Protocol):
     def begin(self, loads: Sequence[Load]) -> RunningCommits:
         """Starts committing each load, whose parts are verified; at most one load per stream in a
         call, and one call at a time."""
+        ...
+
+    def planned_on(self, stream: StreamId) -> PlannedOn | None:
+        """What a load of the stream is planned on (``TableFormat.planned_on``)."""
         ...
 
 
@@ -202,10 +206,28 @@ class TableDelivery:
         if not ready:
             return
         self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)
-        groups = self._store.intend(self._lease, ready, self._session.merge)
+        groups = self._store.intend(self._lease, self._planned(ready), self._session.merge)
         reach("after-intent")
         self._commit(groups, meanwhile)
         self._published |= pending.publishes - self._failures.blocked.keys()
+
+    def _planned(self, groups: Sequence[GroupIntent]) -> list[GroupIntent]:
+        """Adds to each load the version of its table on which it is planned: each load before it
+        makes one version."""
+        versions: dict[StreamId, PlannedOn | None] = {}
+
+        def planned(load: LoadIntent) -> LoadIntent:
+            if not load.reaches_table:
+                return load
+            if load.stream not in versions:
+                versions[load.stream] = self._loader.planned_on(load.stream)
+            now = versions[load.stream]
+            if now is None:
+                return load
+            versions[load.stream] = PlannedOn(now.version + 1, now.boot)
+            return msgspec.structs.replace(load, planned=now)
+
+        return [msgspec.structs.replace(g, loads=(*map(planned, g.loads),)) for g in groups]
 
     def poll(self) -> None:
         """No-op: commits end within :meth:`deliver`."""

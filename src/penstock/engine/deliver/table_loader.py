@@ -17,7 +17,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import DestinationError, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
-from penstock.model.segments import Load
+from penstock.model.segments import Load, PlannedOn
 from penstock.model.types import RowSchema
 from penstock.spark.error_text import SPARK_FAILED, WRITE_FAILED
 from penstock.spark.session import java_death
@@ -62,6 +62,9 @@ class TableLoader:
         if not real:
             return FinishedCommits([LoadResult(0) for _ in loads])
         return _InThread(lambda: self._results(len(loads), real))
+
+    def planned_on(self, stream: StreamId) -> PlannedOn | None:
+        return self._table.planned_on(self.table_name(stream))
 
     def _results(
         self, count: int, real: Mapping[int, TableLoad]
@@ -155,6 +158,9 @@ class _InThread:
 
 class NoLoader:
     """Commits nothing, in a dry run."""
+
+    def planned_on(self, stream: StreamId) -> PlannedOn | None:
+        return None
 
     def begin(self, loads: Sequence[Load]) -> FinishedCommits:
         return FinishedCommits([LoadResult(0) for _ in loads])

@@ -26,7 +26,7 @@ import msgspec
 
 from penstock.engine.log.rejects import rejects_path
 from penstock.errors import LogError
-from penstock.files import private, replace, sync, sync_file_system, write_new
+from penstock.files import make_folder, private, replace, sync, sync_files, write_new
 from penstock.model.segments import PartLayout, PartRef, Segment
 
 FORMAT_VERSION = 1
@@ -40,7 +40,6 @@ WRITTEN_DOWN_HINT = (
     "waits for it. Bring the file back, from a backup or from where the log lay; homes that share "
     "a state store must share `log.path` too (docs/guarantees.md has what else can be done)"
 )
-SYNC_FILES = 8  # small parts; where there are more, their whole file system is synced at once
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -142,16 +141,6 @@ def storage(path: Path, what: str) -> Generator[None]:
         ) from e
 
 
-def _sync_files(paths: Sequence[Path]) -> None:
-    """Syncs files one by one, or their whole file system where they are more than
-    :data:`SYNC_FILES`: thousands of small parts one by one would take minutes."""
-    if len(paths) > SYNC_FILES:
-        sync_file_system(paths[0].parent)
-        return
-    for path in paths:
-        sync(path)
-
-
 def _remove(paths: Iterable[Path]) -> None:
     """Deletes files and syncs their folders, so that no power failure brings them back."""
     folders: set[Path] = set()
@@ -177,9 +166,9 @@ class FileLog:
         (``log.foreign``)."""
         path = self.root / "OWNER"
         with storage(path, "write"):
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self.root, 0o700)
             try:
-                write_new(path, state_id.encode())
+                write_new(path, state_id.encode(), durable=True)
             except FileExistsError:
                 owner = path.read_text()
             else:
@@ -260,7 +249,7 @@ class FileLog:
         body = msgspec.json.encode(Manifest(FORMAT_VERSION, tuple(segments)))
         rejects = sorted({self.root / r for s in segments for r in s.rejects})
         with storage(folder / name, "seal"):
-            _sync_files([*self._unsynced, *rejects])
+            sync_files([*self._unsynced, *rejects])
             self._unsynced = []
             sync(folder / "parts")
             if rejects:

@@ -1,0 +1,128 @@
+"""Publishes the staged files of loads that only append, so that a power cut never leaves a marker
+that names a load of which a file is missing.
+
+The order, for each table: its files are durable; they get their names in the table's folder; these
+names and the draft of the marker are durable; the draft becomes the marker. The tables of one call
+take each step together, so that thousands of them need few syncs. The last sync, before the ledger
+marks the loads, is the caller's (``parquet``). Not here: where the files come from (``parquet``,
+``direct_parts``, ``small_loads``), loads that replace a folder.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import DestinationError
+from penstock.files import sync_files
+from penstock.model.types import Field
+from penstock.tables.contract import TableLoad, already_committed
+from penstock.tables.parquet_folders import (
+    MARKER,
+    Marker,
+    Root,
+    draft_marker,
+    put_folder,
+    read_marker,
+    take_files,
+)
+
+TABLES = 64  # that are locked at a time
+
+
+class StagedAppend(msgspec.Struct, frozen=True):
+    """A load whose rows are in durable ``files`` of the root's file system. ``marker``: the
+    table's, as the load was planned; None: the table is new. ``target``: its columns."""
+
+    index: int
+    load: TableLoad
+    folder: Path
+    marker: Marker | None
+    target: tuple[Field, ...]
+    files: Sequence[Path]
+
+
+def publish(
+    root: Root, staging: Path, appends: Sequence[StagedAppend]
+) -> Iterator[tuple[StagedAppend, Exception | None]]:
+    """Makes the files part of their tables, which are all different ones; yields each append with
+    what it failed of. ``staging``: a folder of the root for drafts."""
+    ordered = sorted(appends, key=lambda append: root.lock_name(append.load.table))
+    for first in range(0, len(ordered), TABLES):
+        yield from _publish(root, staging, ordered[first : first + TABLES])
+
+
+def _publish(
+    root: Root, staging: Path, appends: Sequence[StagedAppend]
+) -> Iterator[tuple[StagedAppend, Exception | None]]:
+    """Publishes appends that are in the order of their locks, which every process takes in that
+    order."""
+    placed: list[tuple[StagedAppend, Path]] = []
+    done: list[StagedAppend] = []
+    with ExitStack() as locks:
+        for append in appends:
+            try:
+                locks.enter_context(root.lock(append.load.table))
+                draft = _placed(append, staging)
+            except Exception as failure:
+                yield append, failure
+                continue
+            if draft is None:
+                done.append(append)
+            else:
+                placed.append((append, draft))
+        sync_files([path for append, draft in placed for path in _unsynced(append, draft)])
+        for append, draft in placed:
+            try:
+                _appear(append, draft)
+            except Exception as failure:
+                yield append, failure
+            else:
+                done.append(append)
+    yield from ((append, None) for append in done)
+
+
+def _placed(append: StagedAppend, staging: Path) -> Path | None:
+    """Puts the files into the table's folder, or into a new one; returns the draft of its marker,
+    or the new folder; None: the table has the load."""
+    load, folder = append.load.load, append.folder
+    marker = read_marker(folder)
+    if marker is None and append.marker is None:
+        fresh = staging / f"fresh-{append.index}"
+        fresh.mkdir()
+        take_files(append.files, fresh, load)
+        draft_marker(fresh / MARKER, Marker(append.target).with_load(load))
+        return fresh
+    if marker is None or marker.columns != append.target:
+        raise conflict(append.load, folder)
+    if already_committed(load, marker.last_load(load.key)) is not None:
+        return None
+    take_files(append.files, folder, load, marker)
+    draft = staging / f"marker-{append.index}.json"
+    draft_marker(draft, marker.with_load(load))
+    return draft
+
+
+def _unsynced(append: StagedAppend, draft: Path) -> tuple[Path, Path]:
+    if draft.is_dir():
+        return draft / MARKER, draft
+    return draft, append.folder
+
+
+def _appear(append: StagedAppend, draft: Path) -> None:
+    if draft.is_dir():
+        put_folder(draft, append.folder)
+    else:
+        os.replace(draft, append.folder / MARKER)
+
+
+def conflict(load: TableLoad, folder: Path) -> DestinationError:
+    """The error of a table that another process changed meanwhile."""
+    return DestinationError(
+        f"table {load.table.name} was changed by another process while this load was computed",
+        code="destination.conflict",
+        where=str(folder),
+        hint="run again: the load is repeated as it stands",
+    )

@@ -1,0 +1,111 @@
+"""Rebuilds the marker of a Parquet table that a power cut left empty or half written, from what the
+ledger says of the next load, the names of the table's files and their footers.
+
+Names alone do not say which numbers were applied; the ledger does (``Load.follows``). What cannot
+be proved is refused with the ways out: files of another pipeline, or a rewritten folder of which
+the ledger does not know that it holds the last committed load. The ledger keeps no token of a load
+that is settled: the marker has none then, so that another home's load of that number is refused,
+not skipped. Neighbours: ``parquet_folders`` reads and writes markers, ``parquet`` calls this under
+the table's lock.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import DestinationError
+from penstock.model.types import Field
+from penstock.spark.types import row_schema
+from penstock.tables import load_frame
+from penstock.tables.contract import TableLoad
+from penstock.tables.direct_parts import SPARK_COLUMNS
+from penstock.tables.parquet_folders import (
+    Marker,
+    file_owner,
+    key_hash,
+    parquet_files,
+    rewrite_token,
+    write_marker,
+)
+
+NOTE = "the marker of table {} was damaged, as by a power cut: it was rebuilt from the ledger"
+
+
+def rebuild_marker(folder: Path, load: TableLoad) -> Marker:
+    """Writes a marker into ``folder``, whose own is damaged, so that the table is as it was before
+    ``load``, and returns it. Raises ``DestinationError`` (``destination.marker_damaged``)."""
+    names = parquet_files(folder)
+    kept = _counted(folder, names, load)
+    follows = load.load.follows
+    columns = _columns(folder, kept or names, load) if kept or load.load.replaces else ()
+    if not columns:  # no row of the table counts: it is as new
+        columns = load_frame.target_columns(load, None, lambda: None).fields
+    marker = Marker(columns, {load.load.key: follows} if follows else {})
+    write_marker(folder, marker)
+    return marker
+
+
+def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
+    """The names of the files whose rows belong to the table. Raises ``DestinationError`` where the
+    ledger does not prove it."""
+    own, key = load.load, key_hash(load.load.key)
+    owners = {name: file_owner(name) for name in names}
+    others = [n for n, owner in owners.items() if owner and not owner.rewrite and owner.key != key]
+    if others:
+        raise _refused(folder, f"{others[0]} is of another pipeline, or of an earlier state of it")
+    if own.replaces:
+        return []
+    if own.follows is None:
+        raise _refused(folder, "the ledger does not say which load the table had last")
+    appended = {n: owner.number for n, owner in owners.items() if owner and not owner.rewrite}
+    rewritten = {n: owner.key for n, owner in owners.items() if owner and owner.rewrite}
+    known = {rewrite_token(own.key, number): number for number in range(1, own.follows + 1)}
+    for name, token in rewritten.items():
+        if token not in known:
+            raise _refused(folder, f"the ledger does not prove which load wrote {name}")
+    finished = [n for n, number in appended.items() if number <= own.follows]
+    newest = max(
+        (*(known[token] for token in rewritten.values()), *(appended[n] for n in finished)),
+        default=0,
+    )
+    if newest != own.follows:
+        raise _refused(folder, f"no file in it is of load {own.follows}, which it had last")
+    return [*finished, *rewritten]
+
+
+def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field, ...]:
+    """The columns that all these files have, as Spark's own entry in each footer says. Under a load
+    that replaces all rows: of any file that can be read; empty: of none."""
+    found: dict[str, tuple[Field, ...]] = {}
+    for name in names:
+        try:
+            found[name] = _columns_of(folder / name)
+        except (OSError, ValueError, KeyError) as failure:
+            if not load.load.replaces:
+                raise _refused(folder, f"{name} cannot be read ({failure})") from failure
+    shapes = {frozenset(fields) for fields in found.values()}
+    if len(shapes) > 1 and not load.load.replaces:
+        raise _refused(folder, "its files have different columns")
+    return next(iter(found.values()), ())
+
+
+def _columns_of(file: Path) -> tuple[Field, ...]:
+    import pyarrow.parquet as pq
+    from pyspark.sql.types import StructType
+
+    about = pq.read_metadata(file).metadata or {}
+    described = msgspec.json.decode(about[SPARK_COLUMNS.encode()])
+    return row_schema(StructType.fromJson(described)).fields
+
+
+def _refused(folder: Path, reason: str) -> DestinationError:
+    return DestinationError(
+        f"the marker of the table in {folder} is damaged, as by a power cut, and cannot be rebuilt:"
+        f" {reason}",
+        code="destination.marker_damaged",
+        where=str(folder),
+        hint="nothing was loaded or marked. Restore the folder's _penstock.json from a copy; or "
+        "`penstock run --recreate` reads the streams from the start and makes their tables anew "
+        "(move the folder away first where other pipelines write to it too)",
+    )
