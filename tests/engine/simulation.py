@@ -161,6 +161,9 @@ class SimLoader:
     def begin(self, loads: Sequence[Load]) -> FinishedCommits:
         return FinishedCommits(self._loads(loads))
 
+    def planned_on(self, stream: StreamId) -> None:
+        return None
+
     def _loads(self, loads: Sequence[Load]) -> list[LoadResult | PenstockError]:
         self._world.commits += 1
         if self._world.refuse_at == self._world.commits:

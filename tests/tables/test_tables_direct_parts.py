@@ -19,7 +19,7 @@ from shaped import inodes, shaped
 from penstock.codec.arrow import internal_fields
 from penstock.codec.table_rows import part_rows
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNames
-from penstock.tables import conflicts, direct_parts, parquet, parquet_folders
+from penstock.tables import conflicts, direct_parts, parquet_folders, parquet_publish
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.parquet import ParquetTables
 
@@ -124,7 +124,7 @@ def test_files_of_both_kinds_are_one_table(tables: Any, spark: Any, loads: Any) 
     assert ds.dataset(place, format="parquet").to_table().num_rows == 4
 
 
-STEPS = {"link": [1], "take_files": [1], "half_taken": [1, 2], "write_marker": [1, 2, 3, 4]}
+STEPS = {"link": [1], "take_files": [1], "half_taken": [1, 2], "marker": [1, 2, 3, 4]}
 """Steps of a load of the rows 2, 3 and 4, and what a reader sees once it died there."""
 
 
@@ -144,8 +144,10 @@ def dies_at(patch: pytest.MonkeyPatch, step: str) -> None:
         patch.setattr(direct_parts.os, "chmod", dies)
     elif step == "half_taken":
         patch.setattr(parquet_folders.os, "replace", dies_second)
+    elif step == "marker":
+        patch.setattr(parquet_publish, "_appear", dies)
     else:
-        patch.setattr(parquet, step, dies)
+        patch.setattr(parquet_publish, step, dies)
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -182,7 +184,7 @@ def test_what_a_load_that_is_given_up_left_never_counts_L3(
     key = "birth/t" if again == "same home" else "reborn/t"
     later = shaped(loads.load(3, [[{"id": 2}], [{"id": 3}]], key=key))
     with monkeypatch.context() as patch, pytest.raises(Died):
-        dies_at(patch, "write_marker")
+        dies_at(patch, "marker")
         tables.commit(NO_SPARK, [later])
     assert tables.commit(NO_SPARK, [later]) == [LoadResult(2)]
     assert ids(tables) == [1, 2, 3, 9]

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import ConfigError, DestinationError
-from penstock.tables import conflicts, parquet, parquet_folders
+from penstock.tables import conflicts, parquet, parquet_folders, parquet_publish
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.open import open_table
 from penstock.tables.parquet import ParquetTables
@@ -37,7 +37,8 @@ def ids(tables: ParquetTables, table: TableName = T) -> list[int]:
 
 
 def die_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, after: bool = False) -> None:
-    real, calls = getattr(parquet_folders, name), []
+    owner = parquet_folders if hasattr(parquet_folders, name) else parquet_publish
+    real, calls = getattr(owner, name), []
 
     def dying(*given: Any) -> None:
         calls.append(given)
@@ -47,7 +48,7 @@ def die_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, after: bool = 
         if len(calls) == call:
             raise Died
 
-    for module in (parquet_folders, parquet):
+    for module in (parquet_folders, parquet_publish, parquet):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, dying)
 
@@ -60,7 +61,7 @@ def test_a_load_that_died_file_by_file_is_repeated_exactly_L3(
     spark.conf.set("spark.sql.files.openCostInBytes", str(256 << 20))  # one file a part
     second = loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]])
     with monkeypatch.context() as patch:
-        die_at(patch, "write_marker", 1)
+        die_at(patch, "_appear", 1)
         with pytest.raises(Died):
             tables.commit(spark, [second])
     assert ids(tables) == [1, 2, 3, 4]  # visible, and not yet remembered
@@ -82,7 +83,7 @@ def test_fewer_files_of_a_second_try_remove_the_first_ones(
     second = loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]])
     spark.conf.set("spark.sql.files.openCostInBytes", str(256 << 20))
     with monkeypatch.context() as patch:
-        die_at(patch, "write_marker", 1)
+        die_at(patch, "_appear", 1)
         with pytest.raises(Died):
             tables.commit(spark, [second])
     spark.conf.unset("spark.sql.files.openCostInBytes")

@@ -134,7 +134,7 @@ def test_a_merge_writes_only_the_files_of_its_keys_anew_L2_L3(
 
 
 @pytest.mark.parametrize(
-    "step", ["half_written", "link", "name_rewritten", "write_marker", "replace_folder", "put"]
+    "step", ["half_written", "link", "name_rewritten", "draft_marker", "replace_folder", "put"]
 )
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_merge_that_died_between_its_steps_is_repeated_exactly_L3_L6(

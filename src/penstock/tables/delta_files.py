@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
+_LOG = "_delta_log"
 _NONE_PREVIOUS = -1  # the version of a table that is not there yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -207,13 +208,19 @@ def _merges(load: TableLoad) -> bool:
 
 
 def _has_log(folder: Path) -> bool:
-    return (folder / "_delta_log").is_dir()
+    """Whether a commit is there. A log without one is what is left of a table's first commit that a
+    power cut took (``delta_repair``)."""
+    with suppress(FileNotFoundError):
+        return any(not name.startswith(".") for name in os.listdir(folder / _LOG))
+    return False
 
 
 def _is_empty(folder: Path) -> bool:
     """Whether nothing is there but what an earlier try of a load left."""
     with suppress(FileNotFoundError):
-        return all(name.startswith((_PREFIX, f".{_PREFIX}")) for name in os.listdir(folder))
+        names = [name for name in os.listdir(folder) if name != _LOG]
+        tried = all(name.startswith((_PREFIX, f".{_PREFIX}")) for name in names)
+        return tried and not _has_log(folder)
     return True
 
 

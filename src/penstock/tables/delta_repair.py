@@ -58,7 +58,7 @@ def mend(folder: Path, load: Load) -> int | None:
         if found is None:
             return None
         version, last = found
-        damage = _damage(folder, last)
+        damage = _damage(folder, last, load)
     if damage is None:
         return None
     reason = _reason_to_stay(folder, version, last, load)
@@ -98,9 +98,14 @@ class _File(msgspec.Struct):
     size: int = 0
 
 
+class _Transaction(msgspec.Struct):
+    appId: str
+
+
 class _Action(msgspec.Struct):
     add: _File | None = None
     cdc: _File | None = None
+    txn: _Transaction | None = None
 
 
 def _commit_of(load: Load, commits: list[tuple[int, Path]]) -> tuple[int, Path] | None:
@@ -125,10 +130,12 @@ def _is_whole(commit: Path) -> bool:
         return False
 
 
-def _damage(folder: Path, commit: Path) -> str | None:
-    """What is wrong with a commit that is not empty; None: nothing."""
+def _damage(folder: Path, commit: Path, load: Load) -> str | None:
+    """What is wrong with a commit of the load that is not empty; None: nothing."""
     if not _is_whole(commit):
         return "is no whole text"
+    if all(action.txn is None or action.txn.appId != load.key for action in _actions(commit)):
+        return "is cut off"
     for action in _actions(commit):
         for file in (action.add, action.cdc):
             if file is None or _ELSEWHERE.match(file.path):

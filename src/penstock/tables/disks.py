@@ -7,6 +7,7 @@ the kernel's own time of the boot, and what was made in ``/dev``, ``/run`` and `
 """
 
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,9 @@ _LOCAL = frozenset(
     ("bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "xfs", "zfs")
 )
 _MOUNTS, _STAT = Path("/proc/self/mountinfo"), Path("/proc/stat")
-_MADE_AT_BOOT = ("/dev", "/run", "/sys")
+_MADE_AT_BOOT = (Path("/dev"), Path("/run"), Path("/sys"))
+_MEMORY = frozenset(("devtmpfs", "sysfs", "tmpfs"))
+_OCTAL = re.compile(r"\\([0-7]{3})")  # how a space is written in a mount's path
 _MARGIN = 2.0  # seconds: of file systems that store whole seconds
 
 
@@ -32,27 +35,33 @@ def on_own_disk(path: Path) -> bool:
     where that is not known."""
     if not sys.platform.startswith("linux"):
         return False
+    return _kind_of(path) in _LOCAL
+
+
+def _kind_of(path: Path) -> str:
+    """The type of the file system of ``path``; empty: not known."""
     place = os.path.realpath(path)
     found, kind = "", ""
     with suppress(OSError):
         for line in _MOUNTS.read_text("utf-8", "surrogateescape").splitlines():
             words, _, about = line.partition(" - ")
-            mount = words.split()[4].encode("latin-1", "surrogateescape").decode("unicode_escape")
+            mount = _OCTAL.sub(lambda code: chr(int(code[1], 8)), words.split()[4])
             below = mount == "/" or place == mount or place.startswith(f"{mount}/")
             if below and len(mount) >= len(found):  # of two at one place the later is on top
                 found, kind = mount, about.split()[0]
-    return kind in _LOCAL
+    return kind
 
 
 def older_than_boot(path: Path) -> bool:
     """Whether ``path`` was last written before this machine started. False where that is not
     known."""
-    booted = _booted_at()
+    booted = booted_at()
     return booted is not None and path.stat().st_mtime < booted - _MARGIN
 
 
-def _booted_at() -> float | None:
-    """Seconds since 1970, by the clock as it is now or was since the boot, whichever is earlier."""
+def booted_at() -> float | None:
+    """Seconds since 1970 at this machine's start, by its clock as it is now or as it was since,
+    whichever is earlier; None: not known."""
     try:
         lines = _STAT.read_text("ascii").splitlines()
     except OSError:
@@ -61,6 +70,8 @@ def _booted_at() -> float | None:
     if not told or not told[0]:
         return None
     for folder in _MADE_AT_BOOT:
+        if _kind_of(folder) not in _MEMORY:
+            continue  # of an image, which may be years old
         with suppress(OSError), os.scandir(folder) as entries:
             told += [entry.stat(follow_symlinks=False).st_ctime for entry in entries]
     return min(time for time in told if time > 0)

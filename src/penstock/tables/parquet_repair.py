@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import DestinationError
-from penstock.model.types import Field
+from penstock.model.types import DataType, Field
 from penstock.spark.types import row_schema
 from penstock.tables import load_frame
 from penstock.tables.contract import TableLoad
@@ -75,28 +75,50 @@ def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
 
 
 def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field, ...]:
-    """The columns that all these files have, as Spark's own entry in each footer says. Under a load
-    that replaces all rows: of any file that can be read; empty: of none."""
-    found: dict[str, tuple[Field, ...]] = {}
+    """The columns that all these files have. Under a load that replaces all rows: of any file that
+    can be read; empty: of none."""
+    found: list[tuple[Field, ...]] = []
     for name in names:
         try:
-            found[name] = _columns_of(folder / name)
-        except (OSError, ValueError, KeyError) as failure:
+            found.append(_columns_of(folder / name, load))
+        except (OSError, ValueError) as failure:
             if not load.load.replaces:
                 raise _refused(folder, f"{name} cannot be read ({failure})") from failure
-    shapes = {frozenset(fields) for fields in found.values()}
+    shapes = {frozenset((f.name, _plain(f.type)) for f in fields) for fields in found}
     if len(shapes) > 1 and not load.load.replaces:
         raise _refused(folder, "its files have different columns")
-    return next(iter(found.values()), ())
+    return next(iter(found), ())
 
 
-def _columns_of(file: Path) -> tuple[Field, ...]:
+def _columns_of(file: Path, load: TableLoad) -> tuple[Field, ...]:
+    """The columns of a file, as Spark's own entry in its footer says; without one, of the Arrow
+    types, under the original names that the load knows."""
     import pyarrow.parquet as pq
-    from pyspark.sql.types import StructType
 
-    about = pq.read_metadata(file).metadata or {}
-    described = msgspec.json.decode(about[SPARK_COLUMNS.encode()])
-    return row_schema(StructType.fromJson(described)).fields
+    from penstock.codec import columns
+
+    footer = pq.read_metadata(file)
+    described = (footer.metadata or {}).get(SPARK_COLUMNS.encode())
+    if described is not None:
+        from pyspark.sql.types import StructType
+
+        return row_schema(StructType.fromJson(msgspec.json.decode(described))).fields
+    known = {f.name: f for f in load_frame.load_fields(load)}
+    found = (
+        Field(column.name, column.name, columns.data_type(column.type))
+        for column in footer.schema.to_arrow_schema()
+    )
+    return tuple(
+        known[f.name] if f.name in known and _plain(known[f.name].type) == f.type else f
+        for f in found
+    )
+
+
+def _plain(kind: DataType) -> DataType:
+    """A type as a Parquet file without further words has it."""
+    from penstock.codec import arrow, columns
+
+    return columns.data_type(arrow.arrow_type(kind))
 
 
 def _refused(folder: Path, reason: str) -> DestinationError:
