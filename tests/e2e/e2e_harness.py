@@ -84,7 +84,7 @@ class Place:
     """``config``: the stub's options; ``told``: further keys of ``one_run``'s argument; ``to``: a
     destination that is no table. Runs have the Spark that stays for these tests, or in ``cache``
     one of the test's own; ``cold``: each run starts one, which ends with it. ``script``: what is
-    run, ``one_run.py`` or ``one_api.py``."""
+    run, ``one_run.py`` or ``one_api.py``; ``under``: the words before it."""
 
     folder: Path
     destination: str
@@ -96,6 +96,7 @@ class Place:
     cache: Path | None = None
     cold: bool = False
     script: str = "one_run.py"
+    under: list[str] = field(default_factory=list)
 
     made: ClassVar[list["Place"]] = []
 
@@ -138,7 +139,7 @@ class Place:
         stays |= {TAG: self.tag, **(environ or {})}
         with told_path.open("w") as log, out_path.open("w") as out:
             process = subprocess.Popen(
-                [sys.executable, str(HERE / self.script), json.dumps(told)],
+                [*self.under, sys.executable, str(HERE / self.script), json.dumps(told)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,

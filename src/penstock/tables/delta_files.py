@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from penstock.files import make_folder, sync
+from penstock.files import sync
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, struct_type
@@ -89,7 +89,7 @@ class DeltaFiles:
     def stage(self) -> "StagedFiles | None":
         """Puts the load's rows into files of the table's folder; None where Spark has to write
         them."""
-        make_folder(self._folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
         if direct_parts.fits(self._load):
             files = direct_parts.linked(self._load, self._folder, stem)

@@ -22,7 +22,7 @@ from penstock.engine.log.log import storage
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder
 from penstock.engine.specs.lane import NewConfig
 from penstock.errors import LogError
-from penstock.files import replace, write_new
+from penstock.files import make_folder, replace, write_new
 
 
 class PushMail(Mailbox):
@@ -38,7 +38,7 @@ class PushMail(Mailbox):
 
     def create(self) -> None:
         """Creates the folder; the lease file is the run's."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder, 0o700)  # or a power cut takes it with its rejects
 
     # -- the driver's side
 

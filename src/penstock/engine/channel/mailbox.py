@@ -27,7 +27,7 @@ import msgspec
 from penstock.engine.channel.job_file import hide, show
 from penstock.engine.specs.lane import Expected, LaneQuestion, NewConfig
 from penstock.errors import LogError
-from penstock.files import replace
+from penstock.files import make_folder, replace
 from penstock.model.catalog import StreamId
 
 LEASE_SECONDS = 30.0
@@ -54,7 +54,7 @@ class Mailbox:
 
     def create(self) -> None:
         """Creates the run's folder and its lease file."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(self.folder, 0o700)  # or a power cut takes it with a configuration
         self.beat()
 
     def remove(self) -> None:

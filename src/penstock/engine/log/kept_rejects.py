@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.engine.log.log import storage
 from penstock.engine.log.rejected_keys import RejectedKeys
 from penstock.engine.log.rejects import decode_rejects, encode_rejects, kept_name
-from penstock.files import replacing, sync, sync_file
+from penstock.files import make_folder, replacing, sync, sync_file
 from penstock.model.segments import Segment
 
 
@@ -44,7 +44,7 @@ class RejectsKeeper:
         if not paths or folder is None:
             return missed
         with storage(folder, "write rejects to"):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(folder, 0o700)
             for path in paths:
                 target, source = folder / kept_name(path), self._root / path
                 if source.exists() and not target.exists():

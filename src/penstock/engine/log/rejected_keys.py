@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.engine.log.log import storage
 from penstock.engine.log.rejects import RejectLine
-from penstock.files import replace
+from penstock.files import make_folder, replace
 from penstock.model.catalog import StreamId
 
 MOST_KEYS = 100_000  # of one epoch's rows; rows that are rejected after these count as sent
@@ -113,7 +113,7 @@ class RejectedKeys:
                 return
             self._count[epoch] += len(keys)
             folder = epoch / REJECTED
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(folder, 0o700)
             body = b"".join(msgspec.json.encode(k) + b"\n" for k in keys)
             replace(folder / f"{len(files) + 1:06d}.jsonl", body, durable=True)
 

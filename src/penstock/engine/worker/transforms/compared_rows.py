@@ -20,7 +20,7 @@ from penstock.codec.system_columns import ascending
 from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
 from penstock.engine.log.log import storage
-from penstock.files import replace
+from penstock.files import make_folder, replace
 from penstock.model.events import ComparedRows
 from penstock.model.staged_rows import LEFT_OUT, REMOVED
 from penstock.transforms.chain import ChainResult, SentRows
@@ -56,7 +56,7 @@ class KeysLeftOut:
             body: Any = pa.BufferOutputStream()
             pq.write_table(pa.concat_tables(tables), body)
             with storage(place, "write to"):
-                place.mkdir(mode=0o700, exist_ok=True)
+                make_folder(place, 0o700)
                 replace(place / f"{number:06d}.parquet", body.getvalue().to_pybytes(), durable=True)
         self._found.clear()
 
