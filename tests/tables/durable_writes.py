@@ -36,19 +36,8 @@ def main(folder: Path) -> None:
         with (folder / "promises").open("a") as file:
             file.write(f"{what}\n")
 
-    steps: list[Callable[[Path], None]] = [
-        home,
-        owner,
-        mark,
-        claim,
-        seal,
-        seal_many,
-        unmark,
-        rejects,
-        configuration,
-        environment,
-    ]
-    for step in steps:
+    log: list[Callable[[Path], None]] = [owner, mark, claim, seal, seal_many, unmark, rejects]
+    for step in (home, *log, configuration, environment):
         step(folder)
         promised(step.__name__)
     parts = folder / "parts"
