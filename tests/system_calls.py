@@ -57,16 +57,22 @@ def calls(trace: Path) -> Iterator[Call]:
 def _paths(name: str, words: str) -> Iterator[str]:
     """Relative names are below the handle before them (``AT_FDCWD</folder>``)."""
     if name in _WRITES or name in SYNCS:
-        yield from (found[1] for found in _HANDLE.finditer(words))
+        yield from (_plain(found[1]) for found in _HANDLE.finditer(words))
         return
     base = ""
     for found in re.finditer(rf"{_HANDLE.pattern}|{_TEXT.pattern}", words):
         if found[1] is not None:
-            base = found[1]
+            base = _plain(found[1])
         else:
-            raw = found[2].encode("latin-1").decode("unicode_escape").encode("latin-1")
-            text = raw.decode(errors="surrogateescape")
+            text = _plain(found[2])
             yield text if text.startswith("/") else f"{base}/{text}"
+
+
+def _plain(text: str) -> str:
+    if "\\" not in text:
+        return text
+    raw = text.encode("latin-1").decode("unicode_escape").encode("latin-1")
+    return raw.decode(errors="surrogateescape")
 
 
 @dataclass

@@ -67,10 +67,11 @@ def checked(home: Path, lake: Path, trace: Sequence[Call]) -> tuple[list[Fault],
         fault
         for fault in found
         if not (
-            (BY_ITSELF.search(fault.path)
-            and "before its" in fault.before)
-            or (BY_SPARK.search(fault.path)
-            and not fault.before.endswith(("the ledger says so", "at the end")))
+            (BY_ITSELF.search(fault.path) and "before its" in fault.before)
+            or (
+                BY_SPARK.search(fault.path)
+                and not fault.before.endswith(("the ledger says so", "at the end"))
+            )
         )
     ]
     return own, given
@@ -87,9 +88,9 @@ def told(faults: Sequence[Fault]) -> str:
     return "\n".join(sorted({str(fault) for fault in faults})[:60])
 
 
-def traced_run(place: Place, file: Path) -> list[Call]:
+def traced_run(place: Place, file: Path, **config: Any) -> list[Call]:
     place.under = traced(file)
-    ended = place.run()
+    ended = place.run(**config)
     assert ended.code == 0, ended.told[-3000:]
     return list(calls(file))
 
@@ -101,7 +102,7 @@ def test_l2_l3_a_run_into_parquet_by_its_system_calls(tmp_path: Path) -> None:
         cold=True,
     )  # fmt: skip
     for number in (1, 2):  # a new table, and one that there is
-        trace = traced_run(place, tmp_path / "trace")
+        trace = traced_run(place, tmp_path / "trace", records=50 * number)
         faults, given = checked(place.home, place.lake, trace)
         assert not faults, told(faults)
         names = "\n".join(given)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
 _LOG = "_delta_log"
+_COMMITTED = re.compile(r"\d{20}\.(?:json|checkpoint\..+)")
 _NONE_PREVIOUS = -1  # the version of a table that is not there yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -208,10 +209,10 @@ def _merges(load: TableLoad) -> bool:
 
 
 def _has_log(folder: Path) -> bool:
-    """Whether a commit is there. A log without one is what is left of a table's first commit that a
-    power cut took (``delta_repair``)."""
+    """Whether a commit is there. A log without one is what is left of a first commit that was not
+    made, or that a power cut took (``delta_repair``)."""
     with suppress(FileNotFoundError):
-        return any(not name.startswith(".") for name in os.listdir(folder / _LOG))
+        return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / _LOG))
     return False
 
 

@@ -28,7 +28,7 @@ from penstock.tables.disks import boot, older_than_boot, on_own_disk
 
 NOTE = "the last commit (version {}) of table {} was lost in a power cut: its load was repeated"
 _COMMIT = re.compile(r"(\d{20})\.json")
-_VERSIONED = re.compile(r"(\d{20})\..+")
+_VERSIONED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..+)")
 _DERIVED = re.compile(r"_last_checkpoint|\d{20}\.checkpoint\..*parquet|\d{20}\.crc")
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|/")  # the path of a file outside the folder
 _LOST = ".lost"
