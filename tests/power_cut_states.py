@@ -40,24 +40,27 @@ class _Change:
 
 @dataclass(frozen=True)
 class Keeps:
-    """What of the unsafe things a power cut leaves."""
+    """What of the unsafe things a power cut leaves. ``change``: whether it leaves one, by how many
+    came after it."""
 
     name: str
-    change: Callable[[], bool]
+    change: Callable[[int], bool]
     content: Callable[[bytes, bytes], bytes]  # of (safe, all)
 
 
 def keeps(seed: int) -> list[Keeps]:
-    """Nothing; all names and no content (ext4 before it has written a new file); some of both."""
+    """Nothing; all names and no content (ext4 before it has written a new file); the newest name
+    alone; some of both."""
     lot = random.Random(seed)
 
     def some(safe: bytes, whole: bytes) -> bytes:
         return lot.choice((safe, whole, b"", b"\0" * len(whole)) if not safe else (safe, whole))
 
     return [
-        Keeps("nothing", lambda: False, lambda safe, _: safe),
-        Keeps("names", lambda: True, lambda safe, _: safe),
-        Keeps("some", lambda: lot.random() < 0.5, some),
+        Keeps("nothing", lambda _: False, lambda safe, _: safe),
+        Keeps("names", lambda _: True, lambda safe, _: safe),
+        Keeps("newest", lambda after: after == 0, lambda _, whole: whole),
+        Keeps("some", lambda _: lot.random() < 0.5, some),
     ]
 
 
@@ -98,15 +101,17 @@ class Replay:
     def write_state(self, place: Path, kept: Keeps) -> None:
         """Writes what the disk may hold into the empty folder ``place``."""
         names: dict[int, dict[str, Any]] = {}
+        unsafe = sum(not change.safe for change in self._changes)
         for change in self._changes:
-            if change.safe or kept.change():
+            unsafe -= not change.safe
+            if change.safe or kept.change(unsafe):
                 for folder, name, node in change.steps:
                     names.setdefault(id(folder), {})[name] = node
         self._write_folder(place, self._top, names, kept)
 
     def write_all(self, place: Path) -> None:
         """Writes what the folder holds while the machine runs."""
-        self.write_state(place, Keeps("all", lambda: True, lambda _, whole: whole))
+        self.write_state(place, Keeps("all", lambda _: True, lambda _, whole: whole))
 
     def _write_folder(
         self, place: Path, folder: _Folder, names: dict[int, dict[str, Any]], kept: Keeps
