@@ -15,9 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import DestinationError
 from penstock.files import sync_files
 from penstock.model.types import Field
+from penstock.tables import conflicts
 from penstock.tables.contract import TableLoad, already_committed
 from penstock.tables.parquet_folders import (
     MARKER,
@@ -96,7 +96,7 @@ def _placed(append: StagedAppend, staging: Path) -> Path | None:
         draft_marker(fresh / MARKER, Marker(append.target).with_load(load))
         return fresh
     if marker is None or marker.columns != append.target:
-        raise conflict(append.load, folder)
+        raise conflicts.conflict(append.load, 1)
     if already_committed(load, marker.last_load(load.key)) is not None:
         return None
     take_files(append.files, folder, load, marker)
@@ -116,13 +116,3 @@ def _appear(append: StagedAppend, draft: Path) -> None:
         put_folder(draft, append.folder)
     else:
         os.replace(draft, append.folder / MARKER)
-
-
-def conflict(load: TableLoad, folder: Path) -> DestinationError:
-    """The error of a table that another process changed meanwhile."""
-    return DestinationError(
-        f"table {load.table.name} was changed by another process while this load was computed",
-        code="destination.conflict",
-        where=str(folder),
-        hint="run again: the load is repeated as it stands",
-    )
