@@ -11,6 +11,7 @@ discriminator.
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, cast
 
 import jsonschema_rs
@@ -23,6 +24,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.address_secrets import address_secrets
 from penstock.protocols.json_schema.schema_repair import no_remote, repaired
+from penstock.protocols.json_schema.validation_steps import why_not_validated
 
 _PARTS = (*BRANCHES, *CONDITIONS)
 _HEADER = re.compile(r"[A-Za-z][\w-]*:(?!//)\s*(?P<value>\S.*)")
@@ -51,6 +53,8 @@ def validate_config(
     connector's fault and not the user's. ``detail``: gets faults of the schema that cost no
     check."""
     schema, notes = spec.config_schema, list[str]()
+    if (reason := why_not_validated(schema, config)) is not None:
+        return [f"the connector's config schema {reason}, so config is not checked"]
     try:
         validator = _validator(schema)
     except (jsonschema_rs.ValidationError, ValueError):
@@ -93,12 +97,14 @@ def secret_values(schema: Any, config: Any, secret_word: str | None) -> list[str
     return sorted(texts, key=lambda text: (-len(text), text))
 
 
+@lru_cache(maxsize=1024)
 def _may_match(pattern: str, name: str) -> bool:
-    """Whether the pattern matches. One that Python cannot compile counts as a match, so that no
-    secret is missed."""
+    """Whether the pattern matches, by the validator's own engine, which gives a pattern up that
+    takes too many steps. One that it cannot compile counts as a match, so that no secret is
+    missed."""
     try:
-        return re.search(pattern, name) is not None
-    except re.error:
+        return _validator({"pattern": pattern}).is_valid(name)
+    except (jsonschema_rs.ValidationError, ValueError):
         return True
 
 
@@ -127,9 +133,9 @@ class _Secrets:
         )
 
     def _walk(self, nodes: list[Any], value: Any, path: Path) -> None:
-        if len(path) > _DEPTH:
-            if self._word is None:
-                self.texts.update(_texts(value))
+        if len(path) > _DEPTH:  # too deep to be looked into
+            all_of_it = self._word is None
+            self.texts.update(t for t in _texts(value) if all_of_it or not is_harmless(t))
             return
         schemas = parts(self._root, nodes, _PARTS)
         if self._word is None:
@@ -197,17 +203,17 @@ def _items(schemas: list[dict[str, Any]]) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yields every scalar in a value as the text that it is printed as."""
-    if isinstance(value, bool) or value is None or value == "":
-        return
-    if isinstance(value, dict):
-        for inner in cast(dict[str, Any], value).values():
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in cast(list[Any], value):
-            yield from _texts(inner)
-    else:
-        yield str(value)
+    """Yields every scalar in a value as the text that it is printed as. Does not recurse: a value
+    may be nested thousands of levels deep."""
+    waiting = [value]
+    while waiting:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            waiting += reversed(cast(dict[str, Any], here).values())
+        elif isinstance(here, list):
+            waiting += reversed(cast(list[Any], here))
+        elif not isinstance(here, bool) and here is not None and here != "":
+            yield str(here)
 
 
 # -- keys that the schema does not name

@@ -11,6 +11,7 @@ from penstock.model.catalog import FieldPath
 
 _NULL = {"type": "null"}
 _DEPTH = 16  # levels of a schema that are looked into: its references may form a circle
+_MOST = 20_000  # schemas looked into: references can fan out exponentially
 
 
 def exists(schema: Any, path: FieldPath) -> bool:
@@ -25,25 +26,31 @@ def closed(schema: Any) -> bool:
 
 def closed_objects(schema: Any) -> Iterator[FieldPath]:
     """The paths of the objects that have no other properties than those that the schema declares;
-    lists on the way are passed over."""
-    yield from _closed_below(schema, schema, (), _DEPTH)
+    lists on the way are passed over. The nearest first, of at most :data:`_MOST` schemas."""
+    here: list[tuple[Any, FieldPath]] = [(schema, ())]
+    left = _MOST
+    for _ in range(_DEPTH):
+        below: list[tuple[Any, FieldPath]] = []
+        for node, at in here[:left]:
+            shapes = list(_shapes(schema, node))
+            if any(closed(shape) and not shape.get("patternProperties") for shape in shapes):
+                yield at
+            below += [inner for shape in shapes for inner in _below(shape, at)]
+        left -= len(here)
+        here = below
+        if left <= 0 or not here:
+            return
 
 
-def _closed_below(root: Any, node: Any, at: FieldPath, depth: int) -> Iterator[FieldPath]:
-    if depth == 0:
-        return
-    shapes = list(_shapes(root, node))
-    if any(closed(shape) and not shape.get("patternProperties") for shape in shapes):
-        yield at
-    for shape in shapes:
-        properties = shape.get("properties")
-        if isinstance(properties, dict):
-            for name, inner in cast(dict[str, Any], properties).items():
-                yield from _closed_below(root, inner, (*at, name), depth - 1)
-        if "items" in shape:
-            items = shape["items"]
-            for item in cast(list[Any], items) if isinstance(items, list) else [items]:
-                yield from _closed_below(root, item, at, depth - 1)
+def _below(shape: dict[str, Any], at: FieldPath) -> Iterator[tuple[Any, FieldPath]]:
+    properties = shape.get("properties")
+    if isinstance(properties, dict):
+        for name, inner in cast(dict[str, Any], properties).items():
+            yield inner, (*at, name)
+    if "items" in shape:
+        items = shape["items"]
+        for item in cast(list[Any], items) if isinstance(items, list) else [items]:
+            yield item, at
 
 
 def names_of(schema: Any, path: FieldPath = ()) -> list[str]:
@@ -56,7 +63,8 @@ def _at(schema: Any, path: FieldPath) -> list[Any]:
     """Every subschema the path may lead to; ``{}`` inside an object of unknown shape."""
     found: list[Any] = [schema]
     for name in path:
-        found = [child for node in found for child in _children(schema, node, name)]
+        children = [child for node in found for child in _children(schema, node, name)]
+        found = [*{id(child): child for child in children}.values()]
     return found
 
 
