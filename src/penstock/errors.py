@@ -18,6 +18,7 @@ contract.
       Defect              70   a fault of ours
 """
 
+import errno
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
@@ -177,6 +178,55 @@ def in_role(role: Role) -> Generator[None]:
     except ConnectorError as e:
         fields = {name: getattr(e, name) for name in PenstockError.fields}
         raise error_class(role)(fields.pop("message"), **fields) from e.__cause__
+
+
+def not_ours(error: BaseException) -> PenstockError | None:
+    """Returns the error of an exception that shows no fault of ours: of the machine (a full or
+    read-only disk, a disk that fails, too few file descriptors), or of data that is nested more
+    deeply than Python goes. None: it shows neither."""
+    if isinstance(error, RecursionError):
+        return SchemaError(
+            "a schema, a state or a value is nested too deeply to be worked on",
+            code="schema.too_deep",
+            hint="leave the stream out, or its deep field (`columns`); a part of a schema that is "
+            "given as an object without properties is kept as JSON text",
+        )
+    if not isinstance(error, OSError):
+        return None
+    file = error.filename if isinstance(error.filename, str) else None
+    at = f": {file}" if file else ""
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return LogError(
+                f"the disk is full, or the user's share of it{at}",
+                code="disk.full",
+                where=file,
+                hint="free some space there (`df -h` and `df -i` show the disks), then run again: "
+                "what was sealed is kept",
+            )
+        case errno.EROFS:
+            return LogError(
+                f"the disk can only be read{at}",
+                code="disk.read_only",
+                where=file,
+                hint="mount it so that it can be written, or name a folder on another disk "
+                "(PENSTOCK_HOME, `log.path`), then run again",
+            )
+        case errno.EIO:
+            return LogError(
+                f"the disk failed{at} ({error.strerror})",
+                code="disk.failed",
+                where=file,
+                hint="see the system's log (`dmesg`); what was sealed is kept",
+            )
+        case errno.EMFILE | errno.ENFILE:
+            return ConfigError(
+                "too few file descriptors: this process may open no more files",
+                code="config.open_files",
+                hint="allow more (`ulimit -n 4096` in this shell), then run again",
+            )
+        case _:
+            return None
 
 
 _BY_EXIT_CODE: dict[int, type[PenstockError]] = {

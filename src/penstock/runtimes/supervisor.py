@@ -332,6 +332,8 @@ def main() -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     if LINUX:
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        # Where we are stopped when our owner dies, we go on, and end the tree.
+        prctl(PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     for name in ("SIGCHLD", "SIGTERM"):

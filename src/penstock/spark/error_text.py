@@ -102,6 +102,33 @@ def died(code: int, log_tail: str, log: str) -> PenstockError:
     )
 
 
+def was_stopped(seconds: float, log: str) -> PenstockError:
+    """Makes the error of a JVM that was stopped (SIGSTOP), so that no call into it returned, and
+    was killed after so many ``seconds``. ``log``: the path of what it printed."""
+    return DestinationError(
+        f"Spark's Java process was stopped (SIGSTOP) for {seconds:.0f} s, and the run ended it",
+        code=JAVA_DIED,
+        where=log,
+        hint="find out what stops processes on this machine, then run again: nothing is lost, and "
+        "what is sealed is loaded first",
+    )
+
+
+def silent(failure: BaseException) -> PenstockError | None:
+    """Makes the error of a JVM that took no call, or broke one off, where the failure of a call
+    shows that; None: it shows something else. Its death may not be known yet."""
+    module = type(failure).__module__
+    broken = module.startswith("py4j") and "Network" in type(failure).__name__
+    if not broken and not isinstance(failure, ConnectionError):
+        return None
+    return DestinationError(
+        f"Spark's Java process does not answer: {summary(failure) or type(failure).__name__}",
+        code=JAVA_DIED,
+        hint="nothing is lost: run again, and what is sealed is loaded first; the run's spark.log "
+        "has Java's own words",
+    )
+
+
 def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
     """Makes the error of a JVM whose gateway did not get ready, from what it printed. ``waited``:
     the seconds waited for a JVM that still runs; None: it ended."""

@@ -29,7 +29,8 @@ from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
 from penstock.files import write_new
-from penstock.spark.error_text import died, start_failure
+from penstock.runtimes.stopped import LOOK_SECONDS, StoppedProcess, is_stopped
+from penstock.spark.error_text import died, start_failure, was_stopped
 from penstock.spark.gateway import Address, address, spawn
 from penstock.spark.java_command import JavaOptions, java_command
 from penstock.spark.java_user import log_in
@@ -41,6 +42,9 @@ _TEMPORARY = "java"  # the folder of Java's own temporary files
 CLOSE_SECONDS = 20.0
 _LOG_TAIL = 20_000
 _WATCH_SECONDS = 0.1
+STOPPED_SECONDS = (
+    30.0  # a JVM that is stopped (SIGSTOP) for so long is killed: no call would return
+)
 _connecting = threading.Lock()
 
 
@@ -64,6 +68,7 @@ class Jvm:
     def __init__(self, process: Process, log: Path) -> None:
         self.process = process
         self.log = log
+        self._was_stopped = False
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
         """Ends this run's use of the JVM. ``stop`` stops the session, within ``CLOSE_SECONDS``; the
@@ -77,7 +82,22 @@ class Jvm:
             code = self.process.wait(seconds) if seconds else self.process.poll()
         except subprocess.TimeoutExpired:
             return None
+        if code is not None and self._was_stopped:
+            return was_stopped(STOPPED_SECONDS, str(self.log))
         return None if code is None else died(code, self.said(), str(self.log))
+
+    def end_where_stopped(self) -> None:
+        """Has a thread kill the JVM once it has been stopped for :data:`STOPPED_SECONDS`."""
+
+        def look() -> None:
+            watched = StoppedProcess(self.process.pid)
+            while self.process.poll() is None:
+                if watched.seconds() >= STOPPED_SECONDS:
+                    self._was_stopped = True
+                    self.process.kill()
+                time.sleep(LOOK_SECONDS)
+
+        threading.Thread(target=look, name="spark-stopped", daemon=True).start()
 
     def said(self) -> str:
         """Returns the end of what Java printed."""
@@ -89,6 +109,7 @@ class Jvm:
     ) -> Generator[None]:
         """Calls ``check`` ten times a second in a thread; once it raises, appends the error to
         ``raised`` and kills the JVM, so that a call into it returns."""
+        self.end_where_stopped()
         over = threading.Event()
 
         def watch() -> None:
@@ -116,7 +137,10 @@ class OwnJvm(Jvm):
 
     def end(self, stop: Callable[[], object], seconds: float = CLOSE_SECONDS) -> None:
         """Runs ``stop``, then ends the process, and kills it after ``seconds``. Calls nothing in a
-        JVM that is dead already."""
+        JVM that is dead already, or stopped."""
+        if is_stopped(self.process.pid):
+            self.process.kill()
+            self.process.wait()
         if self.process.poll() is not None:
             let_go()
             return

@@ -527,6 +527,14 @@ def java_death(seconds: float = 0.0) -> PenstockError | None:
     return None if jvm is None else jvm.death(seconds)
 
 
+def kill_java() -> None:
+    """Kills the open session's JVM, so that calls into it return; no-op where other runs of this
+    process have the session, or where it has no JVM."""
+    now = _current
+    if now is not None and now.jvm is not None and now.users == 1:
+        now.jvm.process.kill()
+
+
 def setting(conf: Mapping[str, str], name: str) -> str | None:
     """Returns a setting of the pipeline file, in lower case; else that of the user's own
     session."""

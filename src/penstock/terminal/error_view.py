@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from penstock.errors import Cancelled, Defect, PenstockError
+from penstock.errors import Cancelled, Defect, PenstockError, not_ours
 from penstock.files import write_new
 from penstock.terminal.traces import without_trace
 
@@ -114,6 +114,8 @@ def _as_penstock(error: BaseException) -> PenstockError:
         return error
     if isinstance(error, KeyboardInterrupt):
         return Cancelled("stopped by Ctrl-C", hint="run it again; nothing was half done")
+    if (fault := not_ours(error)) is not None:
+        return fault
     kind = type(error).__name__
     return Defect(
         f"Penstock failed where it should not: {kind}: {error}".rstrip(": "),

@@ -9,6 +9,7 @@ import pytest
 
 from penstock.engine.channel.child_process import packed, supervise, supervise_packed
 
+ALIVE = os.devnull  # the file of its signs of life
 SAYS_ITS_ENVIRONMENT = """
 import json, os, sys
 from penstock.engine.channel.child_main import _some
@@ -31,20 +32,20 @@ def test_the_environment_of_a_job_replaces_that_of_the_worker(
 ) -> None:
     monkeypatch.setenv("OF_AN_EARLIER_RUN", "s3cret")
     given = {b"OF_THIS_RUN": b"\xff", b"SPARK_AUTH_SECRET": b"x", b"PATH": os.environb[b"PATH"]}
-    told = json.loads(supervise_packed(module, packed(b"{}", given)))
+    told = json.loads(supervise_packed(module, packed(b"{}", given), ALIVE))
     assert told["OF_THIS_RUN"] == "\udcff"
     assert "OF_AN_EARLIER_RUN" not in told and "SPARK_AUTH_SECRET" not in told
     assert told["PYTHONSAFEPATH"] == "1"
     assert told["ARROW_DEFAULT_MEMORY_POOL"] == "system"
     given[b"ARROW_DEFAULT_MEMORY_POOL"] = b"mimalloc"
-    told = json.loads(supervise_packed(module, packed(b"{}", given)))
+    told = json.loads(supervise_packed(module, packed(b"{}", given), ALIVE))
     assert told["ARROW_DEFAULT_MEMORY_POOL"] == "mimalloc"
 
 
 def test_without_one_it_is_the_worker_s_own(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OF_THE_WORKER", "1")
     monkeypatch.setenv("SPARK_AUTH_SECRET", "s3cret")
-    for told in (supervise(module, b"{}"), supervise_packed(module, packed(b"{}", None))):
+    for told in (supervise(module, b"{}"), supervise_packed(module, packed(b"{}", None), ALIVE)):
         answer = json.loads(told)
         assert answer["OF_THE_WORKER"] == "1" and "SPARK_AUTH_SECRET" not in answer
 

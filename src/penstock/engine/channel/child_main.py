@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.engine.channel.child_process import CLAIMED
 from penstock.engine.specs.lane import KeysAt
-from penstock.errors import Defect, PenstockError
+from penstock.errors import Defect, PenstockError, not_ours
 from penstock.store.keys import OpenKeys
 
 J = TypeVar("J")
@@ -45,6 +45,11 @@ def carry_out(
         if e.code == "log.claimed":
             os._exit(CLAIMED)
         answer = failed(e.as_dict())
+    except (OSError, RecursionError) as e:
+        fault = not_ours(e)
+        if fault is None:
+            raise
+        answer = failed(fault.as_dict())
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.flush()
     os._exit(0)  # does not wait for threads of libraries

@@ -5,6 +5,10 @@ neither DuckDB nor wasmtime survives that. So a fresh interpreter does everythin
 standard library and msgspec. On one machine the process gets the driver's environment, which is
 sent with the job: the JVM and its Python workers may be older than this run.
 
+A process that is stopped (SIGSTOP) would never answer and never see that its owner is gone: it is
+killed after :data:`STOPPED_SECONDS`. For the Spark task itself, which may be stopped too, a thread
+rewrites a file, a sign of life that the driver watches (``engine.channel.spark_job``).
+
 Neighbours: ``engine.channel.spark_job`` ships the call; ``engine.worker.lane`` and
 ``engine.worker.feeder`` are the processes.
 """
@@ -13,15 +17,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import msgspec
 
 from penstock.errors import Defect, LogError
+from penstock.files import write_new
 from penstock.model.variables import OF_SPARK
+from penstock.runtimes.stopped import LOOK_SECONDS, StoppedProcess, this_process, wake_with_parent
 
 _START = "penstock.engine.channel.child_start"
 CLAIMED = 75  # the child's exit code when another process ran this epoch first
+STOPPED_SECONDS = 60.0  # a process that is stopped for so long is killed
+BEAT_SECONDS = 5.0  # between two signs of life
 _OF_SPARK = tuple(map(str.encode, OF_SPARK))
 
 
@@ -34,10 +45,13 @@ def packed(job: bytes, environ: Environment | None) -> bytes:
     return msgspec.msgpack.encode((job, None if environ is None else dict(environ)))
 
 
-def supervise_packed(module: str, content: bytes) -> bytes:
-    """Decodes the result of :func:`packed` and calls :func:`supervise`."""
+def supervise_packed(module: str, content: bytes, alive: str) -> bytes:
+    """Decodes the result of :func:`packed` and calls :func:`supervise` in a Spark task. ``alive``:
+    the file of its signs of life."""
     job, environ = msgspec.msgpack.decode(content, type=tuple[bytes, dict[bytes, bytes] | None])
-    return supervise(module, job, environ)
+    wake_with_parent()
+    with _signs_of_life(alive):
+        return supervise(module, job, environ)
 
 
 def supervise(module: str, job: bytes, environ: Environment | None = None) -> bytes:
@@ -56,6 +70,7 @@ def supervise(module: str, job: bytes, environ: Environment | None = None) -> by
         cwd="/",
         env=_environment(os.environb if environ is None else environ),
     )
+    watch = _Watch(child)
     try:
         if child.stdin is None or child.stdout is None:
             raise Defect(f"{module} has no pipes")
@@ -67,13 +82,70 @@ def supervise(module: str, job: bytes, environ: Environment | None = None) -> by
         result = child.stdout.read()
         code = child.wait(timeout=60)
     finally:
+        watch.end()
         _end(child)
+    if watch.killed:
+        raise Defect(
+            f"{module} was stopped (SIGSTOP) for {STOPPED_SECONDS:.0f} s on "
+            f"{os.uname().nodename}, and was killed",
+            code="lane.lost",
+        )
     if code == CLAIMED:
         raise LogError("this job has run already", code="log.claimed")
     if code != 0 or not result:
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         raise Defect(f"{module} ended without a result ({how})", code="lane.lost")
     return result
+
+
+class _Watch:
+    """Kills a child, and what it started, once it has been stopped for :data:`STOPPED_SECONDS`."""
+
+    def __init__(self, child: "subprocess.Popen[bytes]") -> None:
+        self.killed = False
+        self._child, self._over = child, threading.Event()
+        threading.Thread(target=self._look, name="stopped", daemon=True).start()
+
+    def end(self) -> None:
+        """Ends the watch; nothing is killed after it."""
+        self._over.set()
+
+    def _look(self) -> None:
+        watched = StoppedProcess(self._child.pid)
+        while not self._over.wait(LOOK_SECONDS):
+            if watched.seconds() >= STOPPED_SECONDS:
+                self.killed = True
+                with suppress(ProcessLookupError):
+                    os.killpg(self._child.pid, signal.SIGKILL)
+                return
+
+
+@contextmanager
+def _signs_of_life(path: str) -> Generator[None]:
+    """Rewrites a file every few seconds while the block runs: a number and this process's name, in
+    place, since a full disk takes no new file. A folder that cannot be written has none, and the
+    driver then waits without them."""
+    over, name = threading.Event(), this_process().encode()
+
+    def sign(number: int) -> bytes:
+        return b"%020d %s" % (number, name)
+
+    def beat() -> None:
+        number = 0
+        while True:
+            number += 1
+            with suppress(OSError), open(path, "r+b") as file:
+                file.write(sign(number))
+            if over.wait(BEAT_SECONDS):
+                return
+
+    with suppress(OSError):
+        write_new(Path(path), sign(0))
+    threading.Thread(target=beat, name="alive", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _environment(given: Environment) -> dict[bytes, bytes]:

@@ -112,7 +112,7 @@ class LeaseHeartbeat:
         if self._failure is not None:
             raise self._failure
         if self._cancel.is_set():
-            raise Cancelled("the run was stopped", hint="run again: what is sealed is kept")
+            raise stopped()
 
     def now(self) -> float:
         """Returns the monotonic clock, in seconds."""
@@ -121,6 +121,11 @@ class LeaseHeartbeat:
     def sleep(self, seconds: float) -> None:
         """Waits, until a cancellation at most."""
         self._cancel.wait(seconds) if not self._cancel.is_set() else time.sleep(seconds)
+
+
+def stopped() -> Cancelled:
+    """Returns the error of a run that was asked to stop."""
+    return Cancelled("the run was stopped", hint="run again: what is sealed is kept")
 
 
 def _unreachable(why: str) -> LeaseLost:

@@ -4,6 +4,8 @@ So one job's failure does not cancel another, and a job needs one slot. The task
 process (``engine.channel.child_process``); its answer is one row. A plain Python UDF ships it,
 since Spark's ``mapInArrow`` requires pandas on the driver. Only the session API of Spark Connect is
 used. The job itself, which holds passwords, is not given to Spark (``engine.channel.job_file``).
+A task whose signs of life end is given up, and killed where it is on this machine: what it started
+ends with it (L11).
 Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
 """
 
@@ -13,6 +15,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import distributions
@@ -23,6 +26,7 @@ from penstock.engine.channel.child_process import packed, supervise
 from penstock.engine.channel.job_file import put_job, remove_job
 from penstock.engine.log.log import storage
 from penstock.errors import ConfigError, Defect, PenstockError
+from penstock.runtimes.stopped import kill
 from penstock.runtimes.worker_name import worker_namer
 
 if TYPE_CHECKING:
@@ -41,6 +45,8 @@ _PYTHON_HINT = (
     f"program's is {sys.executable}"
 )
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+SILENT_SECONDS = 60.0  # without a sign of life after the first, after which a task is given up
+_LOOK_SECONDS = 2.0
 
 
 def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
@@ -57,6 +63,7 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
 
         with storage(folder, "write to"):
             path, pad, mac = key = put_job(folder, packed(job, os.environb if local else None))
+        alive = f"{path}.alive"
 
         wanted = None if local else _version()
         worker, raised, other = worker_namer(), _RAISED, _OTHER_PENSTOCK
@@ -72,7 +79,11 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
             from penstock.engine.channel.child_process import supervise_packed
             from penstock.engine.channel.job_file import JobKey, take_job
 
-            return supervise_packed(module, take_job(JobKey(path, pad, mac))).decode()
+            return supervise_packed(module, take_job(JobKey(path, pad, mac)), alive).decode()
+
+        def collected() -> bytes:
+            shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
+            return str(spark.range(0, 1, 1, 1).select(shipped("id")).collect()[0][0]).encode()
 
         def task(_: int) -> str:  # it uses the standard library alone until Penstock is proved
             try:
@@ -85,16 +96,16 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
                 raise RuntimeError(raised + json.dumps(told)) from e
 
         try:
-            shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
-            rows = spark.range(0, 1, 1, 1).select(shipped("id")).collect()
+            return _while_alive(collected, Path(alive), module)
         except Exception as e:
-            death = None if isinstance(e, PySparkException) else java_death(DEATH_SECONDS)
+            ours = isinstance(e, PySparkException | PenstockError)
+            death = None if ours else java_death(DEATH_SECONDS)
             if death is not None:
                 raise death from None
             raise
         finally:
             remove_job(key)
-        return str(rows[0][0]).encode()
+            Path(alive).unlink(missing_ok=True)
 
     return submit
 
@@ -103,6 +114,49 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
 def _version() -> str | None:
     """This program's version of Penstock; None: it came without (an archive on the path)."""
     return next((found.version for found in distributions(name="penstock")), None)
+
+
+def _while_alive(collected: Callable[[], bytes], alive: Path, module: str) -> bytes:
+    """Calls ``collected`` in a thread of its own and returns or raises what it does. Where there is
+    no new sign of life in ``alive`` for :data:`SILENT_SECONDS` after the first one, kills the task
+    where it runs on this machine, and raises ``lane.lost``: on another machine it may go on, but
+    nothing that it writes counts. Time in which this process itself was stopped does not count."""
+    answer, failed = list[bytes](), list[Exception]()
+
+    def work() -> None:
+        try:
+            answer.append(collected())
+        except Exception as e:  # Spark's and py4j's errors have no common base
+            failed.append(e)
+
+    thread = threading.Thread(target=work, name=threading.current_thread().name, daemon=True)
+    thread.start()
+    seen, silence, looked_at = b"", 0.0, time.monotonic()
+    while thread.is_alive() and silence < SILENT_SECONDS:
+        thread.join(_LOOK_SECONDS)
+        before, looked_at = looked_at, time.monotonic()
+        sign = _content(alive)
+        silence += min(looked_at - before, _LOOK_SECONDS)
+        if sign != seen or not sign:
+            seen, silence = sign, 0.0
+    if thread.is_alive():
+        kill(seen.partition(b" ")[2].decode())
+        raise Defect(
+            f"the Spark task of {module} gave no sign of life for {SILENT_SECONDS:.0f} s: its "
+            "Python worker was stopped, or its machine does not answer",
+            code="lane.lost",
+            hint="see the run's spark.log; what was sealed is kept",
+        )
+    if failed:
+        raise failed[0]
+    return answer[0]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def here(module: str, job: bytes) -> bytes:

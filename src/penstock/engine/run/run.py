@@ -26,7 +26,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
 from penstock.engine.channel.asked_log import AskedLog
-from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat
+from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat, stopped
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.channel.run_log import RunLog
@@ -55,8 +55,16 @@ from penstock.engine.reporting.timeline import DISCOVER, PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
-from penstock.engine.run.spark import RUN_LOG, RunSpark, SharedSession, java_died, jvm_peak
+from penstock.engine.run.spark import (
+    RUN_LOG,
+    RunSpark,
+    SharedSession,
+    java_died,
+    jvm_peak,
+    kill_java,
+)
 from penstock.engine.run.state_resets import ask_for_refresh, reset_overwritten, reset_states
+from penstock.engine.run.stop_bound import StopBound
 from penstock.engine.run.wiring import Assembly
 from penstock.engine.serve import ServedInput
 from penstock.engine.specs.failpoints import announce_driver
@@ -75,6 +83,7 @@ from penstock.errors import (
     PenstockError,
     SourceError,
     StateError,
+    not_ours,
 )
 from penstock.files import replace
 from penstock.model.catalog import SyncMode
@@ -82,6 +91,7 @@ from penstock.model.report import Report
 from penstock.model.state import StoredState
 from penstock.runtimes.masking import Masker
 from penstock.short_texts import bounded
+from penstock.spark.error_text import silent
 from penstock.store.contract import Lease, Store
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
@@ -146,6 +156,7 @@ class Run:
         announce_driver()
         lease = self._acquire(stack)
         pulse = stack.enter_context(LeaseHeartbeat(self._store, lease, self._cancel))
+        stack.enter_context(StopBound(self._cancel, kill_java))
         self._store.verify(self._pipeline.pipeline)
         log = FileLog(_log_folder(self._home, self._pipeline))
         log.belong_to(lease.state_id)
@@ -331,14 +342,17 @@ class Run:
         except PenstockError as e:
             return self._failed(e, run_log)
         except Exception as e:  # a JVM that died shows as OSError too: its socket is closed
-            death = java_died(DEATH_SECONDS)
-            if death is not None:
-                return self._failed(death, run_log)
-            if isinstance(e, OSError):
-                failure = LogError(f"a file could not be written: {e}", code="log.io")
+            failure = self._death(DEATH_SECONDS) or _outside(e)
+            if failure is not None:
                 return self._failed(failure, run_log)
             run_log.write("DEBUG", "".join(traceback.format_exception(e)))
             return self._failed(defect(e, _masker(prepared)), run_log)
+
+    def _death(self, seconds: float = 0.0) -> PenstockError | None:
+        """Returns the error of Spark's Java process where it has ended, see ``java_died``: the
+        user's own, where the run was stopped and Java was killed to end it."""
+        death = java_died(seconds)
+        return death if death is None or not self._cancel.is_set() else stopped()
 
     def _failed(self, error: PenstockError, run_log: RunLog) -> Report:
         return self._report(SyncOutcome(complete=set(), failed={}, errors=[]), [error], run_log)
@@ -457,7 +471,7 @@ class Run:
             self._note_refreshes(prepared)
         except PenstockError as e:
             ours = isinstance(e, LeaseLost | Cancelled)
-            errors.append(e if ours else java_died() or e)
+            errors.append(e if ours else self._death() or e)
             outcome = SyncOutcome(complete=set(), failed={}, errors=[])
             monitor.finish(outcome)
         for error in (*errors, *outcome.errors, *outcome.failed.values()):
@@ -583,6 +597,19 @@ def _mend(error: PenstockError, prepared: Prepared) -> None:
 
 def _masker(prepared: Prepared) -> Masker:
     return Masker([secret for end in prepared.endpoints() for secret in end.secrets()])
+
+
+def _outside(error: Exception) -> PenstockError | None:
+    """Returns the error of a failure that is not ours: of Java, or of the machine. None: it is."""
+    if (failure := silent(error) or not_ours(error)) is not None:
+        return failure
+    if isinstance(error, OSError):
+        return LogError(
+            f"a file could not be read or written: {error}",
+            code="log.io",
+            hint="see that this user may write the home and the log's folder, then run again",
+        )
+    return None
 
 
 def defect(error: Exception, masker: Masker, trace: str = "in this run's log") -> Defect:

@@ -162,6 +162,13 @@ def java_died(seconds: float = 0.0) -> PenstockError | None:
     return java_death(seconds)
 
 
+def kill_java() -> None:
+    """Kills Spark's Java process, so that calls into it return."""
+    from penstock.spark.session import kill_java
+
+    kill_java()
+
+
 def jvm_peak() -> int:
     """Returns the most memory that Spark's Java process had, in bytes."""
     from penstock.spark.session import jvm_peak_bytes

@@ -22,12 +22,13 @@ from penstock.engine.run.run import Run, defect
 from penstock.engine.run.spark import SharedSession
 from penstock.engine.serve import Say, ServedInput, input_pipe, refuse_remote
 from penstock.engine.specs.observer import RunObserver
-from penstock.errors import PenstockError
+from penstock.errors import Defect, PenstockError, not_ours
 from penstock.model.catalog import Catalog, StreamId
 from penstock.model.report import Report
 from penstock.protocols.hosts import HostGeneration
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.private_files import remove_left
+from penstock.spark.error_text import silent
 from penstock.store.contract import Store
 from penstock.store.open import open_store_of_run
 
@@ -134,14 +135,23 @@ def run_pipeline(
                 except OSError as e:
                     observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
     except Exception as e:
-        error = e if isinstance(e, PenstockError) else defect(e, Masker(pipeline.secret_values))
+        error = _in_tree(e, Masker(pipeline.secret_values))
         if telemetry is not None:
             telemetry.failed(run_id, error)
         if hooks is not None:
             hooks.failed(error)
+        if error is not e and not isinstance(error, Defect):
+            raise error from e
         raise
     _send_report(run, report, hooks, telemetry, observer)
     return report
+
+
+def _in_tree(error: Exception, masker: Masker) -> PenstockError:
+    """Returns the error that a run's end is reported with."""
+    if isinstance(error, PenstockError):
+        return error
+    return silent(error) or not_ours(error) or defect(error, masker)
 
 
 def _store_of(

@@ -17,7 +17,7 @@ from penstock.protocols.airbyte.enums import MESSAGE_TYPES
 from penstock.protocols.airbyte.messages import ABSENT, LineOther
 from penstock.protocols.airbyte.side_messages import SideMessages
 from penstock.protocols.stdio import probe
-from penstock.protocols.stdio.json_lines import FAULTS, is_json
+from penstock.protocols.stdio.json_lines import FAULTS, is_json, too_deep
 from penstock.protocols.stdio.read import ANSWER_BYTES, Watch, blocks, raw_lines
 from penstock.protocols.stdio.spread_messages import SpreadMessage
 from penstock.runtimes.contract import Argument, Runtime, RunTimeouts
@@ -29,6 +29,7 @@ class Answer(probe.CommandAnswer):
 
     body: bytes | None = None
     error: Error | None = None
+    too_deep: bool = False  # an object was nested too deeply to be read
 
 
 class _AnswerLine(LineOther, gc=False):
@@ -103,6 +104,7 @@ def _heard(
         return
     line = _decoded(raw)
     if line is None:
+        answer.too_deep |= too_deep(raw)
         yield from side_messages.report("not_a_message" if is_json(raw) else "text_line", raw)
         return
     if line.type.upper() == expected and answer.body is None:

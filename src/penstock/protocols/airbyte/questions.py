@@ -108,6 +108,13 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
             code=answer.timed_out.code,
             hint="raise the limit, or see why the connector hangs",
         )
+    if answer.too_deep:
+        raise error_class(role)(
+            f"{command}: the connector's answer is nested too deeply to be read",
+            code=f"{role}.too_deep",
+            hint="a schema of some 300 objects inside each other is read; give the deeper part as"
+            " an object without properties, which is kept as JSON text",
+        )
     tail = answer.stderr_tail
     said = f"; its last words on stderr: {tail}" if tail else " and said nothing on stderr"
     printed = "" if answer.body is not None else f" and printed no {expected} message"

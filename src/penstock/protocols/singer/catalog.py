@@ -8,7 +8,6 @@ back to the tap with its selection written into it. Not here: the choice of mode
 (``stream_config``), names in messages (``stream_names``).
 """
 
-import copy
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
@@ -233,11 +232,27 @@ def selected_catalog(
 
 
 def _entry(stream: Stream) -> dict[str, Any]:
-    entry = copy.deepcopy(stream.raw)
+    entry = _copied(stream.raw)
     entry.setdefault("tap_stream_id", stream.id.name)
     entry.setdefault("stream", stream.id.name)
     entry.setdefault("schema", stream.json_schema)
     return entry
+
+
+def _copied(entry: dict[str, Any]) -> dict[str, Any]:
+    """Copies JSON data, however deeply it is nested."""
+    copies: dict[str, Any] = {}
+    waiting: list[tuple[Any, Any]] = [(entry, copies)]
+    while waiting:
+        given, copied = waiting.pop()
+        pairs = given.items() if isinstance(given, dict) else enumerate(given)
+        for place, value in cast(Iterable[tuple[Any, Any]], pairs):
+            if isinstance(value, dict | list):
+                empty: Any = {} if isinstance(value, dict) else [None] * len(cast(list[Any], value))
+                waiting.append((value, empty))
+                value = empty
+            copied[place] = value
+    return copies
 
 
 def _deselected(stream: Stream) -> dict[str, Any]:

@@ -44,6 +44,7 @@ from penstock.protocols.singer.record_reader import SingerReader
 from penstock.protocols.singer.schema import DELETED_AT
 from penstock.protocols.singer.state import state_file
 from penstock.protocols.singer.stream_config import configure
+from penstock.protocols.stdio.json_lines import too_deep
 from penstock.protocols.stdio.read import read
 from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, RunTimeouts
 
@@ -99,6 +100,14 @@ class SingerSource:
         if answer.code != 0:
             _failed("discover", answer)
         found = document(answer, log)
+        if found is None and any(map(too_deep, (answer.text, *answer.text.splitlines()))):
+            raise SourceError(
+                "discover: the tap's catalog is nested too deeply to be read",
+                code="source.too_deep",
+                hint="a schema of some 300 objects inside each other is read; a catalog of your own"
+                " can be given with `catalog`, with the deeper part as an object without"
+                " properties, which is kept as JSON text",
+            )
         if found is None:
             raise SourceError(
                 "discover: the tap ended with exit code 0 and printed no catalog",

@@ -72,6 +72,17 @@ def is_json(raw: bytes) -> bool:
     return True
 
 
+def too_deep(raw: bytes) -> bool:
+    """Whether it is JSON that cannot be read since it is nested too deeply: some 400 objects."""
+    try:
+        msgspec.json.decode(raw)
+    except RecursionError:
+        return True
+    except FAULTS:
+        return False
+    return False
+
+
 def line_in(file: Path, decoder: msgspec.json.Decoder[T]) -> T | None:
     """Decodes the line in a file, of any length, without a copy of it; None where it is not what
     ``decoder`` reads, which must be without ``Raw`` parts."""
