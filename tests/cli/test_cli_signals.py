@@ -74,3 +74,31 @@ def test_L11_after_a_hangup_nothing_is_written_to_the_terminal_that_is_gone(tmp_
     os.kill(child.pid, signal.SIGHUP)
     assert child.wait(20) == 0
     assert done.read_text() == "whole"
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["reads", "unread"])
+def test_L11_a_run_that_does_not_stop_is_ended(reads: bool) -> None:
+    """One SIGTERM ends it with exit code 7, also where nobody reads its stderr, which is full."""
+    program = (
+        "import os, sys, time\n"
+        "from penstock.cli import run\n"
+        "run.END_SECONDS = 1.0\n"
+        f"if not {reads}:\n"
+        "    os.set_blocking(2, False)\n"
+        "    try:\n"
+        "        while True: os.write(2, b'x' * 4096)\n"
+        "    except BlockingIOError: os.set_blocking(2, True)\n"
+        "with run.stoppable(lambda: None):\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(120)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None and child.stdout.readline() == b"ready\n"
+    child.terminate()
+    try:
+        assert child.wait(30) == 7
+    finally:
+        child.kill()
+        child.communicate()

@@ -6,8 +6,10 @@ pipeline, ``progress`` shows the run, ``report_view`` its end.
 
 import json
 import os
+import select
 import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from penstock.engine.specs.observer import RunObserver
+
+
+END_SECONDS = 150.0
+"""From the request to stop a run to the end of the process, where the run has not ended by then.
+More than the bounds within it (``engine.run.stop_bound``)."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -308,9 +315,10 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
 @contextmanager
 def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
     """Handles Ctrl-C, SIGTERM and SIGHUP while the block runs: the first asks the run to stop, the
-    second ends the process at once (its children die with it). After a SIGHUP nothing more is
+    second ends the process at once (its children die with it), and so does :data:`END_SECONDS`
+    without an end. After a SIGHUP nothing more is
     written to the terminal, which is gone; where SIGHUP is ignored (nohup) it stays so."""
-    asked = False
+    asked, over = False, threading.Event()
     terminals = [fd for fd in range(3) if os.isatty(fd)]
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -324,13 +332,15 @@ def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
         if asked:
             os._exit(Cancelled.exit_code)
         asked = True
-        # not the Output: a handler may interrupt a write of its own
-        with suppress(OSError):
-            os.write(
-                sys.stderr.fileno(),
-                b"\nstopping: what is sealed stays; once more to stop at once\n",
-            )
         request_cancel()
+        threading.Thread(target=_end_late, args=(over,), name="end-late", daemon=True).start()
+        # not the Output: a handler may interrupt a write of its own, to a pipe that nobody reads
+        with suppress(OSError):
+            if select.select([], [sys.stderr.fileno()], [], 0)[1]:
+                os.write(
+                    sys.stderr.fileno(),
+                    b"\nstopping: what is sealed stays; once more to stop at once\n",
+                )
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -339,8 +349,21 @@ def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
     try:
         yield
     finally:
+        over.set()
         for number, handler in earlier.items():
             signal.signal(number, handler)
+
+
+def _end_late(over: threading.Event) -> None:
+    """Ends the process :data:`END_SECONDS` after a run was asked to stop, where it has not ended by
+    then, and Spark's Java process with it, which may be stopped."""
+    if over.wait(END_SECONDS):
+        return
+    from penstock.engine.run.spark import kill_java
+
+    with suppress(Exception):
+        kill_java()
+    os._exit(Cancelled.exit_code)
 
 
 _NEWEST = {

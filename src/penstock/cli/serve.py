@@ -6,6 +6,7 @@ the platform gives; a protocol's ``serve`` module encodes the messages to the ho
 """
 
 import re
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -225,10 +226,16 @@ def _run(
     source cannot be asked by our verbs."""
     from penstock.engine.run.start import request_cancel, serve_input
 
-    def say(state: str, taken: int, rejected: int) -> None:
-        surface.output.line(host.state(state, taken, rejected))
+    stopping = threading.Event()
 
-    with stoppable(request_cancel), watching(surface.output) as observer:
+    def stop() -> None:
+        stopping.set()
+        request_cancel()
+
+    def say(state: str, taken: int, rejected: int) -> None:
+        surface.output.line(host.state(state, taken, rejected), stopping.is_set)
+
+    with stoppable(stop), watching(surface.output) as observer:
         try:
             return serve_input(
                 pipeline,

@@ -21,6 +21,7 @@ from unicodedata import category
 from penstock.config.secret_texts import is_plain
 from penstock.errors import ConfigError
 from penstock.runtimes.masking import Masker
+from penstock.terminal.bounded_write import write_bounded
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -63,6 +64,7 @@ class Output:
         self._consoles: dict[int, Console] = {}
         self._secrets: set[str] = set()
         self._masker = Masker()
+        self._unread = False  # the reader of stdout read nothing, so that a line was given up
         self._unwritten = False  # stdout took no answer: what there is to say goes to stderr
 
     # -- what is hidden
@@ -98,10 +100,20 @@ class Output:
         """Prints one JSON document to stdout, in UTF-8 whatever the locale."""
         self._bytes(encode_json(value))
 
-    def line(self, text: str) -> None:
-        """Prints a message of the protocol that stdout speaks (``serve``), unchanged and at
-        once."""
-        self._bytes(text.encode() + b"\n")
+    def line(self, text: str, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Prints a message of the protocol that stdout speaks (``serve``), unchanged and at once.
+        Raises as :func:`~penstock.terminal.bounded_write.write_bounded` where its reader reads
+        nothing; nothing more is printed after that."""
+        body = text.encode() + b"\n"
+        raw = getattr(self._out, "buffer", None)
+        if raw is None:
+            self._bytes(body)
+        elif not self._unread:
+            self._unread = True
+            with self._writing(self._out):
+                self._out.flush()
+                write_bounded(raw.fileno(), body, stopped)
+            self._unread = False
 
     def _bytes(self, body: bytes) -> None:
         with self._writing(self._out):
