@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from penstock.config.sections import LogSettings, StateSettings
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, not_ours
 from penstock.files import make_folder
 
 _KEEPS_ITS_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -143,6 +143,8 @@ def _make(folder: Path) -> Path:
     try:
         make_folder(folder, 0o700)
     except OSError as error:
+        if (full := not_ours(error)) is not None:
+            raise full from None
         raise ConfigError(
             f"the folder {folder} cannot be made: {error.strerror}",
             code="config.home",

@@ -36,6 +36,7 @@ from penstock.errors import StateError
 from penstock.files import make_folder, write_new
 from penstock.store import database_url, schema, write_tokens
 from penstock.store.database_url import BUSY_SECONDS
+from penstock.store.disk_room import refuse_full
 from penstock.store.patience import Outage, Patience
 from penstock.store.write_tokens import WriteToken, WriteTokens
 
@@ -156,6 +157,7 @@ def open_sqlite(path: Path, patience: Patience | None = None) -> Database:
     patience.seconds = BUSY_SECONDS
     with _file_errors(path):
         _create_file(path)
+        refuse_full(path)
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         # SQLite waits without looking at signals: short waits, repeated

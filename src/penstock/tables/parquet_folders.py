@@ -245,6 +245,13 @@ def _try_file(folder: Path) -> None:
 
 
 def _not_writable(folder: Path, failure: OSError) -> DestinationError:
+    if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DestinationError(
+            f"the disk that holds {folder} is full",
+            code="destination.disk_full",
+            where=str(folder),
+            hint="make room there, or choose a folder on another disk, then run again",
+        )
     return DestinationError(
         f"{folder} is not writable: {failure.strerror}",
         code="destination.not_writable",
