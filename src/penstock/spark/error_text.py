@@ -5,9 +5,11 @@ user's query (``query``). ``session``, ``jvm`` and ``tables`` call it.
 """
 
 import re
+import resource
 import signal
 
 from penstock.errors import ConfigError, DestinationError, PenstockError
+from penstock.spark.open_files import too_few
 
 JAVA_DIED = "spark.java_died"
 SPARK_FAILED = "destination.spark_failed"
@@ -17,6 +19,7 @@ _UNRESOLVED = re.compile(r"unresolved dependency: ([^:\s]+)#([^;\s]+);([^:\s]+)"
 _CAUSE = re.compile(r"Caused by: (?:[\w.$]+\.)?(\w+): (.+)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal; delta-rs colours its causes
 _DISK_FULL = "No space left on device"
+_NO_FILES = "Too many open files"
 _JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this machine reach Maven"
 
 
@@ -132,6 +135,8 @@ def silent(failure: BaseException) -> PenstockError | None:
 def start_failure(log_tail: str, log: str, waited: float | None = None) -> PenstockError:
     """Makes the error of a JVM whose gateway did not get ready, from what it printed. ``waited``:
     the seconds waited for a JVM that still runs; None: it ended."""
+    if _NO_FILES in log_tail:
+        return too_few(resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     unresolved = _UNRESOLVED.findall(log_tail)
     if unresolved or "unresolved dependency" in log_tail:
         names = ", ".join(dict.fromkeys(":".join(parts) for parts in unresolved)) or "a jar"

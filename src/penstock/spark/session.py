@@ -37,6 +37,7 @@ from penstock.spark.jars import find_jars, keep_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.java_command import JavaOptions
 from penstock.spark.java_user import is_known, user_options, user_variables
+from penstock.spark.open_files import refuse_too_few
 from penstock.spark.scratch import remove_left, session_scratch
 from penstock.spark.sockets import ENABLED, remove_scratch
 from penstock.spark.users_session import beside, leave, masters_differ, users_session
@@ -289,6 +290,7 @@ def _start(
 ) -> "tuple[SparkSession, Jvm]":
     from penstock.spark.jvm import LOG, start_jvm
 
+    refuse_too_few()
     java = find_java()
     found = find_jars(needs.packages, cache)
     remove_left(folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from penstock.config.home import Home
 from penstock.config.load import parse_pipeline
@@ -17,6 +18,7 @@ from penstock.engine.deliver.table_loader import NoLoader
 from penstock.engine.run import run, run_all, start
 from penstock.engine.run import spark as run_spark
 from penstock.engine.specs.observer import NullObserver
+from penstock.errors import LogError
 from penstock.model.report import Report
 from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
@@ -66,6 +68,34 @@ def test_a_fault_of_ours_ends_the_run_with_a_report(
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("failure", "code", "exit_code"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "spark.java_died", 5),
+        (Py4JNetworkError("Answer from Java side is empty"), "spark.java_died", 5),
+        (OSError(28, "No space left on device", "/x/y"), "disk.full", 6),
+        (OSError(122, "Disk quota exceeded"), "disk.full", 6),
+        (OSError(30, "Read-only file system", "/x/y"), "disk.read_only", 6),
+        (OSError(5, "Input/output error"), "disk.failed", 6),
+        (OSError(24, "Too many open files"), "config.open_files", 2),
+        (RecursionError("maximum recursion depth exceeded"), "schema.too_deep", 3),
+    ],
+)
+def test_a_failure_that_is_not_ours_is_no_defect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: str, exit_code: int
+) -> None:
+    """Java that died is no file that could not be written, and a full disk no fault of ours."""
+
+    def broken(self: NoLoader, loads: Any) -> Any:
+        raise failure
+
+    monkeypatch.setattr(run, "DEATH_SECONDS", 0.0)
+    report = run_once(tmp_path, monkeypatch, broken)
+    assert report.error is not None
+    assert (report.error["code"], report.exit_code) == (code, exit_code)
+    assert report.error["hint"]
+
+
 def test_a_report_that_cannot_be_written_ends_the_run_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,8 +103,9 @@ def test_a_report_that_cannot_be_written_ends_the_run_all_the_same(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(run.Run, "write_report", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(LogError, match="the disk is full") as caught:
         run_once(tmp_path, monkeypatch, NoLoader.begin)
+    assert (caught.value.code, caught.value.exit_code) == ("disk.full", 6)
     store = open_store(Home(tmp_path).state_url())
     (kept,) = store.runs("shop", 10)
     assert kept["status"] == "succeeded"
