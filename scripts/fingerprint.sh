@@ -7,14 +7,28 @@ stamp="$root/.venv/penstock-made-of"
 # tools that compile Pythons mostly do not, and it starts in three quarters of their time.
 candidates="/usr/bin/python3 python3.11 python3.12 python3.13 python3"
 
+asked_files() {
+    cat "$root/uv.lock" "$root/pyproject.toml"
+}
+
 made_of() {
     for candidate in $candidates; do
         command -v "$candidate" || :
     done
-    cat "$root/uv.lock" "$root/pyproject.toml"
+    asked_files
+}
+
+# Whether this user can renew the environment.
+can_write() {
+    [ -w "$root" ] && { [ ! -e "$root/.venv" ] || [ -w "$root/.venv" ]; }
+}
+
+# Of another user's checkout only the files count: the Python that it was made with is still there.
+made_by_another() {
+    ! can_write && [ "$(tail -c "$(asked_files | wc -c)" "$stamp" | cksum)" = "$(asked_files | cksum)" ]
 }
 
 is_set_up() {
-    [ -x "$root/.venv/bin/python" ] && [ -x "$root/.venv/bin/penstock" ] && [ -f "$stamp" ] &&
-        made_of | cmp -s - "$stamp"
+    [ -x "$root/.venv/bin/python" ] && [ -x "$root/.venv/bin/penstock" ] && [ -r "$stamp" ] &&
+        { made_of | cmp -s - "$stamp" || made_by_another; }
 }

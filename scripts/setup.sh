@@ -2,6 +2,12 @@
 # uv.lock. Needs Python 3.11 to 3.13 with pip, and the package registry; nothing else.
 root=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 . "$root/scripts/fingerprint.sh"
+if ! can_write; then
+    echo "this checkout cannot be written by $(id -un), and its environment, .venv, is missing or out" \
+        "of date: run $root/penstock once as a user who may write it, or copy the checkout to a" \
+        "folder of yours and run it there" >&2
+    exit 2
+fi
 export UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_PROJECT_ENVIRONMENT="$root/.venv"
 
 if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then

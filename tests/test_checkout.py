@@ -76,3 +76,47 @@ def test_an_environment_that_could_not_be_made_is_not_taken_for_made(checkout: P
     assert [call(checkout) for _ in range(2)] == [2, 3]
     (checkout / "broken").unlink()
     assert [call(checkout) for _ in range(2)] == [4, 4]
+
+
+def as_nobody(checkout: Path) -> "subprocess.CompletedProcess[str]":
+    """``./penstock`` of a user who may read the checkout, and not write it."""
+    path = f"{checkout / 'tools'}:/usr/bin:/bin"
+    command = f"exec {checkout / 'penstock'} run 'a b'"
+    return subprocess.run(
+        ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", command],
+        env={**os.environ, "PATH": path, "HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs another user"
+)
+def test_another_user_of_a_checkout_uses_its_environment_or_gets_one_sentence(
+    checkout: Path,
+) -> None:
+    closed = [f for f in (checkout, *checkout.parents) if not f.stat().st_mode & 0o001]
+    modes = [(folder, folder.stat().st_mode & 0o777) for folder in closed]
+    for folder, mode in modes:
+        folder.chmod(mode | 0o055)
+    try:
+        uses_it_or_is_refused(checkout)
+    finally:
+        for folder, mode in modes:
+            folder.chmod(mode)
+
+
+def uses_it_or_is_refused(checkout: Path) -> None:
+    refused = as_nobody(checkout)
+    assert refused.returncode == 2 and "cannot be written by nobody" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1 and "Traceback" not in refused.stderr
+    assert not (checkout / "synced").exists()
+    call(checkout)
+    (checkout / "tools" / "python3.12").symlink_to(sys.executable)  # in this user's PATH alone
+    used = as_nobody(checkout)
+    assert used.returncode == 0 and "said: run a b" in used.stdout, used.stderr
+    with (checkout / "uv.lock").open("a") as lock:
+        lock.write("\n")
+    assert as_nobody(checkout).returncode == 2
