@@ -8,7 +8,7 @@ same. Pure. Not here: the choice of streams (``engine.plan.stream_choice``). Nei
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -40,6 +40,7 @@ _SETS = frozenset(
     }
 )
 """Lists whose order means nothing."""
+_PLAIN = (str, int, list)
 
 
 def given(pipeline: Pipeline, catalog: Catalog, config_hash: str) -> str:
@@ -55,19 +56,44 @@ def _of_stream(stream: Stream) -> Any:
     return _canonical(msgspec.json.decode(msgspec.json.encode(stream)))
 
 
-def _canonical(value: Any, *, names: bool = False, unordered: bool = False) -> Any:
-    """``names``: the keys of the object are names of the source's; ``unordered``: the order of the
-    list means nothing."""
-    if isinstance(value, dict):
-        found = cast(Mapping[str, Any], value)
-        return {
-            key: _canonical(each, names=not names and key in _OF_NAMES, unordered=key in _SETS)
-            for key, each in found.items()
-            if names or key not in _TEXTS | _COUNTS or not isinstance(each, str | int | list)
-        }
-    if isinstance(value, list):
-        items = [_canonical(each) for each in cast(list[Any], value)]
-        if unordered:
-            items.sort(key=lambda each: msgspec.json.encode(each, order="sorted"))
-        return items
-    return value
+def _canonical(value: Any) -> Any:
+    """Returns JSON data without what does not count, and with the lists whose order means nothing
+    in one order. Does not recurse: a schema may be nested hundreds of levels deep."""
+    whole: list[Any] = [None]
+    unordered: list[list[Any]] = []  # a list comes before those in it
+    waiting: list[_Part] = [_Part(value, whole, 0)]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part.value, dict):
+            found = cast(Mapping[str, Any], part.value)
+            kept: dict[str, Any] = {}
+            for key, each in found.items():
+                if part.names or key not in _TEXTS | _COUNTS or not isinstance(each, _PLAIN):
+                    names, free = not part.names and key in _OF_NAMES, key in _SETS
+                    waiting.append(_Part(each, kept, key, names, free))
+            part.put(kept)
+        elif isinstance(part.value, list):
+            items: list[Any] = [None] * len(cast(list[Any], part.value))
+            waiting += (_Part(each, items, at) for at, each in enumerate(part.value))
+            if part.unordered:
+                unordered.append(items)
+            part.put(items)
+        else:
+            part.put(part.value)
+    for items in reversed(unordered):
+        items.sort(key=lambda each: msgspec.json.encode(each, order="sorted"))
+    return whole[0]
+
+
+class _Part(NamedTuple):
+    """A value that is to be copied into a container. ``names``: the keys of the object are names of
+    the source's; ``unordered``: the order of the list means nothing."""
+
+    value: Any
+    into: Any
+    at: Any
+    names: bool = False
+    unordered: bool = False
+
+    def put(self, copied: Any) -> None:
+        self.into[self.at] = copied
