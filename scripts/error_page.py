@@ -25,6 +25,7 @@ _FAMILIES = {
     "schema": "A schema cannot be read, or a change of it is refused. Exit code 3.",
     "state": "The state store, or a saved state. Exit code 6.",
     "log": "The log in which rows are kept until they are committed. Exit code 6.",
+    "disk": "A disk of this machine. Exit code 6.",
     "lane": "The process that reads a source. Exit code 4.",
     "spark": "Spark, Java or their jars. Exit code 2, or 5 once rows were on their way.",
     "read": "`penstock.read` in Python. Exit code 2.",

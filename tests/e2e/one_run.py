@@ -6,8 +6,9 @@ that what a test kills is a whole program. Keys of the argument: ``source``, ``d
 ``state`` (the pipeline's sections), ``shards`` (pinned), ``timeouts``, ``folders`` (that the
 destination may write), ``protocol_keys`` (the destination's), ``bounds`` (of
 ``engine.worker.sealer.Bounds``) and ``plan`` (of ``engine.sync.sync.SyncPlan``): the last two make
-segments and loads small enough for a test of seconds. The answer is the report, or
-``{"error": ...}``; the exit code is the run's.
+segments and loads small enough for a test of seconds, as ``java_stopped_seconds`` (of
+``spark.jvm``) makes a wait. The answer is the report, or ``{"error": ...}``; the exit code is the
+run's.
 """
 
 import gc
@@ -106,6 +107,10 @@ def main() -> int:
     told = json.loads(sys.argv[1])
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: start.request_cancel())
+    if "java_stopped_seconds" in told:
+        from penstock.spark import jvm
+
+        jvm.STOPPED_SECONDS = told["java_stopped_seconds"]
     make_small(told.get("bounds", {}), told.get("plan", {}))
     try:
         report = start.run_pipeline(pipeline_of(told), Home(told["home"]), observer=StageEvent())

@@ -112,7 +112,7 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
         raise error_class(role)(
             f"{command}: the connector's answer is nested too deeply to be read",
             code=f"{role}.too_deep",
-            hint="a schema of some 300 objects inside each other is read; give the deeper part as"
+            hint="a schema of some 400 objects inside each other is read; give the deeper part as"
             " an object without properties, which is kept as JSON text",
         )
     tail = answer.stderr_tail

@@ -104,7 +104,7 @@ class SingerSource:
             raise SourceError(
                 "discover: the tap's catalog is nested too deeply to be read",
                 code="source.too_deep",
-                hint="a schema of some 300 objects inside each other is read; a catalog of your own"
+                hint="a schema of some 400 objects inside each other is read; a catalog of your own"
                 " can be given with `catalog`, with the deeper part as an object without"
                 " properties, which is kept as JSON text",
             )
