@@ -992,6 +992,13 @@ def with_marks(*marks: str | None) -> Rows:
 OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalProperties": False}
 
 
+_NEXT = [[{"$ref": f"#/definitions/s{n}"}] * 2 for n in range(1, 41)]
+MANY_WAYS = {
+    "$ref": "#/definitions/s0",
+    "definitions": {f"s{n}": {"oneOf": both} for n, both in enumerate(_NEXT)} | {"s40": {}},
+}
+
+
 @pytest.mark.parametrize(
     ("told", "streams", "words"),
     [
@@ -1006,6 +1013,7 @@ OPTIONS = {**DRAFT, "properties": {"mode": {"enum": ["a", "b"]}}, "additionalPro
         ),
         ({"options": OPTIONS}, [stream(options={"mode": "z"})], "destination.options.mode"),
         ({"row_type": {"type": "nonsense"}}, [stream()], "not a valid JSON Schema"),
+        ({"row_type": MANY_WAYS}, [stream()], "takes more than 50,000 steps to check"),
         ({"row_type": {**DRAFT, "required": ["vat"]}}, [stream()], "requires vat"),
         ({"row_type": {**DRAFT, "required": ["id"]}}, [stream(mapping={"a": "id"})], "requires id"),
         ({}, [stream(mapping={"a": "emial"})], "no column 'emial'; did you mean 'email'"),

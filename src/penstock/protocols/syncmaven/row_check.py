@@ -18,6 +18,7 @@ from penstock.codec.json_text import EXACT, JsonType, WrittenAs, inexact, texts_
 from penstock.codec.schema_walk import parts
 from penstock.codec.untyped import compute as pc
 from penstock.model.types import DataType, Field, Kind, RowSchema
+from penstock.protocols.json_schema.validation_steps import why_not_validated
 
 _ANNOTATIONS = frozenset(
     {"$schema", "$id", "$comment", "title", "description", "default", "examples"}
@@ -44,11 +45,15 @@ _SHOWN = 300  # characters of a reason
 
 
 def row_type_fault(row_type: dict[str, Any]) -> str | None:
-    """Why it is no JSON Schema; None: it is one."""
+    """Why rows cannot be checked against it, as the end of a sentence; None: they can."""
+    given = row_type.get("properties")
+    row = dict.fromkeys(cast(dict[str, Any], given)) if isinstance(given, dict) else {}
+    if (reason := why_not_validated(row_type, row)) is not None:
+        return reason
     try:
         _validator(row_type)
     except (jsonschema_rs.ValidationError, ValueError) as e:
-        return str(e).partition("\n")[0]
+        return "is not a valid JSON Schema: " + str(e).partition("\n")[0]
     return None
 
 

@@ -185,7 +185,7 @@ def _cast_failures(spec: StreamSpec, stream: WriteStream) -> list[str]:
         return found
     fault = row_type_fault(row_type)
     if fault is not None:
-        return [*found, f"the row type of {spec.name!r} is not a valid JSON Schema: {fault}"]
+        return [*found, f"the row type of {spec.name!r} {fault}"]
     fields = mapped(stream.schemas[stream.latest], stream.mapping).fields
     required = row_type.get("required")
     named = {f.source for f in fields}
