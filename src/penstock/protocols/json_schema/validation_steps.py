@@ -14,7 +14,7 @@ from typing import Any, cast
 from penstock.codec.schema_walk import BRANCHES, CONDITIONS, referred
 
 MOST_STEPS = 50_000  # which take a second
-"""Pairs of a schema and a value. The largest schemas of connectors take some thousands."""
+"""Pairs of a schema and a value. Schemas of real connectors take some dozens to some hundreds."""
 DEEPEST = 200
 """Levels of a schema or value, where each object and each list is one."""
 
