@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from penstock.spark.error_text import table_failure
+from penstock.spark.error_text import silent, table_failure
 
 
 def test_the_words_of_delta_rs_have_no_colours_and_are_not_sparks(tmp_path: Path) -> None:
@@ -32,7 +32,20 @@ def test_a_hard_link_that_cannot_be_made_is_no_failure_of_spark(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "failure", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111)]
+    "failure",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        Py4JNetworkError("Answer from Java side is empty"),
+    ],
 )
-def test_the_death_of_java_stays_one_of_spark(failure: Exception) -> None:
-    assert table_failure(failure, "orders").code == "destination.spark_failed"
+def test_a_call_that_java_did_not_take_is_its_death(failure: Exception) -> None:
+    error = table_failure(failure, "t")
+    assert (error.code, error.exit_code) == ("spark.java_died", 5)
+    assert error.message.startswith("Spark's Java process does not answer: ")
+
+
+def test_another_failure_is_not() -> None:
+    assert silent(OSError(28, "No space left on device")) is None
+    assert silent(ValueError("x")) is None
+    assert table_failure(ValueError("x"), "t").code == "destination.write_failed"

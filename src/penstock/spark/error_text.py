@@ -41,6 +41,8 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
     returned as it is."""
     if isinstance(failure, PenstockError):
         return failure
+    if (dead := silent(failure)) is not None:
+        return dead
     text = str(failure)
     if _DISK_FULL in text:
         return DestinationError(
