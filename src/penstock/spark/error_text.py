@@ -75,10 +75,9 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
 
 
 def _is_of_spark(failure: BaseException) -> bool:
-    """Whether Spark or its Java failed, whose death shows as a closed connection; not a library of
-    the driver's or one of its files."""
+    """Whether Spark or its Java failed, not a library of the driver's or one of its files."""
     of_java = type(failure).__module__.partition(".")[0] in ("pyspark", "py4j")
-    return of_java or isinstance(failure, ConnectionError | EOFError)
+    return of_java or isinstance(failure, EOFError)
 
 
 def died(code: int, log_tail: str, log: str) -> PenstockError:

@@ -19,7 +19,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.names import clean_tables, split_table
 from penstock.model.segments import Load, PlannedOn
 from penstock.model.types import RowSchema
-from penstock.spark.error_text import SPARK_FAILED, WRITE_FAILED
+from penstock.spark.error_text import JAVA_DIED, SPARK_FAILED, WRITE_FAILED
 from penstock.spark.session import java_death
 from penstock.tables.contract import (
     LoadResult,
@@ -32,6 +32,7 @@ from penstock.tables.contract import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_BY_DEATH = (SPARK_FAILED, WRITE_FAILED, JAVA_DIED)  # what the death of Java may show as
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 JOIN_SECONDS = 0.2  # of a poll, which returns as soon as the load has ended
 
@@ -93,8 +94,7 @@ class TableLoader:
             outcomes = self._table.commit(self._spark, loads)
         except PenstockError as e:
             return [e] * len(loads)
-        unknown = (SPARK_FAILED, WRITE_FAILED)  # what fails where Java has died is either
-        if any(isinstance(x, DestinationError) and x.code in unknown for x in outcomes):
+        if any(isinstance(x, DestinationError) and x.code in _BY_DEATH for x in outcomes):
             death = java_death(DEATH_SECONDS)
             if death is not None:
                 raise death  # the next run repeats all loads, also those that were committed
