@@ -26,11 +26,13 @@ def test_every_key_reaches_the_pipeline(tmp_path: Path) -> None:
             "pipeline": "shop",
             "destination_sync_mode": "append_dedup",
             "metadata_columns": "neutral",
+            "batch_config": {"storage": {"root": "file:///b"}},
             "load_bytes": 1000,
             "load_seconds": 5,
         },
     )
     made = config.pipeline_of("singer")
+    assert made.source.config == {"batch_config": {"storage": {"root": "file:///b"}}}
     assert (made.pipeline, made.destination.use) == ("shop", "delta")
     assert made.destination.config == {"path": f"{tmp_path}/lake"}
     assert made.destination.metadata_columns == "neutral"

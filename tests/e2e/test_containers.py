@@ -44,7 +44,7 @@ from penstock.engine.channel.child_process import packed
 from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
-from penstock.model.events import ConnectorExited, Control
+from penstock.model.events import Batch, ConnectorExited, Control, Error
 from penstock.protocols.airbyte.package import PACKAGE as AIRBYTE
 from penstock.protocols.reading import ReadRequest, StreamOverrides
 from penstock.protocols.singer.package import PACKAGE as SINGER
@@ -637,6 +637,47 @@ def test_a_token_that_a_tap_rotates_in_a_container_is_read_back(fails: bool) -> 
     told = [e.config["refresh_token"] for e in events if isinstance(e, Control)]
     assert told and told[-1] not in ("old", None)
     assert [e.code for e in events if isinstance(e, ConnectorExited)] == [int(fails)]
+
+
+@pytest.mark.parametrize("folders", [(), ("given",)])
+def test_a_batch_of_a_container_never_makes_penstock_read_the_hosts_files_L10(
+    tmp_path: Path, folders: tuple[str, ...]
+) -> None:
+    """``allowed_preopens`` is all of the host that a tap in a container can name, also by a link
+    that it puts into its folder; a pipe there does not hold the run."""
+    given = tmp_path / "given"
+    given.mkdir()
+    given.chmod(0o777)
+    tmp_path.chmod(0o755)
+    (tmp_path / "secret").write_text('{"seq": 42}\n')
+    (given / "link").symlink_to(tmp_path / "secret")
+    (given / "rows").write_text('{"seq": 1}\n')
+    (given / "private").write_text('{"seq": 43}\n')
+    (given / "private").chmod(0o600)
+    os.chown(given / "private", 4321, 4321)
+    os.mkfifo(given / "pipe")
+    named = tuple(str(tmp_path / folder) for folder in folders)
+    permissions = Permissions(fs=FilesystemPermissions(allowed_preopens=named))
+    stream = Stream(id=StreamId(None, "s0"), json_schema={}, sync_modes=(SyncMode.full_refresh,))
+    configured = (SINGER.source.configure(stream, StreamOverrides()),)
+
+    def read(path: Path | str) -> tuple[list[bytes], list[str]]:
+        """(rows, errors)"""
+        message = {"stream": "s0", "encoding": {"format": "jsonl"}, "manifest": [f"file://{path}"]}
+        root = {"batch_config": {"storage": {"root": f"file://{tmp_path}"}}}
+        config = {"streams": 1, "steps": [{"batch": message}], **root}
+        request = ReadRequest(config=config, streams=configured, open=True)
+        tap = runtime("test/stub-tap:1", permissions=permissions)
+        events = list(SINGER.source.read(tap, request))
+        rows = [bytes(b) for e in events if isinstance(e, Batch) for b in e.bodies]
+        return rows, [str(e.code) for e in events if isinstance(e, Error)]
+
+    for path in ("secret", "given/link", "given/pipe", "given/private", "given/../secret"):
+        assert read(tmp_path / path) == ([], ["source.batch_unreadable"])
+    assert read("/proc/self/environ") == ([], ["source.batch_unreadable"])
+    assert read(given / "rows") == (
+        ([b'{"seq": 1}'], []) if folders else ([], ["source.batch_unreadable"])
+    )
 
 
 # -- whole runs

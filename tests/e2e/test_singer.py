@@ -269,35 +269,52 @@ def test_l6_a_version_replaces_the_rows_before_only_once_it_is_activated(tap: Ma
     assert both.seqs("s0") == list(range(1, 31))
 
 
+def _batches(here: TapSite) -> dict[str, Any]:
+    """The configuration of a tap that writes its batches into the site's folder."""
+    here.stub["batch_folder"] = str(here.folder)
+    return {"batch_config": {"storage": {"root": here.folder.as_uri()}}}
+
+
 @pytest.mark.parametrize("how", ["batch", "batch_parquet"])
 def test_batch_files_become_the_same_rows(tap: MakeTap, how: str) -> None:
     here = tap(scenario=how, streams=1)
-    here.stub["batch_folder"] = str(here.folder)
-    ran = here.run()
+    config = _batches(here)
+    ran = here.run(config=config)
     assert ran.counts("s0") == ("complete", 100, 100, 0), ran.error
     rows = here.rows("s0")
     assert [row["seq"] for row in rows] == FULL
     assert (rows[2]["name"][:3], rows[2]["note"], rows[2]["amount"]) == ("s0-", "note 3", 21)
     assert here.bookmarks() == {"s0": 100}
-    assert here.run({"records": 110}).counts("s0") == ("complete", 10, 10, 0)
+    assert here.run({"records": 110}, config=config).counts("s0") == ("complete", 10, 10, 0)
 
 
 def test_a_batch_that_is_gone_is_no_complete_stream(tap: MakeTap) -> None:
     """L8: exit code 0 proves nothing where rows are missing: no state moves past them, and a table
     that was to be replaced is left alone."""
     here = tap(scenario="batch", streams=1, records=100)
-    here.stub["batch_folder"] = str(here.folder)
-    here.run(defaults=OVERWRITE)
-    lost = here.run({"scenario": "batch_missing"}, defaults=OVERWRITE)
+    config = _batches(here)
+    here.run(defaults=OVERWRITE, config=config)
+    lost = here.run({"scenario": "batch_missing"}, defaults=OVERWRITE, config=config)
     assert (lost.exit_code, lost.error["code"]) == (4, "source.batch_unreadable")
     assert lost.stream("s0").status == "failed"
     assert here.seqs("s0") == FULL
     again = tap(scenario="batch_missing", streams=1)
-    again.stub["batch_folder"] = str(again.folder)
-    assert again.run().stream("s0").committed == 50
+    config = _batches(again)
+    assert again.run(config=config).stream("s0").committed == 50
     assert again.bookmarks() == {"s0": 50}
-    assert again.run({"scenario": "batch"}).counts("s0") == ("complete", 50, 50, 0)
+    assert again.run({"scenario": "batch"}, config=config).counts("s0") == ("complete", 50, 50, 0)
     assert again.seqs("s0") == FULL
+
+
+def test_a_batch_outside_the_taps_folders_is_refused_with_what_to_write_L10(tap: MakeTap) -> None:
+    """Also a pipe, which holds nobody; what came before is kept, and the hint leads on."""
+    here = tap(scenario="batch", streams=1)
+    config = _batches(here)
+    refused = here.run()
+    assert (refused.exit_code, refused.error["code"]) == (4, "source.batch_unreadable")
+    assert "batch_config.storage.root" in refused.error["hint"]
+    assert here.bookmarks() == {}
+    assert here.run(config=config).counts("s0") == ("complete", 100, 100, 0)
 
 
 def test_names_in_messages(tap: MakeTap) -> None:

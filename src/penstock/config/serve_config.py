@@ -55,6 +55,15 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "a Singer target, drop for an Airbyte destination."
         ),
     ] = None
+    batch_config: Annotated[
+        dict[str, Any],
+        msgspec.Meta(
+            description="Of a Singer target: storage.root is the folder in which the tap of the "
+            "host writes the files of its BATCH messages, as in the tap's own configuration; files "
+            "below the working folder are read without it.",
+            examples=[{"storage": {"root": "file:///var/batches"}}],
+        ),
+    ] = {}
     load_bytes: Annotated[
         int, msgspec.Meta(description="A load begins once so many bytes wait.", ge=1)
     ] = 128 << 20
@@ -82,6 +91,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             made,
             source=replace(
                 made.source,
+                config={"batch_config": self.batch_config} if self.batch_config else {},
                 streams=streams,
                 defaults=replace(made.source.defaults, undeclared=self.undeclared),
             ),

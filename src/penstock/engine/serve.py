@@ -131,7 +131,8 @@ class InputSource(SourceEndpoint):
             protocol=served.protocol,
             command=command,
         )
-        launch = Launch(protocol=served.protocol, command=command)
+        # The host names files (Singer's BATCH) from where this program runs, not the lane.
+        launch = Launch(protocol=served.protocol, command=command, cwd=os.getcwd())
         super().__init__(
             pipeline,
             lambda log: SourceConnector(ref, load(served.protocol), launch, log=log),

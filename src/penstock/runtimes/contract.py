@@ -73,6 +73,18 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     shell: bool = False
 
 
+class SharedFolders(msgspec.Struct, frozen=True, kw_only=True):
+    """Names the folders of this machine that a connector and Penstock both see under one path, so
+    that the connector may name files in them. ``cwd``: where its relative paths begin; None: it has
+    a file system of its own and sees nothing else of this machine. ``user``: the number of the user
+    that it runs as, who must be allowed to open what it names; None: the same as Penstock's, or not
+    known."""
+
+    paths: tuple[str, ...] = ()
+    cwd: str | None = None
+    user: int | None = None
+
+
 class Start(msgspec.Struct, frozen=True, kw_only=True):
     """Holds what a connector is started with on this host. ``env``: variables that hold no secret.
     ``env_keys``: names of variables to pass on from this process's environment. ``permissions``,
@@ -176,4 +188,8 @@ class Runtime(Protocol):
         """Starts the connector. ``feed``: its stdin is written to; else it is empty. Raises the
         error of its role (``code`` ``connector.not_found``, ``connector.not_executable``,
         ``connector.start_failed``)."""
+        ...
+
+    def shared_folders(self) -> SharedFolders:
+        """Returns the folders in which the connector may name files."""
         ...

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from penstock.runtimes.contract import Argument, RunTimeouts
+from penstock.runtimes.contract import Argument, RunTimeouts, SharedFolders
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.stderr import TAIL_BOUND
 
@@ -61,7 +61,8 @@ Script = Callable[[list[str | bytes]], Iterable[Step]]
 class MemoryRuntime:
     """Starts a script any number of times (``runtimes.contract.Runtime``). ``runs``: the arguments
     of every start. ``clock``: the virtual seconds that passed. ``capacity``: the most bytes of
-    stdin that wait to be read. ``log_stderr`` gets each masked line of stderr."""
+    stdin that wait to be read. ``log_stderr`` gets each masked line of stderr. ``shared``: its
+    folders; by default all of this machine, for the script runs in this process."""
 
     def __init__(
         self,
@@ -70,11 +71,13 @@ class MemoryRuntime:
         masker: Masker | None = None,
         log_stderr: Callable[[str], None] | None = None,
         capacity: int = 64 * 1024,
+        shared: SharedFolders | None = None,
     ) -> None:
         self._script = script
         self.capacity = capacity
         self._masker = Masker() if masker is None else masker
         self._log = log_stderr
+        self._shared = shared or SharedFolders(paths=("/",), cwd="/")
         self.runs: list[list[str | bytes]] = []
         self.clock = 0.0
 
@@ -85,6 +88,9 @@ class MemoryRuntime:
         self.runs.append(resolved)
         private = {a.name: a.content for a in reversed(arguments) if not isinstance(a, str)}
         return MemoryChannel(self, iter(self._script(list(resolved))), private, feed=feed)
+
+    def shared_folders(self) -> SharedFolders:
+        return self._shared
 
     def say(self, line: str) -> str:
         """Masks and logs a line of stderr, as ``process`` does."""

@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from penstock.runtimes.contract import Argument, ByteChannel, ConnectionStats, Runtime, RunTimeouts
+from penstock.runtimes.contract import (
+    Argument,
+    ByteChannel,
+    ConnectionStats,
+    Runtime,
+    RunTimeouts,
+    SharedFolders,
+)
 
 
 class MeteredRuntime:
@@ -22,6 +29,9 @@ class MeteredRuntime:
         self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> ByteChannel:
         return _MeteredChannel(self._inner.open(arguments, timeouts, feed=feed), self._stats)
+
+    def shared_folders(self) -> SharedFolders:
+        return self._inner.shared_folders()
 
 
 class _MeteredChannel:

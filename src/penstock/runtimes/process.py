@@ -20,7 +20,7 @@ from typing import Self
 
 from penstock.errors import ConnectorError, Role, in_role
 from penstock.runtimes import spawn
-from penstock.runtimes.contract import Argument, RunTimeouts, Start
+from penstock.runtimes.contract import Argument, RunTimeouts, SharedFolders, Start
 from penstock.runtimes.env import clean_environment, given_secrets, granted
 from penstock.runtimes.limits import Confinement, confinement, too_much
 from penstock.runtimes.masking import Masker
@@ -126,6 +126,15 @@ class ProcessRuntime:
                 channel.close()
                 raise
         return channel
+
+    def shared_folders(self) -> SharedFolders:
+        """The working directory. The process may open whatever its user may, but a line that gets
+        into its output must not make Penstock read elsewhere."""
+        try:
+            cwd = os.path.abspath(self._cwd or os.curdir)
+        except OSError:  # ours was removed
+            return SharedFolders(cwd="/")
+        return SharedFolders(paths=(cwd,), cwd=cwd)
 
 
 class ProcessChannel:

@@ -3,6 +3,8 @@ versions, batches, noise, rejects."""
 
 import gzip
 import json
+import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ from penstock.model.events import (
 from penstock.model.types import ChangeWords
 from penstock.protocols.reading import ReadRequest
 from penstock.protocols.singer.package import PACKAGE
-from penstock.runtimes.contract import RunTimeouts
+from penstock.runtimes.contract import RunTimeouts, SharedFolders
 from penstock.runtimes.memory import Exit, MemoryRuntime, Sleep, StderrLine, Step
 
 A, B = StreamId(None, "a"), StreamId(None, "b")
@@ -59,11 +61,18 @@ def configured(*entries: dict[str, Any], mode: SyncMode = SyncMode.incremental) 
     )
 
 
-def read(*steps: Step, streams: Any = None, **more: Any) -> list[Event]:
-    runtime = MemoryRuntime(lambda _: steps)
+def read(
+    *steps: Step,
+    streams: Any = None,
+    shared: SharedFolders | None = None,
+    config: dict[str, Any] | None = None,
+    **more: Any,
+) -> list[Event]:
+    runtime = MemoryRuntime(lambda _: steps, shared=shared)
     given = configured(entry("a"), entry("b")) if streams is None else streams
     abilities = {"catalog_argument": "catalog"}
-    request = ReadRequest(config={"key": "v"}, streams=given, abilities=abilities, **more)
+    config = {"key": "v"} if config is None else config
+    request = ReadRequest(config=config, streams=given, abilities=abilities, **more)
     return list(PACKAGE.source.read(runtime, request))
 
 
@@ -782,6 +791,93 @@ def test_every_name_of_a_local_batch_file_RFC_8089(tmp_path: Path, start: str):
     manifest = [f"{start}{tmp_path}/x"]
     events = read(line("BATCH", stream="a", encoding={"format": "jsonl"}, manifest=manifest))
     assert short(events) == ["a:1", "exit:0"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+@pytest.mark.parametrize("folders", [(), ("given",)])
+def test_a_batch_of_an_isolated_tap_reads_no_other_file_of_the_host_L10(
+    tmp_path: Path, form: str, folders: tuple[str, ...]
+):
+    """A container with ``allowed_preopens``, whatever its message and its configuration name."""
+    given = tmp_path / "given"
+    given.mkdir()
+    secret = tmp_path / "rows"
+    if form == "jsonl":
+        secret.write_bytes(b'{"n": 42}\n')
+    else:
+        pq.write_table(pa.table({"n": [42]}), secret)
+    (given / "link").symlink_to(secret)
+    shared = SharedFolders(paths=tuple(str(tmp_path / f) for f in folders))
+    config = {"batch_config": {"storage": {"root": f"file://{tmp_path}"}}}
+    for path in (secret, given / "link", f"{given}/../rows", f"{given}/%2e%2e/rows"):
+        events = read(
+            state(0) + batch("a", Path(path), form) + state(1), shared=shared, config=config
+        )
+        (error,) = only(events, Error)
+        assert error.code == "source.batch_unreadable"
+        assert not only(events, Batch) and not only(events, Reject)
+        assert [s.blob for s in only(events, State)] == ["0"]
+        if path == secret:
+            assert "was given" in error.message
+            assert "permissions.fs.allowed_preopens" in str(error.hint)
+
+
+def test_a_batch_of_an_isolated_tap_is_read_from_the_folder_that_it_was_given(tmp_path: Path):
+    (tmp_path / "rows").write_bytes(b'{"n": 1}\n')
+    events = read(batch("a", tmp_path / "rows"), shared=SharedFolders(paths=(str(tmp_path),)))
+    assert short(events) == ["a:1", "exit:0"]
+
+
+@pytest.mark.parametrize(
+    "root", ["file://{0}/b", "{0}/b", "file:///{0}/b", "file://b", "b", "./b/", "osfs://{0}/b"]
+)
+def test_a_process_names_batches_below_the_root_of_its_configuration(tmp_path: Path, root: str):
+    """As the Singer SDK takes ``batch_config.storage.root``; a relative one begins in the working
+    folder of the tap, where files may lie without it too."""
+    cwd = tmp_path / "cwd"
+    for folder in (tmp_path / "b", cwd / "b"):
+        folder.mkdir(parents=True)
+        (folder / "a b").write_bytes(b'{"n": 1}\n')
+    shared = SharedFolders(paths=(str(cwd),), cwd=str(cwd))
+    config = {"batch_config": {"storage": {"root": root.format(tmp_path)}}}
+    inside = tmp_path / "b" if "{0}" in root else cwd / "b"
+    message = line(
+        "BATCH", stream="a", encoding={"format": "jsonl"}, manifest=[(inside / "a b").as_uri()]
+    )
+    assert short(read(message, shared=shared, config=config)) == ["a:1", "exit:0"]
+    (error,) = only(read(batch("a", tmp_path / "b" / "a b"), shared=shared), Error)
+    assert "batch_config.storage.root" in str(error.hint)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_batch_that_names_a_pipe_does_not_hang_L11(tmp_path: Path, form: str):
+    os.mkfifo(tmp_path / "pipe")
+    began = time.monotonic()
+    (error,) = only(read(batch("a", tmp_path / "pipe", form)), Error)
+    assert (error.code, error.stream) == ("source.batch_unreadable", A)
+    assert "not a regular file" in error.message
+    assert time.monotonic() - began < 10
+
+
+def test_the_total_timeout_holds_within_a_batch_L11(tmp_path: Path):
+    """A line of a kilobyte may stand for files that take hours."""
+    (tmp_path / "rows").write_bytes(b'{"n": 1}\n' * 100_000)
+    message = line(
+        "BATCH", stream="a", encoding={"format": "jsonl"}, manifest=[f"{tmp_path}/rows"] * 10_000
+    )
+    began = time.monotonic()
+    events = read(state(0) + message + state(1), timeouts=RunTimeouts(total=1.0))
+    assert only(events, Error)[0].code == "source.timeout"
+    assert [s.blob for s in only(events, State)] == ["0"]
+    assert time.monotonic() - began < 20
+
+
+def test_a_bomb_in_one_row_of_a_batch_lets_the_read_be_stopped_L11(tmp_path: Path):
+    """No row ends for a long time, and the read must notice that it is to end."""
+    (tmp_path / "rows").write_bytes(gzip.compress(b'{"n": "' + b"x" * (64 << 20) + b'"}'))
+    events = read(batch("a", tmp_path / "rows"), max_record_bytes=1 << 20)
+    assert len(only(events, Tick)) > 8
+    assert only(events, Reject)[0].reason == "a row of 67108873 bytes is larger than max_record_bytes"
 
 
 # -- ends

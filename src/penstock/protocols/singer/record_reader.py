@@ -33,10 +33,12 @@ from penstock.model.events import (
     State,
     Status,
     StreamStatus,
+    Tick,
     UnconfiguredRecords,
 )
 from penstock.protocols.reading import ReadRequest
-from penstock.protocols.singer.batch_files import BatchError, MalformedRow, read_batch
+from penstock.protocols.singer.batch_files import read_batch
+from penstock.protocols.singer.batch_rows import BatchError, MalformedRow
 from penstock.protocols.singer.line_decoding import LINE, decoded, text_of, with_python_values
 from penstock.protocols.singer.messages import ABSENT, Line, Message, MessageHead, MessageType, word
 from penstock.protocols.singer.state import SCOPE
@@ -60,6 +62,7 @@ from penstock.protocols.stdio.json_lines import (
 )
 from penstock.protocols.stdio.read import ReadFailed
 from penstock.protocols.stdio.unparsed import UnparsedOutput
+from penstock.runtimes.granted_files import GrantedFiles
 
 _ABOUT = msgspec.json.Decoder(MessageHead, float_hook=float)
 _MESSAGE = msgspec.json.Decoder(Message, float_hook=float)
@@ -92,11 +95,13 @@ class _Group:
 
 
 class SingerReader:
-    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``)."""
+    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``files``: those that
+    a BATCH may name."""
 
-    def __init__(self, request: ReadRequest) -> None:
+    def __init__(self, request: ReadRequest, files: GrantedFiles) -> None:
         self.beats = 0
         self._request = request
+        self._files = files
         self._unparsed = UnparsedOutput()
         self._names = StreamNames(request.streams, request.unchosen, open_=request.open)
         self._configured = {s.id: s for s in request.streams}
@@ -391,15 +396,19 @@ class SingerReader:
         now = int(time.time() * 1000)
         limit, folder = self._request.max_record_bytes, self._request.spool_folder
         try:
-            for rows in read_batch(message.encoding, message.manifest, limit, folder):
+            for rows in read_batch(
+                self._files, message.encoding, message.manifest, limit, folder
+            ):
                 if isinstance(rows, MalformedRow):
                     yield Reject(stream, rows.reason, rows.raw, spool=rows.spool, size=rows.size)
+                elif not rows:
+                    yield Tick()  # so that the read can be stopped within a long row
                 else:
                     size = sum(map(len, rows))
                     yield Batch(stream, rows, [now] * len(rows), {}, size, version)
         except BatchError as e:
             text = f"stream {stream}: a batch cannot be read: {e}"
-            raise ReadFailed(_UNREADABLE, text, stream) from e
+            raise ReadFailed(_UNREADABLE, text, stream, e.hint) from e
 
     def _once(self, text: str) -> Iterator[Event]:
         if text not in self._warned:

@@ -25,6 +25,7 @@ from penstock.model.events import (
 )
 from penstock.protocols.connection import EventSink
 from penstock.protocols.reading import ReadRequest, StreamOverrides
+from penstock.protocols.singer.batch_files import batch_folders
 from penstock.protocols.singer.catalog import catalog_of, selected_catalog
 from penstock.protocols.singer.command_line import (
     abilities_of,
@@ -154,7 +155,8 @@ class SingerSource:
         state = state_file(request.states)
         if state is not None:
             arguments += ["--state", PrivateFile("state.json", state)]
-        reader = SingerReader(request)
+        files = batch_folders(runtime.shared_folders(), request.config)
+        reader = SingerReader(request, files)
         config = WriteBack(request.config)
 
         def beside(channel: ByteChannel, exited: ConnectorExited | None) -> Iterator[Event]:
@@ -169,7 +171,10 @@ class SingerSource:
                 yield from _complaint(exited)
 
         framer = LineFramer(request.max_record_bytes, request.spool_folder)
-        yield from read(runtime, arguments, request.timeouts, reader, framer, request.tick, beside)
+        with files:
+            yield from read(
+                runtime, arguments, request.timeouts, reader, framer, request.tick, beside
+            )
 
 
 def _unless_refused(

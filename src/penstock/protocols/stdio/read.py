@@ -24,12 +24,19 @@ Items = list[Lines | Oversized]
 
 class ReadFailed(Exception):
     """Raised where the read cannot go on: the connector is stopped, and it did not complete,
-    whatever its exit code. ``code``: as in an error. A :class:`Reader` may raise it."""
+    whatever its exit code. ``code``, ``hint``: as in an error. A :class:`Reader` may raise it."""
 
-    def __init__(self, code: str, message: str, stream: StreamId | None = None) -> None:
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        stream: StreamId | None = None,
+        hint: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.stream = stream
+        self.hint = hint
 
 
 class TimedOut(ReadFailed):
@@ -66,14 +73,19 @@ class Watch:
         self._spoke = self._spoke or bool(block)
         return block
 
+    def left(self) -> float:
+        """Seconds of ``RunTimeouts.total`` that are left. Raises :class:`TimedOut` for none."""
+        total, role = self._limits.total, self._role
+        if total is None:
+            return float("inf")
+        left = total - (time.monotonic() - self._started)
+        if left <= 0:
+            raise TimedOut(f"{role}.timeout", f"the {role} was still running after {total:g} s")
+        return left
+
     def _remaining(self) -> float:
         """Seconds until the next timeout. Raises :class:`TimedOut`."""
-        limits, age, role = self._limits, time.monotonic() - self._started, self._role
-        left = float("inf") if limits.total is None else limits.total - age
-        if left <= 0:
-            raise TimedOut(
-                f"{role}.timeout", f"the {role} was still running after {limits.total:g} s"
-            )
+        limits, role, left = self._limits, self._role, self.left()
         bound = limits.heartbeat if self._spoke else limits.start
         if self._silent < bound:
             return min(left, bound - self._silent)
@@ -164,7 +176,9 @@ def read(
         try:
             for items in blocks(channel, framer, watch, tick):
                 for item in items or ():
-                    yield from _decoded(item, reader)
+                    for event in _decoded(item, reader):
+                        yield event
+                        watch.left()  # a line may name files, which take their time
                 yield from reader.flush()
                 if reader.beats != beats:
                     beats = reader.beats
@@ -180,7 +194,7 @@ def read(
                     yield from _ended(channel, code, beside)
         except ReadFailed as e:
             channel.stop()
-            yield Error(str(e), "system_error", e.stream, code=e.code)
+            yield Error(str(e), "system_error", e.stream, code=e.code, hint=e.hint)
             yield from _ended(channel, None, beside)
         finally:
             framer.close()

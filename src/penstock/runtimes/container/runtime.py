@@ -38,7 +38,7 @@ from penstock.runtimes.container.image import here
 from penstock.runtimes.container.mounted_files import MountedFiles, Pipes
 from penstock.runtimes.container.orphans import new_name, removed_once
 from penstock.runtimes.container.restrictions import ContainerRestrictions, restrictions_of
-from penstock.runtimes.contract import Argument, Image, RunTimeouts, Start
+from penstock.runtimes.contract import Argument, Image, RunTimeouts, SharedFolders, Start
 from penstock.runtimes.env import given_secrets, granted
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.process import ProcessChannel
@@ -164,6 +164,13 @@ class ContainerRuntime:
                 channel.close()
                 raise
         return channel
+
+    def shared_folders(self) -> SharedFolders:
+        asked = self._restrictions
+        return SharedFolders(
+            paths=tuple(path for path, _ in asked.folders),
+            user=None if asked.container.capabilities else self._user(),
+        )
 
     def _egress(self) -> Egress | None:
         def tell(text: str) -> None:
