@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, cast
 from urllib.parse import unquote
 
-from penstock.codec.framing import LineFramer, Oversized
+from penstock.codec.framing import LineFramer
 from penstock.protocols.singer.batch_parquet import parquet_rows
-from penstock.protocols.singer.batch_rows import BatchError, MalformedRow, Rows
-from penstock.protocols.stdio.json_lines import FIRST, OPEN, split
+from penstock.protocols.singer.batch_rows import BatchError, MalformedRow, Rows, rows_of
 from penstock.runtimes.contract import SharedFolders
 from penstock.runtimes.granted_files import GrantedFiles, NotGranted
 
@@ -56,18 +55,17 @@ def read_batch(
         raise BatchError("a BATCH message without a manifest")
     names = [_names(m) for m in cast(list[Any], manifest)]
     for name, spellings in names:
-        if form == "jsonl" and packing in _PACKINGS:
-            framer = LineFramer(max_record_bytes, spool_folder)
-            try:
-                with _opened(files, name, spellings) as file:
-                    yield from _json_lines(name, file, packing == "gzip", framer)
-            finally:
-                framer.close()
-        elif form == "parquet":
-            with _opened(files, name, spellings) as file:
-                yield from parquet_rows(name, file, max_record_bytes, spool_folder)
-        else:
+        if form != "parquet" and (form != "jsonl" or packing not in _PACKINGS):
             raise BatchError(f"{name}: format {form!r} with compression {packing!r} is not known")
+        framer = LineFramer(max_record_bytes, spool_folder)
+        try:
+            with _opened(files, name, spellings) as file:
+                if form == "jsonl":
+                    yield from _json_lines(name, file, packing == "gzip", framer)
+                else:
+                    yield from parquet_rows(name, file, max_record_bytes, framer)
+        finally:
+            framer.close()
 
 
 def _names(entry: Any) -> tuple[str, tuple[str, ...]]:
@@ -133,28 +131,12 @@ def _json_lines(
             rows = False
             for item in framer.feed(block):
                 rows = True
-                yield from _taken(item)
+                yield from rows_of(item)
             if not rows:
                 yield ()
         if block is None:
             raise BatchError(f"{name}: it gives no bytes although it has not ended")
         for item in framer.finish():
-            yield from _taken(item)
+            yield from rows_of(item)
     except (OSError, EOFError, zlib.error) as e:
         raise BatchError(f"{name}: {getattr(e, 'strerror', None) or e}") from e
-
-
-def _taken(item: Any) -> Iterator[Rows | MalformedRow]:
-    if isinstance(item, Oversized):
-        spool = None if item.path is None else str(item.path)
-        reason = f"a row of {item.size} bytes is larger than max_record_bytes"
-        yield MalformedRow(reason, item.head, spool, 0 if spool is None else item.size)
-        return
-    lines = [line for line in split(bytes(item.data)) if line.strip()]
-    if lines and set(map(FIRST, lines)) != {OPEN}:
-        for line in lines:
-            if line[0] != OPEN and not line.lstrip().startswith(b"{"):
-                yield MalformedRow("a row of a batch is not an object", line)
-        lines = [line.lstrip() for line in lines if line.lstrip().startswith(b"{")]
-    if lines:
-        yield lines

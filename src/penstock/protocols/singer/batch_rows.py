@@ -1,12 +1,15 @@
 """Defines what the files of a BATCH message give: rows, rows that are none, and why they cannot be
 read.
 
-Data only. Neighbours: ``batch_files`` and ``batch_parquet`` make it, ``record_reader`` takes it.
+Not here: files. Neighbours: ``batch_files`` and ``batch_parquet`` make it, ``record_reader`` takes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from penstock.codec.framing import Lines, Oversized
+from penstock.protocols.stdio.json_lines import FIRST, OPEN, split
 
 Rows = Sequence[Any]
 """JSON objects, buffer-like."""
@@ -30,3 +33,20 @@ class MalformedRow:
     raw: bytes
     spool: str | None = None
     size: int = 0
+
+
+def rows_of(item: Lines | Oversized) -> Iterator[Rows | MalformedRow]:
+    """Yields what a framer made of rows, each on a line."""
+    if isinstance(item, Oversized):
+        spool = None if item.path is None else str(item.path)
+        reason = f"a row of {item.size} bytes is larger than max_record_bytes"
+        yield MalformedRow(reason, item.head, spool, 0 if spool is None else item.size)
+        return
+    lines = [line for line in split(bytes(item.data)) if line.strip()]
+    if lines and set(map(FIRST, lines)) != {OPEN}:
+        for line in lines:
+            if line[0] != OPEN and not line.lstrip().startswith(b"{"):
+                yield MalformedRow("a row of a batch is not an object", line)
+        lines = [line.lstrip() for line in lines if line.lstrip().startswith(b"{")]
+    if lines:
+        yield lines
