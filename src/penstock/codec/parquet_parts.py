@@ -6,13 +6,15 @@ Not here: where parts lie and how they are sealed (``engine.log.log``)."""
 
 import io
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
 import pyarrow.parquet as pq
 
 from penstock.codec.table_rows import table_rows
-from penstock.codec.untyped import ArrowSchema, Table
+from penstock.codec.untyped import ArrowSchema, Table, pa
+from penstock.codec.untyped import compute as pc
 from penstock.files import private, sync_file
 from penstock.model.segments import PartLayout
 
@@ -25,9 +27,44 @@ _FORMAT: dict[str, Any] = {
 }
 
 
-def table_file(file: IO[bytes], schema: ArrowSchema) -> pq.ParquetWriter:
-    """A writer of row groups, in the form of a part that is in its table's shape."""
-    return pq.ParquetWriter(file, schema, store_schema=False, **_FORMAT)
+_LONG_BYTES = 1 << 20  # of a value, far above the 4 kB of which Parquet keeps statistics
+_NESTED_BYTES = 64 << 20
+
+
+def table_file(
+    file: IO[bytes], schema: ArrowSchema, without: Collection[str] = ()
+) -> pq.ParquetWriter:
+    """A writer of row groups, in the form of a part that is in its table's shape. ``without``:
+    columns of which no statistics are written."""
+    statistics: Any = _with_statistics(schema, without)
+    return pq.ParquetWriter(
+        file, schema, store_schema=False, write_statistics=statistics, **_FORMAT
+    )
+
+
+def long_columns(rows: Table) -> set[str]:
+    """The columns with long values: making their statistics would take four copies of the longest
+    value, and Parquet would not keep them."""
+    found: set[str] = set()
+    for field in rows.schema:
+        column = rows.column(field.name)
+        if column.nbytes < _LONG_BYTES:
+            continue
+        if pa.types.is_nested(field.type):
+            long = column.nbytes >= _NESTED_BYTES
+        else:
+            sized = pa.types.is_string(field.type) or pa.types.is_binary(field.type)
+            long = sized and (pc.max(pc.binary_length(column)).as_py() or 0) >= _LONG_BYTES
+        if long:
+            found.add(field.name)
+    return found
+
+
+def _with_statistics(schema: ArrowSchema, without: Collection[str]) -> list[str] | bool:
+    """The columns that have statistics; True: all. Nested ones have none beside long columns."""
+    if not without:
+        return True
+    return [f.name for f in schema if f.name not in without and not pa.types.is_nested(f.type)]
 
 
 def write_part(
@@ -42,13 +79,14 @@ def write_part(
     """
     if layout is not None:
         table = table_rows(table, layout).replace_schema_metadata(layout.described)
+    # a part that is read once, and whole, needs none
+    statistics: Any = layout is not None and _with_statistics(table.schema, long_columns(table))
     with private(path, "wb", buffering=0) as file:
         sink = _Summed(file)
         pq.write_table(
             table,
             sink,
-            # a part that is read once, and whole, needs none
-            write_statistics=layout is not None,
+            write_statistics=statistics,
             store_schema=layout is None,
             row_group_size=1 << 20,
             **_FORMAT,

@@ -11,6 +11,7 @@ is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows; 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.codec.arrow import arrow_type
-from penstock.codec.parquet_parts import table_file
+from penstock.codec.parquet_parts import long_columns, table_file
 from penstock.codec.table_rows import metadata
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
@@ -148,7 +149,8 @@ def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
                 found = _between(taken, start, start + rows.num_rows)
                 if not len(found):
                     continue
-                rows = rows.take(pc.subtract(found, start))
+                if len(found) < rows.num_rows:  # else all of them, which need no copy
+                    rows = rows.take(pc.subtract(found, start))
                 columns = {f.name: rows.column(f.name) for f in load.schema.fields}
                 if names is not None:
                     columns |= metadata(rows, names, load.sync_id, load.generation_id)
@@ -156,11 +158,19 @@ def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[tuple[int, Table]]:
-    """(the number of its first row, rows)."""
+    """(the number of its first row, rows). Few rows at a time where they are large; with the last
+    of them the file is no longer read, so that a page of it is not held while they are used."""
+    about = file.metadata
+    size = sum(about.row_group(index).total_byte_size for index in range(about.num_row_groups))
+    at_once = max(1, min(_BATCH_ROWS, GROUP_BYTES * about.num_rows // max(1, size)))
+    batches = file.iter_batches(batch_size=at_once)
     start = 0
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-        yield start, pa.Table.from_batches([batch])
-        start += batch.num_rows
+    while taken := [pa.Table.from_batches([batch]) for batch in islice(batches, 1)]:
+        count = taken[0].num_rows
+        if start + count == about.num_rows:
+            batches = iter(())
+        yield start, taken.pop()  # the caller's alone: they may be large
+        start += count
 
 
 def _between(numbers: Array, low: int, high: int) -> Array:
@@ -215,6 +225,7 @@ class _Output:
         self._bytes = 0
         self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
+        self._long: set[str] = set()  # columns of which the file has no statistics
 
     def begin_file(self) -> tuple[IO[bytes], pq.ParquetWriter]:
         """The file that is written; a new one where none is."""
@@ -222,7 +233,7 @@ class _Output:
             path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
             self._file = private(path, "xb", permissions=SHARED)
             self.files.append(path)
-            self._writer = table_file(self._file, self.schema)
+            self._writer = table_file(self._file, self.schema, self._long)
         return self._file, self._writer
 
     def add(self, rows: Table) -> None:
@@ -249,8 +260,12 @@ class _Output:
     def _write(self) -> None:
         if not self._pending:
             return
-        file, writer = self.begin_file()
         group = pa.concat_tables(self._pending)
+        long = long_columns(group)
+        if not long <= self._long:
+            self._end_file()
+            self._long |= long
+        file, writer = self.begin_file()
         writer.write_table(group, row_group_size=max(1, group.num_rows))
         self._pending, self._bytes = [], 0
         if file.tell() >= FILE_BYTES:

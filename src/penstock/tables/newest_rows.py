@@ -319,7 +319,7 @@ def _of(rows: Table, owner: str, index: int, number: str) -> Array:
 def opened(path: Path | str) -> pq.ParquetFile:
     """A part or a table's file, whose times are read as Spark reads them. Raises
     :class:`NeedsSpark` where they are not: files of old versions of Spark have another calendar."""
-    file = pq.ParquetFile(path)
+    file = pq.ParquetFile(path, pre_buffer=False)  # which would hold what was read
     about = file.metadata
     keys = about.metadata or {}
     version = keys.get(b"org.apache.spark.version", b"")
