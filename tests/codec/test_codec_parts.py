@@ -1,5 +1,7 @@
 """A part is on the disk, its sum is that of its bytes, and other readers can read it."""
 
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -55,3 +57,42 @@ def test_a_part_is_replaced_and_a_missing_folder_is_an_error(tmp_path: Path) -> 
     assert pq.read_table(path).num_rows == 0 and path.stat().st_size == size
     with pytest.raises(OSError):
         write_part(tmp_path / "no" / "p.parquet", table)
+
+
+_MEASURE = """
+import resource, sys
+from pathlib import Path
+from penstock.codec.decode import RowDecoder
+from penstock.codec.json_schema import data_type, row_schema
+from penstock.codec.parquet_parts import write_part
+from penstock.model.segments import PartLayout, TableShape
+from penstock.model.types import NEUTRAL_METADATA
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+schema = {"properties": {"id": {"type": "integer"}, "t": {"type": "string"}}}
+decoder = RowDecoder(row_schema(data_type(schema), {}))
+layout = PartLayout(
+    shape=TableShape(NEUTRAL_METADATA, ""), columns=("id", "t"), sync_id=None, generation=0,
+    described={},
+)
+decoder.decode([b'{"id":1,"t":"x"}'], 1, [1])
+before = peak()
+table = decoder.decode([b'{"id":1,"t":"' + b"x" * (96 << 20) + b'"}'], 1, [1]).table
+decoded = peak()
+write_part(Path(sys.argv[1]), table, layout)
+print(decoded - before, peak() - before)
+"""
+
+
+def test_a_long_record_takes_a_few_times_its_bytes_issue_36_8(tmp_path: Path) -> None:
+    """Statistics of the column took four copies of its longest value, to keep none."""
+    path = tmp_path / "p.parquet"
+    words = [sys.executable, "-c", _MEASURE, str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=120)
+    decoded, written = map(int, done.stdout.split())
+    assert decoded <= 5 * 96 and written <= 5 * 96
+    columns = pq.ParquetFile(path).metadata.row_group(0)
+    assert columns.column(0).statistics.max == 1  # the others have theirs
+    assert columns.column(1).statistics is None

@@ -156,8 +156,9 @@ class LineFramer:
         return self._spool
 
     def _lines(self, *, terminated: bool) -> Lines:
-        partial, self._partial, self._size = self._partial, bytearray(), 0
-        return Lines(memoryview(partial), terminated)
+        line = bytes(self._partial)  # a long line is in memory once, for whoever reads it
+        self._partial, self._size = bytearray(), 0
+        return Lines(line, terminated)
 
     def _oversized(self, piece: memoryview, *, terminated: bool) -> Oversized:
         spool = self._spooled()

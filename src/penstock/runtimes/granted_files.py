@@ -3,8 +3,9 @@
 Penstock may read more than a connector may: a container sees its mounted folders only. So a name in
 a message must not make Penstock read for it. Each component of a path is opened below the one
 before it, without following links, and only a regular file is opened, without waiting: no pipe and
-no device. What the connector's own user may not open stays closed. Not here: what a file holds (``protocols``), the files that Penstock makes for a
-connector (``private_files``). Neighbour: ``contract.SharedFolders`` names the folders.
+no device. What the connector's own user may not open stays closed. Not here: what a file holds
+(``protocols``), the files that Penstock makes for a connector (``private_files``). Neighbour:
+``contract.SharedFolders`` names the folders.
 """
 
 import os

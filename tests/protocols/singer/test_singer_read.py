@@ -877,7 +877,8 @@ def test_a_bomb_in_one_row_of_a_batch_lets_the_read_be_stopped_L11(tmp_path: Pat
     (tmp_path / "rows").write_bytes(gzip.compress(b'{"n": "' + b"x" * (64 << 20) + b'"}'))
     events = read(batch("a", tmp_path / "rows"), max_record_bytes=1 << 20)
     assert len(only(events, Tick)) > 8
-    assert only(events, Reject)[0].reason == "a row of 67108873 bytes is larger than max_record_bytes"
+    reason = "a row of 67108873 bytes is larger than max_record_bytes"
+    assert only(events, Reject)[0].reason == reason
 
 
 # -- ends

@@ -125,8 +125,7 @@ def _json_lines(
         if gzipped and len(start) < len(_GZIP):  # gzip writes more, also of no row
             raise EOFError("the file ends before the header of gzip does")
         plain.seek(0)
-        file = cast(IO[bytes], gzip.GzipFile(fileobj=plain)) if start == _GZIP else plain
-        block: bytes | None
+        file: Any = gzip.GzipFile(fileobj=plain) if start == _GZIP else plain
         while block := file.read(_BLOCK):
             rows = False
             for item in framer.feed(block):

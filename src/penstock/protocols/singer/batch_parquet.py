@@ -10,7 +10,7 @@ import json
 from binascii import b2a_base64
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from penstock.codec.framing import LineFramer
 from penstock.protocols.singer.batch_rows import BatchError, MalformedRow, Rows, rows_of
@@ -34,7 +34,7 @@ def parquet_rows(
     import pyarrow as pa
 
     held = max(_HELD * max_record_bytes, _LEAST_HELD)
-    options = {"threads": 1, "memory_limit": f"{held}B", "temp_directory": ""}
+    options: Any = {"threads": 1, "memory_limit": f"{held}B", "temp_directory": ""}
     try:
         with duckdb.connect(config=options) as connection:
             yield from _File(connection, file, max_record_bytes, framer).rows()

@@ -1,7 +1,8 @@
 """Defines what the files of a BATCH message give: rows, rows that are none, and why they cannot be
 read.
 
-Not here: files. Neighbours: ``batch_files`` and ``batch_parquet`` make it, ``record_reader`` takes it.
+Not here: files. Neighbours: ``batch_files`` and ``batch_parquet`` make it, ``record_reader`` takes
+it.
 """
 
 from collections.abc import Iterator, Sequence

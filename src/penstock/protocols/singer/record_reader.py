@@ -95,8 +95,8 @@ class _Group:
 
 
 class SingerReader:
-    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``files``: those that
-    a BATCH may name."""
+    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``files``: what a
+    BATCH may name."""
 
     def __init__(self, request: ReadRequest, files: GrantedFiles) -> None:
         self.beats = 0
@@ -396,9 +396,7 @@ class SingerReader:
         now = int(time.time() * 1000)
         limit, folder = self._request.max_record_bytes, self._request.spool_folder
         try:
-            for rows in read_batch(
-                self._files, message.encoding, message.manifest, limit, folder
-            ):
+            for rows in read_batch(self._files, message.encoding, message.manifest, limit, folder):
                 if isinstance(rows, MalformedRow):
                     yield Reject(stream, rows.reason, rows.raw, spool=rows.spool, size=rows.size)
                 elif not rows:

@@ -175,9 +175,10 @@ def read(
         beats, ticked = 0, time.monotonic()
         try:
             for items in blocks(channel, framer, watch, tick):
-                for item in items or ():
-                    for event in _decoded(item, reader):
+                while items:
+                    for event in _decoded(items.pop(0), reader):
                         yield event
+                        del event  # nothing here holds what may be large
                         watch.left()  # a line may name files, which take their time
                 yield from reader.flush()
                 if reader.beats != beats:
