@@ -223,13 +223,15 @@ def test_only_selected_fields_come_and_no_schema_event(tmp_path: Path):
 
 @pytest.mark.parametrize("scenario", ["batch", "batch_plain"])
 def test_batches_of_the_tap(scenario: str, tmp_path: Path):
-    events = read({"scenario": scenario, "batch_folder": str(tmp_path)})
+    root = {"batch_config": {"storage": {"root": tmp_path.as_uri()}}}
+    events = read({"scenario": scenario, "batch_folder": str(tmp_path), **root})
     assert rows(events) == {"s0": list(range(1, 101)), "s1": list(range(1, 101))}
     assert json.loads(only(events, State)[-1].blob)["bookmarks"].keys() == {"s0", "s1"}
 
 
 def test_a_batch_file_that_is_gone_fails_the_read_L1_L8(tmp_path: Path):
-    events = read({"scenario": "batch_missing", "batch_folder": str(tmp_path)})
+    root = {"batch_config": {"storage": {"root": tmp_path.as_uri()}}}
+    events = read({"scenario": "batch_missing", "batch_folder": str(tmp_path), **root})
     assert only(events, Error)[0].code == "source.batch_unreadable"
     marks = [json.loads(s.blob)["bookmarks"] for s in only(events, State)]
     assert all(m.get("s0", {}).get("replication_key_value", 0) <= 50 for m in marks)
