@@ -298,7 +298,7 @@ def test_C_gzip_files_are_read_as_they_are_when_unpacked(files: Make, ending: st
     here.give(f"people.{ending}.gz", packed[:-12])  # cut off
     with pytest.raises(SourceError) as failed:
         here.read(f"people.{ending}.gz")
-    assert failed.value.code == "source.query" and "people" in failed.value.message
+    assert failed.value.code == "source.query_failed" and "people" in failed.value.message
     assert here.found("people", "id") == [(1, "01"), (2, "02")]
 
 
