@@ -109,7 +109,7 @@ def test_l2_l3_a_run_into_parquet_by_its_system_calls(tmp_path: Path) -> None:
         assert re.search(r"/seg-\d+\.json$", names, re.M), names
         assert re.search(r"/lake/s0$" if number == 1 else r"/_penstock\.json$", names, re.M), names
     home, lake = place.home, place.lake
-    for where in (r"/epochs/\d+$", r"/epochs/\d+/CLAIM", r"/parts(/.*)?$", r"/lake/s\d$", "/seg-"):
+    for where in (r"/epochs/\d+$", r"/epochs/\d+/CLAIM", r"/parts(/.*)?$", r"/lake/s\d$", r"/\.seg-"):
         assert missed_without(home, lake, trace, where), where
 
 
