@@ -18,7 +18,7 @@ import penstock
 from forked_cli import SCRIPT
 from penstock.cli import VERBS
 
-PARTS = ["show", "set", "reset", "adopt", "export", "import", "history"]
+PARTS = ["show", "set", "reset", "adopt", "unlock", "export", "import", "history"]
 
 
 def best(cli: Cli, command: list[str], times: int = 5) -> float:
