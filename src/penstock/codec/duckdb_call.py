@@ -105,6 +105,7 @@ def _open_cursor() -> "duckdb.DuckDBPyConnection":
             _guard(root)
             _root = root
         cursor, bodies = _root.cursor(), _CurrentBodies()
+        cursor.execute("SET enable_progress_bar = false")
         bodies.table = pa.table({"b": pa.array([], pa.string())})
         cursor.register("bodies", bodies)
         _local.cursor, _local.bodies = cursor, bodies

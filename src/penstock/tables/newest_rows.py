@@ -82,7 +82,7 @@ class NewestRows:
         self._duckdb = duckdb.connect(
             ":memory:", config={"memory_limit": MEMORY, "autoinstall_known_extensions": "false"}
         )
-        self._duckdb.execute("SET temp_directory = ''")
+        self._duckdb.execute("SET temp_directory = ''; SET enable_progress_bar = false")
 
     def __enter__(self) -> Self:
         return self
