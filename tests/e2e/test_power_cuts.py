@@ -109,7 +109,13 @@ def test_l2_l3_a_run_into_parquet_by_its_system_calls(tmp_path: Path) -> None:
         assert re.search(r"/seg-\d+\.json$", names, re.M), names
         assert re.search(r"/lake/s0$" if number == 1 else r"/_penstock\.json$", names, re.M), names
     home, lake = place.home, place.lake
-    for where in (r"/epochs/\d+$", r"/epochs/\d+/CLAIM", r"/parts(/.*)?$", r"/lake/s\d$", r"/\.seg-"):
+    for where in (
+        r"/epochs/\d+$",
+        r"/epochs/\d+/CLAIM",
+        r"/parts(/.*)?$",
+        r"/lake/s\d$",
+        r"/\.seg-",
+    ):
         assert missed_without(home, lake, trace, where), where
 
 
@@ -203,7 +209,7 @@ def test_l3_a_marker_that_came_back_empty_is_rebuilt_and_the_run_goes_on(
 def test_l3_a_marker_that_cannot_be_rebuilt_names_a_way_out_that_works(
     site: Callable[..., Site],
 ) -> None:
-    here = site()
+    here = site(streams=1)
     here.run({"records": 20}, defaults=APPEND)
     table = here.lake / "s0"
     shutil.copy(next(table.glob("*.parquet")), table / "t-00000000-00000.parquet")

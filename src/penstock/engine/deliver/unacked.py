@@ -54,4 +54,4 @@ class SentMarks:
         with storage(self._path, "write"):
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             marks = sorted(self._marks, key=lambda m: (m.segment, m.stream.key))
-            replace(self._path, msgspec.json.encode(marks))
+            replace(self._path, msgspec.json.encode(marks), durable=True)
