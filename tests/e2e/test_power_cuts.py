@@ -217,6 +217,7 @@ def test_l3_a_marker_that_cannot_be_rebuilt_names_a_way_out_that_works(
     ran = here.run({"records": 30}, defaults=APPEND)
     assert (ran.exit_code, ran.error["code"]) == (5, "destination.marker_damaged"), ran.error
     assert "--recreate" in ran.error["hint"] and here.saved() == {"s0": {"seq": 20}}
+    shutil.move(table, here.folder / "aside")
     again = here.run({"records": 30}, defaults=APPEND, recreate=True)
     assert again.exit_code == 0, again.error
     assert here.seqs("s0") == list(range(1, 31))

@@ -128,6 +128,6 @@ def _refused(folder: Path, reason: str) -> DestinationError:
         code="destination.marker_damaged",
         where=str(folder),
         hint="nothing was loaded or marked. Restore the folder's _penstock.json from a copy; or "
-        "`penstock run --recreate` reads the streams from the start and makes their tables anew "
-        "(move the folder away first where other pipelines write to it too)",
+        "move the folder away, and `penstock run --recreate` reads the streams from the start and "
+        "makes their tables anew",
     )
