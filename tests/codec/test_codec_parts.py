@@ -1,5 +1,6 @@
 """A part is on the disk, its sum is that of its bytes, and other readers can read it."""
 
+import json
 import subprocess
 import sys
 import zlib
@@ -12,7 +13,8 @@ import pytest
 from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import data_type, row_schema
 from penstock.codec.parquet_parts import write_part
-from penstock.model.types import CHANGES, EXTRACTED_AT, SEQ
+from penstock.model.types import CHANGES, EXTRACTED_AT, NEUTRAL_METADATA, SEQ
+from penstock.tables import direct_parts
 
 SCHEMA = {
     "properties": {
@@ -86,7 +88,7 @@ print(decoded - before, peak() - before)
 """
 
 
-def test_a_long_record_takes_a_few_times_its_bytes_issue_36_8(tmp_path: Path) -> None:
+def test_a_long_record_takes_a_few_times_its_bytes_L11(tmp_path: Path) -> None:
     """Statistics of the column took four copies of its longest value, to keep none."""
     path = tmp_path / "p.parquet"
     words = [sys.executable, "-c", _MEASURE, str(path)]
@@ -96,3 +98,15 @@ def test_a_long_record_takes_a_few_times_its_bytes_issue_36_8(tmp_path: Path) ->
     columns = pq.ParquetFile(path).metadata.row_group(0)
     assert columns.column(0).statistics.max == 1  # the others have theirs
     assert columns.column(1).statistics is None
+
+
+def test_a_part_in_the_shape_of_its_table_says_what_sparks_own_files_say(tmp_path: Path) -> None:
+    """Spark goes by the version that wrote a file, and by the columns' metadata."""
+    schema = row_schema(data_type(SCHEMA), {})
+    table = RowDecoder(schema).decode([BODY], 1, [1]).table
+    part = tmp_path / "p.parquet"
+    write_part(part, table, direct_parts.layout(schema, NEUTRAL_METADATA, None, 0))
+    about = pq.read_metadata(part).metadata or {}
+    assert about[b"org.apache.spark.version"]
+    columns = json.loads(about[b"org.apache.spark.sql.parquet.row.metadata"])["fields"]
+    assert {"id", "at"} <= {column["name"] for column in columns}

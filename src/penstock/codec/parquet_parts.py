@@ -78,19 +78,21 @@ def write_part(
     caller does that when it makes the part visible. Raises ``OSError``.
     """
     if layout is not None:
-        table = table_rows(table, layout).replace_schema_metadata(layout.described)
+        table = table_rows(table, layout)
     # a part that is read once, and whole, needs none
     statistics: Any = layout is not None and _with_statistics(table.schema, long_columns(table))
     with private(path, "wb", buffering=0) as file:
         sink = _Summed(file)
-        pq.write_table(
-            table,
+        with pq.ParquetWriter(
             sink,
+            table.schema,
             write_statistics=statistics,
             store_schema=layout is None,
-            row_group_size=1 << 20,
             **_FORMAT,
-        )
+        ) as writer:
+            writer.write_table(table, row_group_size=1 << 20)
+            if layout is not None:
+                writer.add_key_value_metadata(layout.described)
         sink.flush()
         if sync:
             sync_file(file)
