@@ -30,6 +30,7 @@ from engine_daemon import missing
 from pipelines import Heard, Site
 
 from forked_cli import SCRIPT
+from held_folders import held_by
 from penstock.config.load import load_pipeline
 from penstock.config.sections import (
     ContainerSettings,
@@ -103,10 +104,6 @@ def containers() -> list[str]:
         check=True,
     )
     return listed.stdout.split()
-
-
-def private_folders(pid: int) -> list[Path]:
-    return list(Path("/dev/shm").glob(f"penstock-private-*-*-{pid}-*"))
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +234,7 @@ def test_l10_arguments_are_files_that_the_images_user_alone_can_read(user: str) 
     """Also where the image's user is nobody of this machine's; nothing is left afterwards."""
     argument = PrivateFile("config.json", b"SECRET")
     with runtime(user).open(['cat "$1"; ls -l "$1"', "sh", argument], RunTimeouts()) as channel:
-        (folder,) = private_folders(os.getpid())
+        (folder,) = held_by(os.getpid())
         assert folder.stat().st_mode & 0o077 == 0
         inside = image(user).user
         for path in folder.rglob("*"):
@@ -357,12 +354,13 @@ def gone_within(seconds: float) -> bool:
 def test_l11_the_container_of_a_killed_owner_goes_with_it(command: str) -> None:
     """Whether it sleeps or writes; its private files go too."""
     process = owner(command)
-    assert len(containers()) == len(private_folders(process.pid)) == 1
+    (folder,) = held_by(process.pid)
+    assert len(containers()) == 1
     process.kill()
     process.wait()
     assert gone_within(40)
     time.sleep(1)
-    assert private_folders(process.pid) == []
+    assert not folder.exists()
 
 
 def test_l11_what_outlived_owner_and_supervisor_is_removed_by_the_next_start() -> None:

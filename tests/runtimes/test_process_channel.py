@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from held_folders import held_by
 from penstock.errors import SourceError
 from penstock.runtimes.contract import ByteChannel, PrivateFile, RunTimeouts
 from penstock.runtimes.masking import Masker
@@ -149,9 +150,7 @@ def test_l10_private_files_are_private_and_removed() -> None:
 
 def mine() -> set[str]:
     """The private folders that this process holds."""
-    names = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
-    held = {os.path.realpath(name) for name in names}
-    return {path for path in held if os.path.basename(path).startswith("penstock-held-")}
+    return {*map(str, held_by(os.getpid()))}
 
 
 def test_l10_private_files_are_removed_when_the_start_fails(tmp_path: Path) -> None:

@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
+from held_folders import held_by
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 
@@ -80,11 +80,6 @@ def runtime(tmp_path: Path, *words: str) -> ProcessRuntime:
     return ProcessRuntime([sys.executable, "-S", str(script), str(tmp_path / "pids"), *words])
 
 
-def private_folders(owner: int) -> list[Path]:
-    bases = {Path("/dev/shm"), Path(tempfile.gettempdir())}
-    return [p for b in bases for p in b.glob(f"penstock-private-*-{owner}-*")]
-
-
 OWNER = """
 import sys, time
 from penstock.runtimes.contract import PrivateFile, RunTimeouts
@@ -111,13 +106,14 @@ def test_l11_killed_owner_takes_connector_grandchild_and_daemon_along(
         assert owner.stdout is not None
         assert "ready" in owner.stdout.readline()
         pids = family(tmp_path)
+        (folder,) = held_by(owner.pid)
         owner.send_signal(signal.SIGKILL)
         owner.wait(5)
         assert gone_within(pids, 2.0) == {}
         deadline = time.monotonic() + 2
-        while private_folders(owner.pid) and time.monotonic() < deadline:
+        while folder.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert private_folders(owner.pid) == [], "L10: the argument files go with it"
+        assert not folder.exists(), "L10: the argument files go with it"
     finally:
         owner.kill()
         owner.wait()
