@@ -278,12 +278,13 @@ def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
 
 class NestedTable(msgspec.Struct, frozen=True):
     """Of two tables whose folders lie inside one another, what the plan of one needs to know of the
-    ``other``. ``outer``: the other's folder is the outer one. ``new``: the one that is planned is
-    not there yet."""
+    ``other``. ``outer``: the other's folder is the outer one; ``shared``: it is the same folder,
+    of a table of another format. ``new``: the one that is planned is not there yet."""
 
     other: str
     outer: bool
     new: bool
+    shared: bool = False
 
     danger: ClassVar[str] = (
         "a VACUUM or a rewrite of the outer table deletes the files of the inner one"
@@ -291,6 +292,8 @@ class NestedTable(msgspec.Struct, frozen=True):
 
     def relation(self, lies: str, has: str) -> str:
         """``lies inside the table OTHER``, or ``has the table OTHER inside its folder``."""
+        if self.shared:
+            return f"{lies} in the folder of a table of another format, {self.other}"
         if self.outer:
             return f"{lies} inside the table {self.other}"
         return f"{has} the table {self.other} inside its folder"

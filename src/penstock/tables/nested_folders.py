@@ -41,7 +41,7 @@ class NestedFolders:
         :data:`MOST_ENTRIES` entries are looked at."""
         new = not os.path.exists(folder / self._mark)
         if new and is_table(str(folder)):
-            return NestedTable(str(folder), outer=True, new=True)
+            return NestedTable(str(folder), outer=True, new=True, shared=True)
         real = self._real_path(folder)
         above = self._table_above(os.path.dirname(real))
         if above is not None:
