@@ -180,11 +180,19 @@ def await_workers(spark: Any, wanted: int) -> None:
     raise AssertionError("the workers never came")
 
 
+def planned(delta: DeltaTables, load: Any, **changed: Any) -> Any:
+    """The load as the ledger has it: with the version of the table on which it is planned."""
+    at = delta.planned_on(load.table)
+    return msgspec.structs.replace(
+        load, load=msgspec.structs.replace(load.load, planned=at, **changed)
+    )
+
+
 def late(spark: Any, delta: DeltaTables, made: Loads, commit: Callable[..., Any]) -> dict[str, Any]:
     """A worker that was busy when the others were asked, and writes files that nobody sees."""
     seen: dict[str, Any] = {}
     root, table = ALONE / "delta", ALONE / "delta" / "late"
-    load = made.load(1, rows(*range(20)), table="late")
+    load = planned(delta, made.load(1, rows(*range(20)), table="late"))
     with Busy(spark).until_written(table):
         seen["late/new"] = commit(delta, load)
     busy = Busy(spark)  # or it is refused first, since it still does not share the folder
@@ -193,22 +201,20 @@ def late(spark: Any, delta: DeltaTables, made: Loads, commit: Callable[..., Any]
     seen["late/new brought"] = commit(delta, load)
     busy.let_go()
     seen["late/rows"] = ids(table)
-    gone = made.load(1, rows(*range(20)), table="gone")
+    gone = planned(delta, made.load(1, rows(*range(20)), table="gone"))
     with Busy(spark).until_written(root / "gone"):
         outcome = commit(delta, gone)[0]
     subprocess.run(next(c for c in outcome[2].split("`") if "rm -r" in c), shell=True, check=True)
     busy = Busy(spark)
     seen["late/gone"] = [outcome, *commit(delta, gone)]
-    again = made.load(2, rows(*range(20, 40)), table="late")
-    again = msgspec.structs.replace(again, load=msgspec.structs.replace(again.load, follows=1))
+    again = planned(delta, made.load(2, rows(*range(20, 40)), table="late"), follows=1)
     with busy.until_written(table):
         seen["late/next"] = commit(delta, again)
     seen["late/gone rows"] = ids(root / "gone")
     command = next(c for c in seen["late/next"][0][2].split("`") if "restore(" in c)
     subprocess.run(command, shell=True, check=True)
-    adopted = msgspec.structs.replace(again.load, number=3, follows=None)
     busy = Busy(spark)
-    seen["late/adopted"] = commit(delta, msgspec.structs.replace(again, load=adopted))
+    seen["late/adopted"] = commit(delta, planned(delta, again, number=3, follows=None))
     busy.let_go()
     seen["late/all rows"] = ids(table)
     return seen
