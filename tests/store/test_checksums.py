@@ -212,10 +212,11 @@ def test_what_earlier_versions_wrote_is_taken_and_sealed_at_the_next_save(full: 
 
 def test_earlier_versions_read_what_this_one_writes(full: str) -> None:
     """They parse the whole value as JSON, or give it to a source that does; of connectors' keys,
-    whose text they take as it is, they refuse it: it is no UTF-8."""
+    whose text they take as it is, they refuse it: it is no UTF-8. The tokens of writes decide
+    nothing, and have no checksum."""
     for table, column in {(t, c) for t, c, _ in VALUES.values() if t != "keys"}:
         for (value,) in rows(full, f"SELECT {column} FROM penstock_{table}"):
-            assert checksums.is_sealed(str(value)), table
+            assert checksums.is_sealed(str(value)) or '{"token": ' in str(value), table
             assert json.loads(str(value)) == msgspec.json.decode(str(value))
     ((key,),) = rows(full, "SELECT value FROM penstock_keys")
     with pytest.raises(UnicodeDecodeError):
