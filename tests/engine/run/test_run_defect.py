@@ -123,7 +123,7 @@ def test_a_fault_before_a_run_begins_is_told_of_its_pipeline_without_secrets_L10
             heard.append(message)
 
     heard: list[str] = []
-    monkeypatch.setattr(start, "open_store", broken)
+    monkeypatch.setattr(start, "open_store_of_run", broken)
     text = FILE.format(python=sys.executable, stub=STUB, lake=tmp_path / "lake", secret="${KEY}")
     (result,) = run_all.run_all(
         {"shop": parse_pipeline(text, {"KEY": SECRET})},
