@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -286,9 +286,12 @@ class NestedTable(msgspec.Struct, frozen=True):
     new: bool
     shared: bool = False
 
-    danger: ClassVar[str] = (
-        "a VACUUM or a rewrite of the outer table deletes the files of the inner one"
-    )
+    @property
+    def danger(self) -> str:
+        """What becomes of the two tables, as a clause."""
+        if self.shared:
+            return "readers of one would find the files of the other, or its rewrite delete them"
+        return "a VACUUM or a rewrite of the outer table deletes the files of the inner one"
 
     def relation(self, lies: str, has: str) -> str:
         """``lies inside the table OTHER``, or ``has the table OTHER inside its folder``."""

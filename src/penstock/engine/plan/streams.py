@@ -105,7 +105,8 @@ def plan_streams(
             code="config.streams",
             problems=problems,
             hint=None
-            if spec_of(package.name).queries  # its columns are the query's, which the user has
+            # a query's columns are known to who wrote it; places of tables are no source's
+            if spec_of(package.name).queries or problems == nested
             else "`penstock discover` shows the source's streams and what each supports",
         )
     lanes, notes = _lanes(pipeline, len(streams), states, cores)
