@@ -14,6 +14,8 @@ import pytest
 
 from penstock.cli import VERBS, main
 
+pytestmark = pytest.mark.dear
+
 SHELLS = ("bash", "zsh", "fish")
 PENSTOCK = Path(sys.executable).with_name("penstock")
 BASH = """

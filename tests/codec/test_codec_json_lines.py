@@ -18,6 +18,8 @@ from penstock.codec.json_lines_encoder import LineEncoder, Slot
 from penstock.codec.json_text import WrittenAs
 from penstock.model.types import CHANGES, EXTRACTED_AT, DataType, Field, Kind, RowSchema
 
+pytestmark = pytest.mark.dear
+
 AT = datetime(2024, 2, 29, 12, 0, 0, 500, tzinfo=UTC)
 STRING, JSON = DataType(Kind.string), DataType(Kind.json)
 DECIMAL = DataType(Kind.decimal, precision=38, scale=10)

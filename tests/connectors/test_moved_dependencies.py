@@ -13,6 +13,8 @@ from penstock.connectors.resolve import resolve
 from penstock.connectors.source import SourceConnector
 from penstock.errors import SourceError
 
+pytestmark = pytest.mark.dear
+
 __all__ = ["home", "index"]  # fixtures
 
 FUNCY = """\

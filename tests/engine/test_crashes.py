@@ -17,6 +17,8 @@ from penstock.model.state import StateType, StoredState
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.store.contract import Holder, Reset
 
+pytestmark = pytest.mark.dear
+
 APPEND, OVERWRITE, DEDUP = (
     DestinationSyncMode.append,
     DestinationSyncMode.overwrite,

@@ -11,6 +11,8 @@ from quick_runs import Bench
 from penstock.errors import PenstockError
 from penstock.tables.contract import TableName
 
+pytestmark = pytest.mark.dear
+
 AIRBYTE = """
 out = lambda text: print(text, flush=True)
 deep = lambda n: '{"type":"object","properties":{"a":' * n + '{"type":"string"}' + "}}" * n

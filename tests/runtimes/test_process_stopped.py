@@ -13,6 +13,8 @@ from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 from penstock.runtimes.stopped import is_stopped
 
+pytestmark = pytest.mark.dear
+
 TREE = """
 import os, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(120)"])

@@ -28,6 +28,8 @@ from penstock.errors import Cancelled, ConfigError
 from penstock.spark import warm
 from penstock.spark.keeper import LOG, MOST_RUNS, SOCKET, Peer
 
+pytestmark = pytest.mark.dear
+
 GATEWAY = """
 import os, struct, sys
 answer = os.environ["ANSWER"]

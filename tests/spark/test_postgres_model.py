@@ -19,6 +19,8 @@ from penstock.model.types import Kind
 from penstock.spark import postgres, postgres_session
 from postgres_cluster import running_cluster, server_processes, stopped
 
+pytestmark = pytest.mark.dear
+
 UTC = datetime.UTC
 DIGITS = "1.23456789012345678901234567890123456789012345"
 TABLE = f"""

@@ -12,6 +12,8 @@ import pytest
 from penstock.errors import StateError
 from penstock.store import disk_room
 
+pytestmark = pytest.mark.dear
+
 OPENS = """
 import sys
 from penstock.errors import PenstockError

@@ -21,6 +21,8 @@ from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.task_keys import keys_url, open_keys
 
+pytestmark = pytest.mark.dear
+
 SECRET = "hunter2-very-secret"
 KEY = KeyAddress("pipeline", "", SECRET)
 

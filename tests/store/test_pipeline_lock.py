@@ -24,6 +24,8 @@ from penstock.store.open import open_store
 from penstock.store.pipeline_lock import take, unlock_command
 from penstock.store.sql import SqlStore
 
+pytestmark = pytest.mark.dear
+
 LENGTH = 0.6  # of a lease, in seconds; 60 in a run
 YEAR = 365 * 86400
 

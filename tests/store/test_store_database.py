@@ -20,6 +20,8 @@ from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.sql import SqlStore
 
+pytestmark = pytest.mark.dear
+
 SECRET = "hunter2-very-secret"
 
 

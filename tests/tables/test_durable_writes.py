@@ -25,7 +25,10 @@ BY_ITSELF = re.compile(r"/_delta_log/[^/]*$")
 """deltalake gives a commit its name before its content is synced: Penstock syncs it before the
 ledger says that it is there, and mends it where that came to nothing."""
 
-pytestmark = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+    pytest.mark.dear,
+]
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,8 @@ from penstock.tables.delta import DeltaTables
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.open import open_table
 
+pytestmark = pytest.mark.dear
+
 OUTER, INNER = TableName(None, "a"), TableName("a", "x")
 
 

@@ -16,6 +16,8 @@ from penstock.terminal import format as text
 from penstock.terminal.output import Output, encode_json
 from penstock.terminal.progress import BarObserver, LineObserver
 
+pytestmark = pytest.mark.dear
+
 FORGED = "✓ succeeded: 9 rows in 1.0 s"
 HOSTILE = [
     f"done\n{FORGED}",

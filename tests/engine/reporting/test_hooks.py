@@ -24,6 +24,8 @@ from penstock.engine.run.start import run_pipeline
 from penstock.errors import Cancelled, ConfigError, SourceError
 from penstock.model.report import Report
 
+pytestmark = pytest.mark.dear
+
 SOURCE = """
 schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
 if "--discover" in sys.argv:

@@ -10,6 +10,8 @@ from penstock.protocols.json_schema.config_check import secret_values, validate_
 from penstock.protocols.json_schema.paths import closed_objects, exists, names_of
 from penstock.protocols.json_schema.validation_steps import DEEPEST, why_not_validated
 
+pytestmark = pytest.mark.dear
+
 SECONDS = 5.0
 
 

@@ -20,6 +20,8 @@ from penstock.protocols.singer.batch_rows import MalformedRow
 from penstock.runtimes.contract import SharedFolders
 from penstock.runtimes.granted_files import GrantedFiles
 
+pytestmark = pytest.mark.dear
+
 
 def taken(path: Path, limit: int = 256 << 20) -> tuple[list[bytes], list[MalformedRow]]:
     """(rows, rejects)"""

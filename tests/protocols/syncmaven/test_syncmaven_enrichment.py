@@ -30,6 +30,8 @@ from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessRuntime
 from penstock.store.keys import MemoryKeys
 
+pytestmark = pytest.mark.dear
+
 STUB = Path(__file__).parents[2] / "stubs" / "stub_enrichment.py"
 USERS = StreamId(None, "users")
 SCHEMA = RowSchema(

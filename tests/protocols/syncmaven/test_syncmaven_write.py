@@ -51,6 +51,8 @@ from penstock.protocols.writing import (
 from penstock.runtimes.contract import RunTimeouts
 from penstock.runtimes.process import ProcessChannel, ProcessRuntime
 
+pytestmark = pytest.mark.dear
+
 STUB = Path(__file__).parents[2] / "stubs" / "stub_syncmaven.py"
 USERS, ORDERS = StreamId(None, "users"), StreamId(None, "orders")
 SCHEMA = RowSchema(

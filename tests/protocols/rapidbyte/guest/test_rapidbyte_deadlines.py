@@ -22,6 +22,8 @@ from penstock.protocols.rapidbyte.guest.stage import Stage
 from penstock.protocols.rapidbyte.wire.messages import StreamContext
 from penstock.runtimes.contract import RunTimeouts
 
+pytestmark = pytest.mark.dear
+
 Stages = Callable[..., Stage]
 CONTEXT = StreamContext(stream_name="numbers", sync_mode="full_refresh")
 LOCAL = {"hosts": ("127.0.0.1",)}
