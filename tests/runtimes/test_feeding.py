@@ -63,7 +63,7 @@ def test_a_connector_that_does_not_read_takes_no_more_and_no_write_blocks() -> N
         assert 4096 <= taken <= 1 << 20
         began = time.monotonic()
         assert channel.write(b"x", 0.3) == 0
-        assert 0.25 <= time.monotonic() - began < 2
+        assert 0.25 <= time.monotonic() - began < 15
 
 
 def test_a_connector_that_closes_its_stdin_or_is_dead_breaks_the_pipe() -> None:

@@ -37,7 +37,7 @@ def test_conversation_in_virtual_time() -> None:
     assert channel.wait(0) == 3
     assert logged == ["token ****"]
     assert runtime.runs == [["read", b"{}"]]
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 60  # of 3600
 
 
 def test_hang_and_stop() -> None:

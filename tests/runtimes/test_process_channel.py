@@ -47,7 +47,7 @@ def test_read_and_wait_return_none_when_nothing_happens() -> None:
         assert channel.read(0.2) is None
         assert channel.wait(0.2) is None
         assert channel.read(0) is None
-        assert 0.4 <= time.monotonic() - began < 2
+        assert 0.4 <= time.monotonic() - began < 15
 
 
 def test_large_output_arrives_whole_in_bounded_blocks() -> None:

@@ -169,7 +169,7 @@ def test_stop_kills_who_ignores_sigterm_after_its_patience(tmp_path: Path) -> No
         took = time.monotonic() - began
         assert channel.wait(0) == -signal.SIGKILL
         assert gone_within(pids, 0.0) == {}
-        assert 0.5 <= took < 3
+        assert 0.5 <= took < 15
         channel.stop()
         assert channel.read(0) == b""
 
@@ -180,7 +180,7 @@ def test_stop_is_quick_where_sigterm_is_heard(tmp_path: Path) -> None:
         pids = family(tmp_path)
         began = time.monotonic()
         channel.stop()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 15  # of 20
         assert channel.wait(0) == -signal.SIGTERM
         assert gone_within(pids, 0.0) == {}
 

@@ -40,14 +40,15 @@ from penstock.errors import PenstockError
 from penstock.store.lock_holder import boot, this_holder
 from penstock.store.open import open_store
 place, far, beats = sys.argv[1], sys.argv[2] == "far", sys.argv[3] == "beats"
+length = 30 if beats else 0.6  # a renewal that is late on a busy machine is none that is missing
 store, holder = open_store(place), this_holder("held")
 if far:  # as in a container, or on another machine
     holder = structs.replace(holder, boot="elsewhere")
-lease = store.acquire("shop", holder, 0.6)
+lease = store.acquire("shop", holder, length)
 print(time.time(), flush=True)
 while beats:
     time.sleep(0.15)
-    store.renew(lease, 0.6)
+    store.renew(lease, length)
 sys.stdin.readline()
 try:
     store.new_epoch(lease, 0)
@@ -134,7 +135,7 @@ def test_L12_a_killed_holder_that_can_be_checked_is_taken_over_at_once(
     killed(place, far=False, clock=clock)
     with opened(place) as store:
         _, seconds, shown = waits(store)
-    assert seconds < LENGTH and shown == []
+    assert shown == [], f"it was waited for, {seconds:.1f} s"
 
 
 def test_L12_rows_of_an_earlier_penstock_with_a_wrong_clock_lock_nothing_for_long(
@@ -171,7 +172,7 @@ def test_L12_a_holder_that_renews_is_never_taken_over(tmp_path: Path, clock: str
         began = time.monotonic()
         with pytest.raises(Locked) as refused:
             take(store, "shop", this_holder("next"), 60)
-        assert time.monotonic() - began < LENGTH
+        assert time.monotonic() - began < 20, "the whole length was waited for"
         assert f"process {pid}, run held" in refused.value.message
         assert "`penstock state unlock shop`" in (refused.value.hint or "")
 
@@ -188,8 +189,7 @@ def test_L12_a_holder_that_lives_keeps_the_lock_however_old_it_is(place: str) ->
         assert f"`kill {pid}`" in (refused.value.hint or "")
         os.kill(pid, signal.SIGKILL)
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        _, seconds, _ = waits(store)
-        assert seconds < LENGTH
+        assert waits(store)[2] == [], "a dead holder that can be checked was waited for"
 
 
 def test_L12_a_lock_that_is_given_back_is_taken_at_once(tmp_path: Path) -> None:

@@ -135,16 +135,22 @@ def test_its_clock_stands_still_while_it_waits_for_a_peer():
 
     def wait(n: int) -> int:
         with held[0].waiting():
-            time.sleep(0.6)
+            waiting.set()
+            answered.wait(30)
         return n
 
+    waiting, answered = threading.Event(), threading.Event()
     held.append(instance := opened(wait, seconds=5.0))
+    began = time.monotonic()
     call = threading.Thread(target=lambda: instance.call(GUEST, "call", 1))
     call.start()
+    assert waiting.wait(30)
+    at = instance.seconds
     time.sleep(0.3)
-    assert instance.seconds < 0.2
+    assert instance.seconds == at
+    answered.set()
     call.join(30)
-    assert instance.seconds < 0.3
+    assert instance.seconds <= time.monotonic() - began - 0.3
 
 
 def test_time_adds_up_over_calls():
