@@ -40,8 +40,6 @@ from penstock.config.sections import (
     NetworkPermissions,
     Permissions,
 )
-from penstock.engine.channel import spark_job
-from penstock.engine.channel.child_process import packed
 from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.catalog import Stream, StreamId, SyncMode
@@ -59,6 +57,8 @@ from penstock.runtimes.contract import Argument, Image, PrivateFile, RunTimeouts
 from penstock.runtimes.masking import Masker
 from penstock.sdk.testing import ScriptedHost
 from penstock.store.keys import MemoryKeys
+from penstock.tasks import spark_job
+from penstock.tasks.child_process import packed
 
 pytestmark = [pytest.mark.network, pytest.mark.usefixtures("engine"), pytest.mark.timeout(900)]
 

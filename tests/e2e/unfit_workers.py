@@ -10,9 +10,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.channel.spark_job import SubmittedJob, on_spark
 from penstock.spark.session import open_session
 from penstock.tables.contract import SessionNeeds
+from penstock.tasks.spark_job import SubmittedJob, on_spark
 
 FOLDER, ALONE = map(Path, sys.argv[1:])
 

@@ -20,7 +20,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 os.umask(0)
 from spark_probe import blocks, ports
-from penstock.engine.channel.spark_job import on_spark
+from penstock.tasks.spark_job import on_spark
 from penstock.spark import session
 from penstock.spark.sockets import FOLDER, MOST_BYTES
 from penstock.tables.contract import SessionNeeds

@@ -3,7 +3,7 @@ has a process woken when its parent dies (L11).
 
 SIGKILL ends a stopped process, a pipe's end does not. Imports the standard library only, since the
 parents of lanes do. Where there is no ``/proc`` (macOS) no process counts as stopped. Neighbours:
-``engine.channel.child_process`` watches a lane, ``spark.jvm`` a JVM.
+``tasks.child_process`` watches a lane, ``spark.jvm`` a JVM.
 """
 
 import os

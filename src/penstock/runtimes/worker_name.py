@@ -1,7 +1,7 @@
 """Names the worker that runs a Spark task: its host, and the executor's number where there is one.
 
 The function is shipped whole with a task, since a worker's Python may lack Penstock. Neighbours:
-``spark.shared_folders`` and ``engine.channel.spark_job`` ship it.
+``spark.shared_folders`` and ``tasks.spark_job`` ship it.
 """
 
 from collections.abc import Callable

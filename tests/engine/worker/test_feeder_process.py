@@ -20,7 +20,6 @@ from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import row_schema
 from penstock.connectors.launch import Launch
 from penstock.engine.channel import feeder_mail, mailbox
-from penstock.engine.channel.child_process import CLAIMED
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.log.log import FileLog
@@ -43,6 +42,7 @@ from penstock.model.state import StateScope, StateType
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.writing import END, Acks, DestinationCounts, WriteStream
 from penstock.runtimes.contract import RunTimeouts
+from penstock.tasks.child_process import CLAIMED
 
 pytestmark = pytest.mark.dear
 

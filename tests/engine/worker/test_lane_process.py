@@ -372,7 +372,7 @@ def test_a_thread_that_breaks_fails_the_process(tmp_path: Path) -> None:
     """Whichever thread it is: nobody waits for it, and its exception is the job's answer."""
     program = (
         "import msgspec, threading\n"
-        "from penstock.engine.channel.child_main import carry_out\n"
+        "from penstock.tasks.child_main import carry_out\n"
         "class Job(msgspec.Struct): pass\n"
         "class Answer(msgspec.Struct): error: dict = {}\n"
         "def run(job, orphaned):\n"

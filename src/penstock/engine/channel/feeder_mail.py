@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.log.log import storage
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder
 from penstock.engine.specs.lane import NewConfig
 from penstock.errors import LogError
 from penstock.files import make_folder, replace, write_new
+from penstock.tasks.storage import storage
 
 
 class PushMail(Mailbox):

@@ -24,11 +24,11 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.engine.channel.job_file import hide, show
 from penstock.engine.specs.lane import Expected, LaneQuestion, NewConfig
 from penstock.errors import LogError
 from penstock.files import make_folder, replace
 from penstock.model.catalog import StreamId
+from penstock.tasks.job_file import hide, show
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0

@@ -12,7 +12,6 @@ import msgspec
 
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.spark_job import Submit, SubmittedJob
 from penstock.engine.deliver.connector_delivery import JoinsBy, how_it_joins
 from penstock.engine.specs.feeder import AckedSegments, FeedOrder, PushEnd, PushJob, PushResult
 from penstock.engine.specs.lane import NewConfig
@@ -22,6 +21,7 @@ from penstock.protocols.writing import WriteStream
 from penstock.spark.error_text import JAVA_DIED
 from penstock.store.contract import LoadIntent
 from penstock.store.keys import push_task
+from penstock.tasks.spark_job import Submit, SubmittedJob
 
 MODULE = "penstock.engine.worker.feeder"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.engine.log.log import storage
 from penstock.files import replace
 from penstock.model.segments import ConsumedSlice
+from penstock.tasks.storage import storage
 
 
 class SentMarks:

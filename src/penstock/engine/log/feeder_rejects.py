@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from penstock.engine.log.log import storage
 from penstock.engine.log.rejects import RejectLine, encode_rejects
 from penstock.files import private, sync, sync_file
 from penstock.model.catalog import StreamId
 from penstock.model.events import Reject
+from penstock.tasks.storage import storage
 
 Taken = tuple[tuple[str, ...], tuple[tuple[StreamId, int], ...]]
 

@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from penstock.engine.log.log import storage
 from penstock.engine.log.rejected_keys import RejectedKeys
 from penstock.engine.log.rejects import decode_rejects, encode_rejects, kept_name
 from penstock.files import make_folder, replacing, sync, sync_file
 from penstock.model.segments import Segment
+from penstock.tasks.storage import storage
 
 
 class RejectsKeeper:

@@ -13,12 +13,11 @@ The layout, one folder an epoch::
     OWNER, ID                                  which state store it belongs to, which log it is
 """
 
-import errno
 import secrets
 import shutil
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,6 +27,7 @@ from penstock.engine.log.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.files import make_folder, private, replace, sync, sync_files, write_new
 from penstock.model.segments import PartLayout, PartRef, Segment
+from penstock.tasks.storage import storage
 
 FORMAT_VERSION = 1
 SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
@@ -119,26 +119,6 @@ class Log(Protocol):
     def unmark(self, epochs: Iterable[int]) -> None:
         """Removes the marks of these epochs, durably."""
         ...
-
-
-@contextmanager
-def storage(path: Path, what: str) -> Generator[None]:
-    """Converts ``OSError`` into ``LogError``: ``log.full`` for a full disk or quota, else
-    ``log.io``. ``what``: the verb for the message (``write``, ``read``)."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise LogError(
-                f"the disk is full: could not {what} {path}",
-                code="log.full",
-                hint="free some space on that disk, then run again: what was sealed is kept",
-            ) from e
-        raise LogError(
-            f"could not {what} {path}: {e.strerror or e}",
-            code="log.io",
-            hint="the folder must be on storage that this machine can read and write",
-        ) from e
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -19,10 +19,10 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.engine.log.log import storage
 from penstock.engine.log.rejects import RejectLine
 from penstock.files import make_folder, replace
 from penstock.model.catalog import StreamId
+from penstock.tasks.storage import storage
 
 MOST_KEYS = 100_000  # of one epoch's rows; rows that are rejected after these count as sent
 REJECTED, TRIED_AGAIN = "rejected", "tried_again.jsonl"

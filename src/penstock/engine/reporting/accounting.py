@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.repeats import REPEATS, may_repeat, repeats
 from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
@@ -27,6 +26,7 @@ from penstock.model.segments import Load, Segment, SegmentId
 from penstock.model.state import StoredState
 from penstock.short_texts import bounded, bounded_data, named, shown
 from penstock.tables.contract import LoadResult, PlannedDestination
+from penstock.tasks.peak import peak_bytes
 
 _SHOWN = 10
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.spark_job import Submit, here, on_spark
 from penstock.engine.deliver.connector_delivery import PushDelivery
 from penstock.engine.deliver.delivery import Delivery, TableDelivery
 from penstock.engine.deliver.feeder_runner import PushTask
@@ -35,6 +34,7 @@ from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
 from penstock.spark.session import choose_master, is_cluster
 from penstock.tables.contract import Deletes, TableFormat, TablePolicy
+from penstock.tasks.spark_job import Submit, here, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

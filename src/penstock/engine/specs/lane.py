@@ -2,7 +2,7 @@
 result.
 
 The job holds the connector's configuration, so it is never an argument, an environment variable,
-part of a Spark task or a file in clear (``engine.channel.job_file``). Neighbours:
+part of a Spark task or a file in clear (``tasks.job_file``). Neighbours:
 ``engine.sync.lane_runner`` writes it, ``engine.worker.lane`` reads it.
 """
 

@@ -1,6 +1,6 @@
 """Runs lanes as Spark jobs, one an epoch.
 
-Dry runs use :func:`engine.channel.spark_job.here` in place of Spark, with the same process.
+Dry runs use :func:`tasks.spark_job.here` in place of Spark, with the same process.
 Neighbours: ``engine.sync.sync`` starts and polls; ``engine.channel.mailbox`` carries progress and
 cancellation.
 """
@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.spark_job import Submit, SubmittedJob
 from penstock.engine.specs.lane import (
     LaneEnd,
     LaneJob,
@@ -26,6 +25,7 @@ from penstock.engine.specs.lane import (
 from penstock.engine.specs.plan import ContinuedStream, LaneStart
 from penstock.errors import Defect, LogError, PenstockError
 from penstock.spark.error_text import JAVA_DIED
+from penstock.tasks.spark_job import Submit, SubmittedJob
 
 START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
 STOP_SECONDS = 60.0  # ten for the connector to end, the rest to seal what it sent

@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox, Progress
-from penstock.engine.channel.spark_job import Submit
-from penstock.engine.log.log import storage
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult, StreamJob
 from penstock.engine.sync.file_rows import stage_files
 from penstock.engine.sync.model_diff import ModelDiff
@@ -42,6 +40,8 @@ from penstock.spark.model import (
 )
 from penstock.spark.postgres import describe, fetch
 from penstock.spark.postgres import frame as fetched
+from penstock.tasks.spark_job import Submit
+from penstock.tasks.storage import storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,7 +66,7 @@ class ModelRows:
         self._mailbox, self._submit = mailbox, submit
 
     def __call__(self, module: str, job: bytes) -> bytes:
-        """Implements ``engine.channel.spark_job.Submit``. A failure of the query is the lane's
+        """Implements ``tasks.spark_job.Submit``. A failure of the query is the lane's
         result."""
         lane = msgspec.json.decode(job, type=LaneJob)
         folder = Path(lane.log_root) / "epochs" / f"{lane.epoch:08d}" / FOLDER

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from penstock.codec.json_text import without_json
 from penstock.codec.table_rows import part_rows
-from penstock.engine.log.log import FileLog, storage
+from penstock.engine.log.log import FileLog
 from penstock.engine.specs.failpoints import reach
 from penstock.engine.specs.feeder import FeedOrder
 from penstock.engine.worker.ack_tracker import FedSegments
@@ -26,6 +26,7 @@ from penstock.model.segments import PartRef, Segment, StreamSlice
 from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols.writing import Feed, Rows, StateMark, StreamDone, WriteStream
+from penstock.tasks.storage import storage
 
 BATCH_BYTES = 4 << 20  # of records as the source sent them
 BATCH_ROWS = 65536

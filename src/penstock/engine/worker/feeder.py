@@ -4,7 +4,7 @@ Reads a ``PushJob`` from stdin, writes a ``PushResult`` to stdout; orders and ac
 mailbox (``engine.channel.feeder_mail``). It stops when its stdin ends (its owner died), when the
 driver's lease is old or when the run is cancelled. Not here: what an ack means for states: covered
 segments are written to the mailbox for the driver, which saves states. Imports little, as
-``engine.worker.lane``. Neighbours: ``engine.channel.child_process`` starts it,
+``engine.worker.lane``. Neighbours: ``tasks.child_process`` starts it,
 ``engine.worker.feed`` reads the rows.
 """
 
@@ -14,7 +14,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Progress
 from penstock.engine.log.feeder_rejects import PushRejects
@@ -56,6 +55,7 @@ from penstock.protocols.writing import (
     WriteRequest,
 )
 from penstock.store.keys import push_task
+from penstock.tasks.child_main import carry_out
 
 TICK_SECONDS = 0.2
 SHOWN = 10

@@ -4,7 +4,7 @@ result.
 Reads a ``LaneJob`` from stdin, writes a ``LaneResult`` to stdout; everything else goes through the
 log and the mailbox. It stops when its stdin ends (its owner died), when the driver's lease is old
 or when it is cancelled. Imports little on purpose: no pyspark, no SQLAlchemy, no command line.
-Neighbours: ``engine.channel.child_process`` starts it, ``engine.worker.lane_events`` handles the
+Neighbours: ``tasks.child_process`` starts it, ``engine.worker.lane_events`` handles the
 source's events, ``engine.worker.sealer`` decides what is sealed.
 """
 
@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from penstock.engine.channel.child_main import carry_out
 from penstock.engine.channel.mailbox import Mailbox, Progress
-from penstock.engine.log.log import FileLog, storage
+from penstock.engine.log.log import FileLog
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult
 from penstock.engine.worker.host_states import EveryState, HostStates, NewestStates
 from penstock.engine.worker.lane_events import LaneEvents, measured
@@ -37,6 +36,8 @@ from penstock.protocols.connection import Connection
 from penstock.protocols.failures import ENDED_HINTS
 from penstock.protocols.reading import ReadRequest
 from penstock.store.keys import lane_task
+from penstock.tasks.child_main import carry_out
+from penstock.tasks.storage import storage
 
 
 class LimitReached(Exception):

@@ -4,7 +4,7 @@ connection to their connector, the log, the progress.
 Stops the process when its run is over: it was cancelled, the driver's lease is old, or the owner of
 the process is gone (L11). Masks secrets in everything that is logged, and reports progress once a
 second. Not here: the conversation with the connector. Neighbours: ``engine.worker.lane`` (a source)
-and ``engine.worker.feeder`` (a destination) hold one each; ``engine.channel.child_main`` starts
+and ``engine.worker.feeder`` (a destination) hold one each; ``tasks.child_main`` starts
 them.
 """
 
@@ -18,12 +18,10 @@ from pathlib import Path
 import msgspec
 
 from penstock.connectors.launch import Launch, connect
-from penstock.engine.channel.child_main import ports
 from penstock.engine.channel.connector_log import EventLog
 from penstock.engine.channel.mailbox import Mailbox, Progress
-from penstock.engine.channel.peak import peak_bytes
 from penstock.engine.specs.feeder import PushJob
-from penstock.engine.specs.lane import LaneJob
+from penstock.engine.specs.lane import KeysAt, LaneJob
 from penstock.errors import LogError
 from penstock.model.events import ConnectorExited
 from penstock.protocols.connection import Connection
@@ -31,6 +29,7 @@ from penstock.runtimes.contract import ConnectionStats
 from penstock.runtimes.masking import Masker
 from penstock.runtimes.worker_name import worker_namer
 from penstock.store.keys import OpenKeys
+from penstock.tasks.peak import peak_bytes
 
 PROGRESS_SECONDS = 1.0
 
@@ -59,7 +58,7 @@ class WorkerProcess:
         self._began = self._progress_at = 0.0
         self.secrets, self.talk = Masker(job.secrets), ConnectionStats()
         self.said = EventLog(mail.log_path(number), self.secrets)
-        self._keys: OpenKeys | None = None if job.keys is None else ports(job.keys, task)
+        self._keys: OpenKeys | None = None if job.keys is None else _opener(job.keys, task)
 
     def begin(self, claim: Callable[[str], None]) -> None:
         """Makes this process the only one of its job; ``claim`` gets the process's name. Raises
@@ -127,3 +126,10 @@ def exit_words(exited: ConnectorExited) -> str:
     if exited.code < 0:
         return f"ended with signal {-exited.code}{said}"
     return f"ended with exit code {exited.code}{said}"
+
+
+def _opener(at: KeysAt, task: str) -> OpenKeys:
+    """Returns a function that opens the store of a connector's own keys for ``task``."""
+    from penstock.store.task_keys import open_keys
+
+    return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)

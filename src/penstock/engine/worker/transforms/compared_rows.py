@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 from penstock.codec.system_columns import ascending
 from penstock.codec.untyped import Array, Table
 from penstock.codec.untyped import compute as pc
-from penstock.engine.log.log import storage
 from penstock.files import make_folder, replace
 from penstock.model.events import ComparedRows
 from penstock.model.staged_rows import LEFT_OUT, REMOVED
+from penstock.tasks.storage import storage
 from penstock.transforms.chain import ChainResult, SentRows
 
 

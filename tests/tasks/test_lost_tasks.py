@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.engine.channel.job_file import put_job, take_job
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.spark_job import SubmittedJob
 from penstock.engine.log.log import FileLog
 from penstock.engine.specs.lane import LaneEnd, LaneResult
 from penstock.engine.specs.plan import LaneStart
 from penstock.engine.sync import lane_runner
 from penstock.errors import LogError, PenstockError
+from penstock.tasks.job_file import put_job, take_job
+from penstock.tasks.spark_job import SubmittedJob
 
 EXECUTOR_LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 3.0 failed "

@@ -7,9 +7,9 @@ sent with the job: the JVM and its Python workers may be older than this run.
 
 A process that is stopped (SIGSTOP) would never answer and never see that its owner is gone: it is
 killed after :data:`STOPPED_SECONDS`. For the Spark task itself, which may be stopped too, a thread
-rewrites a file, a sign of life that the driver watches (``engine.channel.spark_job``).
+rewrites a file, a sign of life that the driver watches (``tasks.spark_job``).
 
-Neighbours: ``engine.channel.spark_job`` ships the call; ``engine.worker.lane`` and
+Neighbours: ``tasks.spark_job`` ships the call; ``engine.worker.lane`` and
 ``engine.worker.feeder`` are the processes.
 """
 
@@ -29,7 +29,7 @@ from penstock.files import write_new
 from penstock.model.variables import OF_SPARK
 from penstock.runtimes.stopped import LOOK_SECONDS, StoppedProcess, this_process, wake_with_parent
 
-_START = "penstock.engine.channel.child_start"
+_START = "penstock.tasks.child_start"
 CLAIMED = 75  # the child's exit code when another process ran this epoch first
 STOPPED_SECONDS = 60.0  # a process that is stopped for so long is killed
 BEAT_SECONDS = 5.0  # between two signs of life
@@ -55,7 +55,7 @@ def supervise_packed(module: str, content: bytes, alive: str) -> bytes:
 
 
 def supervise(module: str, job: bytes, environ: Environment | None = None) -> bytes:
-    """Runs a module (``engine.channel.child_start``), writes ``job`` (``LaneJob``, ``PushJob`` as
+    """Runs a module (``tasks.child_start``), writes ``job`` (``LaneJob``, ``PushJob`` as
     JSON) to its stdin, and returns the answer that it writes to stdout as JSON. ``environ``: see
     :func:`packed`.
 

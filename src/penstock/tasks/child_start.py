@@ -1,7 +1,7 @@
 """Runs the module of a worker process as ``python -m`` does, without NumPy and pandas.
 
-Not here: the module's work (``engine.channel.child_main``). Neighbour:
-``engine.channel.child_process`` starts it.
+Not here: the module's work (``tasks.child_main``). Neighbour:
+``tasks.child_process`` starts it.
 """
 
 import gc

@@ -8,8 +8,8 @@ without the other. A digest under a second key refuses a file that was changed.
 :func:`hide` does the same under a key that is used often, for a connector's new configuration,
 which a task writes for the driver.
 
-Standard library only, since it runs in the task. Neighbours: ``engine.channel.spark_job`` writes
-and removes the file, ``engine.channel.child_process`` gets its content; ``engine.channel.mailbox``
+Standard library only, since it runs in the task. Neighbours: ``tasks.spark_job`` writes
+and removes the file, ``tasks.child_process`` gets its content; ``engine.channel.mailbox``
 hides configurations.
 """
 

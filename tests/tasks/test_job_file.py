@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.channel import spark_job
-from penstock.engine.channel.job_file import put_job, remove_job, take_job
 from penstock.errors import LogError
+from penstock.tasks import spark_job
+from penstock.tasks.job_file import put_job, remove_job, take_job
 
 JOB = b'{"config": {"password": "correct-horse-battery"}}'
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.channel.child_process import packed, supervise, supervise_packed
+from penstock.tasks.child_process import packed, supervise, supervise_packed
 
 ALIVE = os.devnull  # the file of its signs of life
 SAYS_ITS_ENVIRONMENT = """
 import json, os, sys
-from penstock.engine.channel.child_main import _some
+from penstock.tasks.child_main import _some
 _some(1)
 sys.stdout.write(json.dumps(dict(os.environ)))
 """
@@ -52,7 +52,7 @@ def test_without_one_it_is_the_worker_s_own(module: str, monkeypatch: pytest.Mon
 
 DECODES = """
 import json, sys
-from penstock.engine.channel.child_main import _some
+from penstock.tasks.child_main import _some
 from penstock.codec.decode import warm
 import pyarrow as pa
 _some(1)

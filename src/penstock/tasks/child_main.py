@@ -1,7 +1,7 @@
 """Runs the main function of a worker process: reads its job from stdin, writes its answer to
 stdout, ends when its owner dies (L11).
 
-Neighbours: ``engine.channel.child_process`` spawns the process, writes the job and reads the
+Neighbours: ``tasks.child_process`` spawns the process, writes the job and reads the
 answer; ``engine.worker.lane`` and ``engine.worker.feeder`` call :func:`carry_out`.
 """
 
@@ -15,10 +15,8 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from penstock.engine.channel.child_process import CLAIMED
-from penstock.engine.specs.lane import KeysAt
 from penstock.errors import Defect, PenstockError, not_ours
-from penstock.store.keys import OpenKeys
+from penstock.tasks.child_process import CLAIMED
 
 J = TypeVar("J")
 
@@ -32,7 +30,7 @@ def carry_out(
 ) -> NoReturn:
     """Reads a job of type ``kind``, runs it, writes its answer, and ends this process. ``failed``
     makes an answer of a ``PenstockError`` (``as_dict``); a lost claim is the exit code
-    :data:`engine.channel.child_process.CLAIMED` instead. What a thread raised and nobody caught
+    :data:`tasks.child_process.CLAIMED` instead. What a thread raised and nobody caught
     fails the job too."""
     job = read_job(kind)
     tune()
@@ -53,13 +51,6 @@ def carry_out(
     sys.stdout.buffer.write(msgspec.json.encode(answer))
     sys.stdout.flush()
     os._exit(0)  # does not wait for threads of libraries
-
-
-def ports(at: KeysAt, task: str) -> OpenKeys:
-    """Returns a function that opens the store of a connector's own keys for ``task``."""
-    from penstock.store.task_keys import open_keys
-
-    return lambda: open_keys(at.url, at.pipeline, task, dry=at.dry)
 
 
 def read_job(kind: type[J]) -> J:

@@ -1,9 +1,9 @@
 """Runs a worker process as a Spark job: one single-task, non-barrier job, from its own thread.
 
 So one job's failure does not cancel another, and a job needs one slot. The task only supervises a
-process (``engine.channel.child_process``); its answer is one row. A plain Python UDF ships it,
+process (``tasks.child_process``); its answer is one row. A plain Python UDF ships it,
 since Spark's ``mapInArrow`` requires pandas on the driver. Only the session API of Spark Connect is
-used. The job itself, which holds passwords, is not given to Spark (``engine.channel.job_file``).
+used. The job itself, which holds passwords, is not given to Spark (``tasks.job_file``).
 A task whose signs of life end is given up, and killed where it is on this machine: what it started
 ends with it (L11).
 Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
@@ -22,12 +22,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.channel.child_process import packed, supervise
-from penstock.engine.channel.job_file import put_job, remove_job
-from penstock.engine.log.log import storage
 from penstock.errors import ConfigError, Defect, PenstockError
 from penstock.runtimes.stopped import kill
 from penstock.runtimes.worker_name import worker_namer
+from penstock.tasks.child_process import packed, supervise
+from penstock.tasks.job_file import put_job, remove_job
+from penstock.tasks.storage import storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,8 +76,8 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
                     if found.version != wanted:
                         raise RuntimeError(f"{other}{found.version} ")
                     break
-            from penstock.engine.channel.child_process import supervise_packed
-            from penstock.engine.channel.job_file import JobKey, take_job
+            from penstock.tasks.child_process import supervise_packed
+            from penstock.tasks.job_file import JobKey, take_job
 
             return supervise_packed(module, take_job(JobKey(path, pad, mac)), alive).decode()
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.channel import child_process, spark_job
-from penstock.engine.channel.child_process import packed, supervise
 from penstock.errors import Defect
 from penstock.runtimes.stopped import is_stopped
+from penstock.tasks import child_process, spark_job
+from penstock.tasks.child_process import packed, supervise
 
 STOPS_ITSELF = """
 import os, signal
@@ -22,7 +22,7 @@ os.kill(os.getpid(), signal.SIGSTOP)
 """
 TASK = """
 import sys
-from penstock.engine.channel import child_process
+from penstock.tasks import child_process
 child_process.BEAT_SECONDS = 0.2
 child_process.supervise_packed("sleeps", sys.stdin.buffer.read(), sys.argv[1])
 """
