@@ -29,7 +29,7 @@ from penstock.model.segments import Load, PartRef, SegmentId, WriteDisposition
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
 from penstock.spark.session import close_session, open_session
 from penstock.tables.contract import TableLoad, TableName, TablePolicy
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 NAMES = MetadataNames("_raw_id", "_extracted_at", "_meta", "_generation_id")
 KINDS = {"id": "integer", "name": "string", "email": "string", "text": "string",

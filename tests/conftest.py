@@ -66,7 +66,7 @@ def shared_spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSes
     """Held open: every run of this process joins it, which takes the start of a JVM off each. Its
     warehouse lasts as long as the tests, so that tables by name may be written."""
     from penstock.spark.session import close_session, open_session
-    from penstock.tables.open import open_table
+    from penstock.tables.formats import open_table
 
     scratch = tmp_path_factory.mktemp("spark")
     needs = open_table("delta", str(scratch / "lake")).needs()

@@ -14,7 +14,7 @@ from penstock.codec.decode import RowDecoder
 from penstock.codec.json_schema import data_type, row_schema
 from penstock.codec.parquet_parts import write_part
 from penstock.model.types import CHANGES, EXTRACTED_AT, NEUTRAL_METADATA, SEQ
-from penstock.tables import direct_parts
+from penstock.tables.files import direct_parts
 
 SCHEMA = {
     "properties": {

@@ -10,7 +10,7 @@ from penstock.config import removable_packages
 from penstock.config.packages import install
 from penstock.errors import ConfigError
 from penstock.protocols import load
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 from penstock.transforms.open import open_transform
 
 INSTALL = (Path(__file__).parents[2] / "docs" / "install.md").read_text()

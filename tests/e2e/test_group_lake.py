@@ -31,7 +31,7 @@ import penstock
 from penstock.config.home import Home
 from penstock.config.user_folders import provide
 from penstock.spark import session
-from penstock.tables.delta import DeltaTables
+from penstock.tables.delta.tables import DeltaTables
 lake, turn = sys.argv[1], int(sys.argv[2])
 scratch = Home().path / "scratch"
 provide(Home().path)

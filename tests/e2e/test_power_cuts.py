@@ -23,7 +23,9 @@ from push_kills import push_cell
 
 import warm_spark
 from forked_cli import SCRIPT
-from penstock.tables import delta, delta_repair, disks
+from penstock.tables import disks
+from penstock.tables.delta import repair as delta_repair
+from penstock.tables.delta import tables as delta
 from system_calls import SYNCS, Call, Fault, calls, ordered, traced
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

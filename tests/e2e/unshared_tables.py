@@ -27,8 +27,8 @@ from penstock.runtimes.worker_name import worker_namer
 from penstock.spark.model import Model, write
 from penstock.spark.session import open_session
 from penstock.tables.contract import NotSeen
-from penstock.tables.delta import DeltaTables
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.parquet.tables import ParquetTables
 
 FOLDER, ALONE, BESIDE = map(Path, sys.argv[1:])
 ODD = {"id": "integer", "v (1)": "string", "n": "number"}

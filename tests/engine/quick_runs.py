@@ -16,6 +16,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from memory_tables import MemoryTables
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.pipelines import open_known
@@ -31,7 +32,6 @@ from penstock.model.report import Report
 from penstock.model.state import StoredState
 from penstock.store.open import open_store
 from penstock.tables.contract import TableName
-from penstock.tables.memory import MemoryTables
 
 NAME = "quick"
 

@@ -33,7 +33,7 @@ from penstock.protocols import load as load_protocol
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.remembered import Remembered
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 A = StreamId(None, "a")
 INTEGER, TEXT = DataType(Kind.integer), DataType(Kind.string)

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
+import memory_tables as memory
 from penstock.codec.exact_json import exact, exact_text
 from penstock.engine.deliver.reject_limits import LimitDecision, Rejections
 from penstock.engine.plan import streams as plan
@@ -21,7 +22,6 @@ from penstock.protocols.airbyte import stream_config as airbyte_configure
 from penstock.protocols.singer import stream_config as singer_configure
 from penstock.protocols.singer.state import SingerState
 from penstock.protocols.stream_config import Target, said_target, target_of
-from penstock.tables import memory
 from penstock.tables.contract import LoadResult
 
 

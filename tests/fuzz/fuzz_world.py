@@ -20,6 +20,7 @@ from unittest import mock
 import msgspec
 from fuzz_destinations import FuzzDestination, FuzzFeeder, Target
 
+from memory_tables import MemoryTables
 from penstock.config.command_line import pipeline_from_arguments
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline, StreamOptions
@@ -52,7 +53,6 @@ from penstock.protocols.stdio import connect
 from penstock.runtimes.memory import MemoryRuntime, Step
 from penstock.store.contract import Holder
 from penstock.store.memory import MemoryStore
-from penstock.tables.memory import MemoryTables
 
 Play = Callable[[list[str | bytes]], Iterator[Step]]
 NOWHERE = Path("/nonexistent/penstock-fuzz")

@@ -21,7 +21,7 @@ import json, os, sys
 from pathlib import Path
 from penstock.spark.session import open_session, close_session
 from penstock.tables.contract import SessionNeeds
-from penstock.tables.delta import DeltaTables
+from penstock.tables.delta.tables import DeltaTables
 scratch = Path(sys.argv[1])
 needs = DeltaTables("unused").needs() if "delta" in sys.argv else SessionNeeds()
 """

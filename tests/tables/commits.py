@@ -12,8 +12,8 @@ from shaped import shaped
 from conftest import Loads
 from penstock.model.segments import PlannedOn
 from penstock.tables.contract import LoadResult
-from penstock.tables.delta import DeltaTables
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.parquet.tables import ParquetTables
 
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))
 FORMATS = {"parquet": ParquetTables, "delta": DeltaTables}

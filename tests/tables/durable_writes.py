@@ -24,8 +24,8 @@ from penstock.store.lock_holder import this_holder
 from penstock.store.open import open_store
 from penstock.store.remembered import Remembered, TableNames
 from penstock.tables.contract import LoadResult
-from penstock.tables.delta import DeltaTables
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.parquet.tables import ParquetTables
 
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))
 MANY = 12  # more than are synced one by one

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from penstock.codec.parquet_parts import write_part
 from penstock.model.types import MetadataNames
 from penstock.tables.contract import TableLoad
-from penstock.tables.direct_parts import layout
+from penstock.tables.files.direct_parts import layout
 
 
 def shaped(

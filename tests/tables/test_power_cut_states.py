@@ -16,8 +16,8 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
-from penstock.tables import delta_repair
 from penstock.tables.contract import LoadResult
+from penstock.tables.delta import repair as delta_repair
 from power_cut_states import Keeps, Replay, keeps
 from system_calls import calls, traced
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.tables.load_frame import cast_notes
-from penstock.tables.schema_evolution import evolve, widened
+from penstock.tables.frame.load_frame import cast_notes
+from penstock.tables.frame.schema_evolution import evolve, widened
 
 NULLS, TEXT = "become NULL", "are written as text"
 

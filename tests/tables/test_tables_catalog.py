@@ -8,8 +8,8 @@ import pytest
 
 from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.tables.contract import LoadResult, TableAhead, TableName
-from penstock.tables.delta import DeltaTables
-from penstock.tables.delta_locations import table_name
+from penstock.tables.delta.locations import table_name
+from penstock.tables.delta.tables import DeltaTables
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_a_catalog_that_ends_with_the_session_is_refused(
     spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its tables would be lost with exit 0 (L1)."""
-    from penstock.tables import delta_locations
+    from penstock.tables.delta import locations as delta_locations
 
     monkeypatch.setattr(delta_locations, "SCRATCH_WAREHOUSE", "lasting warehouse")
     outcome = DeltaTables("catalog:spark_catalog.gone").commit(spark, [loads.load(1, [{"id": 1}])])

@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.tables import conflicts, delta
+from penstock.tables import conflicts
 from penstock.tables.contract import LoadResult, TableAhead, TableBehind, TableLoad, TableName
-from penstock.tables.open import open_table
+from penstock.tables.delta import tables as delta
+from penstock.tables.formats import open_table
 
 pytestmark = pytest.mark.spark
 
@@ -32,7 +33,7 @@ def given(load: TableLoad, token: str, follows: int | None) -> TableLoad:
 def ids(tables: Any, spark: Any, table: str = "t") -> list[int]:
     found = spark.read.format(tables.name)
     if tables.name == "parquet":
-        from penstock.tables.load_frame import literal_path
+        from penstock.tables.frame.load_frame import literal_path
 
         rows = found.load(literal_path(tables.location(TableName(None, table))))
     else:

@@ -9,7 +9,7 @@ import pytest
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Load, WriteDisposition
 from penstock.tables.contract import NotSeen
-from penstock.tables.delta_commit import missing_files
+from penstock.tables.delta.commit import missing_files
 
 
 def commit(folder: Path, version: int, *actions: dict[str, Any]) -> None:

@@ -17,10 +17,12 @@ import pytest
 from deltalake import DeltaTable
 from shaped import inodes, shaped
 
-from penstock.tables import delta, delta_files, direct_parts
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.delta import DeltaTables
-from penstock.tables.delta_files import statistics
+from penstock.tables.delta import files as delta_files
+from penstock.tables.delta import tables as delta
+from penstock.tables.delta.files import statistics
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.files import direct_parts
 
 T = TableName(None, "t")
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark

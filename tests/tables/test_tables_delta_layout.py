@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.delta import DeltaTables
+from penstock.tables.delta.tables import DeltaTables
 
 pytestmark = pytest.mark.spark
 T = TableName(None, "t")

@@ -15,9 +15,11 @@ from merge_cases import CASES, at, dedup, numbered
 from shaped import shaped
 
 from penstock.errors import PenstockError
-from penstock.tables import delta, delta_files, direct_parts, merged_files, newest_rows
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.delta import DeltaTables
+from penstock.tables.delta import files as delta_files
+from penstock.tables.delta import tables as delta
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.files import direct_parts, merged_files, newest_rows
 
 T = TableName(None, "t")
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark

@@ -19,9 +19,12 @@ from shaped import inodes, shaped
 from penstock.codec.arrow import internal_fields
 from penstock.codec.table_rows import part_rows
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNames
-from penstock.tables import conflicts, direct_parts, parquet_folders, parquet_publish
+from penstock.tables import conflicts
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.files import direct_parts
+from penstock.tables.parquet import folders as parquet_folders
+from penstock.tables.parquet import publish as parquet_publish
+from penstock.tables.parquet.tables import ParquetTables
 
 T = TableName(None, "t")
 NO_SPARK: Any = None  # a load that reads or writes a row by Spark fails with it

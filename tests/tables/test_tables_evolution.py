@@ -17,8 +17,8 @@ from penstock.tables.contract import (
     SchemaChangePolicies,
     TableName,
 )
-from penstock.tables.open import open_table
-from penstock.tables.schema_evolution import evolve, widened
+from penstock.tables.formats import open_table
+from penstock.tables.frame.schema_evolution import evolve, widened
 
 INT, NUM, STR = DataType(Kind.integer), DataType(Kind.number), DataType(Kind.string)
 

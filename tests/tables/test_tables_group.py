@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.tables import folder_access, parquet_folders
+from penstock.tables import folder_access
 from penstock.tables.contract import TableName
-from penstock.tables.delta import _share
-from penstock.tables.parquet_folders import Root
+from penstock.tables.delta.tables import _share
+from penstock.tables.parquet import folders as parquet_folders
+from penstock.tables.parquet.folders import Root
 
 USERS, OWN, GROUP = (51234, 51235), (61234, 61235), 62345
 T = TableName(None, "users")
@@ -25,9 +26,9 @@ as_others = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two o
 TURN = """
 import os, sys, types
 from pathlib import Path
-from penstock.tables import direct_parts
+from penstock.tables.files import direct_parts
 from penstock.tables.contract import TableName
-from penstock.tables.parquet_folders import Marker, Root, read_marker, write_marker
+from penstock.tables.parquet.folders import Marker, Root, read_marker, write_marker
 root, me, own = Root(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3])
 root.prepare()
 table = TableName(None, "users")
@@ -144,7 +145,7 @@ def test_a_lock_that_an_earlier_version_made_for_its_owner_can_be_taken(place: P
     lock.chmod(0o644)
     code = (
         "import sys\nfrom pathlib import Path\nfrom penstock.tables.contract import TableName\n"
-        "from penstock.tables.parquet_folders import Root\n"
+        "from penstock.tables.parquet.folders import Root\n"
         "with Root(Path(sys.argv[1])).lock(TableName(None, 'users')): print('held')"
     )
     done = subprocess.run(

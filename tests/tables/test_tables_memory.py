@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from memory_tables import MemoryTables
 from penstock.errors import LeaseLost
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Load, WriteDisposition
 from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
 from penstock.tables.contract import LoadResult, TableAhead, TableLoad, TableName
-from penstock.tables.memory import MemoryTables
 
 
 def load(number: int, part: str, mode: str = "append", **more: Any) -> TableLoad:

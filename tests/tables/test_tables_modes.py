@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import PenstockError, SchemaError
 from penstock.tables.contract import LoadResult, TableLoad, TableName
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 pytestmark = pytest.mark.spark
 
@@ -31,7 +31,7 @@ def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
 
 def read(tables: Any, spark: Any, table: str | TableName = "t") -> Any:
     name = table if isinstance(table, TableName) else TableName(None, table)
-    from penstock.tables.load_frame import literal_path
+    from penstock.tables.frame.load_frame import literal_path
 
     place = tables.location(name)
     return spark.read.format(tables.name).load(

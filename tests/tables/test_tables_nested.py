@@ -18,11 +18,12 @@ from merge_cases import dedup
 from shaped import shaped
 
 from penstock.errors import DestinationError, PenstockError
-from penstock.tables import nested_folders, parquet_folders
+from penstock.tables import nested_folders
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.delta import DeltaTables
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.formats import open_table
 from penstock.tables.nested_folders import NestedFolders
-from penstock.tables.open import open_table
+from penstock.tables.parquet import folders as parquet_folders
 
 pytestmark = pytest.mark.dear
 

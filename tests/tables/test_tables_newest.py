@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 pytestmark = pytest.mark.spark
 

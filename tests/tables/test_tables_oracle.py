@@ -17,9 +17,9 @@ from deltalake import DeltaTable
 from merge_cases import at, dedup, some
 
 from penstock.model.types import EXTRACTED_AT, RAW_ID
-from penstock.tables import parquet_merge
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
+from penstock.tables.parquet import merge as parquet_merge
 
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark
 T = TableName(None, "t")

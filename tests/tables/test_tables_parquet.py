@@ -15,10 +15,13 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.errors import ConfigError, DestinationError
-from penstock.tables import conflicts, parquet, parquet_folders, parquet_publish
+from penstock.tables import conflicts
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.open import open_table
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.formats import open_table
+from penstock.tables.parquet import folders as parquet_folders
+from penstock.tables.parquet import publish as parquet_publish
+from penstock.tables.parquet import tables as parquet
+from penstock.tables.parquet.tables import ParquetTables
 
 T = TableName(None, "t")
 
@@ -288,7 +291,7 @@ def test_the_exchange_is_one_step(tmp_path: Path) -> None:
 
 def test_opening_a_table_imports_no_spark() -> None:
     code = (
-        "import sys, json; from penstock.tables.open import open_table\n"
+        "import sys, json; from penstock.tables.formats import open_table\n"
         "for kind in ('parquet', 'delta'): open_table(kind, 'x').needs()\n"
         "print(json.dumps([m for m in sys.modules if m in ('pyspark', 'pyarrow', 'duckdb')]))"
     )

@@ -15,9 +15,12 @@ from merge_cases import CASES, at, dedup, numbered
 from shaped import inodes, shaped
 
 from penstock.errors import DestinationError, PenstockError
-from penstock.tables import conflicts, merged_files, parquet, parquet_merge
+from penstock.tables import conflicts
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.files import merged_files
+from penstock.tables.parquet import merge as parquet_merge
+from penstock.tables.parquet import tables as parquet
+from penstock.tables.parquet.tables import ParquetTables
 
 T = TableName(None, "t")
 NO_SPARK: Any = None  # a load that reads or writes a row by Spark fails with it

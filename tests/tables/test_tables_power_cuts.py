@@ -17,10 +17,13 @@ from shaped import shaped
 
 from penstock.errors import DestinationError
 from penstock.model.segments import PlannedOn
-from penstock.tables import delta_repair, disks, parquet_folders, parquet_publish
+from penstock.tables import disks
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.delta import DeltaTables
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.delta import repair as delta_repair
+from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.parquet import folders as parquet_folders
+from penstock.tables.parquet import publish as parquet_publish
+from penstock.tables.parquet.tables import ParquetTables
 
 T = TableName(None, "t")
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from merge_cases import dedup
 
+from memory_tables import MemoryTables
 from penstock.tables.contract import TableName
-from penstock.tables.memory import MemoryTables
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 pytestmark = pytest.mark.spark
 

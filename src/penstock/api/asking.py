@@ -93,7 +93,7 @@ def check_connector(
         settle(wanted_of(connector))
         result = connector.check(config)
         return CheckResult(result.succeeded, result.message, end)
-    from penstock.tables.open import open_table
+    from penstock.tables.formats import open_table
 
     options = {name: str(value) for name, value in config.items()}
     open_table(ref.format or "", ref.target or options.pop("path", ""), options).check()

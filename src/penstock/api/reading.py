@@ -5,7 +5,7 @@ user's (``READS``), into a Parquet table there: so its rows are exactly those of
 returned reads files, never a connector, so that Spark may read them again (DESIGN.md §3). A read
 that is made once is removed when it is closed or its object goes; what a killed program left is
 removed by a later read. An incremental read has a name: its state is kept, and its rows until they
-are taken. Not here: the run (``verbs``), the table's files (``tables.parquet_folders``).
+are taken. Not here: the run (``verbs``), the table's files (``tables.parquet.folders``).
 """
 
 import fcntl
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.codec.untyped import Table
-    from penstock.tables.parquet_folders import Marker
+    from penstock.tables.parquet.folders import Marker
 
 READS = "reads"
 _ONCE, _NAMED = "once", "named"
@@ -109,7 +109,7 @@ class Read:
         """Returns a DataFrame that reads the files, in the Spark session that the program has; else
         in one that is open until the object is closed."""
         from penstock.spark.types import struct_type
-        from penstock.tables.load_frame import literal_path
+        from penstock.tables.frame.load_frame import literal_path
 
         files = self._open_files()
         session = self._session()
@@ -158,7 +158,7 @@ class Read:
         return self._files
 
     def _marker(self) -> "Marker | None":
-        from penstock.tables.parquet_folders import read_marker
+        from penstock.tables.parquet.folders import read_marker
 
         return read_marker(self._table)
 
@@ -323,7 +323,7 @@ def joined(files: list[str]) -> "Table":
 
 def table_files(table: Path) -> list[str]:
     """Returns the paths of the files of a read's table; none where it has no rows."""
-    from penstock.tables.parquet_folders import finished_files, read_marker
+    from penstock.tables.parquet.folders import finished_files, read_marker
 
     marker = read_marker(table)
     return [] if marker is None else finished_files(table, marker)

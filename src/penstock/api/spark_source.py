@@ -69,7 +69,7 @@ class PenstockSource(DataSource):
         each ``load()``. Raises ``PenstockError``."""
         from penstock.api.reading import landed, table_files
         from penstock.spark.types import struct_type
-        from penstock.tables.parquet_folders import read_marker
+        from penstock.tables.parquet.folders import read_marker
 
         source, stream, changes, how = _parsed_options(self.options, _READ, "source")
         changes["sync_mode"], changes["destination_sync_mode"] = "full_refresh", "overwrite"

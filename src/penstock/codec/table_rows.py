@@ -2,8 +2,8 @@
 
 A table has the stream's columns, then its metadata columns; a part has the stream's columns, then
 the internal ones of ``model.types``, or is written in its table's shape at once. Not here: casts,
-which Spark does (``tables.load_frame``). Neighbours: ``codec.parquet_parts`` writes parts,
-``tables.small_loads`` makes files of many, ``engine.worker.feed`` reads them."""
+which Spark does (``tables.frame.load_frame``). Neighbours: ``codec.parquet_parts`` writes parts,
+``tables.files.small_loads`` makes files of many, ``engine.worker.feed`` reads them."""
 
 from typing import Any
 

@@ -3,7 +3,7 @@
 Gives ``StructType`` for reading parts and writing tables, DDL text for SQL, and the ``RowSchema``
 of a table that Spark read. Kinds that Spark has no type for (time, time_tz, json) become STRING;
 :func:`stored` gives the type that a table keeps. Not here: the order of types (``model.types``),
-casts (``tables.casts``). :func:`json_text` makes JSON of a nested column.
+casts (``tables.frame.casts``). :func:`json_text` makes JSON of a nested column.
 """
 
 from typing import TYPE_CHECKING

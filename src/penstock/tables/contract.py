@@ -361,7 +361,7 @@ class PlannedDestination(Protocol):
 class TableFormat(PlannedDestination, Protocol):
     """A destination of one table format, at one path or in one database; holds all its tables.
     ``takes_parts``: its tables are local files, so that parts in their shape may become theirs
-    (``tables.direct_parts``)."""
+    (``tables.files.direct_parts``)."""
 
     takes_parts: bool
 

@@ -5,7 +5,7 @@ the files of a table inside it; what rewrites a Parquet table replaces its whole
 table never gets a folder above or below another table's (:meth:`NestedFolders.refuse`). A folder is
 a table where it has Delta's log or the marker of a Parquet table of ours. VACUUM skips folders
 whose names begin with ``_`` or ``.``, and so does the search below a folder. Not here: tables on
-object stores (``delta_locations``), what ``plan`` says (``engine.plan.nested_tables``).
+object stores (``delta.locations``), what ``plan`` says (``engine.plan.nested_tables``).
 """
 
 import os
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.errors import DestinationError
 from penstock.tables.contract import NestedTable
-from penstock.tables.parquet_folders import MARKER
+from penstock.tables.parquet.folders import MARKER
 
 DELTA_LOG = "_delta_log"
 MOST_ENTRIES = 100_000  # looked at below a table that is there: its files may be many

@@ -7,7 +7,7 @@ import pytest
 from penstock.config.load import load_pipeline
 from penstock.config.protocol_spec import specs
 from penstock.engine.plan.unsupported import refused
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 
 def test_the_protocols_that_keep_keys() -> None:

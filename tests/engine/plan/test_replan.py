@@ -20,7 +20,7 @@ from penstock.protocols import load
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.remembered import Remembered
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 from penstock.transforms.contract import TransformJob
 
 USERS = StreamId(None, "users")

@@ -13,7 +13,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId
 from penstock.protocols import load
 from penstock.store.remembered import Remembered
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 DESTINATION = "destination: { use: 'parquet:./lake' }\n"
 SCHEMA = {"type": "object", "properties": {"id": {"type": "integer"}}}

@@ -18,7 +18,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Stream, StreamId, SyncMode
 from penstock.protocols import load
 from penstock.store.remembered import Remembered
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},

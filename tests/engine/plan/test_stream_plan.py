@@ -18,9 +18,9 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.protocols import load
 from penstock.store.remembered import Remembered
-from penstock.tables import parquet
 from penstock.tables.contract import TableFormat
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
+from penstock.tables.parquet import tables as parquet
 from penstock.transforms.contract import TransformJob
 
 USERS = StreamId(None, "users")

@@ -26,7 +26,7 @@ from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
 from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableFormat
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 PROPERTIES: dict[str, Any] = {
     "id": {"type": "integer"},

@@ -25,7 +25,7 @@ from penstock.model.report import Report
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.store.open import open_store
 from penstock.store.remembered import Remembered, TableNames
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 
 A, B, BARE = StreamId("shop", "users"), StreamId("web", "users"), StreamId(None, "users")
 STUB = Path(__file__).parents[2] / "stubs" / "stub_source.py"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from memory_tables import MemoryTables
 from penstock.config.load import parse_pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
@@ -21,7 +22,6 @@ from penstock.protocols import load
 from penstock.runtimes.contract import Component
 from penstock.runtimes.wasm.component import digest_of
 from penstock.store.memory import MemoryStore
-from penstock.tables.memory import MemoryTables
 
 sys.path.append(str(Path(__file__).parents[2] / "protocols" / "rapidbyte"))
 

@@ -5,7 +5,7 @@ import pytest
 from penstock.config.load import parse_pipeline
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.unsupported import permissions_asked, refused
-from penstock.tables.parquet import ParquetTables
+from penstock.tables.parquet.tables import ParquetTables
 
 HEAD = "pipeline: p\nsource: { use: airbyte:source-x }\n"
 

@@ -31,7 +31,7 @@ from penstock.spark.error_text import table_failure
 from penstock.spark.query import CODE, Query, QueryColumns, answer, write
 from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableLoad
-from penstock.tables.load_frame import read_parts
+from penstock.tables.frame.load_frame import read_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -210,7 +210,7 @@ def _classes(mend: bool) -> DoctorCheck:
 
 
 def _sets() -> list[tuple[str, SessionNeeds]]:
-    from penstock.tables.delta import DeltaTables
+    from penstock.tables.delta.tables import DeltaTables
 
     delta = DeltaTables(".").needs()
     whole = not find_jars(delta.packages, _cache()).missing
@@ -222,7 +222,7 @@ def _archived(java: JavaHome, needs: SessionNeeds, cache: Path) -> bool:
 
 
 def _delta() -> DoctorCheck:
-    from penstock.tables.delta import DeltaTables
+    from penstock.tables.delta.tables import DeltaTables
 
     jars = find_jars(DeltaTables(".").needs().packages, _cache())
     if jars.missing:

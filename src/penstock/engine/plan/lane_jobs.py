@@ -21,7 +21,7 @@ from penstock.model.catalog import DestinationSyncMode, Shard, SyncMode
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import PartLayout
 from penstock.spark.session import choose_master, is_cluster, local_slots
-from penstock.tables.direct_parts import layout
+from penstock.tables.files.direct_parts import layout
 
 
 def sync_plan(prepared: Prepared) -> SyncPlan:

@@ -30,7 +30,7 @@ from penstock.spark.text_files import file_columns
 from penstock.spark.types import ddl
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 from penstock.transforms.model_cursor import begins_after
 from penstock.transforms.spark_model import model_of
 

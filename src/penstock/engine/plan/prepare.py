@@ -60,7 +60,7 @@ from penstock.store.contract import Lease, Store
 from penstock.store.remembered import Remembered
 from penstock.store.rules import HISTORY_KEPT
 from penstock.tables.contract import SchemaChangePolicies, TableFormat
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 from penstock.transforms.contract import TransformJob
 from penstock.transforms.open import SPARK_SQL
 from penstock.transforms.spark_sql import queries as queries_of

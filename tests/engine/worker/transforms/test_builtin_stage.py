@@ -48,7 +48,7 @@ from penstock.protocols.failures import failed
 from penstock.protocols.transforming import Given, TransformedRows, TransformProgress
 from penstock.protocols.writing import END
 from penstock.runtimes.contract import Component
-from penstock.tables.open import open_table
+from penstock.tables.formats import open_table
 from penstock.transforms.chain import Chain, plan_chain
 from penstock.transforms.contract import TransformJob
 

@@ -17,11 +17,11 @@ def open_table(kind: str, path: str, options: Mapping[str, str] | None = None) -
     Imports no Spark and reads no file. Raises ``ConfigError``: ``config.unknown_table``,
     ``config.unknown_option``, ``config.package``, ``destination.not_local``."""
     if kind == "parquet":
-        from penstock.tables.parquet import ParquetTables
+        from penstock.tables.parquet.tables import ParquetTables
 
         return ParquetTables(path, options)
     if kind == "delta":
-        from penstock.tables.delta import DeltaTables
+        from penstock.tables.delta.tables import DeltaTables
 
         need("deltalake")
         return DeltaTables(path, options)

@@ -22,8 +22,8 @@ from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
 from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
-from penstock.tables import load_frame, soft_deletes
 from penstock.tables.contract import Deletes, TableLoad
+from penstock.tables.frame import load_frame, soft_deletes
 
 MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
 _KEYS = {

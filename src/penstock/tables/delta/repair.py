@@ -22,8 +22,8 @@ import msgspec
 from penstock.errors import DestinationError
 from penstock.files import sync
 from penstock.model.segments import Load, PlannedOn
-from penstock.tables.delta_locations import read_log_entry
-from penstock.tables.delta_note import parse_note
+from penstock.tables.delta.locations import read_log_entry
+from penstock.tables.delta.note import parse_note
 from penstock.tables.disks import boot, older_than_boot, on_own_disk
 
 NOTE = "the last commit (version {}) of table {} was lost in a power cut: its load was repeated"

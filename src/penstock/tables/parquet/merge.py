@@ -19,11 +19,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.model.catalog import DestinationSyncMode
-from penstock.tables import direct_parts, load_frame, merged_files
 from penstock.tables.contract import Deletes, TableLoad
-from penstock.tables.merged_files import TableFile
-from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, comparable
-from penstock.tables.parquet_folders import Marker, finished_files
+from penstock.tables.files import direct_parts, merged_files
+from penstock.tables.files.merged_files import TableFile
+from penstock.tables.files.newest_rows import (
+    Bounds,
+    NeedsSpark,
+    NewestRows,
+    RowSelection,
+    comparable,
+)
+from penstock.tables.frame import load_frame
+from penstock.tables.parquet.folders import Marker, finished_files
 
 MOST_SMALL_FILES = 8  # that a merge leaves as they are
 SMALL_FILE_BYTES = merged_files.FILE_BYTES // MOST_SMALL_FILES

@@ -28,14 +28,15 @@ from penstock.files import sync
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, struct_type
-from penstock.tables import direct_parts, load_frame
 from penstock.tables.contract import TableLoad
+from penstock.tables.files import direct_parts
+from penstock.tables.frame import load_frame
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction
 
-    from penstock.tables.merged_files import TableFile
+    from penstock.tables.files.merged_files import TableFile
 
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
@@ -98,8 +99,8 @@ class DeltaFiles:
                 return None
             sync(self._folder)  # before a commit names them
             return StagedFiles(files, (), self._load.load.rows)
-        from penstock.tables.merged_files import gather, merge
-        from penstock.tables.newest_rows import NeedsSpark
+        from penstock.tables.files.merged_files import gather, merge
+        from penstock.tables.files.newest_rows import NeedsSpark
 
         try:
             if direct_parts.in_shape(self._load):
@@ -152,8 +153,8 @@ class DeltaFiles:
     def _old_files(self) -> "list[TableFile]":
         """The table's files into which the load is merged. Raises ``NeedsSpark`` where one lies
         elsewhere."""
-        from penstock.tables.merged_files import TableFile
-        from penstock.tables.newest_rows import NeedsSpark
+        from penstock.tables.files.merged_files import TableFile
+        from penstock.tables.files.newest_rows import NeedsSpark
 
         if self._table is None or self._load.load.replaces:
             return []
@@ -203,14 +204,14 @@ def _merges(load: TableLoad) -> bool:
     arrival."""
     if load.mode is not DestinationSyncMode.append_dedup or not load.parts:
         return False
-    from penstock.tables.newest_rows import comparable
+    from penstock.tables.files.newest_rows import comparable
 
     return not any(part.shape for part in load.load.parts) and comparable(load)
 
 
 def _has_log(folder: Path) -> bool:
     """Whether a commit is there. A log without one is what is left of a first commit that was not
-    made, or that a power cut took (``delta_repair``)."""
+    made, or that a power cut took (``delta.repair``)."""
     with suppress(FileNotFoundError):
         return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / _LOG))
     return False

@@ -5,7 +5,7 @@ Names alone do not say which numbers were applied; the ledger does (``Load.follo
 be proved is refused with the ways out: files of another pipeline, or a rewritten folder of which
 the ledger does not know that it holds the last committed load. The ledger keeps no token of a load
 that is settled: the marker has none then, so that another home's load of that number is refused,
-not skipped. Neighbours: ``parquet_folders`` reads and writes markers, ``parquet`` calls this under
+not skipped. Neighbours: ``parquet.folders`` reads and writes markers, ``parquet`` calls this under
 the table's lock.
 """
 
@@ -17,10 +17,10 @@ import msgspec
 from penstock.errors import DestinationError
 from penstock.model.types import DataType, Field
 from penstock.spark.types import row_schema
-from penstock.tables import load_frame
 from penstock.tables.contract import TableLoad
-from penstock.tables.direct_parts import SPARK_COLUMNS
-from penstock.tables.parquet_folders import (
+from penstock.tables.files.direct_parts import SPARK_COLUMNS
+from penstock.tables.frame import load_frame
+from penstock.tables.parquet.folders import (
     Marker,
     file_owner,
     key_hash,

@@ -19,7 +19,7 @@ from penstock.files import sync_files
 from penstock.model.types import Field
 from penstock.tables import conflicts
 from penstock.tables.contract import TableLoad, already_committed
-from penstock.tables.parquet_folders import (
+from penstock.tables.parquet.folders import (
     MARKER,
     Marker,
     Root,

@@ -25,7 +25,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
-from penstock.tables.soft_deletes import is_bare
+from penstock.tables.frame.soft_deletes import is_bare
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,7 +154,7 @@ def _age(row: Row, load: TableLoad) -> tuple[Any, ...]:
 
 
 def _by_value(text: str) -> tuple[bool, Decimal, str] | None:
-    """The value by which a text cursor is compared, as in ``tables.load_frame.cursor_sql``: numbers
+    """The value by which a text cursor is compared, as in ``tables.frame.load_frame.cursor_sql``: numbers
     by value, before all other text; None for blank text."""
     if not text.strip():
         return None

@@ -7,10 +7,10 @@ commit's userMetadata holds key, number and the load's token (:class:`CommitNote
 repeated load is told from another home's load of the same number. Widening a column is a commit of
 its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
 have the table's shape become its files unread, and plain merges are done without Spark
-(``delta_files``); all else Spark writes. Where Spark's tasks run on other machines, a load of a
+(``delta.files``); all else Spark writes. Where Spark's tasks run on other machines, a load of a
 local folder is committed only once they were seen to share it, and counts only once this machine
-sees the files of the commit (``delta_commit``); so does a load that was committed before.
-Neighbours: ``delta_locations`` reads and writes one table by path or by name, ``load_frame``
+sees the files of the commit (``delta.commit``); so does a load that was committed before.
+Neighbours: ``delta.locations`` reads and writes one table by path or by name, ``load_frame``
 builds the rows, ``schema_evolution`` the columns, ``spark.jars`` finds the jars.
 """
 
@@ -36,7 +36,7 @@ from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import found_now, refuse_unshared, runs_elsewhere
 from penstock.spark.types import ddl, quoted, row_schema
-from penstock.tables import conflicts, delta_repair, load_frame
+from penstock.tables import conflicts
 from penstock.tables.contract import (
     LastLoad,
     LoadResult,
@@ -48,9 +48,10 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
-from penstock.tables.delta_commit import missing_files
-from penstock.tables.delta_files import NEEDS_MAPPING, CommitConflict, table_for
-from penstock.tables.delta_locations import (
+from penstock.tables.delta import repair as delta_repair
+from penstock.tables.delta.commit import missing_files
+from penstock.tables.delta.files import NEEDS_MAPPING, CommitConflict, table_for
+from penstock.tables.delta.locations import (
     PREFIX,
     CatalogDatabase,
     CatalogLocation,
@@ -59,11 +60,12 @@ from penstock.tables.delta_locations import (
     TableLocation,
     is_missing,
 )
-from penstock.tables.delta_note import CommitNote, parse_note
+from penstock.tables.delta.note import CommitNote, parse_note
 from penstock.tables.folder_access import inherit
+from penstock.tables.frame import load_frame
+from penstock.tables.frame.schema_evolution import EvolvedColumns
 from penstock.tables.nested_folders import DELTA_LOG, NestedFolders
-from penstock.tables.parquet_folders import make_writable, prove_writable
-from penstock.tables.schema_evolution import EvolvedColumns
+from penstock.tables.parquet.folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession

@@ -37,10 +37,10 @@ from penstock.spark.types import (
     stored,
     struct_type,
 )
-from penstock.tables import soft_deletes
-from penstock.tables.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
-from penstock.tables.schema_evolution import EvolvedColumns, evolve
+from penstock.tables.frame import soft_deletes
+from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
+from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -255,7 +255,7 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     given the highest cursor among the rows of its key that arrived before it. Keys compare
     null-safe, but rows of the table that lack a field of the key (the stream had another key when
     they came) are kept, each, where the load has no such key. ``rows`` must have :data:`ORDER`;
-    with ORIGIN the result has :data:`IN_TABLE`. Soft deletes: ``tables.soft_deletes``."""
+    with ORIGIN the result has :data:`IN_TABLE`. Soft deletes: ``tables.frame.soft_deletes``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -329,7 +329,7 @@ def _late_deletes(
 def _bare_deletes(
     rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
 ) -> "DataFrame | None":
-    """The keys of the load's bare deletes (``tables.soft_deletes``), under the names of
+    """The keys of the load's bare deletes (``tables.frame.soft_deletes``), under the names of
     :func:`_late_deletes`; None: it has none. The rows are scanned only where they can have such."""
     from pyspark.sql import functions as F
 

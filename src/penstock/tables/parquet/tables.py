@@ -5,9 +5,9 @@ pandas: all files of a table have the same columns. A plain append stages its fi
 into the folder (a reader may see a load file by file); a load that replaces rows, keeps the newest
 per key or changes columns writes a complete new folder and exchanges the two in one step. Parts
 that have the table's shape already are linked instead of read and written (``direct_parts``), and
-plain merges are done without Spark (``parquet_merge``); all else Spark writes.
+plain merges are done without Spark (``parquet.merge``); all else Spark writes.
 Appends to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
-``parquet_folders`` reads and changes the folders, ``load_frame`` builds the rows,
+``parquet.folders`` reads and changes the folders, ``load_frame`` builds the rows,
 ``schema_evolution`` the columns.
 """
 
@@ -31,7 +31,7 @@ from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import write_parquet
 from penstock.spark.types import struct_type
-from penstock.tables import conflicts, direct_parts, load_frame
+from penstock.tables import conflicts
 from penstock.tables.contract import (
     LoadResult,
     NestedTable,
@@ -40,8 +40,11 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
+from penstock.tables.files import direct_parts
+from penstock.tables.files.small_loads import write_each
+from penstock.tables.frame import load_frame
 from penstock.tables.nested_folders import NestedFolders
-from penstock.tables.parquet_folders import (
+from penstock.tables.parquet.folders import (
     MARKER,
     DamagedMarker,
     Marker,
@@ -55,8 +58,7 @@ from penstock.tables.parquet_folders import (
     read_marker,
     replace_folder,
 )
-from penstock.tables.parquet_publish import StagedAppend, publish
-from penstock.tables.small_loads import write_each
+from penstock.tables.parquet.publish import StagedAppend, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -278,7 +280,7 @@ class _Wave:
         try:
             return read_marker(folder), ()
         except DamagedMarker:
-            from penstock.tables.parquet_repair import NOTE, rebuild_marker
+            from penstock.tables.parquet.repair import NOTE, rebuild_marker
 
             with self.root.lock(load.table):
                 with suppress(DamagedMarker):
@@ -329,7 +331,7 @@ class _Wave:
         Spark has to write them."""
         if not plan.plain:
             return None
-        from penstock.tables.parquet_merge import fill
+        from penstock.tables.parquet.merge import fill
 
         marker = None if plan.load.load.replaces else plan.marker
         with _filling:
@@ -406,7 +408,7 @@ class _Wave:
         to."""
         if not plan.plain:
             return None
-        from penstock.tables.parquet_merge import gathered
+        from penstock.tables.parquet.merge import gathered
 
         columns, stem = [f.name for f in plan.target], f"few-{plan.index}-"
         return gathered(plan.load, columns, self.staging, stem)

@@ -4,8 +4,8 @@ is left of files that lose rows; or many small parts as few files. No Spark.
 Files and parts are read a batch at a time. New files have the form of parts in their table's shape
 (``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
 refers to them yet: the caller commits or removes them. What Arrow would read otherwise than Spark
-is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows; ``delta_files`` and
-``parquet_merge`` make the files part of their table.
+is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows; ``delta.files`` and
+``parquet.merge`` make the files part of their table.
 """
 
 from bisect import bisect_left
@@ -25,10 +25,10 @@ from penstock.codec.table_rows import metadata
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.files import SHARED, private, sync, sync_file
-from penstock.tables import load_frame
 from penstock.tables.contract import TableLoad
-from penstock.tables.direct_parts import described
-from penstock.tables.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, opened
+from penstock.tables.files.direct_parts import described
+from penstock.tables.files.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, opened
+from penstock.tables.frame import load_frame
 
 FILE_BYTES = 128 << 20
 GROUP_BYTES = 64 << 20  # of a row group, in memory

@@ -18,7 +18,7 @@ from penstock.errors import DestinationError
 from penstock.model.types import Field, MetadataNames
 from penstock.spark.shared_folders import not_seen, refuse_unshared, runs_elsewhere
 from penstock.tables.contract import TableLoad
-from penstock.tables.direct_parts import described
+from penstock.tables.files.direct_parts import described
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

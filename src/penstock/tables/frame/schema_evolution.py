@@ -9,13 +9,13 @@ import msgspec
 
 from penstock.errors import SchemaError
 from penstock.model.types import EXTRA, DataType, Field, Kind
-from penstock.tables.casts import MOST_DIGITS, whole_digits
 from penstock.tables.contract import (
     NewColumn,
     RemovedColumn,
     SchemaChangePolicies,
     TypeChange,
 )
+from penstock.tables.frame.casts import MOST_DIGITS, whole_digits
 
 
 class EvolvedColumns(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from penstock.errors import ConfigError, DestinationError
 from penstock.spark.session import SCRATCH_WAREHOUSE
 from penstock.spark.types import quoted
 from penstock.tables.contract import NestedTable, TableName
-from penstock.tables.load_frame import literal_path
+from penstock.tables.frame.load_frame import literal_path
 from penstock.tables.nested_folders import DELTA_LOG, nested_failure
 
 if TYPE_CHECKING:

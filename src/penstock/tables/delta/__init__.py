@@ -1,0 +1,1 @@
+"""The table format ``delta:PATH``: Delta Lake tables."""

@@ -1,0 +1,1 @@
+"""The table format ``parquet:PATH``: folders of Parquet files."""
