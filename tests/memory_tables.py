@@ -154,7 +154,7 @@ def _age(row: Row, load: TableLoad) -> tuple[Any, ...]:
 
 
 def _by_value(text: str) -> tuple[bool, Decimal, str] | None:
-    """The value by which a text cursor is compared, as in ``tables.frame.load_frame.cursor_sql``: numbers
+    """The value by which a text cursor is compared, as in ``load_frame.cursor_sql``: numbers
     by value, before all other text; None for blank text."""
     if not text.strip():
         return None

@@ -58,7 +58,7 @@ def test_the_page_of_error_codes_is_that_of_the_code() -> None:
 
 
 def test_every_module_and_folder_that_the_architecture_names_exists() -> None:
-    """A path counts from the root of the source, or is the end of one (``tables/delta/tables.py``)."""
+    """A path counts from the root of the source, or is the end of one (``delta/tables.py``)."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     source = ROOT / "src" / "penstock"
     modules = {f"/{path.relative_to(source)}" for path in source.rglob("*.py")}

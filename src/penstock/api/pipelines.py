@@ -17,7 +17,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.pipeline_files import FILE_ENDINGS, STDIN, files_of, read_files
 from penstock.config.project import Project, ProjectSelection, no_project, project_protocol
 from penstock.config.protocol_spec import specs
-from penstock.config.table_reference import TABLES
+from penstock.config.table_formats import table_formats
 from penstock.errors import ConfigError
 from penstock.protocols import project_reader
 
@@ -37,12 +37,12 @@ def is_file(word: str) -> bool:
 def _begins_as_a_connector(word: str) -> bool:
     """Whether ``word`` begins with a protocol or a table format and a colon."""
     head, colon, _ = word.partition(":")
-    return bool(colon) and head in (*TABLES, *specs())
+    return bool(colon) and head in (*table_formats(), *specs())
 
 
 def is_connector(word: str) -> bool:
     """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
-    named = ":" in word or word in (*TABLES, *specs())
+    named = ":" in word or word in (*table_formats(), *specs())
     return named or " " in word or word.endswith(_COMPONENT)
 
 

@@ -38,7 +38,7 @@ from penstock.config.selectors import (
     parse_keys,
     parse_streams,
 )
-from penstock.config.table_reference import TABLES, without_password
+from penstock.config.table_formats import table_formats, without_password
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.model.rejected import MaxRejected
@@ -83,9 +83,9 @@ def pipeline_from_arguments(source: str, destination: str, **options: Any) -> Pi
     base = Pipeline(pipeline="unnamed", source=first, destination=second, origin="arguments")
     pipeline = with_options(base, Options(**options), faults)
     for what, stage in (("SOURCE", pipeline.source), ("DESTINATION", pipeline.destination)):
-        key = TABLES.get(stage.use)
-        if key is not None and key not in stage.config:
-            example = f"{stage.use}:{'./lake' if key == 'path' else '...'}"
+        format = table_formats().get(stage.use)
+        if format is not None and format.place not in stage.config:
+            example = f"{stage.use}:{'./lake' if format.place == 'path' else '...'}"
             raise option_error(what, f"{stage.use} needs a place", f"write {example}")
     if options.get("name") is None:
         name = pipeline_name(pipeline.source, pipeline.destination)
@@ -278,8 +278,9 @@ def _overlaid(entry: StreamOptions, settings: StreamSettings) -> StreamOptions:
 
 
 def _identity(connector: ConnectorSection) -> list[Any]:
-    key = TABLES.get(connector.use)
-    if key is not None:
+    format = table_formats().get(connector.use)
+    if format is not None:
+        key = format.place
         return [connector.use, _place(str(connector.config.get(key)), local=key == "path")]
     protocol, colon, name = connector.use.partition(":")
     if not colon:

@@ -24,7 +24,7 @@ from penstock.config.pipeline import (
 )
 from penstock.config.protocol_spec import EndpointRole, ProtocolSpec, specs
 from penstock.config.reader import Fault, Rule
-from penstock.config.table_reference import TABLES, split_table
+from penstock.config.table_formats import split_table, table_formats
 
 _Settings = TypeVar("_Settings", bound=StreamSettings)
 _Connector = TypeVar("_Connector", bound=ConnectorSection)
@@ -94,7 +94,7 @@ def attempts(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
         return endpoint, []
     takes = [s for s in specs().values() if s.retried is not None]
     why = ", ".join(dict.fromkeys(s.retried for s in takes if s.retried))
-    if (spec is None or spec.components) and endpoint.use not in TABLES:
+    if (spec is None or spec.components) and endpoint.use not in table_formats():
         why += "; a WebAssembly connector has resources.max_retries"
     changed = [n for n in ("attempts", "backoff") if getattr(endpoint, n) != getattr(_DEFAULT, n)]
     return endpoint, [(n, f"{_goes_with(n, takes, _role(endpoint))}, {why}") for n in changed]
@@ -103,7 +103,7 @@ def attempts(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
 def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Fault]]:
     """A fault where a key for destination connectors is set for a table."""
     faults: list[Fault] = []
-    if destination.acks != "echo" and destination.use in TABLES:
+    if destination.acks != "echo" and destination.use in table_formats():
         faults.append(
             ("acks", f"acks goes with a destination connector; {destination.use} is a table, whose "
              "commits need no acks")

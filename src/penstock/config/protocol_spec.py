@@ -40,14 +40,14 @@ class ManifestFiles(msgspec.Struct, frozen=True, kw_only=True):
 class ServeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How Penstock acts as a connector of the protocol (``penstock serve``); the folder's ``serve``
     module writes the messages to the host (``hosts.TargetHost``, ``hosts.DestinationHost``).
-    ``on_data_error``: the default of that key. ``appends``: table formats into which rows are
-    appended by default, since with a merge no state could be acked before the end.
+    ``on_data_error``: the default of that key. ``appends``: rows are appended by
+    default to tables of a format that merges at the end only, since no state could be acked before.
     ``every_state``: every state that came is given back, with the counts of its records; else the
     newest of each scope that a load covers, and no others."""
 
     verb: Literal["target", "destination"]
     on_data_error: Literal["fail", "dlq"]
-    appends: tuple[str, ...] = ()
+    appends: bool = False
     every_state: bool = False
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from penstock.config.command_line import pipeline_from_arguments
 from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.protocol_spec import spec_of
+from penstock.config.table_formats import table_formats
 from penstock.errors import ConfigError
 
 
@@ -82,7 +83,8 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             "name": self.pipeline,
             "destination_sync_mode": self.destination_sync_mode,
         }
-        if self.destination.partition(":")[0] in served.appends:
+        format = table_formats().get(self.destination.partition(":")[0])
+        if served.appends and format is not None and format.merges_at_end:
             options["destination_sync_mode"] = self.destination_sync_mode or "append"
         if self.destination_config:
             options["destination_config"] = msgspec.json.encode(self.destination_config).decode()

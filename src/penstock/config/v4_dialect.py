@@ -18,7 +18,7 @@ from penstock.config.cross_checks import RULES
 from penstock.config.pipeline import Destination, Resources, StreamOptions, Transform
 from penstock.config.reader import Dialect, Fault
 from penstock.config.sections import StateSettings
-from penstock.config.table_reference import TABLES
+from penstock.config.table_formats import table_formats
 from penstock.config.yaml_nodes import Node, Scalar
 from penstock.model.catalog import SyncMode
 
@@ -57,7 +57,7 @@ def _names_v4_connector(stage: Node) -> bool:
     use = stage.get("use") if isinstance(stage, yaml_nodes.Mapping) else None
     if not isinstance(use, Scalar):
         return False
-    return _REFERENCE.fullmatch(use.text) is not None and use.text not in TABLES
+    return _REFERENCE.fullmatch(use.text) is not None and use.text not in table_formats()
 
 
 def _cursor_needed(stream: StreamOptions) -> tuple[StreamOptions, list[Fault]]:

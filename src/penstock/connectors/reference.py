@@ -13,7 +13,7 @@ from functools import cache
 import msgspec
 
 from penstock.config.protocol_spec import ProtocolSpec, specs
-from penstock.config.table_reference import TABLES
+from penstock.config.table_formats import table_formats
 from penstock.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
@@ -72,7 +72,7 @@ def parse_ref(text: str) -> ConnectorRef:
     head, colon, rest = text.partition(":")
     if not text:
         raise _wrong(text, "is empty", f"write {_FORMS}")
-    if head in TABLES:
+    if head in table_formats():
         return _table(text, head, rest.strip() if colon else None)
     if not colon:
         return _bare(text)
@@ -274,7 +274,7 @@ def _no_protocol(text: str) -> ConfigError:
         return _wrong(text, "does not say its protocol", f"did you mean {first}:{text} ?")
     if text in specs():
         return _wrong(text, "names no connector", f"write {text}:NAME")
-    close = difflib.get_close_matches(text, (*TABLES, *specs()), 1)
+    close = difflib.get_close_matches(text, (*table_formats(), *specs()), 1)
     meant = f"did you mean {close[0]}: ?" if close else f"write {_FORMS}"
     return _wrong(text, "does not say its protocol", meant)
 
@@ -291,7 +291,7 @@ def _named(text: str) -> str | None:
 
 
 def _unknown_head(text: str, head: str, rest: str) -> ConfigError:
-    known = (*specs(), *TABLES)
+    known = (*specs(), *table_formats())
     close = difflib.get_close_matches(head.lower(), known, 1)
     if close:
         hint = f"did you mean {close[0]}:{rest} ?"

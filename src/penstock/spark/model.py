@@ -80,7 +80,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     lines, which Penstock's own tasks decode. ``untyped``: columns, and fields of objects, of which
     every value is null and the type is not known: they are text here. ``cursor``: the query has
     the parameter :data:`CURSOR`. ``types``: of columns that have another one here than by
-    themselves (``key_types``). ``delta``: it reads Delta tables. ``database``: what runs the
+    themselves (``key_types``). ``tables``: the table format whose tables it
+    reads, where that needs jars. ``database``: what runs the
     query (``spark.postgres``); None: Spark. ``where``: its position in the pipeline file, for
     errors."""
 
@@ -93,7 +94,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     untyped: tuple[FieldPath, ...] = ()
     cursor: bool = False
     types: dict[str, str] = {}
-    delta: bool = False
+    tables: str | None = None
     database: QueryDatabase | None = None
     where: str = "source.use"
 

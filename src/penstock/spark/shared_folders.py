@@ -5,7 +5,7 @@ folder of its own under the same path writes files that nobody else sees, and Sp
 the same: rows would be lost. So, where tasks may run on other machines (:func:`runs_elsewhere`), a
 task on each free slot writes a file that the driver must see (:func:`refuse_unshared`), before rows
 are written. That says nothing of a worker that comes later: so the rows of the files that the
-driver sees are counted, too (:func:`write_parquet`); ``tables.delta.tables`` looks at the files of a
+driver sees are counted, too (:func:`write_parquet`); ``tables.delta`` looks at the files of a
 commit. On a local master nothing of this is done: its tasks are in our own JVM.
 
 Not here: the log's own files, which lanes write (``engine.channel``).

@@ -1,32 +1,39 @@
-"""Opens a table format by its name (``parquet``, ``delta``). Each format is imported on first
-use."""
+"""Opens a table format by its name. A format is one folder here with a ``spec``
+(``config.table_formats``) and a ``tables`` module, whose ``TABLES`` makes its destination; the
+module is imported on first use."""
 
 from collections.abc import Mapping
+from importlib import import_module
 
 from penstock.config.removable_packages import need
+from penstock.config.table_formats import ROOT, table_formats
 from penstock.errors import ConfigError
-from penstock.tables.contract import TableFormat
-
-KINDS = ("parquet", "delta")
+from penstock.tables.contract import SessionNeeds, TableFormat
 
 
-def open_table(kind: str, path: str, options: Mapping[str, str] | None = None) -> TableFormat:
-    """Returns the destination of format ``kind`` at ``path``. ``options``: the format's own, as
+def open_table(name: str, path: str, options: Mapping[str, str] | None = None) -> TableFormat:
+    """Returns the destination of format ``name`` at ``path``. ``options``: the format's own, as
     text.
 
     Imports no Spark and reads no file. Raises ``ConfigError``: ``config.unknown_table``,
     ``config.unknown_option``, ``config.package``, ``destination.not_local``."""
-    if kind == "parquet":
-        from penstock.tables.parquet.tables import ParquetTables
+    spec = table_formats().get(name)
+    if spec is None:
+        raise ConfigError(
+            f"there is no table format {name!r}",
+            code="config.unknown_table",
+            hint=f"the formats are {', '.join(table_formats())}",
+        )
+    if spec.package is not None:
+        need(spec.package)
+    return _tables(name, path, options)
 
-        return ParquetTables(path, options)
-    if kind == "delta":
-        from penstock.tables.delta.tables import DeltaTables
 
-        need("deltalake")
-        return DeltaTables(path, options)
-    raise ConfigError(
-        f"there is no table format {kind!r}",
-        code="config.unknown_table",
-        hint=f"the formats are {', '.join(KINDS)}",
-    )
+def session_needs(name: str) -> SessionNeeds:
+    """What the Spark session needs for tables of format ``name``, wherever they are. Raises
+    ``ConfigError``, where this Spark has no such jars."""
+    return _tables(name, "/", None).needs()
+
+
+def _tables(name: str, path: str, options: Mapping[str, str] | None) -> TableFormat:
+    return import_module(f"{ROOT}.{name}.tables").TABLES(path, options)

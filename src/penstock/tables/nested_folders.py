@@ -3,7 +3,7 @@
 A VACUUM of a Delta table deletes every file below its folder that its log does not name, so also
 the files of a table inside it; what rewrites a Parquet table replaces its whole folder. So a new
 table never gets a folder above or below another table's (:meth:`NestedFolders.refuse`). A folder is
-a table where it has Delta's log or the marker of a Parquet table of ours. VACUUM skips folders
+a table where it has what marks a table of a format (``config.table_formats``). VACUUM skips folders
 whose names begin with ``_`` or ``.``, and so does the search below a folder. Not here: tables on
 object stores (``delta.locations``), what ``plan`` says (``engine.plan.nested_tables``).
 """
@@ -13,25 +13,19 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.config.table_formats import TableFormatSpec, format_of
 from penstock.errors import DestinationError
 from penstock.tables.contract import NestedTable
-from penstock.tables.parquet.folders import MARKER
 
-DELTA_LOG = "_delta_log"
 MOST_ENTRIES = 100_000  # looked at below a table that is there: its files may be many
 
 
-def is_table(folder: str) -> bool:
-    """Whether ``folder`` is a table's, of whatever writer."""
-    return os.path.isdir(f"{folder}/{DELTA_LOG}") or os.path.isfile(f"{folder}/{MARKER}")
-
-
 class NestedFolders:
-    """One look at the folders of many tables: what is above them is looked at once. ``mark``: the
-    name in a folder that makes it a table of the format (:data:`DELTA_LOG`, ``MARKER``)."""
+    """One look at the folders of many tables: what is above them is looked at once. ``format``:
+    the one of which they are."""
 
-    def __init__(self, mark: str) -> None:
-        self._mark = mark
+    def __init__(self, format: TableFormatSpec) -> None:
+        self._format = format
         self._above: dict[str, str | None] = {}  # folder -> the table that it is, or is in
         self._real: dict[Path, str] = {}
 
@@ -39,8 +33,8 @@ class NestedFolders:
         """Returns the table above or below ``folder``, where the nearest one above comes first, or
         one of another format in it; None: there is none. Below a table that is there, at most
         :data:`MOST_ENTRIES` entries are looked at."""
-        new = not os.path.exists(folder / self._mark)
-        if new and is_table(str(folder)):
+        new = not self._format.is_table(folder)
+        if new and format_of(folder) is not None:
             return NestedTable(str(folder), outer=True, new=True, shared=True)
         real = self._real_path(folder)
         above = self._table_above(os.path.dirname(real))
@@ -52,7 +46,7 @@ class NestedFolders:
     def refuse(self, folder: Path) -> None:
         """Proves that a table may be made in ``folder``, where there is none of the format yet.
         Raises ``DestinationError`` (``destination.nested``)."""
-        if not os.path.exists(folder / self._mark) and (nested := self.nested(folder)) is not None:
+        if not self._format.is_table(folder) and (nested := self.nested(folder)) is not None:
             raise nested_failure(str(folder), nested)
 
     def _real_path(self, folder: Path) -> str:
@@ -66,7 +60,7 @@ class NestedFolders:
         if folder not in self._above:
             above = os.path.dirname(folder)
             further = None if above == folder else self._table_above(above)
-            self._above[folder] = folder if is_table(folder) else further
+            self._above[folder] = folder if format_of(folder) else further
         return self._above[folder]
 
 
@@ -86,7 +80,7 @@ def _table_below(folder: str, most: int | None) -> str | None:
                 if (status.st_dev, status.st_ino) in seen:
                     continue
                 seen.add((status.st_dev, status.st_ino))
-                if is_table(entry.path):
+                if format_of(entry.path) is not None:
                     return entry.path
                 waiting.append(entry.path)
     return None

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from penstock.codec.csv_lines import CsvDialect
+from penstock.config.table_formats import format_of, queried_format
 from penstock.errors import ConfigError
 from penstock.spark.model import CURSOR, Model, TextFiles
 from penstock.transforms.spark_sql import BEGINS, refusal
@@ -88,8 +89,9 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
             raise _refused(_cannot_unpack(path, packed))
         text = _text_files(format, options)
         return Model(name=stem, format=format, path=path, options=options, text=text, where=_WHERE)
-    if not remote and (Path(path) / "_delta_log").is_dir():
-        return Model(name=stem, format="delta", path=path, delta=True, where=_WHERE)
+    tables = None if remote else format_of(path)
+    if tables is not None and tables.query is not None:
+        return Model(name=stem, format=tables.query, path=path, tables=tables.name, where=_WHERE)
     if not remote and any(Path(path).glob("*.parquet")):
         format, options = _FILES[".parquet"]
         return Model(name=stem, format=format, path=path, options=options, where=_WHERE)
@@ -147,9 +149,15 @@ def _of_text(text: str, here: Path, name: str | None) -> Model:
         name=found,
         query=_with_absolute_paths(text, tokens, here),
         cursor=_has_cursor(tokens),
-        delta=any(a.name == "DELTA" and b.text == "." for a, b in _pairs(tokens)),
+        tables=next(filter(None, (_format_of(a, b) for a, b in _pairs(tokens))), None),
         where=_WHERE,
     )
+
+
+def _format_of(word: Token, after: Token) -> str | None:
+    """The table format that ``delta.`` names before a place; None: Spark reads it by itself."""
+    found = queried_format(word.name) if after.text == "." else None
+    return None if found is None else found.name
 
 
 def _is_table(tokens: Sequence[Token]) -> bool:

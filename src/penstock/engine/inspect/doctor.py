@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -23,6 +24,7 @@ import platformdirs
 from penstock.codec import duckdb_call
 from penstock.config.home import Home
 from penstock.config.packages import install
+from penstock.config.table_formats import TableFormatSpec, table_formats
 from penstock.connectors import uv
 from penstock.connectors.environments import (
     Installed,
@@ -42,6 +44,7 @@ from penstock.spark.jars import FOLDER_VARIABLE, find_jars
 from penstock.spark.java import JavaHome, find_java
 from penstock.spark.session import MASTER_VARIABLE
 from penstock.tables.contract import SessionNeeds
+from penstock.tables.formats import session_needs
 
 _PYSPARK = "pyspark>=4.1,<4.2"
 _PYTHONS = ((3, 11), (3, 13))
@@ -71,7 +74,7 @@ def examine(home: Home, *, mend: bool = False) -> list[DoctorCheck]:
         ("packages", _packages),
         ("duckdb", _duckdb),
         ("classes", lambda: _classes(mend)),
-        ("delta", _delta),
+        *((spec.name, partial(_jars, spec)) for spec in _with_jars()),
         ("home", lambda: _home(home, mend)),
         ("disk", lambda: _disk(home)),
         ("uv", _uv),
@@ -210,30 +213,35 @@ def _classes(mend: bool) -> DoctorCheck:
 
 
 def _sets() -> list[tuple[str, SessionNeeds]]:
-    from penstock.tables.delta.tables import DeltaTables
-
-    delta = DeltaTables(".").needs()
-    whole = not find_jars(delta.packages, _cache()).missing
-    return [("Parquet", SessionNeeds()), *([("Delta", delta)] if whole else [])]
+    """The table formats whose jars are on disk, those without jars as one."""
+    found: list[tuple[str, SessionNeeds]] = []
+    for spec in table_formats().values():
+        needs = session_needs(spec.name)
+        known = any(needs == other for _, other in found)
+        if not known and not find_jars(needs.packages, _cache()).missing:
+            found.append((spec.label, needs))
+    return found
 
 
 def _archived(java: JavaHome, needs: SessionNeeds, cache: Path) -> bool:
     return trusted(archive_path(java, find_jars(needs.packages, cache).files, cache))
 
 
-def _delta() -> DoctorCheck:
-    from penstock.tables.delta.tables import DeltaTables
+def _with_jars() -> list[TableFormatSpec]:
+    return [spec for spec in table_formats().values() if session_needs(spec.name).packages]
 
-    jars = find_jars(DeltaTables(".").needs().packages, _cache())
+
+def _jars(spec: TableFormatSpec) -> DoctorCheck:
+    jars = find_jars(session_needs(spec.name).packages, _cache())
     if jars.missing:
         return DoctorCheck(
-            name="delta",
+            name=spec.name,
             ok=True,
-            detail=f"{len(jars.missing)} jars of Delta are not here yet: the first run into a "
-            "Delta table fetches them from Maven",
+            detail=f"{len(jars.missing)} jars of {spec.label} are not here yet: the first run into "
+            f"a {spec.label} table fetches them from Maven",
             fix=f"without network: put them in a folder and name it by {FOLDER_VARIABLE}",
         )
-    return DoctorCheck(name="delta", ok=True, detail=f"jars in {jars.files[0].parent}")
+    return DoctorCheck(name=spec.name, ok=True, detail=f"jars in {jars.files[0].parent}")
 
 
 def _home(home: Home, mend: bool) -> DoctorCheck:

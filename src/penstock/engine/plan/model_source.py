@@ -30,7 +30,7 @@ from penstock.spark.text_files import file_columns
 from penstock.spark.types import ddl
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
-from penstock.tables.formats import open_table
+from penstock.tables.formats import session_needs
 from penstock.transforms.model_cursor import begins_after
 from penstock.transforms.spark_model import model_of
 
@@ -286,4 +286,4 @@ def model_needs(pipeline: Pipeline) -> SessionNeeds:
 
 
 def _needs(model: Model) -> SessionNeeds:
-    return open_table("delta", "/", {}).needs() if model.delta else SessionNeeds()
+    return session_needs(model.tables) if model.tables is not None else SessionNeeds()

@@ -42,5 +42,5 @@ SPEC = ProtocolSpec(
     catalog_file=True,
     source_keys=TapKeys,
     destination_keys=TargetKeys,
-    served=ServeSpec(verb="target", on_data_error="fail", appends=("parquet",)),
+    served=ServeSpec(verb="target", on_data_error="fail", appends=True),
 )

@@ -15,6 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from penstock.tables.delta.spec import LOG
+
 _NAMES = (b'{"add"', b'{"cdc"')
 _REMOVES = b'{"remove"'
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -79,7 +81,7 @@ def _seen(path: Path, size: int | None) -> bool:
 
 
 def _versions(folder: Path) -> Iterator[int]:
-    for name in os.listdir(folder / "_delta_log"):
+    for name in os.listdir(folder / LOG):
         stem, dot, kind = name.partition(".")
         if dot and kind == "json" and stem.isdigit():
             yield int(stem)
@@ -87,7 +89,7 @@ def _versions(folder: Path) -> Iterator[int]:
 
 def _actions(folder: Path, version: int, wanted: tuple[bytes, ...]) -> Iterator[_Action]:
     try:
-        with (folder / "_delta_log" / f"{version:020d}.json").open("rb") as lines:
+        with (folder / LOG / f"{version:020d}.json").open("rb") as lines:
             for line in lines:
                 if line.startswith(wanted):
                     yield msgspec.json.decode(line, type=_Action)

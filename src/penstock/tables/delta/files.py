@@ -29,6 +29,7 @@ from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, struct_type
 from penstock.tables.contract import TableLoad
+from penstock.tables.delta.spec import LOG
 from penstock.tables.files import direct_parts
 from penstock.tables.frame import load_frame
 
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
 
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
-_LOG = "_delta_log"
 _COMMITTED = re.compile(r"\d{20}\.(?:json|checkpoint\..+)")
 _NONE_PREVIOUS = -1  # the version of a table that is not there yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
@@ -213,14 +213,14 @@ def _has_log(folder: Path) -> bool:
     """Whether a commit is there. A log without one is what is left of a first commit that was not
     made, or that a power cut took (``delta.repair``)."""
     with suppress(FileNotFoundError):
-        return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / _LOG))
+        return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / LOG))
     return False
 
 
 def _is_empty(folder: Path) -> bool:
     """Whether nothing is there but what an earlier try of a load left."""
     with suppress(FileNotFoundError):
-        names = [name for name in os.listdir(folder) if name != _LOG]
+        names = [name for name in os.listdir(folder) if name != LOG]
         tried = all(name.startswith((_PREFIX, f".{_PREFIX}")) for name in names)
         return tried and not _has_log(folder)
     return True

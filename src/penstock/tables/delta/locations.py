@@ -20,8 +20,9 @@ from penstock.errors import ConfigError, DestinationError
 from penstock.spark.session import SCRATCH_WAREHOUSE
 from penstock.spark.types import quoted
 from penstock.tables.contract import NestedTable, TableName
+from penstock.tables.delta.spec import LOG
 from penstock.tables.frame.load_frame import literal_path
-from penstock.tables.nested_folders import DELTA_LOG, nested_failure
+from penstock.tables.nested_folders import nested_failure
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -107,7 +108,7 @@ class FolderLocation:
         if not self.local:
             yield from _history(self, self.spark)
             return
-        log = Path(self.path, "_delta_log")
+        log = Path(self.path, LOG)
         names: list[str] = []
         with suppress(FileNotFoundError):
             names = [n for n in os.listdir(log) if _LOG_ENTRY.fullmatch(n)]
@@ -150,7 +151,7 @@ class FolderLocation:
         from pyspark.errors import AnalysisException
 
         try:
-            _ = self.spark.read.text(f"{folders}/{DELTA_LOG}/*.json").schema
+            _ = self.spark.read.text(f"{folders}/{LOG}/*.json").schema
         except AnalysisException as failure:
             if is_missing(failure):
                 return False

@@ -24,6 +24,7 @@ from penstock.files import sync
 from penstock.model.segments import Load, PlannedOn
 from penstock.tables.delta.locations import read_log_entry
 from penstock.tables.delta.note import parse_note
+from penstock.tables.delta.spec import LOG
 from penstock.tables.disks import boot, older_than_boot, on_own_disk
 
 NOTE = "the last commit (version {}) of table {} was lost in a power cut: its load was repeated"
@@ -69,7 +70,7 @@ def mend(folder: Path, load: Load) -> int | None:
 
 
 def _commits(folder: Path) -> list[tuple[int, Path]]:
-    log = folder / "_delta_log"
+    log = folder / LOG
     with suppress(FileNotFoundError, NotADirectoryError):
         return [
             (int(found[1]), log / name)
@@ -81,7 +82,7 @@ def _commits(folder: Path) -> list[tuple[int, Path]]:
 
 def _drop_empty(folder: Path) -> None:
     """Removes empty files that Delta derived of commits before the boot."""
-    log = folder / "_delta_log"
+    log = folder / LOG
     for entry in list(os.scandir(log)):
         path = Path(entry.path)
         if (
@@ -176,7 +177,7 @@ def _reason_to_stay(folder: Path, version: int, commit: Path, load: Load) -> str
 
 
 def _versions(folder: Path) -> list[int]:
-    names = os.listdir(folder / "_delta_log")
+    names = os.listdir(folder / LOG)
     return [int(found[1]) for name in names if (found := _VERSIONED.fullmatch(name))]
 
 

@@ -61,11 +61,12 @@ from penstock.tables.delta.locations import (
     is_missing,
 )
 from penstock.tables.delta.note import CommitNote, parse_note
+from penstock.tables.delta.spec import LOG, SPEC
 from penstock.tables.folder_access import inherit
 from penstock.tables.frame import load_frame
 from penstock.tables.frame.schema_evolution import EvolvedColumns
-from penstock.tables.nested_folders import DELTA_LOG, NestedFolders
-from penstock.tables.parquet.folders import make_writable, prove_writable
+from penstock.tables.nested_folders import NestedFolders
+from penstock.tables.writable_folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -158,7 +159,7 @@ class DeltaTables:
         return None
 
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
-        look = NestedFolders(DELTA_LOG)
+        look = NestedFolders(SPEC)
         local = tables if self._local is not None else ()
         found = ((table, look.nested(Path(self.location(table)))) for table in local)
         return {table: nested for table, nested in found if nested is not None}
@@ -183,7 +184,7 @@ class DeltaTables:
             except Exception as failure:
                 return [table_failure(failure, self.location(load.table)) for load in loads]
         outcomes: list[LoadResult | PenstockError] = []
-        look = NestedFolders(DELTA_LOG)
+        look = NestedFolders(SPEC)
         for load in loads:
             try:
                 if self._local is not None:
@@ -241,7 +242,7 @@ def _share(root: Path, table: Path) -> None:
     """Opens the folders that Spark made for a table to those whom the access list of ``root``
     names."""
     above = (folder for folder in table.parents if root in folder.parents)
-    for folder in reversed((table / "_delta_log", table, *above)):
+    for folder in reversed((table / LOG, table, *above)):
         inherit(folder, folder.parent)
 
 
@@ -622,3 +623,6 @@ def _with_comments(content: "DataFrame", old: "StructType") -> "DataFrame":
             metadata = {**field.metadata, "comment": comments[field.name]}
             content = content.withMetadata(field.name, metadata)
     return content
+
+
+TABLES = DeltaTables

@@ -54,11 +54,12 @@ from penstock.tables.parquet.folders import (
     finished_files,
     name_rewritten,
     parquet_files,
-    prove_writable,
     read_marker,
     replace_folder,
 )
 from penstock.tables.parquet.publish import StagedAppend, publish
+from penstock.tables.parquet.spec import SPEC
+from penstock.tables.writable_folders import prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -127,7 +128,7 @@ class ParquetTables:
         return _REWRITES if mode is DestinationSyncMode.append_dedup else None
 
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
-        look = NestedFolders(MARKER)
+        look = NestedFolders(SPEC)
         found = ((table, look.nested(self._root.folder(table))) for table in tables)
         return {table: nested for table, nested in found if nested is not None}
 
@@ -219,7 +220,7 @@ class _Wave:
         self.root = root
         self.staging = staging
         self.outcomes = outcomes
-        self.look = NestedFolders(MARKER)
+        self.look = NestedFolders(SPEC)
 
     def run(self, wave: Sequence[tuple[int, TableLoad]]) -> None:
         plans = [plan for index, load in wave if (plan := self._guarded_plan(index, load))]
@@ -494,3 +495,6 @@ def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:
             weight[key] = size
         batches[-1].append(plan)
     return [batch for batches in groups.values() for batch in batches]
+
+
+TABLES = ParquetTables
