@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from penstock.tables.delta_files import statistics
 from shaped import inodes, shaped
 
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.delta import files as delta_files
 from penstock.tables.delta import tables as delta
-from penstock.tables.delta.files import statistics
 from penstock.tables.delta.tables import DeltaTables
 from penstock.tables.files import direct_parts
 

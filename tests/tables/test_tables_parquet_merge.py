@@ -309,7 +309,7 @@ def filled(tables: ParquetTables, load: Any, tmp_path: Path) -> int | None:
     """What a merge of ``load`` writes without Spark; None: Spark has to."""
     folder, staged = Path(tables.location(T)), tmp_path / "staged"
     staged.mkdir()
-    columns = [f.name for f in parquet.load_frame.load_fields(load)]
+    columns = [f.name for f in load_columns.load_fields(load)]
     written = parquet_merge.fill(load, parquet.read_marker(folder), folder, columns, staged)
     assert written is not None or not list(staged.iterdir())
     return written

@@ -19,11 +19,11 @@ import msgspec
 
 from penstock.errors import ConfigError, DestinationError, LogError, PenstockError
 from penstock.model.names import clean_columns
+from penstock.model.table_columns import CHANGE_LIST
 from penstock.model.types import CHANGES, EXTRA, EXTRACTED_AT, RAW_ID, SEQ, Field, RowSchema
 from penstock.spark.error_text import summary
 from penstock.spark.shared_folders import write_parquet
 from penstock.spark.types import (
-    CHANGE_LIST,
     SOURCE_NAME,
     ddl,
     quoted,

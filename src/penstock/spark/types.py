@@ -1,13 +1,14 @@
 """Converts column types of ``model.types`` to Spark's, and Spark's schemas back.
 
 Gives ``StructType`` for reading parts and writing tables, DDL text for SQL, and the ``RowSchema``
-of a table that Spark read. Kinds that Spark has no type for (time, time_tz, json) become STRING;
-:func:`stored` gives the type that a table keeps. Not here: the order of types (``model.types``),
-casts (``tables.frame.casts``). :func:`json_text` makes JSON of a nested column.
+of a table that Spark read. Kinds that Spark has no type for (time, time_tz, json) become STRING.
+Not here: the order of types (``model.types``), what a table keeps (``model.table_columns``), casts
+(``tables.frame.casts``). :func:`json_text` makes JSON of a nested column.
 """
 
 from typing import TYPE_CHECKING
 
+from penstock.model.table_columns import CHANGE_LIST, INTEGER, STRING, TIMESTAMP
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
@@ -16,7 +17,6 @@ from penstock.model.types import (
     DataType,
     Field,
     Kind,
-    MetadataNames,
     RowSchema,
 )
 
@@ -26,17 +26,6 @@ if TYPE_CHECKING:
 
 SOURCE_NAME = "penstock.source"  # key of a column's metadata: the property's original name
 
-STRING, INTEGER, TIMESTAMP = DataType(Kind.string), DataType(Kind.integer), DataType(Kind.timestamp)
-CHANGE_LIST = DataType(
-    Kind.array,
-    item=DataType(
-        Kind.struct, fields=tuple(Field(n, n, STRING) for n in ("field", "change", "reason"))
-    ),
-)
-META = DataType(
-    Kind.struct,
-    fields=(Field("sync_id", "sync_id", INTEGER), Field("changes", "changes", CHANGE_LIST)),
-)
 INTERNAL = (
     Field(SEQ, SEQ, INTEGER),
     Field(RAW_ID, RAW_ID, STRING),
@@ -62,30 +51,6 @@ _WHOLE = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS][XXX]",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
 }
-
-
-def metadata_fields(names: MetadataNames) -> tuple[Field, ...]:
-    """Returns the metadata columns of a table under these names, in their order."""
-    columns = {
-        names.raw_id: STRING,
-        names.extracted_at: TIMESTAMP,
-        names.meta: META,
-        names.generation_id: INTEGER,
-    }
-    return tuple(Field(name, name, kind) for name, kind in columns.items())
-
-
-def stored(kind: DataType) -> DataType:
-    """Returns the type that a table keeps for ``kind``: time, time_tz and json become string, also
-    inside arrays and structs."""
-    if kind.kind in (Kind.time, Kind.time_tz, Kind.json):
-        return STRING
-    if kind.kind is Kind.array and kind.item is not None:
-        return DataType(Kind.array, item=stored(kind.item))
-    if kind.kind is Kind.struct:
-        fields = tuple(Field(f.name, f.source, stored(f.type)) for f in kind.fields)
-        return DataType(Kind.struct, fields=fields)
-    return kind
 
 
 def ddl(kind: DataType) -> str:

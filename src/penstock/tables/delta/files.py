@@ -31,7 +31,7 @@ from penstock.spark.types import SOURCE_NAME, struct_type
 from penstock.tables.contract import TableLoad
 from penstock.tables.delta.spec import LOG
 from penstock.tables.files import direct_parts
-from penstock.tables.frame import load_frame
+from penstock.tables.load_columns import load_fields
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -133,7 +133,7 @@ class DeltaFiles:
                 return
             create_table_with_add_actions(
                 str(self._folder),
-                _schema(load_frame.load_fields(self._load)),
+                _schema(load_fields(self._load)),
                 adds,
                 mode="error",
                 commit_properties=properties,
@@ -147,7 +147,7 @@ class DeltaFiles:
 
     def _columns(self) -> list[str]:
         if self._table is None:
-            return [f.name for f in load_frame.load_fields(self._load)]
+            return [f.name for f in load_fields(self._load)]
         return [f.name for f in self._table.schema().fields]
 
     def _old_files(self) -> "list[TableFile]":
@@ -191,7 +191,7 @@ def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | Non
     try:
         table = DeltaTable(str(folder))
     except TableNotFoundError:
-        fields = load_frame.load_fields(load)
+        fields = load_fields(load)
         fresh = defaults and _is_empty(folder) and not any(map(_needs_feature, fields))
         return DeltaFiles(folder, load, None) if fresh else None
     except DeltaError:
@@ -258,7 +258,7 @@ def _same_columns(schema: Mapping[str, Any], load: TableLoad) -> bool:
     """Whether the table's columns are nullable, free of settings, and those of the load's rows, in
     any order. A setting that is not known to ask nothing of a writer is left to Spark: the length
     of a VARCHAR is one, and no feature of the table names it."""
-    wanted = json.loads(struct_type(load_frame.load_fields(load)).json())["fields"]
+    wanted = json.loads(struct_type(load_fields(load)).json())["fields"]
     if not _HARMLESS_METADATA.issuperset(_metadata_keys(schema)):
         return False
     have = {f["name"]: f for f in _plain(schema["fields"])}

@@ -16,8 +16,9 @@ import msgspec
 
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.segments import PartLayout, TableShape
+from penstock.model.table_columns import metadata_fields, stored
 from penstock.model.types import Field, MetadataNames, RowSchema
-from penstock.spark.types import metadata_fields, stored, struct_type
+from penstock.spark.types import struct_type
 from penstock.tables import folder_access
 from penstock.tables.contract import TableLoad
 

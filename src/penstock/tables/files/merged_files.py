@@ -28,7 +28,7 @@ from penstock.files import SHARED, private, sync, sync_file
 from penstock.tables.contract import TableLoad
 from penstock.tables.files.direct_parts import described
 from penstock.tables.files.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, opened
-from penstock.tables.frame import load_frame
+from penstock.tables.load_columns import load_fields
 
 FILE_BYTES = 128 << 20
 GROUP_BYTES = 64 << 20  # of a row group, in memory
@@ -216,7 +216,7 @@ class _Output:
     """New files of a table. ``files``: those that were begun."""
 
     def __init__(self, folder: Path, stem: str, load: TableLoad, columns: Sequence[str]) -> None:
-        fields = load_frame.load_fields(load)
+        fields = load_fields(load)
         types = {f.name: arrow_type(f.type) for f in fields}
         self.schema: ArrowSchema = pa.schema([pa.field(name, types[name]) for name in columns])
         self.files: list[Path] = []

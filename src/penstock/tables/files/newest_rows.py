@@ -23,7 +23,8 @@ from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
 from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
 from penstock.tables.contract import Deletes, TableLoad
-from penstock.tables.frame import load_frame, soft_deletes
+from penstock.tables.frame import soft_deletes
+from penstock.tables.load_columns import load_fields
 
 MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
 _KEYS = {
@@ -54,7 +55,7 @@ class RowSelection(msgspec.Struct, frozen=True):
 def comparable(load: TableLoad) -> bool:
     """Whether the load's keys and cursor may be of a kind that is compared alike here and in
     Spark."""
-    fields = {f.name: f.type.kind for f in load_frame.load_fields(load)}
+    fields = {f.name: f.type.kind for f in load_fields(load)}
     keys = load.primary_key
     if not keys or not all(len(k) == 1 and fields.get(k[0]) in _KEYS for k in keys):
         return False
@@ -68,7 +69,7 @@ class NewestRows:
 
     def __init__(self, load: TableLoad) -> None:
         self._load = load
-        fields = {f.name: f for f in load_frame.load_fields(load)}
+        fields = {f.name: f for f in load_fields(load)}
         self._keys = [fields[path[0]] for path in load.primary_key]
         self._cursor = _compared(load.cursor, fields) if not load.arrival else None
         self._text: str | None = None  # the form of the cursor's texts, once one was met

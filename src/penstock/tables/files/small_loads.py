@@ -48,7 +48,7 @@ def write_each(
 ) -> list[Path]:
     """Writes each load into a file of its own in ``folder``, which is created; returns the files in
     the order of ``loads``. Every load must have exactly the ``target`` columns
-    (``load_frame.load_fields``).
+    (``load_columns.load_fields``).
 
     Raises ``DestinationError`` (``destination.rows_lost``) where a file has another number of rows
     than its load."""

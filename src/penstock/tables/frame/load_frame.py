@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.errors import SchemaError
 from penstock.model.catalog import FieldPath
+from penstock.model.table_columns import CHANGE_LIST, metadata_fields
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
@@ -28,19 +29,17 @@ from penstock.model.types import (
     MetadataNames,
 )
 from penstock.spark.types import (
-    CHANGE_LIST,
     SOURCE_NAME,
     ddl,
-    metadata_fields,
     part_schema,
     quoted,
-    stored,
     struct_type,
 )
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
 from penstock.tables.frame import soft_deletes
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
+from penstock.tables.load_columns import load_fields, metadata_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -57,21 +56,6 @@ _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and 
 _LOW, _FITTING, _HIGH, _TEXT = range(4)  # forms of a cursor in text, in their order
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
-
-
-def load_fields(load: TableLoad) -> tuple[Field, ...]:
-    """The columns of the load's rows: data columns, then metadata columns."""
-    data = tuple(Field(f.name, f.source, stored(f.type)) for f in load.schema.fields)
-    return data + (metadata_fields(load.policy.metadata) if load.policy.metadata else ())
-
-
-def metadata_columns(load: TableLoad) -> frozenset[str]:
-    """The names of the load's metadata columns; empty where it has none."""
-    return (
-        frozenset(f.name for f in metadata_fields(load.policy.metadata))
-        if load.policy.metadata
-        else frozenset()
-    )
 
 
 def target_columns(

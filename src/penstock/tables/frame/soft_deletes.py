@@ -10,25 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.model.types import Field
-from penstock.spark.types import metadata_fields, quoted
-from penstock.tables.contract import Deletes, TableLoad
+from penstock.spark.types import quoted
+from penstock.tables.contract import TableLoad
+from penstock.tables.load_columns import cursors, own_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, WindowSpec
 
 _OLDER = "_penstock_older"  # the columns of the newest row of the key that is older and no bare one
-
-
-def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns those of the columns ``names`` that a bare delete has not; none where deletes are not
-    soft, or the rows have no mark."""
-    mark = load.deleted_column
-    if load.policy.deletes is not Deletes.soft or mark is None or mark not in names:
-        return ()
-    metadata = load.policy.metadata
-    system = () if metadata is None else (f.name for f in metadata_fields(metadata))
-    bare = {mark, *(path[0] for path in load.primary_key), *_cursors(load), *system}
-    return tuple(name for name in names if name not in bare)
 
 
 def bare_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:
@@ -50,7 +39,7 @@ def filled(
     bare = bare_sql(load, fields)
     if bare is None:
         return rows
-    names = [*own_columns(load, [f.name for f in fields]), *_cursors(load)]
+    names = [*own_columns(load, [f.name for f in fields]), *cursors(load)]
     names = [name for name in dict.fromkeys(names) if any(f.name == name for f in fields)]
     window = newest_first.rowsBetween(1, _unbounded())
     whole = F.when(~F.expr(bare), F.struct(*(F.col(quoted(name)) for name in names)))
@@ -68,10 +57,6 @@ def is_bare(row: Mapping[str, Any], load: TableLoad) -> bool:
     own = own_columns(load, names)
     marked = row.get(load.deleted_column or "") is not None
     return bool(own) and marked and all(row.get(name) is None for name in own)
-
-
-def _cursors(load: TableLoad) -> tuple[str, ...]:
-    return (*load.cursor[:1], *load.load.disposition.delete_cursor[:1])
 
 
 def _unbounded() -> int:

@@ -29,7 +29,7 @@ from penstock.tables.files.newest_rows import (
     RowSelection,
     comparable,
 )
-from penstock.tables.frame import load_frame
+from penstock.tables.load_columns import load_fields
 from penstock.tables.parquet.folders import Marker, finished_files
 
 MOST_SMALL_FILES = 8  # that a merge leaves as they are
@@ -120,7 +120,7 @@ def _file(path: Path, load: TableLoad) -> TableFile:
     """Reads the footer of a file of the table. Raises ``NeedsSpark`` where a row may be one that a
     hard delete has to remove."""
     footer = pq.read_metadata(path)
-    fields = {f.name for f in load_frame.load_fields(load)}
+    fields = {f.name for f in load_fields(load)}
     if load.policy.deletes is Deletes.hard and load.deleted_column in fields:
         found = _leaf(footer, str(load.deleted_column))
         if found is None or any(s.num_values for s in found):

@@ -20,6 +20,7 @@ from penstock.spark.types import row_schema
 from penstock.tables.contract import TableLoad
 from penstock.tables.files.direct_parts import SPARK_COLUMNS
 from penstock.tables.frame import load_frame
+from penstock.tables.load_columns import load_fields
 from penstock.tables.parquet.folders import (
     Marker,
     file_owner,
@@ -103,7 +104,7 @@ def _columns_of(file: Path, load: TableLoad) -> tuple[Field, ...]:
         from pyspark.sql.types import StructType
 
         return row_schema(StructType.fromJson(msgspec.json.decode(described))).fields
-    known = {f.name: f for f in load_frame.load_fields(load)}
+    known = {f.name: f for f in load_fields(load)}
     found = (
         Field(column.name, column.name, columns.data_type(column.type))
         for column in footer.schema.to_arrow_schema()

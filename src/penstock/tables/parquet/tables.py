@@ -43,6 +43,7 @@ from penstock.tables.contract import (
 from penstock.tables.files import direct_parts
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
+from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.parquet.folders import (
     MARKER,
@@ -268,7 +269,7 @@ class _Wave:
         rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
         alone = load.load.replaces or not rewrites  # no row of the table is written again
         # all readers match columns by name: their order may be another one
-        same = set(columns.fields) == set(load_frame.load_fields(load))
+        same = set(columns.fields) == set(load_fields(load))
         direct = alone and same and direct_parts.fits(load)
         plain = same and (alone or old is None or set(old) == set(columns.fields))
         notes = (*notes, *load_frame.cast_notes(load, columns.fields))
@@ -452,7 +453,7 @@ class _Wave:
             fresh = load_frame.load_rows_as(self._parts(first.load), first.load, first.target)
             write_parquet(fresh, folder, DestinationError)
             return [[folder / name for name in parquet_files(folder)]]
-        if first.target == load_frame.load_fields(first.load):
+        if first.target == load_fields(first.load):
             loads = [plan.load for plan in batch]
             return [[file] for file in write_each(self.spark, loads, first.target, folder)]
         listing = folder.with_suffix(".json")

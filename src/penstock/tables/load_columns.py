@@ -1,0 +1,42 @@
+"""Names the columns of a load's rows: all of them, metadata columns, and what a bare delete lacks.
+
+Imports no Spark, since the tasks that merge files use it. Neighbours: ``load_frame`` makes the rows
+in Spark, ``newest_rows`` compares them without it, ``soft_deletes`` fills bare deletes."""
+
+from collections.abc import Sequence
+
+from penstock.model.table_columns import metadata_fields, stored
+from penstock.model.types import Field
+from penstock.tables.contract import Deletes, TableLoad
+
+
+def load_fields(load: TableLoad) -> tuple[Field, ...]:
+    """The columns of the load's rows: data columns, then metadata columns."""
+    data = tuple(Field(f.name, f.source, stored(f.type)) for f in load.schema.fields)
+    return data + (metadata_fields(load.policy.metadata) if load.policy.metadata else ())
+
+
+def metadata_columns(load: TableLoad) -> frozenset[str]:
+    """The names of the load's metadata columns; empty where it has none."""
+    return (
+        frozenset(f.name for f in metadata_fields(load.policy.metadata))
+        if load.policy.metadata
+        else frozenset()
+    )
+
+
+def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
+    """Returns those of the columns ``names`` that a bare delete has not; none where deletes are not
+    soft, or the rows have no mark."""
+    mark = load.deleted_column
+    if load.policy.deletes is not Deletes.soft or mark is None or mark not in names:
+        return ()
+    metadata = load.policy.metadata
+    system = () if metadata is None else (f.name for f in metadata_fields(metadata))
+    bare = {mark, *(path[0] for path in load.primary_key), *cursors(load), *system}
+    return tuple(name for name in names if name not in bare)
+
+
+def cursors(load: TableLoad) -> tuple[str, ...]:
+    """The columns of the load by which rows are ordered: its cursor, and that of deletes."""
+    return (*load.cursor[:1], *load.load.disposition.delete_cursor[:1])
