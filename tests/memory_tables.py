@@ -19,6 +19,7 @@ from penstock.tables.contract import (
     Deletes,
     LastLoad,
     LoadResult,
+    LoadTasks,
     NestedTable,
     SessionNeeds,
     TableLoad,
@@ -76,10 +77,11 @@ class MemoryTables:
         return None
 
     def commit(
-        self, spark: "SparkSession | None", loads: Sequence[TableLoad]
+        self, spark: "SparkSession | None", tasks: LoadTasks | None, loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
-        """As ``TableFormat.commit``; ``spark`` is not used. An exception of ``on_step`` passes
-        through, except a ``PenstockError``, which becomes that load's outcome."""
+        """As ``TableFormat.commit``; ``spark`` and ``tasks`` are not used. An exception of
+        ``on_step`` passes through, except a ``PenstockError``, which becomes that load's
+        outcome."""
         outcomes: list[LoadResult | PenstockError] = []
         for load in loads:
             try:

@@ -26,9 +26,10 @@ from penstock.errors import PenstockError
 from penstock.runtimes.worker_name import worker_namer
 from penstock.spark.model import Model, write
 from penstock.spark.session import open_session
-from penstock.tables.contract import NotSeen
+from penstock.tables.contract import LoadTasks, NotSeen
 from penstock.tables.delta.tables import DeltaTables
 from penstock.tables.parquet.tables import ParquetTables
+from penstock.tasks.spark_job import on_spark
 
 FOLDER, ALONE, BESIDE = map(Path, sys.argv[1:])
 ODD = {"id": "integer", "v (1)": "string", "n": "number"}
@@ -120,10 +121,12 @@ def main() -> None:
         scratch_dir=FOLDER,
     )
     await_workers(spark, 2)
+    submit = on_spark(spark, FOLDER / "mailbox", local=False)
+    tasks = LoadTasks(submit, 2, "lease", elsewhere=True, prove_lease=lambda: None)
     seen: dict[str, Any] = {}
 
     def commit(tables: Any, *loads: Any) -> list[Any]:
-        return [told(outcome) for outcome in tables.commit(spark, list(loads))]
+        return [told(outcome) for outcome in tables.commit(spark, tasks, list(loads))]
 
     for name, tables in (("delta", delta), ("parquet", parquet)):
         for mode in ("append", "overwrite", "append_dedup"):

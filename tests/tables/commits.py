@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from shaped import shaped
+from tasks_here import LOCAL
 
 from conftest import Loads
 from penstock.model.segments import PlannedOn
@@ -42,7 +43,7 @@ def loads_in(folder: Path) -> list[Any]:
 def main(kind: str, folder: Path) -> None:
     tables = FORMATS[kind](str(folder / "lake"))
     for number, load in enumerate(loads_in(folder.parent / "parts"), 1):
-        (outcome,) = tables.commit(NO_SPARK, [load])
+        (outcome,) = tables.commit(NO_SPARK, LOCAL, [load])
         assert isinstance(outcome, LoadResult), outcome
         (folder / f"committed-{number}").touch()
 

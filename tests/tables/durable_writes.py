@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 from shaped import shaped
+from tasks_here import LOCAL
 
 from conftest import Loads
 from penstock.connectors.environments import Environment, Installed, mark_ready
@@ -136,7 +137,7 @@ def tables(folder: Path, loads: Loads, promised: Callable[[str], None]) -> None:
     }
     for name, batch in batches.items():
         for kind in (parquet, delta):
-            done = kind.commit(NO_SPARK, batch)
+            done = kind.commit(NO_SPARK, LOCAL, batch)
             assert all(isinstance(outcome, LoadResult) for outcome in done), done
             promised(f"{kind.name}: {name}")
 

@@ -111,7 +111,7 @@ def _sync_kind(place: Path, call: Call) -> str | None:
     path = call.paths[0].removeprefix(f"{place}/")
     if path.startswith("home/below"):
         return None  # SQLite syncs its own files, and their folder
-    if re.search(r"\.staging/(try-\w+/)?table-", path):
+    if re.search(r"\.staging/try-\w+/(table-|\w+-\d+-lease-)", path):
         return None  # of a merge, which Delta needs: their file system is synced once more
     return f"{call.name} {re.sub(r'[0-9a-f]{4,}|[0-9]+', 'N', path)}"
 

@@ -15,6 +15,7 @@ import commits
 import duckdb
 import pytest
 from deltalake import DeltaTable
+from tasks_here import LOCAL
 
 from penstock.tables.contract import LoadResult
 from penstock.tables.delta import repair as delta_repair
@@ -104,7 +105,7 @@ def test_l3_no_power_cut_loses_or_doubles_a_row(
     for what, committed, state in cuts.states():
         tables = commits.FORMATS[kind](str(state / "lake"))
         for load in loads[committed : committed + 2]:
-            (outcome,) = tables.commit(commits.NO_SPARK, [load])
+            (outcome,) = tables.commit(commits.NO_SPARK, LOCAL, [load])
             assert isinstance(outcome, LoadResult), (what, load.load.number, outcome, outcome.hint)
             met.update(["repeated"] if outcome.repeated else [])
             met.update(outcome.notes)

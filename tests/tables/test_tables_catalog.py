@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.tables.contract import LoadResult, TableAhead, TableName
@@ -20,7 +21,7 @@ def tables(spark: Any) -> Iterator[DeltaTables]:
 
 
 def put(tables: DeltaTables, spark: Any, *loads: Any) -> list[LoadResult]:
-    outcomes = tables.commit(spark, loads)
+    outcomes = tables.commit(spark, LOCAL, loads)
     for outcome in outcomes:
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -74,7 +75,7 @@ def test_overwrite_by_name_is_one_commit_and_repeats_safely_L6(
     assert put(tables, spark, loads.load(3, [{"id": "8"}], {"id": "string", "v": "number"})) == [
         LoadResult(1)
     ]
-    (outcome,) = tables.commit(spark, [new])
+    (outcome,) = tables.commit(spark, LOCAL, [new])
     assert isinstance(outcome, TableAhead)  # or 8 were gone
     assert ids(tables, spark) == [("8", None), ("9", 1.5)]
     history = spark.sql(f"DESCRIBE HISTORY {tables.location(TableName(None, 't'))}")
@@ -107,7 +108,9 @@ def test_a_table_of_another_format_is_left_alone(tables: Any, spark: Any, loads:
     put(tables, spark, loads.load(1, [{"id": 1}], table="other"))
     place = tables.location(TableName(None, "t"))
     spark.sql(f"CREATE TABLE {place} USING parquet AS SELECT 5 AS id, 'theirs' AS v")
-    outcome = tables.commit(spark, [loads.load(1, [{"id": 1}], mode="overwrite", replaces=True)])[0]
+    outcome = tables.commit(
+        spark, LOCAL, [loads.load(1, [{"id": 1}], mode="overwrite", replaces=True)]
+    )[0]
     assert isinstance(outcome, DestinationError) and outcome.code == "destination.not_ours"
     assert ids(tables, spark) == [(5, "theirs")]
 
@@ -120,7 +123,9 @@ def test_a_catalog_that_ends_with_the_session_is_refused(
     from penstock.tables.delta import locations as delta_locations
 
     monkeypatch.setattr(delta_locations, "SCRATCH_WAREHOUSE", "lasting warehouse")
-    outcome = DeltaTables("catalog:spark_catalog.gone").commit(spark, [loads.load(1, [{"id": 1}])])
+    outcome = DeltaTables("catalog:spark_catalog.gone").commit(
+        spark, LOCAL, [loads.load(1, [{"id": 1}])]
+    )
     assert isinstance(outcome[0], ConfigError)
     assert outcome[0].code == "destination.catalog_in_memory"
     assert not spark.catalog.databaseExists("spark_catalog.gone")

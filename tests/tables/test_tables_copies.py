@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import PenstockError
 from penstock.tables import conflicts
@@ -45,7 +46,7 @@ def test_L3_copies_and_lost_tables_are_told(tables: Any, spark: Any, loads: Any)
     def one(number: int, token: str, follows: int | None, mode: str = "append") -> Any:
         rows = [{"id": number, "v": token}]
         load = given(loads.load(number, rows, mode=mode), token, follows)
-        return tables.commit(spark, [load])[0]
+        return tables.commit(spark, LOCAL, [load])[0]
 
     assert one(1, "a", 0) == LoadResult(1)
     assert one(2, "b", 1) == LoadResult(1)
@@ -105,7 +106,7 @@ def test_L3_writers_of_one_delta_table_wait_for_each_other(
         session = spark.newSession()  # settings of its own
         for load in work[key]:
             together.wait(60)
-            outcomes[key] += tables.commit(session, [load])
+            outcomes[key] += tables.commit(session, LOCAL, [load])
 
     threads = [threading.Thread(target=write, args=(key,)) for key in work]
     for thread in threads:
@@ -116,7 +117,7 @@ def test_L3_writers_of_one_delta_table_wait_for_each_other(
         isinstance(x, LoadResult) and not x.repeated for its in outcomes.values() for x in its
     )
     assert len(outcomes["a"]) == len(outcomes["b"]) == 3
-    again = [tables.commit(spark, [its[-1]])[0] for its in work.values()]
+    again = [tables.commit(spark, LOCAL, [its[-1]])[0] for its in work.values()]
     assert again == [LoadResult(0, repeated=True)] * 2
 
 
@@ -136,7 +137,7 @@ def test_L3_a_conflict_is_told_in_a_line(
 
     monkeypatch.setattr(delta._LoadCommit, "_write", held_up)
     load = given(loads.load(1, [{"id": 1, "v": "a"}]), "a", 0)
-    (outcome,) = tables.commit(spark, [load])
+    (outcome,) = tables.commit(spark, LOCAL, [load])
     assert isinstance(outcome, LoadResult) and outcome.written == 1
     assert len(outcome.notes) == 1 and "try 2" in outcome.notes[0]
 
@@ -145,6 +146,6 @@ def test_L3_a_conflict_is_told_in_a_line(
 
     monkeypatch.setattr(delta._LoadCommit, "_write", never)
     monkeypatch.setattr(conflicts.time, "sleep", lambda seconds: None)
-    (failed,) = tables.commit(spark, [given(loads.load(2, [{"id": 2}]), "b", 1)])
+    (failed,) = tables.commit(spark, LOCAL, [given(loads.load(2, [{"id": 2}]), "b", 1)])
     assert isinstance(failed, PenstockError) and failed.code == "destination.conflict"
     assert "\n" not in failed.message and "Exception" not in failed.message

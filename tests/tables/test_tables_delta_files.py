@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from penstock.tables.delta_files import statistics
+from penstock.tables.delta_statistics import statistics
 from shaped import inodes, shaped
+from tasks_here import LOCAL
 
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.delta import files as delta_files
@@ -66,8 +67,8 @@ def test_a_load_is_one_commit_of_its_parts_L2_L3(
     monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
     first = numbered(shaped(loads.load(1, [{"id": 1}])), 0)
     second = numbered(shaped(loads.load(2, [[{"id": 2}], [{"id": 3}]])), 1)
-    assert tables.commit(NO_SPARK, [first, second]) == [LoadResult(1), LoadResult(2)]
-    assert tables.commit(NO_SPARK, [second]) == [LoadResult(0, repeated=True)]
+    assert tables.commit(NO_SPARK, LOCAL, [first, second]) == [LoadResult(1), LoadResult(2)]
+    assert tables.commit(NO_SPARK, LOCAL, [second]) == [LoadResult(0, repeated=True)]
     assert ids(tables) == [1, 2, 3]
     assert inodes(files(tables)) == inodes(first.parts) | inodes(second.parts)
     table = DeltaTable(tables.location(T))
@@ -88,7 +89,7 @@ def test_a_load_that_died_between_its_steps_is_repeated_exactly_L3(
     monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
     before = []
     if number == 2:
-        tables.commit(NO_SPARK, [numbered(shaped(loads.load(1, [{"id": 1}])), 0)])
+        tables.commit(NO_SPARK, LOCAL, [numbered(shaped(loads.load(1, [{"id": 1}])), 0)])
         before = [1]
     load = numbered(shaped(loads.load(number, [[{"id": 2}], [{"id": 3}]])), number - 1)
     with monkeypatch.context() as patch:
@@ -99,14 +100,14 @@ def test_a_load_that_died_between_its_steps_is_repeated_exactly_L3(
         else:
             patch.setattr(delta, "sync_file_system", dies)
         with pytest.raises(Died):
-            tables.commit(NO_SPARK, [load])
+            tables.commit(NO_SPARK, LOCAL, [load])
     if step == "committed":
         assert ids(tables) == [*before, 2, 3]
     elif before:
         assert ids(tables) == before
     else:
         assert not Path(tables.location(T), "_delta_log").exists()
-    again = tables.commit(NO_SPARK, [load])
+    again = tables.commit(NO_SPARK, LOCAL, [load])
     assert again == [LoadResult(0, repeated=True) if step == "committed" else LoadResult(2)]
     assert ids(tables) == [*before, 2, 3]
 
@@ -121,7 +122,7 @@ def test_an_error_after_the_commit_is_a_commit(
         raise RuntimeError("no checkpoint could be written")
 
     monkeypatch.setattr(delta_files.DeltaFiles, "commit", fails_after)
-    assert tables.commit(NO_SPARK, [numbered(shaped(loads.load(1, [{"id": 1}])), 0)]) == [
+    assert tables.commit(NO_SPARK, LOCAL, [numbered(shaped(loads.load(1, [{"id": 1}])), 0)]) == [
         LoadResult(1)
     ]
     assert ids(tables) == [1]
@@ -132,7 +133,7 @@ def test_another_writer_in_between_is_tried_again_and_nothing_lost(
     tables: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     if not first:
-        tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1}]))])
+        tables.commit(NO_SPARK, LOCAL, [shaped(loads.load(1, [{"id": 1}]))])
     theirs = shaped(loads.load(1, [{"id": 7}], key="theirs"))
     mine = shaped(loads.load(2, [{"id": 2}]))
     real, calls = delta_files.DeltaFiles.commit, list[int]()
@@ -140,28 +141,28 @@ def test_another_writer_in_between_is_tried_again_and_nothing_lost(
     def meanwhile(self: Any, *given: Any) -> None:
         calls.append(1)
         if len(calls) == 1:
-            assert DeltaTables(tables._root).commit(NO_SPARK, [theirs]) == [LoadResult(1)]
+            assert DeltaTables(tables._root).commit(NO_SPARK, LOCAL, [theirs]) == [LoadResult(1)]
         real(self, *given)
 
     monkeypatch.setattr(delta_files.DeltaFiles, "commit", meanwhile)
-    (done,) = tables.commit(NO_SPARK, [mine])
+    (done,) = tables.commit(NO_SPARK, LOCAL, [mine])
     assert done.written == 1 and "another writer" in done.notes[0]
     assert ids(tables) == ([2, 7] if first else [1, 2, 7])
     assert len(files(tables)) == len(ids(tables))  # those of the try that failed are gone
 
 
 def test_a_copied_home_or_a_dropped_table_is_no_success_L3(tables: Any, loads: Any) -> None:
-    tables.commit(NO_SPARK, [numbered(shaped(loads.load(1, [{"id": 1}])), 0)])
+    tables.commit(NO_SPARK, LOCAL, [numbered(shaped(loads.load(1, [{"id": 1}])), 0)])
     two = numbered(shaped(loads.load(2, [{"id": 2}])), 1)
-    tables.commit(NO_SPARK, [two])
+    tables.commit(NO_SPARK, LOCAL, [two])
     other = msgspec.structs.replace(two, load=msgspec.structs.replace(two.load, token="x"))
-    assert tables.commit(NO_SPARK, [other])[0].code == "state.table_ahead"
+    assert tables.commit(NO_SPARK, LOCAL, [other])[0].code == "state.table_ahead"
     new = numbered(shaped(loads.load(1, [{"id": 9}])), 0)
     new = msgspec.structs.replace(new, load=msgspec.structs.replace(new.load, token="x"))
-    assert tables.commit(NO_SPARK, [new])[0].code == "state.table_ahead"
+    assert tables.commit(NO_SPARK, LOCAL, [new])[0].code == "state.table_ahead"
     Path(tables.location(T)).rename(Path(tables.location(T) + "-aside"))
     three = numbered(shaped(loads.load(3, [{"id": 3}])), 2)
-    assert tables.commit(NO_SPARK, [three])[0].code == "destination.table_behind"
+    assert tables.commit(NO_SPARK, LOCAL, [three])[0].code == "destination.table_behind"
     assert not Path(tables.location(T)).exists()
 
 
@@ -180,12 +181,15 @@ def test_commits_of_both_kinds_are_one_table(
     changes = [None, entry]
     made = [loads.load(n, rows(10 * n), columns, changes=changes) for n in (1, 2, 3, 4)]
     one, two, three, four = (numbered(load, load.load.number - 1) for load in made)
-    assert tables.commit(NO_SPARK, [shaped(one)]) == [LoadResult(2)]
-    assert tables.commit(spark, [two]) == [LoadResult(2)]
+    assert tables.commit(NO_SPARK, LOCAL, [shaped(one)]) == [LoadResult(2)]
+    assert tables.commit(spark, LOCAL, [two]) == [LoadResult(2)]
     third = shaped(three)
-    assert tables.commit(spark, [third]) == [LoadResult(2)]
+    assert tables.commit(spark, LOCAL, [third]) == [LoadResult(2)]
     assert inodes(third.parts) <= inodes(files(tables))
-    assert tables.commit(spark, [third, four]) == [LoadResult(0, repeated=True), LoadResult(2)]
+    assert tables.commit(spark, LOCAL, [third, four]) == [
+        LoadResult(0, repeated=True),
+        LoadResult(2),
+    ]
     place, wanted = tables.location(T), [10, 11, 20, 21, 30, 31, 40, 41]
     found = spark.read.format("delta").load(place)
     assert found.schema["id"].metadata == {"penstock.source": "id"}
@@ -220,7 +224,7 @@ def test_commits_of_both_kinds_are_one_table(
 def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(
     tables: Any, spark: Any, loads: Any, property: str
 ) -> None:
-    tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1, "v": "a"}]))])
+    tables.commit(NO_SPARK, LOCAL, [shaped(loads.load(1, [{"id": 1, "v": "a"}]))])
     place = tables.location(T)
     if property == "partitioned":
         content = spark.read.format("delta").load(place)
@@ -230,29 +234,29 @@ def test_a_table_that_asks_more_of_its_writers_is_left_to_spark(
         shutil.rmtree(place)
         rows = "id BIGINT, v VARCHAR(1)"
         spark.sql(f"CREATE TABLE delta.`{place}` ({rows}) USING delta")
-        tables.commit(spark, [shaped(loads.load(2, [{"id": 1, "v": "a"}]))])
+        tables.commit(spark, LOCAL, [shaped(loads.load(2, [{"id": 1, "v": "a"}]))])
     elif property.startswith("delta.constraints"):
         spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT positive CHECK (id > 0)")
     else:
         key, _, value = property.partition("=")
         spark.sql(f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('{key}' = '{value}')")
     load = shaped(loads.load(3, [{"id": 2, "v": "b"}]))
-    assert tables.commit(spark, [load]) == [LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [load]) == [LoadResult(1)]
     assert not inodes(load.parts) & inodes([*Path(place).rglob("*.parquet")])
     assert spark.read.format("delta").load(place).orderBy("id").collect()[1]["v"] == "b"
     if property.startswith("delta.constraints"):
         bad = shaped(loads.load(4, [{"id": -1, "v": "b"}]))
-        assert not isinstance(tables.commit(spark, [bad])[0], LoadResult)
+        assert not isinstance(tables.commit(spark, LOCAL, [bad])[0], LoadResult)
     if property == "length":
         bad = shaped(loads.load(4, [{"id": 3, "v": "too long"}]))
-        assert not isinstance(tables.commit(spark, [bad])[0], LoadResult)
+        assert not isinstance(tables.commit(spark, LOCAL, [bad])[0], LoadResult)
 
 
 @pytest.mark.parametrize("ask", ["not null", "invariant", "length", "partition", "reader"])
 def test_a_table_that_asks_more_is_seen_by_its_log(tables: Any, loads: Any, ask: str) -> None:
     load = shaped(loads.load(1, [{"id": 1, "v": "a"}]))
     place = Path(tables.location(T))
-    tables.commit(NO_SPARK, [load])
+    tables.commit(NO_SPARK, LOCAL, [load])
     assert delta_files.table_for(place, load, True) is not None
     entry = place / "_delta_log" / f"{0:020d}.json"
     text = entry.read_text()
@@ -285,15 +289,15 @@ def test_new_tables_with_columns_or_settings_of_their_own_are_made_by_spark(
     odd = shaped(loads.load(1, [{"id": 1, "a b": "x"}], {"id": "integer", "a b": "string"}))
     wall = {"id": "integer", "wall": "timestamp_ntz"}
     clock = shaped(loads.load(1, [{"id": 1, "wall": dt.datetime(2024, 1, 2)}], wall, table="u"))
-    assert tables.commit(spark, [odd, clock]) == [LoadResult(1), LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [odd, clock]) == [LoadResult(1), LoadResult(1)]
     key = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
     spark.conf.set(key, "true")
-    tables.commit(spark, [shaped(loads.load(1, [{"id": 1}], table="v"))])
+    tables.commit(spark, LOCAL, [shaped(loads.load(1, [{"id": 1}], table="v"))])
     spark.conf.unset(key)
     settings = DeltaTable(tables.location(TableName(None, "v"))).metadata().configuration
     assert settings["delta.enableChangeDataFeed"] == "true"
     more = shaped(loads.load(2, [{"id": 2, "wall": dt.datetime(2024, 1, 3)}], wall, table="u"))
-    assert tables.commit(spark, [more]) == [LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [more]) == [LoadResult(1)]
     place = tables.location(TableName(None, "u"))
     assert inodes(more.parts) <= inodes([*Path(place).glob("*.parquet")])
     walls = spark.read.format("delta").load(place).orderBy("id").collect()
@@ -304,16 +308,16 @@ def test_new_tables_with_columns_or_settings_of_their_own_are_made_by_spark(
 def test_a_column_that_is_new_and_a_merge_go_through_spark(
     tables: Any, spark: Any, loads: Any
 ) -> None:
-    tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1, "v": "a"}]))])
+    tables.commit(NO_SPARK, LOCAL, [shaped(loads.load(1, [{"id": 1, "v": "a"}]))])
     wider = {"id": "integer", "v": "string", "w": "integer"}
     load = shaped(loads.load(2, [{"id": 2, "v": "b", "w": 3}], wider))
-    assert tables.commit(spark, [load]) == [LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [load]) == [LoadResult(1)]
     more = shaped(loads.load(3, [{"id": 3, "w": 4}], wider))
-    assert tables.commit(NO_SPARK, [more]) == [LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, [more]) == [LoadResult(1)]
     narrower = shaped(loads.load(4, [{"id": 4, "v": "c"}]))
-    assert tables.commit(spark, [narrower]) == [LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [narrower]) == [LoadResult(1)]
     merged = shaped(loads.load(5, [{"id": 1, "v": "z", "w": 9}], wider, mode="append_dedup"))
-    assert tables.commit(spark, [merged]) == [LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [merged]) == [LoadResult(1)]
     found = DeltaTable(tables.location(T)).to_pyarrow_table().sort_by("id")
     assert found.select(["id", "v", "w"]).to_pylist() == [
         {"id": 1, "v": "z", "w": 9},

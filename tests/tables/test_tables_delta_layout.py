@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
@@ -49,7 +50,7 @@ def made_by_a_user(tables: DeltaTables, spark: Any) -> None:
 
 
 def put(tables: DeltaTables, spark: Any, load: Any) -> None:
-    (outcome,) = tables.commit(spark, [load])
+    (outcome,) = tables.commit(spark, LOCAL, [load])
     if isinstance(outcome, PenstockError):
         raise outcome
     assert outcome == LoadResult(load.load.rows)

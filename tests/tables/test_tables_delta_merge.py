@@ -13,6 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from merge_cases import CASES, at, dedup, numbered
 from shaped import shaped
+from tasks_here import LOCAL
 
 from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
@@ -20,6 +21,7 @@ from penstock.tables.delta import files as delta_files
 from penstock.tables.delta import tables as delta
 from penstock.tables.delta.tables import DeltaTables
 from penstock.tables.files import direct_parts, merged_files, newest_rows
+from penstock.tables.files.merge_job import NeedsSpark
 
 T = TableName(None, "t")
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark
@@ -39,7 +41,7 @@ def tables(tmp_path: Path) -> DeltaTables:
 
 
 def put(tables: DeltaTables, load: Any, spark: Any = NO_SPARK) -> LoadResult:
-    outcome = tables.commit(spark, [load])[0]
+    outcome = tables.commit(spark, LOCAL, [load])[0]
     if isinstance(outcome, PenstockError):
         raise outcome
     return outcome
@@ -151,16 +153,16 @@ def test_a_merge_beside_another_writer_reads_the_table_again(
     tables: DeltaTables, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
-    staged, others = delta_files.DeltaFiles.stage, [{"id": 2, "v": "theirs", "@at": at(0)}]
+    merged, others = merged_files.merged, [{"id": 2, "v": "theirs", "@at": at(0)}]
 
-    def disturbed(self: Any) -> Any:
-        found = staged(self)
+    def disturbed(job: Any) -> Any:
+        found = merged(job)
         if others:
             other = loads.load(1, [others.pop()], key="other", mode="append_dedup")
             put(DeltaTables(str(Path(tables.location(T)).parent)), other)
         return found
 
-    monkeypatch.setattr(delta_files.DeltaFiles, "stage", disturbed)
+    monkeypatch.setattr(merged_files, "merged", disturbed)
     done = put(tables, dedup(loads, 2, [{"id": 1, "v": "new"}, {"id": 2, "v": "ours"}]))
     assert done.written == 2 and "another writer" in done.notes[0]
     assert rows(tables, "id", "v") == [(1, "new"), (2, "ours")]
@@ -256,8 +258,12 @@ def test_many_small_parts_become_one_file_L2_L3(tables: DeltaTables, loads: Any,
 
 
 def staged(tables: DeltaTables, load: Any) -> Any:
+    """What a task makes of the load; None: it is left to Spark."""
     table = delta_files.table_for(Path(tables.location(T)), load, True)
-    return table and table.stage()
+    try:
+        return table and merged_files.merged(table.job("stem-"))
+    except NeedsSpark:
+        return None
 
 
 @pytest.mark.parametrize(

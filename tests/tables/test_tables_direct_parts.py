@@ -15,6 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from shaped import inodes, shaped
+from tasks_here import LOCAL
 
 from penstock.codec.arrow import internal_fields
 from penstock.codec.table_rows import part_rows
@@ -85,9 +86,9 @@ def ids(tables: ParquetTables) -> list[int]:
 
 def test_a_load_is_published_without_reading_it_L2(tables: Any, loads: Any) -> None:
     first, second = shaped(loads.load(1, [{"id": 1}])), shaped(loads.load(2, [{"id": 2}]))
-    assert tables.commit(NO_SPARK, [first]) == [LoadResult(1)]
-    assert tables.commit(NO_SPARK, [second]) == [LoadResult(1)]
-    assert tables.commit(NO_SPARK, [second]) == [LoadResult(0, repeated=True)]
+    assert tables.commit(NO_SPARK, LOCAL, [first]) == [LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, [second]) == [LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, [second]) == [LoadResult(0, repeated=True)]
     assert inodes(files(tables)) == inodes(first.parts) | inodes(second.parts)
     umask = os.umask(0)
     os.umask(umask)
@@ -100,9 +101,9 @@ def test_a_load_is_published_without_reading_it_L2(tables: Any, loads: Any) -> N
 @pytest.mark.spark
 def test_files_of_both_kinds_are_one_table(tables: Any, spark: Any, loads: Any) -> None:
     plain = loads.load(1, ROWS, EVERY_TYPE, changes=CHANGED)
-    tables.commit(spark, [plain])
+    tables.commit(spark, LOCAL, [plain])
     own = loads.load(2, [{**r, "id": r["id"] + 10} for r in ROWS], EVERY_TYPE, changes=CHANGED)
-    tables.commit(NO_SPARK, [shaped(own)])
+    tables.commit(NO_SPARK, LOCAL, [shaped(own)])
     place, columns = tables.location(T), "* EXCLUDE (id, _raw_id, _extracted_at)"
     by_duck = [
         duckdb.sql(
@@ -158,14 +159,14 @@ def test_a_load_that_died_between_its_steps_is_repeated_exactly_L3(
     tables: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
-    tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1}]))])
+    tables.commit(NO_SPARK, LOCAL, [shaped(loads.load(1, [{"id": 1}]))])
     second = shaped(loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]]))
     with monkeypatch.context() as patch, pytest.raises(Died):
         dies_at(patch, step)
-        tables.commit(NO_SPARK, [second])
+        tables.commit(NO_SPARK, LOCAL, [second])
     assert ids(tables) == STEPS[step]
-    assert tables.commit(NO_SPARK, [second]) == [LoadResult(3)]
-    assert tables.commit(NO_SPARK, [second]) == [LoadResult(0, repeated=True)]
+    assert tables.commit(NO_SPARK, LOCAL, [second]) == [LoadResult(3)]
+    assert tables.commit(NO_SPARK, LOCAL, [second]) == [LoadResult(0, repeated=True)]
     assert ids(tables) == [1, 2, 3, 4]
     assert not list(Path(tables.location(T)).parent.glob(".penstock/*.staging"))
 
@@ -178,18 +179,20 @@ def test_what_a_load_that_is_given_up_left_never_counts_L3(
     """As after `state reset`: the rows come again in a load with a higher number, or under the key
     of a home that was made anew, and what the dead one left are no rows of the table's."""
     monkeypatch.setattr(direct_parts, "SMALL_BYTES", 0)
-    tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1}]))])
+    tables.commit(NO_SPARK, LOCAL, [shaped(loads.load(1, [{"id": 1}]))])
     with monkeypatch.context() as patch, pytest.raises(Died):
         dies_at(patch, step)
-        tables.commit(NO_SPARK, [shaped(loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]]))])
+        tables.commit(
+            NO_SPARK, LOCAL, [shaped(loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]]))]
+        )
     theirs = Path(tables.location(T), "theirs.parquet")
     pq.write_table(pa.table({"id": [9]}), theirs)  # another program's, which is none of a load
     key = "birth/t" if again == "same home" else "reborn/t"
     later = shaped(loads.load(3, [[{"id": 2}], [{"id": 3}]], key=key))
     with monkeypatch.context() as patch, pytest.raises(Died):
         dies_at(patch, "marker")
-        tables.commit(NO_SPARK, [later])
-    assert tables.commit(NO_SPARK, [later]) == [LoadResult(2)]
+        tables.commit(NO_SPARK, LOCAL, [later])
+    assert tables.commit(NO_SPARK, LOCAL, [later]) == [LoadResult(2)]
     assert ids(tables) == [1, 2, 3, 9]
     theirs.unlink()
     marker = parquet_folders.read_marker(Path(tables.location(T)))
@@ -202,7 +205,7 @@ def test_what_a_load_that_is_given_up_left_never_counts_L3(
 def test_a_generation_replaces_the_table_in_one_step_L6(
     tables: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    tables.commit(NO_SPARK, [shaped(loads.load(1, [{"id": 1}]))])
+    tables.commit(NO_SPARK, LOCAL, [shaped(loads.load(1, [{"id": 1}]))])
     new = shaped(loads.load(2, [{"id": 5}, {"id": 6}], mode="overwrite", replaces=True))
     real = parquet_folders.put_folder
 
@@ -214,9 +217,9 @@ def test_a_generation_replaces_the_table_in_one_step_L6(
     with monkeypatch.context() as patch:
         patch.setattr(parquet_folders, "put_folder", dying)
         with pytest.raises(Died):
-            tables.commit(NO_SPARK, [new])
+            tables.commit(NO_SPARK, LOCAL, [new])
     assert ids(tables) == ([5, 6] if after else [1])
-    assert tables.commit(NO_SPARK, [new])[0].repeated is after
+    assert tables.commit(NO_SPARK, LOCAL, [new])[0].repeated is after
     assert ids(tables) == [5, 6] and inodes(files(tables)) == inodes(new.parts)
 
 
@@ -227,11 +230,11 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
         inner = msgspec.structs.replace(load.load, follows=number, token=f"t{load.load.number}")
         return msgspec.structs.replace(load, load=inner)
 
-    tables.commit(NO_SPARK, [follows(shaped(loads.load(1, [{"id": 1}])), 0)])
+    tables.commit(NO_SPARK, LOCAL, [follows(shaped(loads.load(1, [{"id": 1}])), 0)])
     second = follows(shaped(loads.load(2, [{"id": 2}])), 1)
     table, aside = Path(tables.location(T)), Path(tables.location(T) + "-aside")
     os.rename(table, aside)
-    assert tables.commit(NO_SPARK, [second])[0].code == "destination.table_behind"
+    assert tables.commit(NO_SPARK, LOCAL, [second])[0].code == "destination.table_behind"
     assert not table.exists()
     os.rename(aside, table)
     real = direct_parts.linked
@@ -246,7 +249,7 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
 
     monkeypatch.setattr(direct_parts, "linked", meanwhile)
     monkeypatch.setattr(conflicts, "CONFLICT_TRIES", 1)  # the next try needs Spark
-    assert tables.commit(NO_SPARK, [second])[0].code == "destination.conflict"
+    assert tables.commit(NO_SPARK, LOCAL, [second])[0].code == "destination.conflict"
     assert ids(tables) == [1]
 
 
@@ -263,7 +266,7 @@ def test_where_no_link_can_be_made_spark_writes(
 
     monkeypatch.setattr(direct_parts.os, "link", refused)
     for number, one in enumerate((load, new), 1):
-        assert tables.commit(spark, [one]) == [LoadResult(1)]
+        assert tables.commit(spark, LOCAL, [one]) == [LoadResult(1)]
         assert ids(tables) == [number]
         assert not inodes(files(tables)) & inodes(one.parts)
 
@@ -272,7 +275,7 @@ def test_where_no_link_can_be_made_spark_writes(
 def test_small_parts_of_a_load_are_written_together(tables: Any, spark: Any, loads: Any) -> None:
     many = shaped(loads.load(1, [[{"id": n, "v": "a"}] for n in range(20)]))
     other = shaped(loads.load(1, [[{"id": n}] for n in range(9)], table="u"))
-    assert tables.commit(spark, [many, other]) == [LoadResult(20), LoadResult(9)]
+    assert tables.commit(spark, LOCAL, [many, other]) == [LoadResult(20), LoadResult(9)]
     assert len(files(tables)) == 1 and ids(tables) == list(range(20))
     metas = pq.read_table(files(tables)[0])["_meta"].to_pylist()
     assert metas == [{"sync_id": 7, "changes": []}] * 20
@@ -283,7 +286,7 @@ def test_small_parts_of_a_load_are_written_together(tables: Any, spark: Any, loa
 def test_what_a_table_does_not_take_as_it_is_goes_through_spark(
     tables: Any, spark: Any, loads: Any, drift: str
 ) -> None:
-    tables.commit(spark, [loads.load(1, [{"id": 1, "v": "a"}])])
+    tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1, "v": "a"}])])
     wider = {"id": "integer", "v": "string", "w": "integer"}
     if drift == "column":
         load = shaped(loads.load(2, [{"id": 2, "v": "b", "w": 3}], wider, changes=[CHANGED[1]]))
@@ -296,7 +299,7 @@ def test_what_a_table_does_not_take_as_it_is_goes_through_spark(
         rows = [{"id": 2, "v": "b"}]
         load = shaped(loads.load(2, rows, mode="append_dedup", changes=[CHANGED[1]]))
     parts = pq.read_table(load.parts[0])
-    assert tables.commit(spark, [load]) == [LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [load]) == [LoadResult(1)]
     assert not inodes(files(tables)) & inodes(load.parts)
     rows = ds.dataset(tables.location(T), format="parquet").to_table().sort_by("id").to_pylist()
     assert [r["id"] for r in rows] == [1, 2]
@@ -310,7 +313,7 @@ def test_what_a_table_does_not_take_as_it_is_goes_through_spark(
     assert new.get("w") == (3 if drift == "column" else None)
     if drift == "column":  # the new column follows the metadata columns, and the next load's do not
         more = shaped(loads.load(3, [{"id": 3, "v": "c", "w": 4}], wider))
-        assert tables.commit(NO_SPARK, [more]) == [LoadResult(1)]
+        assert tables.commit(NO_SPARK, LOCAL, [more]) == [LoadResult(1)]
         place = tables.location(T)
         found = duckdb.sql(f"SELECT id, v, w FROM '{place}/*.parquet' ORDER BY id").fetchall()
         assert found == [(1, "a", None), (2, "b", 3), (3, "c", 4)]

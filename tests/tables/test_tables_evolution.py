@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import SchemaError
 from penstock.model.types import EXTRA, DataType, Field, Kind
@@ -134,20 +135,20 @@ def test_append_adds_columns_and_widens_old_rows(tables: Any, spark: Any, loads:
         [{"id": 1, "n": 5, "s": {"x": 1}}],
         {"id": "integer", "n": "integer", "s": {"x": "integer"}},
     )
-    only(tables.commit(spark, [first]))
+    only(tables.commit(spark, LOCAL, [first]))
     second = loads.load(
         2,
         [{"id": 2, "n": 1.5, "s": {"x": 2, "y": "new"}, "extra": ["e"]}],
         {"id": "integer", "n": "number", "s": {"x": "integer", "y": "string"}, "extra": ["string"]},
     )
-    assert only(tables.commit(spark, [second])) == LoadResult(1)
+    assert only(tables.commit(spark, LOCAL, [second])) == LoadResult(1)
     assert rows(tables, spark, "id", "n", "s.x", "s.y", "extra[0]", LOST) == [
         (1, 5.0, 1, None, None, []),
         (2, 1.5, 2, "new", "e", []),
     ]
-    assert only(tables.commit(spark, [second])).repeated
+    assert only(tables.commit(spark, LOCAL, [second])).repeated
     third = loads.load(3, [{"id": 3}], {"id": "integer"})  # removed columns become NULL
-    only(tables.commit(spark, [third]))
+    only(tables.commit(spark, LOCAL, [third]))
     assert rows(tables, spark, "id", "n") == [(1, 5.0), (2, 1.5), (3, None)]
 
 
@@ -162,13 +163,15 @@ def test_what_does_not_fit_becomes_null_with_an_entry_L9(
         "l": ["integer"],
         "o": {"b": "boolean"},
     }
-    only(tables.commit(spark, [loads.load(1, [{"id": 1, "n": 2**53 + 1}], columns)]))
+    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1, "n": 2**53 + 1}], columns)]))
     other = {"id": "integer", "n": "number", "d": "string", "l": ["string"], "o": {"b": "string"}}
     given = [
         {"id": 2, "n": 2.0, "d": "2024-02-03", "l": ["4"], "o": {"b": "true"}},
         {"id": 3, "n": 2.5, "d": "2024-02-30", "l": ["4", "x"], "o": {"b": "yes"}},
     ]
-    only(tables.commit(spark, [loads.load(2, given, other)]))  # n stays: a double loses 2**53 + 1
+    only(
+        tables.commit(spark, LOCAL, [loads.load(2, given, other)])
+    )  # n stays: a double loses 2**53 + 1
     assert rows(tables, spark, "id", "n", "cast(d as string)", "l", "o.b", LOST) == [
         (1, 2**53 + 1, None, None, None, []),
         (2, 2, "2024-02-03", [4], True, []),
@@ -180,7 +183,7 @@ def test_what_does_not_fit_becomes_null_with_an_entry_L9(
         {"id": "integer", "n": "number"},
         evolution={"type_change": "null"},
     )
-    only(tables.commit(spark, [nulls]))
+    only(tables.commit(spark, LOCAL, [nulls]))
     assert rows(tables, spark, "id", "n", LOST)[-1] == (4, None, ["n NULLED"])
 
 
@@ -189,12 +192,16 @@ def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) ->
     def load(number: int, row: dict[str, Any], columns: dict[str, Any], **more: str) -> Any:
         return loads.load(number, [row], columns, mode="append_dedup", evolution=more)
 
-    only(tables.commit(spark, [load(1, {"id": 1, "v": 1}, {"id": "integer", "v": "integer"})]))
-    only(tables.commit(spark, [load(2, {"id": 2, "v": 2}, {"id": "integer", "v": "integer"})]))
+    only(
+        tables.commit(spark, LOCAL, [load(1, {"id": 1, "v": 1}, {"id": "integer", "v": "integer"})])
+    )
+    only(
+        tables.commit(spark, LOCAL, [load(2, {"id": 2, "v": 2}, {"id": "integer", "v": "integer"})])
+    )
     wide = {"id": "integer", "v": (38, 0), "w": "string"}
     assert (
         only(
-            tables.commit(spark, [load(3, {"id": 1, "v": Decimal(10**30), "w": "x"}, wide)])
+            tables.commit(spark, LOCAL, [load(3, {"id": 1, "v": Decimal(10**30), "w": "x"}, wide)])
         ).written
         == 1
     )
@@ -208,14 +215,14 @@ def test_dedup_evolves_and_policies_hold(tables: Any, spark: Any, loads: Any) ->
         {"id": "integer", "v": (38, 0), "z": "integer"},
         new_column="ignore",
     )
-    only(tables.commit(spark, [ignored]))
+    only(tables.commit(spark, LOCAL, [ignored]))
     assert rows(tables, spark, "id", "v")[2] == (3, Decimal(3))
     assert (
         "z"
         not in spark.read.format(tables.name).load(tables.location(TableName(None, "t"))).columns
     )
     refused = load(5, {"id": 4, "q": 1}, {"id": "integer", "q": "integer"}, new_column="fail")
-    outcome = tables.commit(spark, [refused])[0]
+    outcome = tables.commit(spark, LOCAL, [refused])[0]
     assert isinstance(outcome, SchemaError) and outcome.code == "schema.new_column"
     assert len(rows(tables, spark, "id")) == 3
 
@@ -244,8 +251,8 @@ def test_text_is_read_as_it_stands_and_not_as_spark_takes_it_L9(
         {"x": "NaN", "t": "2024", "w": "08:30", "d": "15e-1", "p": "1.25e-1"},
     ]
     given = [{"id": n, **row} for n, row in enumerate((*taken, *refused), 2)]
-    only(tables.commit(spark, [loads.load(1, [{"id": 1}], columns)]))
-    only(tables.commit(spark, [loads.load(2, given, text)]))
+    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1}], columns)]))
+    only(tables.commit(spark, LOCAL, [loads.load(2, given, text)]))
     fields = ("x", "cast(t as string)", "cast(w as string)", "d", "p")
     found = rows(tables, spark, "id", *fields, LOST)[1:]
     assert [row[1:] for row in found[:3]] == [
@@ -272,12 +279,14 @@ def test_a_number_in_text_that_a_double_cannot_hold_is_entered_L9(
     rounded = ["1e-400", "-1E-400", f"0.{'0' * 400}1", "9007199254740993",
                "99999999999999.999999", "-12345678901234567890", "0.12345678901234567891",
                "1.2345678901234567891e5"]  # fmt: skip
-    only(tables.commit(spark, [loads.load(1, [{"id": 0}], columns)]))
+    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 0}], columns)]))
     made = [*exact, *rounded]
     rows_in = [{"id": n, "x": x, "s": {"y": x}, "l": ["1", x]} for n, x in enumerate(made, 1)]
     as_json = [{"id": -n, "x": None, "s": f'{{"y": "{x}"}}', "l": f'["{x}"]'}
                for n, x in enumerate(made, 1)]  # fmt: skip
-    only(tables.commit(spark, [loads.load(2, rows_in, text), loads.load(3, as_json, parsed)]))
+    only(
+        tables.commit(spark, LOCAL, [loads.load(2, rows_in, text), loads.load(3, as_json, parsed)])
+    )
     found = {row[0]: row[1:] for row in rows(tables, spark, "id", "x", "s.y", "l", LOST)}
     for n, x in enumerate(made, 1):
         lost = [f"{path} TRUNCATED" for path in ("x", "s.y", "l") if x in rounded]
@@ -293,7 +302,7 @@ def test_a_table_stays_readable_when_a_nested_name_changes_its_case(
     """Parquet took the load, and Spark could not read the table from then on."""
     for number, name in ((1, "Name"), (2, "name")):
         row, columns = {"id": number, "o": {name: "x"}}, {"id": "integer", "o": {name: "string"}}
-        outcome = tables.commit(spark, [loads.load(number, [row], columns)])[0]
+        outcome = tables.commit(spark, LOCAL, [loads.load(number, [row], columns)])[0]
     assert isinstance(outcome, SchemaError) and outcome.code == "schema.name_taken"
     assert [r[0] for r in rows(tables, spark, "id")] == [1]
 
@@ -305,17 +314,17 @@ def test_a_key_that_does_not_fit_its_column_is_refused_L9(
     """A key's type changed at the source, from numbers to text: as NULLs all new rows would have
     one key, or none."""
     dedup: dict[str, Any] = {"mode": "append_dedup"}
-    only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED, **dedup)]))
+    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1, "v": 1}], KEYED, **dedup)]))
     text = {"id": "string", "v": "integer"}
-    only(tables.commit(spark, [loads.load(2, [{"id": "2", "v": 2}], text, **dedup)]))
+    only(tables.commit(spark, LOCAL, [loads.load(2, [{"id": "2", "v": 2}], text, **dedup)]))
     given = [{"id": "2", "v": 3}, {"id": "six", "v": 6}, {"id": "seven", "v": 7}]
     third = loads.load(3, given, text, **dedup)
     with pytest.raises(SchemaError) as caught:
-        only(tables.commit(spark, [third]))
+        only(tables.commit(spark, LOCAL, [third]))
     assert caught.value.code == "schema.key_type" and "id" in caught.value.message
     assert rows(tables, spark, "id", "v") == [(1, 1), (2, 2)]
     anew = loads.load(3, given, text, replaces=True, **dedup)
-    only(tables.commit(spark, [anew]))
+    only(tables.commit(spark, LOCAL, [anew]))
     assert rows(tables, spark, "id", "v") == [("2", 3), ("seven", 7), ("six", 6)]
 
 
@@ -324,21 +333,21 @@ def test_keys_that_would_lose_digits_are_refused_L9(spark: Any, loads: Any, tmp_
     """Two of them would become one key, and one row would be lost."""
     tables, dedup = open_table("parquet", str(tmp_path / "lake")), {"mode": "append_dedup"}
     number = {"id": "number", "v": "integer"}
-    only(tables.commit(spark, [loads.load(1, [{"id": 1.0, "v": 1}], number, **dedup)]))
+    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1.0, "v": 1}], number, **dedup)]))
     given = [{"id": "9007199254740992", "v": 2}, {"id": "9007199254740993", "v": 3}]
     second = loads.load(2, given, {"id": "string", "v": "integer"}, **dedup)
     with pytest.raises(SchemaError) as caught:
-        only(tables.commit(spark, [second]))
+        only(tables.commit(spark, LOCAL, [second]))
     assert caught.value.code == "schema.key_type" and "id" in caught.value.message
 
 
 @pytest.mark.spark
 def test_a_column_that_keeps_another_type_is_told_L9(tables: Any, spark: Any, loads: Any) -> None:
     """A NULL in place of a value is in the row's change list, and the report says which column."""
-    first = only(tables.commit(spark, [loads.load(1, [{"id": 1, "v": 1}], KEYED)]))
+    first = only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1, "v": 1}], KEYED)]))
     text = {"id": "integer", "v": "string"}
     given = [{"id": 2, "v": "2"}, {"id": 3, "v": "six"}]
-    second = only(tables.commit(spark, [loads.load(2, given, text)]))
+    second = only(tables.commit(spark, LOCAL, [loads.load(2, given, text)]))
     assert rows(tables, spark, "id", "v") == [(1, 1), (2, 2), (3, None)]
     assert first.notes == ()
     (note,) = second.notes
@@ -358,7 +367,7 @@ def test_json_goes_into_a_column_of_objects_as_far_as_it_has_fields_L9(
     }
     before = {"n-1": 1, "at": None, "in": {"b": True}}
     first = [{"id": 1, "o": before, "l": [{"q": Decimal("1.50")}]}]
-    only(tables.commit(spark, [loads.load(1, first, columns)]))
+    only(tables.commit(spark, LOCAL, [loads.load(1, first, columns)]))
     given = [
         {"id": 2, "o": '{"n-1":2,"in":{"b":false,"c":1},"x":[1]}', "l": '[{"q":2.5},null,{}]'},
         {"id": 3, "o": '{"at":"2024-01-02T03:04:05Z","in":null}', "l": "[]"},
@@ -367,7 +376,7 @@ def test_json_goes_into_a_column_of_objects_as_far_as_it_has_fields_L9(
         {"id": 6, "o": None, "l": '[{"q":3.333}]'},
     ]
     json = {"id": "integer", "o": "json", "l": "json"}
-    notes = only(tables.commit(spark, [loads.load(2, given, json)])).notes
+    notes = only(tables.commit(spark, LOCAL, [loads.load(2, given, json)])).notes
     assert rows(tables, spark, "id", "o.`n-1`", "o.at", "o.in.b", "l.q", LOST) == [
         (1, 1, None, True, [Decimal("1.50")], []),
         (2, 2, None, False, [Decimal("2.50"), None, None], []),

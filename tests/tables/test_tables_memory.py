@@ -43,11 +43,11 @@ def rows_of(tables: MemoryTables) -> list[tuple[Any, ...]]:
 def test_append_replace_and_repetition_L3() -> None:
     parts = {"a": [row(1, 1, 1), row(2, 1, 1)], "b": [row(3, 2, 1)]}
     tables = MemoryTables(parts.__getitem__)
-    assert tables.commit(None, [load(1, "a")]) == [LoadResult(2)]
-    assert tables.commit(None, [load(1, "a")]) == [LoadResult(0, repeated=True)]
-    (other,) = tables.commit(None, [load(0, "b")])
+    assert tables.commit(None, None, [load(1, "a")]) == [LoadResult(2)]
+    assert tables.commit(None, None, [load(1, "a")]) == [LoadResult(0, repeated=True)]
+    (other,) = tables.commit(None, None, [load(0, "b")])
     assert isinstance(other, TableAhead)
-    assert tables.commit(None, [load(2, "b", "overwrite", replaces=True)]) == [LoadResult(1)]
+    assert tables.commit(None, None, [load(2, "b", "overwrite", replaces=True)]) == [LoadResult(1)]
     assert rows_of(tables) == [(2, 1, 3)]
 
 
@@ -59,7 +59,7 @@ def test_append_replace_and_repetition_L3() -> None:
 def test_A7_text_that_is_a_number_compares_by_its_value(older: str, newer: str) -> None:
     parts = {"a": [row(1, 1, newer), row(2, 1, older)], "b": [row(3, 1, older)]}
     tables = MemoryTables(parts.__getitem__)
-    tables.commit(None, [load(n, p, "append_dedup") for n, p in enumerate("ab")])
+    tables.commit(None, None, [load(n, p, "append_dedup") for n, p in enumerate("ab")])
     assert rows_of(tables) == [(1, newer, 1)]
 
 
@@ -70,6 +70,7 @@ def test_A7_under_cdc_arrival_decides_and_a_bare_delete_deletes() -> None:
     }
     tables = MemoryTables(parts.__getitem__)
     tables.commit(
+        None,
         None,
         [
             load(n, p, "append_dedup", deleted_column="gone", arrival=True)
@@ -86,7 +87,7 @@ def test_A7_a_delete_without_a_cursor_deletes_what_came_before_it() -> None:
     }
     tables = MemoryTables(parts.__getitem__)
     tables.commit(
-        None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("ab")]
+        None, None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("ab")]
     )
     assert rows_of(tables) == [(2, 10, 8)]
 
@@ -99,7 +100,7 @@ def test_newest_per_key_and_deletes() -> None:
     }
     tables = MemoryTables(parts.__getitem__)
     outcomes = tables.commit(
-        None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("abc")]
+        None, None, [load(n, p, "append_dedup", deleted_column="gone") for n, p in enumerate("abc")]
     )
     assert [o.written for o in outcomes if isinstance(o, LoadResult)] == [3, 1, 1]
     assert rows_of(tables) == [(1, 5, 1), (2, None, 7)]
@@ -116,7 +117,7 @@ def test_steps_surround_the_commit() -> None:
     for at, rows in (("table.commit.before", 0), ("table.commit.after", 1)):
         stop["at"] = at
         with pytest.raises(KeyboardInterrupt):
-            tables.commit(None, [load(1, "a")])
+            tables.commit(None, None, [load(1, "a")])
         assert len(rows_of(tables)) == rows
 
 
@@ -124,7 +125,7 @@ def test_an_error_of_ours_is_the_load_s_outcome() -> None:
     def on_step(step: str) -> None:
         raise LeaseLost("gone")
 
-    outcomes = MemoryTables(lambda part: [], on_step).commit(None, [load(1, "a")])
+    outcomes = MemoryTables(lambda part: [], on_step).commit(None, None, [load(1, "a")])
     assert isinstance(outcomes[0], LeaseLost)
 
 
@@ -132,14 +133,14 @@ def test_a_commit_takes_microseconds() -> None:
     tables = MemoryTables(lambda part: [row(1, 1, 1)])
     started = time.perf_counter()
     for number in range(1000):
-        tables.commit(None, [load(number, "a", "append_dedup")])
+        tables.commit(None, None, [load(number, "a", "append_dedup")])
     assert time.perf_counter() - started < 10
 
 
 def test_rows_of_the_table_without_the_key_are_kept_each() -> None:
     parts = {"a": [row(1, None, 1), row(2, None, 1)], "b": [row(3, 7, 1)]}  # type: ignore[arg-type]
     tables = MemoryTables(parts.__getitem__)
-    tables.commit(None, [load(1, "a")])
-    assert tables.commit(None, [load(2, "b", "append_dedup")]) == [LoadResult(1)]
+    tables.commit(None, None, [load(1, "a")])
+    assert tables.commit(None, None, [load(2, "b", "append_dedup")]) == [LoadResult(1)]
     found = [(r["id"], r[SEQ]) for r in tables.rows[TableName(None, "t")]]
     assert found == [(None, 1), (None, 2), (7, 3)]

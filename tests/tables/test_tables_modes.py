@@ -8,6 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import PenstockError, SchemaError
 from penstock.tables.contract import LoadResult, TableLoad, TableName
@@ -22,7 +23,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
-    outcomes = tables.commit(spark, loads)
+    outcomes = tables.commit(spark, LOCAL, loads)
     for outcome in outcomes:
         if isinstance(outcome, PenstockError):
             raise outcome
@@ -209,7 +210,7 @@ def test_append_dedup_by_a_column_that_is_new_in_the_table(
         primary_key=(("shop",),),
         evolution={"new_column": "ignore"},
     )
-    (refused,) = tables.commit(spark, [narrow])
+    (refused,) = tables.commit(spark, LOCAL, [narrow])
     assert isinstance(refused, SchemaError) and "no column shop" in refused.message
     assert "schema_evolution.new_column" in (refused.hint or "")
 
@@ -242,7 +243,7 @@ def test_a_load_that_fails_does_not_stop_the_others(tables: Any, spark: Any, loa
     )
     Path(bad.parts[0]).write_bytes(b"PAR1 not really")
     keyless = loads.load(1, [{"id": 3}], table="keyless", mode="append_dedup", primary_key=())
-    outcomes = tables.commit(spark, [bad, good, keyless])
+    outcomes = tables.commit(spark, LOCAL, [bad, good, keyless])
     assert isinstance(outcomes[0], PenstockError) and outcomes[0].exit_code == 5
     assert outcomes[1] == LoadResult(1)
     assert isinstance(outcomes[2], SchemaError) and outcomes[2].code == "schema.primary_key"

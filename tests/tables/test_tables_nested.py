@@ -16,6 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from merge_cases import dedup
 from shaped import shaped
+from tasks_here import LOCAL
 
 from penstock.errors import DestinationError, PenstockError
 from penstock.tables import nested_folders
@@ -59,12 +60,12 @@ def test_L8_a_new_table_above_or_below_another_one_is_refused(
     lake = str(tmp_path / "lake")
     old, wanted = (OUTER, INNER) if inside else (INNER, OUTER)
     had = open_table(there, lake)
-    assert had.commit(NO_SPARK, [first(loads, old)]) == [LoadResult(1)]
+    assert had.commit(NO_SPARK, LOCAL, [first(loads, old)]) == [LoadResult(1)]
     tables = open_table(new, lake)
     found = tables.nested([wanted]).get(wanted)
     assert found is not None and found.new
     assert (found.other, found.outer) == (had.location(old), inside)
-    assert code(tables.commit(NO_SPARK, [first(loads, wanted)])[0]) in (
+    assert code(tables.commit(NO_SPARK, LOCAL, [first(loads, wanted)])[0]) in (
         ("destination.nested",) if inside or new == "delta" else
         ("destination.nested", "destination.not_ours")
     )  # fmt: skip
@@ -72,10 +73,10 @@ def test_L8_a_new_table_above_or_below_another_one_is_refused(
     if inside:
         assert not Path(tables.location(wanted)).exists()
     # the table that was there goes on
-    assert had.commit(NO_SPARK, [first(loads, old, 2)]) == [LoadResult(1)]
+    assert had.commit(NO_SPARK, LOCAL, [first(loads, old, 2)]) == [LoadResult(1)]
     assert ids(Path(had.location(old)), there) == [1, 2]
     assert not tables.nested([TableName("b", "x")])  # a neighbour
-    assert tables.commit(NO_SPARK, [first(loads, TableName("b", "x"))]) == [LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, [first(loads, TableName("b", "x"))]) == [LoadResult(1)]
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
@@ -86,7 +87,9 @@ def test_L8_foreign_tables_and_lakes_in_tables_count(
     write_deltalake(str(theirs), pa.table({"id": [1]}))
     for lake in (theirs, theirs / "some" / "lake"):  # `delta:./theirs` means the table itself
         tables = open_table(format, str(lake))
-        assert code(tables.commit(NO_SPARK, [first(loads, INNER)])[0]) == "destination.nested"
+        assert (
+            code(tables.commit(NO_SPARK, LOCAL, [first(loads, INNER)])[0]) == "destination.nested"
+        )
     (tmp_path / "around" / "a" / "deep" / "down").mkdir(parents=True)
     os.symlink(theirs, tmp_path / "around" / "a" / "deep" / "linked")
     os.symlink(tmp_path / "around", tmp_path / "around" / "a" / "deep" / "down" / "loop")
@@ -100,18 +103,18 @@ def test_L8_a_new_delta_table_in_a_parquet_tables_folder_is_refused(
 ) -> None:
     """Its VACUUM would delete the Parquet table's files."""
     had, tables = (open_table(kind, str(tmp_path / "lake")) for kind in ("parquet", "delta"))
-    assert had.commit(NO_SPARK, [first(loads, OUTER)]) == [LoadResult(1)]
+    assert had.commit(NO_SPARK, LOCAL, [first(loads, OUTER)]) == [LoadResult(1)]
     assert tables.nested([OUTER])[OUTER].new
-    assert code(tables.commit(NO_SPARK, [first(loads, OUTER)])[0]) == "destination.nested"
-    assert had.commit(NO_SPARK, [first(loads, OUTER, 2)]) == [LoadResult(1)]
+    assert code(tables.commit(NO_SPARK, LOCAL, [first(loads, OUTER)])[0]) == "destination.nested"
+    assert had.commit(NO_SPARK, LOCAL, [first(loads, OUTER, 2)]) == [LoadResult(1)]
 
 
 def nest(lake: Path, loads: Any, format: str) -> tuple[Any, Path, Path]:
     """Two tables of an earlier version, of which one lies in the other's folder."""
     aside = open_table(format, str(lake.parent / "aside"))
-    aside.commit(NO_SPARK, [first(loads, INNER)])
+    aside.commit(NO_SPARK, LOCAL, [first(loads, INNER)])
     tables = open_table(format, str(lake))
-    tables.commit(NO_SPARK, [first(loads, OUTER)])
+    tables.commit(NO_SPARK, LOCAL, [first(loads, OUTER)])
     outer, inner = Path(tables.location(OUTER)), Path(tables.location(INNER))
     os.rename(aside.location(INNER), inner)
     return tables, outer, inner
@@ -126,14 +129,14 @@ def test_L8_tables_that_are_nested_go_on_and_are_found(
     assert above is not None and (above.other, above.outer, above.new) == (str(outer), True, False)
     assert below is not None and (below.other, below.outer, below.new) == (str(inner), False, False)
     more = [first(loads, OUTER, 2), first(loads, INNER, 2)]
-    assert tables.commit(NO_SPARK, more) == [LoadResult(1), LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, more) == [LoadResult(1), LoadResult(1)]
     assert ids(inner, format) == [1, 2]
 
 
 def test_L8_an_inner_table_is_not_rewritten_away(tmp_path: Path, loads: Any) -> None:
     tables, _, inner = nest(tmp_path / "lake", loads, "parquet")
     again = shaped(loads.load(2, [{"id": 9}], table=OUTER, mode="overwrite", replaces=True))
-    assert code(tables.commit(NO_SPARK, [again])[0]) == "destination.not_ours"
+    assert code(tables.commit(NO_SPARK, LOCAL, [again])[0]) == "destination.not_ours"
     assert ids(inner, "parquet") == [1]
 
 
@@ -141,7 +144,7 @@ def test_L8_one_that_comes_between_the_look_and_the_exchange_stays(
     tmp_path: Path, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = open_table("parquet", str(tmp_path / "lake"))
-    tables.commit(NO_SPARK, [first(loads, OUTER)])
+    tables.commit(NO_SPARK, LOCAL, [first(loads, OUTER)])
     outer = Path(tables.location(OUTER))
     real, calls = parquet_folders.put_folder, []
 
@@ -154,7 +157,7 @@ def test_L8_one_that_comes_between_the_look_and_the_exchange_stays(
 
     monkeypatch.setattr(parquet_folders, "put_folder", meanwhile)
     again = shaped(loads.load(2, [{"id": 9}], table=OUTER, mode="overwrite", replaces=True))
-    assert code(tables.commit(NO_SPARK, [again])[0]) == "destination.not_ours"
+    assert code(tables.commit(NO_SPARK, LOCAL, [again])[0]) == "destination.not_ours"
     assert pq.read_table(outer / "x" / "rows.parquet")["id"].to_pylist() == [7]
     assert pq.read_table(next(outer.glob("*.parquet")))["id"].to_pylist() == [1]
 
@@ -183,10 +186,10 @@ def test_L8_spark_finds_tables_on_an_object_store(tmp_path: Path, spark: Any, lo
     write_deltalake(str(tmp_path / "store" / "lake" / "b" / "c" / "d"), pa.table({"id": [1]}))
     assert not lake.nested([INNER])  # known to Spark alone
     for table in (INNER, TableName(None, "b")):
-        outcome = lake.commit(spark, [loads.load(1, [{"id": 1}], table=table)])[0]
+        outcome = lake.commit(spark, LOCAL, [loads.load(1, [{"id": 1}], table=table)])[0]
         assert isinstance(outcome, DestinationError), outcome
         assert outcome.code == "destination.nested", outcome.message
-    assert lake.commit(spark, [loads.load(1, [{"id": 1}], table="e")]) == [LoadResult(1)]
+    assert lake.commit(spark, LOCAL, [loads.load(1, [{"id": 1}], table="e")]) == [LoadResult(1)]
 
 
 VIEW = {
@@ -217,7 +220,7 @@ def test_L3_two_writers_of_one_parquet_table_both_commit(tmp_path: Path, loads: 
         tables = open_table("parquet", lake)
         begin.wait()
         for load in given[key]:
-            outcomes[key] += tables.commit(None, [load])  # type: ignore[arg-type]
+            outcomes[key] += tables.commit(None, LOCAL, [load])  # type: ignore[arg-type]
 
     threads = [threading.Thread(target=write, args=(key,)) for key in given]
     for thread in threads:

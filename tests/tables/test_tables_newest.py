@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
@@ -21,7 +22,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def put(tables: Any, spark: Any, *loads: Any) -> list[LoadResult]:
-    outcomes = tables.commit(spark, loads)
+    outcomes = tables.commit(spark, LOCAL, loads)
     for outcome in outcomes:
         if isinstance(outcome, PenstockError):
             raise outcome

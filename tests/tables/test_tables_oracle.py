@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from merge_cases import at, dedup, some
+from tasks_here import LOCAL
 
 from penstock.model.types import EXTRACTED_AT, RAW_ID
 from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.files import old_files
 from penstock.tables.formats import open_table
-from penstock.tables.parquet import merge as parquet_merge
 
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark
 T = TableName(None, "t")
@@ -73,7 +74,7 @@ def test_the_newest_row_of_each_key_is_kept_L3(
     tmp_path: Path, loads: Any, monkeypatch: pytest.MonkeyPatch, format: str, seed: int
 ) -> None:
     chance = random.Random(seed)
-    monkeypatch.setattr(parquet_merge, "MOST_SMALL_FILES", chance.choice([0, 1, 8]))
+    monkeypatch.setattr(old_files, "MOST_SMALL_FILES", chance.choice([0, 1, 8]))
     keys = {f"k{i}": chance.choice([*KINDS]) for i in range(chance.choice([1, 1, 2]))}
     kept = {
         name: chance.sample(KINDS[kind], min(3, len(KINDS[kind]))) for name, kind in keys.items()
@@ -114,8 +115,8 @@ def test_the_newest_row_of_each_key_is_kept_L3(
                 table[key] = new
         if hard:
             table = {key: one for key, one in table.items() if one["gone"] is None}
-        assert isinstance(tables.commit(NO_SPARK, [load])[0], LoadResult)
-        assert tables.commit(NO_SPARK, [load]) == [LoadResult(0, repeated=True)]
+        assert isinstance(tables.commit(NO_SPARK, LOCAL, [load])[0], LoadResult)
+        assert tables.commit(NO_SPARK, LOCAL, [load]) == [LoadResult(0, repeated=True)]
         seen = ("_raw_id", "_extracted_at", "gone", "c", *keys)
         assert sorted(repr([r[n] for n in seen]) for r in shown(tables)) == sorted(
             repr([r[n] for n in seen]) for r in table.values()

@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+from tasks_here import LOCAL
 
 from penstock.errors import ConfigError, DestinationError
 from penstock.tables import conflicts
@@ -60,20 +61,20 @@ def die_at(monkeypatch: pytest.MonkeyPatch, name: str, call: int, after: bool = 
 def test_a_load_that_died_file_by_file_is_repeated_exactly_L3(
     tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1}])])
     spark.conf.set("spark.sql.files.openCostInBytes", str(256 << 20))  # one file a part
     second = loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]])
     with monkeypatch.context() as patch:
         die_at(patch, "_appear", 1)
         with pytest.raises(Died):
-            tables.commit(spark, [second])
+            tables.commit(spark, LOCAL, [second])
     assert ids(tables) == [1, 2, 3, 4]  # visible, and not yet remembered
     assert len(list(Path(tables.location(T)).glob("*.parquet"))) == 4
     other = loads.load(1, [{"id": 9, "w": 1}], {"id": "integer", "w": "integer"}, key="other")
-    tables.commit(spark, [other])  # rewrites the table: unfinished files are left out
+    tables.commit(spark, LOCAL, [other])  # rewrites the table: unfinished files are left out
     assert ids(tables) == [1, 9]
-    assert tables.commit(spark, [second]) == [LoadResult(3)]
-    assert tables.commit(spark, [second]) == [LoadResult(0, repeated=True)]
+    assert tables.commit(spark, LOCAL, [second]) == [LoadResult(3)]
+    assert tables.commit(spark, LOCAL, [second]) == [LoadResult(0, repeated=True)]
     spark.conf.unset("spark.sql.files.openCostInBytes")
     assert ids(tables) == [1, 2, 3, 4, 9]
 
@@ -82,15 +83,15 @@ def test_a_load_that_died_file_by_file_is_repeated_exactly_L3(
 def test_fewer_files_of_a_second_try_remove_the_first_ones(
     tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1}])])
     second = loads.load(2, [[{"id": 2}], [{"id": 3}], [{"id": 4}]])
     spark.conf.set("spark.sql.files.openCostInBytes", str(256 << 20))
     with monkeypatch.context() as patch:
         die_at(patch, "_appear", 1)
         with pytest.raises(Died):
-            tables.commit(spark, [second])
+            tables.commit(spark, LOCAL, [second])
     spark.conf.unset("spark.sql.files.openCostInBytes")
-    tables.commit(spark, [second])
+    tables.commit(spark, LOCAL, [second])
     assert len(list(Path(tables.location(T)).glob("*.parquet"))) < 4
     assert ids(tables) == [1, 2, 3, 4]
 
@@ -100,14 +101,14 @@ def test_fewer_files_of_a_second_try_remove_the_first_ones(
 def test_an_exchange_happens_or_does_not_L6(
     tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
-    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1}])])
     new = loads.load(2, [{"id": 5}, {"id": 6}], mode="overwrite", replaces=True)
     with monkeypatch.context() as patch:
         die_at(patch, "put_folder", 1, after)
         with pytest.raises(Died):
-            tables.commit(spark, [new])
+            tables.commit(spark, LOCAL, [new])
     assert ids(tables) == ([5, 6] if after else [1])
-    assert tables.commit(spark, [new])[0].repeated is after
+    assert tables.commit(spark, LOCAL, [new])[0].repeated is after
     assert ids(tables) == [5, 6]
     assert not list(Path(tables.location(T)).parent.glob(".penstock/*.staging"))
 
@@ -116,7 +117,7 @@ def test_an_exchange_happens_or_does_not_L6(
 def test_another_writer_in_between_is_a_conflict_not_a_loss(
     tables: Any, spark: Any, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tables.commit(spark, [loads.load(1, [{"id": 1}])])
+    tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1}])])
     upsert = loads.load(2, [{"id": 1, "v": "mine"}], mode="append_dedup")
     real = parquet.sync_file_system
     theirs = [loads.load(1, [{"id": 7}], key="theirs")]
@@ -125,16 +126,18 @@ def test_another_writer_in_between_is_a_conflict_not_a_loss(
         real(path)
         if theirs:
             load = theirs.pop()
-            assert ParquetTables(str(tables._root.path)).commit(spark, [load]) == [LoadResult(1)]
+            assert ParquetTables(str(tables._root.path)).commit(spark, LOCAL, [load]) == [
+                LoadResult(1)
+            ]
 
     monkeypatch.setattr(parquet, "sync_file_system", meanwhile)
     with monkeypatch.context() as patch:
         patch.setattr(conflicts, "CONFLICT_TRIES", 1)
-        outcome = tables.commit(spark, [upsert])[0]
+        outcome = tables.commit(spark, LOCAL, [upsert])[0]
     assert isinstance(outcome, DestinationError) and outcome.code == "destination.conflict"
     assert ids(tables) == [1, 7]
     theirs.append(loads.load(2, [{"id": 8}], key="theirs"))
-    outcome = tables.commit(spark, [upsert])[0]  # tried again
+    outcome = tables.commit(spark, LOCAL, [upsert])[0]  # tried again
     assert outcome == LoadResult(1, notes=("another writer was at table t: committed at try 2",))
     assert ids(tables) == [1, 7, 8]
 
@@ -157,7 +160,7 @@ def test_many_loads_of_one_shape_share_a_job(
     ]
     odd = loads.load(1, [{"id": 1, "x": 1.0}], {"id": "integer", "x": "number"}, table="odd")
     second = [loads.load(2, [{"id": n + 200}], table=name) for n, name in enumerate(names)]
-    outcomes = tables.commit(spark, [*first, odd, *second, *second])
+    outcomes = tables.commit(spark, LOCAL, [*first, odd, *second, *second])
     assert outcomes[:26] == [LoadResult(2)] * 25 + [LoadResult(1)]
     assert outcomes[26:51] == [LoadResult(1)] * 25
     assert outcomes[51:] == [LoadResult(0, repeated=True)] * 25
@@ -166,7 +169,7 @@ def test_many_loads_of_one_shape_share_a_job(
         assert ids(tables, name) == [n, n + 100, n + 200]
     broken = [loads.load(3, [{"id": n}], table=name) for n, name in enumerate(names[:5])]
     Path(broken[2].parts[0]).write_bytes(b"broken")
-    failed = tables.commit(spark, broken)
+    failed = tables.commit(spark, LOCAL, broken)
     assert [isinstance(o, DestinationError) for o in failed] == [False, False, True, False, False]
     meta = duckdb.sql(f"select distinct _meta.sync_id from '{tables.location(names[1])}/*.parquet'")
     assert meta.fetchall() == [(7,)]
@@ -193,8 +196,8 @@ def test_a_shared_job_writes_what_spark_writes(tables: Any, spark: Any, loads: A
         made = [row, {"deep": []}, {}]
         return loads.load(1, made, columns, table=name, changes=[[entry], None, []])
 
-    tables.commit(spark, [load("alone")])
-    assert tables.commit(spark, [load("a"), load("b")]) == [LoadResult(3)] * 2
+    tables.commit(spark, LOCAL, [load("alone")])
+    assert tables.commit(spark, LOCAL, [load("a"), load("b")]) == [LoadResult(3)] * 2
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInRead", "EXCEPTION")  # Spark's default
     try:
         names = ("alone", "a", "b")
@@ -230,7 +233,7 @@ def test_a_folder_with_other_content_is_refused(tables: Any, loads: Any) -> None
     place = Path(tables.location(T))
     place.mkdir(parents=True)
     (place / "diary.txt").write_text("dear")
-    outcome = tables.commit(None, [loads.load(1, [{"id": 1}])])[0]
+    outcome = tables.commit(None, LOCAL, [loads.load(1, [{"id": 1}])])[0]
     assert isinstance(outcome, DestinationError) and outcome.code == "destination.not_ours"
     assert (place / "diary.txt").exists()
 

@@ -13,11 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from merge_cases import CASES, at, dedup, numbered
 from shaped import inodes, shaped
+from tasks_here import LOCAL
 
 from penstock.errors import DestinationError, PenstockError
 from penstock.tables import conflicts
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.files import merged_files
+from penstock.tables.files import merged_files, old_files
+from penstock.tables.files.merge_job import NeedsSpark
+from penstock.tables.load_columns import load_fields
 from penstock.tables.parquet import merge as parquet_merge
 from penstock.tables.parquet import tables as parquet
 from penstock.tables.parquet.tables import ParquetTables
@@ -40,7 +43,7 @@ def tables(tmp_path: Path) -> ParquetTables:
 
 
 def put(tables: ParquetTables, load: Any, spark: Any = NO_SPARK) -> LoadResult:
-    outcome = tables.commit(spark, [load])[0]
+    outcome = tables.commit(spark, LOCAL, [load])[0]
     if isinstance(outcome, PenstockError):
         raise outcome
     return outcome
@@ -56,7 +59,7 @@ def rows(tables: ParquetTables, *columns: str) -> list[Any]:
 
 
 def by_spark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(parquet_merge, "fill", lambda *_: None)
+    patch.setattr(parquet._Wave, "_merged", lambda *_: None)
 
 
 # -- as Spark does it
@@ -178,19 +181,15 @@ def test_a_merge_beside_another_writer_is_a_conflict_not_a_loss(
     tables: ParquetTables, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]))
-    fill, others = parquet_merge.fill, [dedup(loads, 1, [{"id": 2, "v": "theirs"}], key="other")]
+    fill, others = parquet.fill, [dedup(loads, 1, [{"id": 2, "v": "theirs"}], key="other")]
 
     def disturbed(*given: Any) -> Any:
         written = fill(*given)
         if others:
-            parquet._filling.release()  # theirs is another process
-            try:
-                put(ParquetTables(str(Path(tables.location(T)).parent)), others.pop())
-            finally:
-                parquet._filling.acquire()
+            put(ParquetTables(str(Path(tables.location(T)).parent)), others.pop())
         return written
 
-    monkeypatch.setattr(parquet_merge, "fill", disturbed)
+    monkeypatch.setattr(parquet, "fill", disturbed)
     mine = dedup(loads, 2, [{"id": 1, "v": "new"}])
     with monkeypatch.context() as patch, pytest.raises(DestinationError) as caught:
         patch.setattr(conflicts, "CONFLICT_TRIES", 1)
@@ -210,19 +209,19 @@ def test_what_another_program_put_into_the_folder_does_not_go_with_it_L8(
     theirs = Path(tables.location(T), name)
     theirs.parent.mkdir(exist_ok=True)
     Path(tables.location(T), "_SUCCESS").touch()  # which nobody misses
-    real = parquet_merge.fill
+    real = parquet.fill
 
     def meanwhile(*given: Any) -> Any:
         theirs.write_bytes(b"rows")
         return real(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_merge, "fill", meanwhile)
+        patch.setattr(parquet, "fill", meanwhile)
         for mine in (
             dedup(loads, 2, [{"id": 1, "v": "new"}]),
             numbered(loads.load(2, [], mode="overwrite", replaces=True), 1),
         ):
-            outcome = tables.commit(NO_SPARK, [mine])[0]
+            outcome = tables.commit(NO_SPARK, LOCAL, [mine])[0]
             assert isinstance(outcome, DestinationError)
             assert outcome.code == "destination.not_ours" and name.split("/")[0] in outcome.message
             assert theirs.read_bytes() == b"rows"
@@ -251,7 +250,7 @@ def test_a_load_that_only_deletes_leaves_a_table_with_its_columns(
 def test_many_small_files_are_written_together(
     tables: ParquetTables, loads: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_merge, "MOST_SMALL_FILES", 3)
+    monkeypatch.setattr(old_files, "MOST_SMALL_FILES", 3)
     counts: list[int] = []
     for number in range(1, 9):
         put(tables, dedup(loads, number, [{"id": number, "v": "x"}]))
@@ -307,12 +306,16 @@ def test_a_merge_that_replaces_the_table_keeps_one_row_per_key(
 
 def filled(tables: ParquetTables, load: Any, tmp_path: Path) -> int | None:
     """What a merge of ``load`` writes without Spark; None: Spark has to."""
-    folder, staged = Path(tables.location(T)), tmp_path / "staged"
+    folder, staged, staging = Path(tables.location(T)), tmp_path / "staged", tmp_path / "staging"
     staged.mkdir()
-    columns = [f.name for f in load_columns.load_fields(load)]
-    written = parquet_merge.fill(load, parquet.read_marker(folder), folder, columns, staged)
-    assert written is not None or not list(staged.iterdir())
-    return written
+    staging.mkdir()
+    columns, marker = [f.name for f in load_fields(load)], parquet.read_marker(folder)
+    try:
+        job = parquet_merge.rewrite_job(load, marker, folder, columns, staging, "stem-")
+        return parquet_merge.fill(job, merged_files.merged(job), staged)
+    except NeedsSpark:
+        assert not list(staged.iterdir())
+        return None
 
 
 @pytest.mark.parametrize("what", ["appended", "another key", "soft before", "link", "new column"])

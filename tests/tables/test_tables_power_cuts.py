@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from shaped import shaped
+from tasks_here import LOCAL
 
 from penstock.errors import DestinationError
 from penstock.model.segments import PlannedOn
@@ -63,7 +64,7 @@ def marker_of(tables: Any) -> Path:
 def appended(tables: ParquetTables, loads: Any, *numbers: int) -> None:
     for number in numbers:
         load = numbered(shaped(loads.load(number, [{"id": number}])), number - 1)
-        assert tables.commit(NO_SPARK, [load]) == [LoadResult(1)]
+        assert tables.commit(NO_SPARK, LOCAL, [load]) == [LoadResult(1)]
 
 
 def refused(outcome: Any) -> str:
@@ -82,25 +83,25 @@ def test_l3_a_marker_that_came_back_damaged_is_rebuilt_and_the_open_load_repeate
     if applied == "files":
         with monkeypatch.context() as patch, pytest.raises(Died):
             patch.setattr(parquet_publish, "_appear", dies)
-            tables.commit(NO_SPARK, [third])
+            tables.commit(NO_SPARK, LOCAL, [third])
     elif applied == "marker":
-        tables.commit(NO_SPARK, [third])
+        tables.commit(NO_SPARK, LOCAL, [third])
     marker_of(tables).write_bytes(content)
-    (done,) = tables.commit(NO_SPARK, [third])
+    (done,) = tables.commit(NO_SPARK, LOCAL, [third])
     assert done.written == 2 and not done.repeated
     assert "marker of table t was damaged" in done.notes[0]
     assert ids(tables) == [1, 2, 3, 4]
-    assert tables.commit(NO_SPARK, [third]) == [LoadResult(0, repeated=True)]
+    assert tables.commit(NO_SPARK, LOCAL, [third]) == [LoadResult(0, repeated=True)]
     fourth = numbered(shaped(loads.load(4, [{"id": 5}])), 3)
-    assert tables.commit(NO_SPARK, [fourth]) == [LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, [fourth]) == [LoadResult(1)]
     assert ids(tables) == [1, 2, 3, 4, 5]
 
 
 def test_l3_a_new_table_whose_marker_came_back_empty_is_as_new(tables: Any, loads: Any) -> None:
     first = numbered(shaped(loads.load(1, [{"id": 1}])), 0)
-    tables.commit(NO_SPARK, [first])
+    tables.commit(NO_SPARK, LOCAL, [first])
     marker_of(tables).write_bytes(b"")
-    (done,) = tables.commit(NO_SPARK, [first])
+    (done,) = tables.commit(NO_SPARK, LOCAL, [first])
     assert done.written == 1 and ids(tables) == [1]
 
 
@@ -112,10 +113,12 @@ def test_l3_a_rewritten_table_is_rebuilt_where_its_files_name_the_last_committed
     for number in (1, 2):
         load = loads.load(number, [{"id": 1}, {"id": number}], mode=mode, replaces=replaces)
         made = shaped(load) if replaces else load
-        assert isinstance(tables.commit(NO_SPARK, [numbered(made, number - 1)])[0], LoadResult)
+        assert isinstance(
+            tables.commit(NO_SPARK, LOCAL, [numbered(made, number - 1)])[0], LoadResult
+        )
     marker_of(tables).write_bytes(b"")
     third = numbered(shaped(loads.load(3, [{"id": 7}])), 2)
-    (done,) = tables.commit(NO_SPARK, [third])
+    (done,) = tables.commit(NO_SPARK, LOCAL, [third])
     assert isinstance(done, LoadResult) and ids(tables) == sorted([1, 2, 7])
 
 
@@ -132,7 +135,7 @@ def test_l3_a_rewrite_that_the_ledger_does_not_prove_is_refused(tables: Any, loa
             name = f"t-{token}-00000.parquet" if name.endswith("parquet") else name
             (folder / name).write_bytes(b"" if name == parquet_folders.MARKER else content)
         before = sorted(folder.iterdir())
-        assert "does not prove" in refused(tables.commit(NO_SPARK, [second])[0])
+        assert "does not prove" in refused(tables.commit(NO_SPARK, LOCAL, [second])[0])
         assert sorted(folder.iterdir()) == before and not marker_of(tables).read_bytes()
 
 
@@ -141,12 +144,12 @@ def test_l3_what_was_rewritten_with_another_pipelines_rows_proves_nothing(
 ) -> None:
     appended(tables, loads, 1)
     theirs = numbered(shaped(loads.load(1, [{"id": 9}], key="theirs/t")), 0)
-    assert tables.commit(NO_SPARK, [theirs]) == [LoadResult(1)]
+    assert tables.commit(NO_SPARK, LOCAL, [theirs]) == [LoadResult(1)]
     replaced = numbered(shaped(loads.load(2, [{"id": 5}], mode="overwrite", replaces=True)), 1)
-    assert tables.commit(NO_SPARK, [replaced])[0].written == 1
+    assert tables.commit(NO_SPARK, LOCAL, [replaced])[0].written == 1
     marker_of(tables).write_bytes(b"")
     third = numbered(shaped(loads.load(3, [{"id": 6}])), 2)
-    assert "does not prove" in refused(tables.commit(NO_SPARK, [third])[0])
+    assert "does not prove" in refused(tables.commit(NO_SPARK, LOCAL, [third])[0])
 
 
 @pytest.mark.parametrize("replaces", [False, True])
@@ -155,11 +158,11 @@ def test_l3_another_pipelines_files_are_never_taken_for_ones_own(
 ) -> None:
     appended(tables, loads, 1)
     theirs = numbered(shaped(loads.load(1, [{"id": 9}], key="theirs/t")), 0)
-    tables.commit(NO_SPARK, [theirs])
+    tables.commit(NO_SPARK, LOCAL, [theirs])
     marker_of(tables).write_bytes(b"")
     mode = "overwrite" if replaces else "append"
     second = numbered(shaped(loads.load(2, [{"id": 2}], mode=mode, replaces=replaces)), 1)
-    assert "another pipeline" in refused(tables.commit(NO_SPARK, [second])[0])
+    assert "another pipeline" in refused(tables.commit(NO_SPARK, LOCAL, [second])[0])
     assert ids(tables) == [1, 9]
 
 
@@ -167,16 +170,16 @@ def test_l3_a_ledger_that_does_not_know_the_table_proves_nothing(tables: Any, lo
     appended(tables, loads, 1, 2)
     marker_of(tables).write_bytes(b"")
     unknown = numbered(shaped(loads.load(3, [{"id": 3}])), None)
-    assert "which load" in refused(tables.commit(NO_SPARK, [unknown])[0])
+    assert "which load" in refused(tables.commit(NO_SPARK, LOCAL, [unknown])[0])
     ahead = numbered(shaped(loads.load(8, [{"id": 3}])), 7)  # a copied or restored home
-    assert "no file in it is of load 7" in refused(tables.commit(NO_SPARK, [ahead])[0])
+    assert "no file in it is of load 7" in refused(tables.commit(NO_SPARK, LOCAL, [ahead])[0])
 
 
 def test_l3_the_way_out_is_one_a_refresh_replaces_all_rows(tables: Any, loads: Any) -> None:
     appended(tables, loads, 1, 2)
     marker_of(tables).write_bytes(b"")
     again = numbered(shaped(loads.load(3, [{"id": 3}], mode="append", replaces=True)), None)
-    (done,) = tables.commit(NO_SPARK, [again])
+    (done,) = tables.commit(NO_SPARK, LOCAL, [again])
     assert done.written == 1 and ids(tables) == [3]
 
 
@@ -186,7 +189,7 @@ def test_l3_a_file_that_cannot_be_read_is_named(tables: Any, loads: Any) -> None
     file = next(Path(tables.location(T)).glob("*-000000000001-*.parquet"))
     file.write_bytes(b"")
     third = numbered(shaped(loads.load(3, [{"id": 3}])), 2)
-    assert file.name in refused(tables.commit(NO_SPARK, [third])[0])
+    assert file.name in refused(tables.commit(NO_SPARK, LOCAL, [third])[0])
 
 
 def test_a_marker_of_another_program_is_not_taken_for_a_damaged_one(
@@ -194,7 +197,7 @@ def test_a_marker_of_another_program_is_not_taken_for_a_damaged_one(
 ) -> None:
     appended(tables, loads, 1)
     marker_of(tables).write_bytes(b'{"theirs": true}')
-    (outcome,) = tables.commit(NO_SPARK, [numbered(shaped(loads.load(2, [{"id": 2}])), 1)])
+    (outcome,) = tables.commit(NO_SPARK, LOCAL, [numbered(shaped(loads.load(2, [{"id": 2}])), 1)])
     assert isinstance(outcome, DestinationError) and outcome.code == "destination.not_ours"
 
 
@@ -254,25 +257,25 @@ def test_l3_a_last_commit_lost_in_a_power_cut_is_given_up_and_its_load_repeated(
 ) -> None:
     version = 0 if first else 1
     if not first:
-        assert delta.commit(NO_SPARK, [planned(loads, 1, -1)]) == [LoadResult(1)]
+        assert delta.commit(NO_SPARK, LOCAL, [planned(loads, 1, -1)]) == [LoadResult(1)]
     load = planned(loads, version + 1, version - 1)
-    assert delta.commit(NO_SPARK, [load]) == [LoadResult(1)]
+    assert delta.commit(NO_SPARK, LOCAL, [load]) == [LoadResult(1)]
     damaged(delta, version, how)
     of_last_boot(delta)
-    (done,) = delta.commit(NO_SPARK, [load])
+    (done,) = delta.commit(NO_SPARK, LOCAL, [load])
     assert done.written == 1 and not done.repeated and "lost in a power cut" in done.notes[0]
     assert delta_ids(delta) == [1] if first else [1, 2]
-    assert delta.commit(NO_SPARK, [load]) == [LoadResult(0, repeated=True)]
+    assert delta.commit(NO_SPARK, LOCAL, [load]) == [LoadResult(0, repeated=True)]
 
 
 def test_l3_a_first_commit_of_a_ledger_before_is_known_by_its_number(
     delta: Any, loads: Any
 ) -> None:
     load = planned(loads, 1, None)
-    delta.commit(NO_SPARK, [load])
+    delta.commit(NO_SPARK, LOCAL, [load])
     damaged(delta, 0, "empty")
     of_last_boot(delta)
-    assert delta.commit(NO_SPARK, [load])[0].written == 1 and delta_ids(delta) == [1]
+    assert delta.commit(NO_SPARK, LOCAL, [load])[0].written == 1 and delta_ids(delta) == [1]
 
 
 def _written_since(tables: Any, _: pytest.MonkeyPatch) -> None:
@@ -314,8 +317,8 @@ def test_l3_an_empty_commit_that_may_be_another_writers_stays_and_the_command_is
     delta: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reason: str
 ) -> None:
     monkeypatch.setenv("PYTEST_MOUNTS", str(tmp_path / "mounts"))
-    delta.commit(NO_SPARK, [planned(loads, 1, -1)])
-    delta.commit(NO_SPARK, [planned(loads, 2, 0)])
+    delta.commit(NO_SPARK, LOCAL, [planned(loads, 1, -1)])
+    delta.commit(NO_SPARK, LOCAL, [planned(loads, 2, 0)])
     damaged(delta, 1, "empty")
     of_last_boot(delta)
     arrange, plan, words = REASONS[reason]
@@ -325,7 +328,7 @@ def test_l3_an_empty_commit_that_may_be_another_writers_stays_and_the_command_is
     if reason == "a later version":
         last.write_bytes(b"")
         damaged(delta, 0, "data missing")
-    (outcome,) = delta.commit(NO_SPARK, [load])
+    (outcome,) = delta.commit(NO_SPARK, LOCAL, [load])
     assert isinstance(outcome, DestinationError), outcome
     assert outcome.code == "destination.commit_damaged"
     if reason != "a later version":
@@ -337,12 +340,12 @@ def test_l3_a_commit_under_a_later_one_whose_rows_did_not_come_back_is_not_taken
     delta: Any, loads: Any
 ) -> None:
     load = planned(loads, 1, -1)
-    delta.commit(NO_SPARK, [load])
+    delta.commit(NO_SPARK, LOCAL, [load])
     theirs = numbered(shaped(loads.load(1, [{"id": 9}], key="theirs/t")), 0)
-    assert delta.commit(NO_SPARK, [theirs]) == [LoadResult(1)]
+    assert delta.commit(NO_SPARK, LOCAL, [theirs]) == [LoadResult(1)]
     damaged(delta, 0, "data missing")
     of_last_boot(delta)
-    (outcome,) = delta.commit(NO_SPARK, [load])
+    (outcome,) = delta.commit(NO_SPARK, LOCAL, [load])
     assert isinstance(outcome, DestinationError) and outcome.code == "destination.commit_damaged"
     assert "later version" in str(outcome)
 
@@ -350,7 +353,7 @@ def test_l3_a_commit_under_a_later_one_whose_rows_did_not_come_back_is_not_taken
 def test_l3_empty_checkpoints_and_checksums_of_the_boot_before_are_removed(
     delta: Any, loads: Any
 ) -> None:
-    delta.commit(NO_SPARK, [planned(loads, 1, -1)])
+    delta.commit(NO_SPARK, LOCAL, [planned(loads, 1, -1)])
     log = Path(delta.location(T), "_delta_log")
     derived = [
         log / n for n in ("_last_checkpoint", f"{0:020d}.checkpoint.parquet", f"{0:020d}.crc")
@@ -358,7 +361,7 @@ def test_l3_empty_checkpoints_and_checksums_of_the_boot_before_are_removed(
     for path in derived:
         path.write_bytes(b"")
     of_last_boot(delta)
-    assert delta.commit(NO_SPARK, [planned(loads, 2, 0)]) == [LoadResult(1)]
+    assert delta.commit(NO_SPARK, LOCAL, [planned(loads, 2, 0)]) == [LoadResult(1)]
     assert not any(path.exists() and not path.stat().st_size for path in derived)
     assert delta_ids(delta) == [1, 2]
 
@@ -404,5 +407,5 @@ def test_a_disk_is_known_by_the_innermost_mount(
 def test_delta_repair_reads_the_newest_version(delta: Any, loads: Any) -> None:
     folder = Path(delta.location(T))
     assert delta_repair.planned_on(folder).version == -1
-    delta.commit(NO_SPARK, [planned(loads, 1, -1)])
+    delta.commit(NO_SPARK, LOCAL, [planned(loads, 1, -1)])
     assert delta_repair.planned_on(folder) == PlannedOn(0, disks.boot())

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from merge_cases import dedup
+from tasks_here import LOCAL
 
 from memory_tables import MemoryTables
 from penstock.tables.contract import TableName
@@ -34,7 +35,7 @@ def put(request: pytest.FixtureRequest, tmp_path: Path, spark: Any, loads: Any) 
 
     def put(*rows: Row, **how: Any) -> list[tuple[Any, ...]]:
         load = dedup(loads, next(numbers), list(rows), COLUMNS, deleted="gone", **how)
-        (done,) = tables.commit(spark, [load])
+        (done,) = tables.commit(spark, LOCAL, [load])
         assert not isinstance(done, Exception), done
         at = tables.location(TableName(None, "t"))
         reader = spark.read.format("delta" if request.param == "delta" else "parquet")
@@ -87,6 +88,6 @@ def test_tables_in_memory_do_the_same(loads: Any) -> None:
     tables = MemoryTables(lambda path: pq.read_table(path).to_pylist())
     for number, rows in enumerate(([ANN, BOB], [KEY_ONLY]), 1):
         load = dedup(loads, number, rows, COLUMNS, deleted="gone", deletes="soft", cursor=("at",))
-        tables.commit(None, [load])
+        tables.commit(None, LOCAL, [load])
     found = {row["id"]: row for row in tables.rows[TableName(None, "t")]}
     assert (found[1]["v"], found[1]["gone"], found[2]["gone"]) == ("Ann", "now", None)

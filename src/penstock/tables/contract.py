@@ -8,10 +8,10 @@ Neighbours: ``engine.deliver.table_loader`` calls ``commit``; ``spark`` opens th
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -27,6 +27,8 @@ from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from penstock.tasks.spark_job import Submit
 
 
 class TableName(msgspec.Struct, frozen=True):
@@ -320,6 +322,19 @@ class SessionNeeds(msgspec.Struct, frozen=True):
         return SessionNeeds(packages, {**self.conf, **other.conf}, (*self.trial, *other.trial))
 
 
+class LoadTasks(NamedTuple):
+    """What a format needs to have rows handled by processes in Spark's tasks (L13). ``submit`` runs
+    one; ``at_once``: how many may run at the same time; ``token``: the run's lease, for the names
+    of the files that they write; ``elsewhere``: they may run on other machines. ``prove_lease``
+    raises ``LeaseLost``: it is called before what tasks wrote is committed (L12)."""
+
+    submit: "Submit"
+    at_once: int
+    token: str
+    elsewhere: bool
+    prove_lease: Callable[[], None]
+
+
 class PlannedDestination(Protocol):
     """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
     connector (``engine.plan.destination_endpoint``). ``name``: as ``destination.use``
@@ -371,7 +386,7 @@ class TableFormat(PlannedDestination, Protocol):
         ...
 
     def commit(
-        self, spark: "SparkSession", loads: Sequence[TableLoad]
+        self, spark: "SparkSession", tasks: LoadTasks, loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
         """Commits ``loads`` and returns one outcome per load, in order; a load that fails does not
         stop the others. A process that dies during the call leaves each load either invisible,

@@ -190,44 +190,52 @@ class SubmittedJob:
         worker, where Spark does, and what it lacks. ``what`` names the process in the message.
         ``claimed_by`` names the one that had begun the job, where another found it begun."""
         cause = self._lost
-        if cause is None or isinstance(cause, PenstockError):
-            return cause
-        text = str(cause)
-        raised = _raised(text)
-        worker = f"worker {raised['worker']}" if raised else _named_by_spark(text, cause)
-        if _NO_PENSTOCK in text:
-            return ConfigError(
-                f"{worker} runs a Python that has no Penstock",
-                code="spark.no_penstock",
-                hint=_PYTHON_HINT,
-            )
-        if _OTHER_PYTHON in text:
-            return ConfigError(
-                f"{worker} runs another Python than this program's {sys.version.split()[0]}: Spark "
-                "needs the same minor version",
-                code="spark.other_python",
-                hint=_PYTHON_HINT,
-            )
-        if _OTHER_PENSTOCK in text:
-            its = text.rpartition(_OTHER_PENSTOCK)[2].split()[0]
-            return ConfigError(
-                f"{worker} has Penstock {its}, and this program {_version()}",
-                code="spark.other_penstock",
-                hint="install the same version on every worker: " + _PYTHON_HINT,
-            )
-        if not raised or raised["error"] is None:
-            words = raised["words"] if raised else _reason(text, cause)
-            return _process_lost(what, worker, words)
-        error = PenstockError.from_dict(raised["error"])
-        if error.code == "log.claimed":
-            begun = claimed_by()
-            if begun is not None:  # Spark began it a second time, on a worker that is well
-                return _process_lost(what, f"worker {begun}", "it ended without an answer")
-            return _process_lost(what, worker, error.message)
-        if error.code == "lane.lost":
-            return _process_lost(what, worker, error.message)
-        error.message = f"{worker} cannot run the {what}: {error.message}"
-        return error
+        return None if cause is None else why_lost(cause, what, claimed_by)
+
+
+def why_lost(
+    cause: BaseException, what: str, claimed_by: Callable[[], str | None] = lambda: None
+) -> PenstockError:
+    """Makes the error of a job whose submission raised ``cause``; arguments as those of
+    :meth:`SubmittedJob.lost`."""
+    if isinstance(cause, PenstockError):
+        return cause
+    text = str(cause)
+    raised = _raised(text)
+    worker = f"worker {raised['worker']}" if raised else _named_by_spark(text, cause)
+    if _NO_PENSTOCK in text:
+        return ConfigError(
+            f"{worker} runs a Python that has no Penstock",
+            code="spark.no_penstock",
+            hint=_PYTHON_HINT,
+        )
+    if _OTHER_PYTHON in text:
+        return ConfigError(
+            f"{worker} runs another Python than this program's {sys.version.split()[0]}: Spark "
+            "needs the same minor version",
+            code="spark.other_python",
+            hint=_PYTHON_HINT,
+        )
+    if _OTHER_PENSTOCK in text:
+        its = text.rpartition(_OTHER_PENSTOCK)[2].split()[0]
+        return ConfigError(
+            f"{worker} has Penstock {its}, and this program {_version()}",
+            code="spark.other_penstock",
+            hint="install the same version on every worker: " + _PYTHON_HINT,
+        )
+    if not raised or raised["error"] is None:
+        words = raised["words"] if raised else _reason(text, cause)
+        return _process_lost(what, worker, words)
+    error = PenstockError.from_dict(raised["error"])
+    if error.code == "log.claimed":
+        begun = claimed_by()
+        if begun is not None:  # Spark began it a second time, on a worker that is well
+            return _process_lost(what, f"worker {begun}", "it ended without an answer")
+        return _process_lost(what, worker, error.message)
+    if error.code == "lane.lost":
+        return _process_lost(what, worker, error.message)
+    error.message = f"{worker} cannot run the {what}: {error.message}"
+    return error
 
 
 def _raised(text: str) -> dict[str, Any] | None:

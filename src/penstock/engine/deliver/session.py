@@ -13,7 +13,7 @@ from penstock.engine.deliver.state_parts import merging
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import Log
 from penstock.engine.specs.observer import SyncObserver
-from penstock.errors import PenstockError
+from penstock.errors import LeaseLost, PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import StateRole
 from penstock.store.contract import Lease, Merge, Store
@@ -73,6 +73,15 @@ class SyncSession:
     @property
     def pipeline(self) -> str:
         return self.lease.pipeline
+
+    def prove_lease(self) -> None:
+        """Raises ``LeaseLost`` where another run has taken the pipeline over (L12)."""
+        lock = self.store.lock(self.pipeline)
+        if lock is None or lock.token != self.lease.token:
+            raise LeaseLost(
+                "another run has taken the pipeline over: this one commits nothing any more",
+                hint="`penstock runs` shows it; what was sealed is kept, and it goes on with that",
+            )
 
     @property
     def merge(self) -> Merge:

@@ -1,4 +1,4 @@
-"""Commits loads of the ledger into tables, by Spark (L3).
+"""Commits loads of the ledger into tables, whose rows Spark's tasks handle (L3, L13).
 
 Adds what the ledger does not keep (paths, names, schemas, policies) and translates failures. Spark
 works in a thread of its own, one call at a time, so that the driver can look after its lanes
@@ -23,6 +23,7 @@ from penstock.spark.error_text import JAVA_DIED, SPARK_FAILED, WRITE_FAILED
 from penstock.spark.session import java_death
 from penstock.tables.contract import (
     LoadResult,
+    LoadTasks,
     TableFormat,
     TableLoad,
     TableName,
@@ -38,20 +39,22 @@ JOIN_SECONDS = 0.2  # of a poll, which returns as soon as the load has ended
 
 
 class TableLoader:
-    """Implements ``engine.deliver.delivery.Loader`` for tables. ``policy``: of every load.
-    ``streams``: as this run plans them; for others the store has the schemas. ``queries``: their
-    result is committed in place of a load's rows; None: there are no queries."""
+    """Implements ``engine.deliver.delivery.Loader`` for tables. ``tasks``: runs the
+    processes that merge. ``policy``: of every load. ``streams``: as this run plans them; for others
+    the store has the schemas. ``queries``: their result is committed in place of a load's rows;
+    None: there are no queries."""
 
     def __init__(
         self,
         session: SyncSession,
         table: TableFormat,
         spark: "SparkSession",
+        tasks: LoadTasks,
         policy: TablePolicy,
         streams: Iterable[PlannedStream],
         queries: Queries | None,
     ) -> None:
-        self._session, self._table, self._spark = session, table, spark
+        self._session, self._table, self._spark, self._tasks = session, table, spark, tasks
         self._policy, self._queries = policy, queries
         self._schemas = {s.id: {s.schema.version: s.schema} for s in streams}
         self._names: Mapping[str, str] = {}
@@ -91,7 +94,7 @@ class TableLoader:
         if not loads:
             return []
         try:
-            outcomes = self._table.commit(self._spark, loads)
+            outcomes = self._table.commit(self._spark, self._tasks, loads)
         except PenstockError as e:
             return [e] * len(loads)
         if any(isinstance(x, DestinationError) and x.code in _BY_DEATH for x in outcomes):

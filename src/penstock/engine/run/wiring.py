@@ -4,6 +4,7 @@ which twins.
 Neighbour: ``engine.run`` opens what is passed in and runs the result.
 """
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -32,13 +33,15 @@ from penstock.engine.sync.model_diff import ModelDiff
 from penstock.engine.sync.model_rows import ModelRows
 from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
-from penstock.spark.session import choose_master, is_cluster
-from penstock.tables.contract import Deletes, TableFormat, TablePolicy
+from penstock.spark.session import choose_master, is_cluster, local_slots
+from penstock.spark.shared_folders import runs_elsewhere
+from penstock.tables.contract import Deletes, LoadTasks, TableFormat, TablePolicy
 from penstock.tasks.spark_job import Submit, here, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+MERGES_AT_ONCE = 4  # at most, on a cluster, where the number of free cores is not known
 SaveConfig = Callable[[str, NewConfig], None]
 """(role, the connector's new configuration)."""
 
@@ -131,19 +134,32 @@ class Assembly:
         if isinstance(destination, DestinationEndpoint):
             sent = SentMarks(self._mailbox.log_root / "sent.json")
             return PushDelivery(self._session, self._feeder(submit, destination), sent)
-        return TableDelivery(self._session, self._loader(spark, destination, queries))
+        return TableDelivery(self._session, self._loader(spark, destination, queries, submit))
 
     def _loader(
-        self, spark: "SparkSession", table: TableFormat, queries: Queries | None
+        self,
+        spark: "SparkSession",
+        table: TableFormat,
+        queries: Queries | None,
+        submit: Submit,
     ) -> TableLoader:
-        prepared = self._prepared
+        prepared, session = self._prepared, self._session
+        cores = os.cpu_count() or 1
+        slots = local_slots(choose_master(prepared.pipeline.spark.master, cores, 1))
+        tasks = LoadTasks(
+            submit,
+            at_once=MERGES_AT_ONCE if slots is None else min(cores, slots),
+            token=session.lease.token,
+            elsewhere=runs_elsewhere(spark),
+            prove_lease=session.prove_lease,
+        )
         policy = TablePolicy(
             metadata=prepared.rules.metadata,
             evolution=evolution(prepared.pipeline),
             deletes=Deletes(prepared.pipeline.destination.deletes),
             change_words=prepared.source.package.change_words,
         )
-        return TableLoader(self._session, table, spark, policy, prepared.plan.streams, queries)
+        return TableLoader(session, table, spark, tasks, policy, prepared.plan.streams, queries)
 
     def _feeder(self, submit: Submit, destination: DestinationEndpoint) -> PushTask:
         jobs = FeederJobs(self._prepared, destination, self._session.store, self._mailbox)

@@ -8,7 +8,7 @@ a later commit removed again is not missed. Not here: the check before a commit,
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -17,7 +17,8 @@ import msgspec
 
 from penstock.tables.delta.spec import LOG
 
-_NAMES = (b'{"add"', b'{"cdc"')
+_ADDS = (b'{"add"',)
+_NAMES = (*_ADDS, b'{"cdc"')
 _REMOVES = b'{"remove"'
 _Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _UUID_TEXT = 20  # letters of a deletion vector's name, in Z85; a prefix may come before them
@@ -70,6 +71,19 @@ def missing_files(folder: Path, after: int, version: int) -> MissingFiles | None
     if not missing:
         return None
     return MissingFiles(min(missing.values()), newest, sorted(missing), len(named))
+
+
+def never_named(folder: Path, version: int, names: Collection[str]) -> bool:
+    """Whether version ``version`` of the local table in ``folder`` exists and neither it nor a
+    later one names a file of its folder that is among ``names``. False where that is not known."""
+    if not (folder / "_delta_log" / f"{version:020d}.json").is_file():
+        return False
+    newest = max(_versions(folder))
+    return not any(
+        action.add is not None and unquote(action.add.path) in names
+        for number in range(version, newest + 1)
+        for action in _actions(folder, number, _ADDS)
+    )
 
 
 def _seen(path: Path, size: int | None) -> bool:

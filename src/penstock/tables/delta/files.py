@@ -1,14 +1,14 @@
-"""Commits a load into a local Delta table by one commit of file actions, without Spark.
+"""Commits a load into a local Delta table by one commit of file actions, not by Spark's writer.
 
 Parts in their table's shape are linked into its folder; many small ones, and a load that keeps one
-row per key, are written into new files there (``merged_files``). No reader of Delta sees them until
-one entry of the log names them, and the files that they replace, with the load's transaction id and
-note. deltalake writes that entry; it is not tried again at a later version, so that what was read
-of the table still holds (:class:`CommitConflict`). Only for tables that ask no more of a writer
-(:func:`table_for`): no partition, constraint, generated or identity column, column mapping, change
-feed or other feature that a file action would have to carry. Not here: whether a load is committed
-already, what is done otherwise (``delta``). Neighbour: ``direct_parts`` says which parts are in
-their table's shape.
+row per key, are written into new files there by a task of ours (``merge_task``). No reader of Delta
+sees them until one entry of the log names them, and the files that they replace, with the load's
+transaction id and note. deltalake writes that entry; it is not tried again at a later version, so
+that what was read of the table still holds (:class:`CommitConflict`). Only for tables that ask no
+more of a writer (:func:`table_for`): no partition, constraint, generated or identity column, column
+mapping, change feed or other feature that a file action would have to carry. Not here: whether a
+load is committed already, what is done otherwise (``delta``). Neighbour: ``direct_parts`` says
+which parts are in their table's shape.
 """
 
 import json
@@ -16,9 +16,8 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +28,22 @@ from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, struct_type
 from penstock.tables.contract import TableLoad
+from penstock.tables.delta.commit import never_named
 from penstock.tables.delta.spec import LOG
 from penstock.tables.files import direct_parts
+from penstock.tables.files.merge_job import (
+    BOUNDED,
+    MergeJob,
+    NeedsSpark,
+    NewFile,
+    TableFile,
+    comparable,
+)
 from penstock.tables.load_columns import load_fields
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from deltalake.transaction import AddAction, CommitProperties, RemoveAction
-
-    from penstock.tables.files.merged_files import TableFile
 
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
@@ -56,10 +62,6 @@ _SETTINGS = {
 }
 _HARMLESS_METADATA = {SOURCE_NAME, "comment"}  # of a column
 _ELSEWHERE = re.compile(r"[/%:\\]")  # in the path of a file that is none of the folder's own
-_STATISTICS_COLUMNS = 32  # Delta's default
-_TEXT_LENGTH = 32  # of a text in the statistics
-_GREATEST = "\U0010ffff"
-_OLDEST_YEAR, _NEWEST_YEAR = 1900, 9998  # between which all readers read dates alike
 
 
 class CommitConflict(Exception):
@@ -70,8 +72,8 @@ class StagedFiles(msgspec.Struct, frozen=True):
     """Files in a table's folder that are to become part of it. ``removed``: those that they
     replace; ``written``: rows, as in ``LoadResult``."""
 
-    files: list[Path]
-    removed: "tuple[TableFile, ...]"
+    files: Sequence[NewFile]
+    removed: Sequence[TableFile]
     written: int
 
 
@@ -88,30 +90,47 @@ class DeltaFiles:
         """The version of the load's transaction id in the table."""
         return None if self._table is None else self._table.transaction_version(self._load.load.key)
 
-    def stage(self) -> "StagedFiles | None":
-        """Puts the load's rows into files of the table's folder; None where Spark has to write
-        them."""
+    def linked(self) -> StagedFiles | None:
+        """Makes the load's parts files of the table's folder, where they have its shape and are not
+        too many; None: a task or Spark has to write them."""
+        if not direct_parts.fits(self._load):
+            return None
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
-        if direct_parts.fits(self._load):
-            files = direct_parts.linked(self._load, self._folder, stem)
-            if files is None:
-                return None
-            sync(self._folder)  # before a commit names them
-            return StagedFiles(files, (), self._load.load.rows)
-        from penstock.tables.files.merged_files import gather, merge
-        from penstock.tables.files.newest_rows import NeedsSpark
-
-        try:
-            if direct_parts.in_shape(self._load):
-                files = gather(self._load, self._folder, stem, self._columns())
-                return StagedFiles(files, (), self._load.load.rows)
-            merged = merge(self._load, self._folder, stem, self._columns(), self._old_files())
-        except NeedsSpark:
+        files = direct_parts.linked(self._load, self._folder, stem)
+        if files is None:
             return None
-        return StagedFiles(merged.files, merged.removed, merged.written)
+        sync(self._folder)  # before a commit names them
+        from penstock.tables.delta.statistics import described_file
 
-    def commit(self, staged: "StagedFiles", note: str) -> None:
+        return StagedFiles([*map(described_file, files)], (), self._load.load.rows)
+
+    def job(self, stem: str) -> MergeJob:
+        """Makes the job that writes the load's rows into files of the table's folder. Raises
+        ``NeedsSpark`` where Spark has to write them. ``stem``: of the names of files."""
+        gathers = direct_parts.in_shape(self._load)
+        old = () if gathers else self._old_files()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return MergeJob(
+            load=self._load,
+            columns=tuple(self._columns()),
+            described=direct_parts.described(load_fields(self._load)),
+            folder=str(self._folder),
+            stem=f"{_PREFIX}{stem}",
+            old_folder=str(self._folder),
+            old=tuple(old),
+            gathers=gathers,
+        )
+
+    def discard(self, staged: StagedFiles) -> None:
+        """Removes staged files whose commit failed, where another's is in its place and no commit
+        names them; else they stay for VACUUM."""
+        names = {file.name for file in staged.files}
+        if never_named(self._folder, self.version + 1, names):
+            for name in names:
+                (self._folder / name).unlink(missing_ok=True)
+
+    def commit(self, staged: StagedFiles, note: str) -> None:
         """Makes staged files part of the table, in the version after :attr:`version`; they replace
         others. ``note``: the commit's userMetadata. Raises :class:`CommitConflict`, and what
         deltalake raises, also for what it does after the commit."""
@@ -150,21 +169,20 @@ class DeltaFiles:
             return [f.name for f in load_fields(self._load)]
         return [f.name for f in self._table.schema().fields]
 
-    def _old_files(self) -> "list[TableFile]":
+    def _old_files(self) -> list[TableFile]:
         """The table's files into which the load is merged. Raises ``NeedsSpark`` where one lies
         elsewhere."""
-        from penstock.tables.files.merged_files import TableFile
-        from penstock.tables.files.newest_rows import NeedsSpark
-
         if self._table is None or self._load.load.replaces:
             return []
+        bounded = {f.name for f in load_fields(self._load) if f.type.kind in BOUNDED}
         # flattened names: `a.b` may be a column, or a field of the column `a`
-        keys = [path[0] for path in self._load.primary_key if "." not in path[0]]
+        names = {path[0] for path in self._load.primary_key if "." not in path[0]}
+        keys = [name for name in names if name in bounded]
         found: list[TableFile] = []
         actions: Any = self._table.get_add_actions(flatten=True)
         for action in _rows_of(actions):
             if _ELSEWHERE.search(action["path"]):
-                raise NeedsSpark(f"{action['path']} lies in another folder")
+                raise NeedsSpark("a file of the table lies in another folder")
             bounds = {k: (action.get(f"min.{k}"), action.get(f"max.{k}")) for k in keys}
             found.append(TableFile(action["path"], action["size_bytes"], bounds))
         return found
@@ -204,8 +222,6 @@ def _merges(load: TableLoad) -> bool:
     arrival."""
     if load.mode is not DestinationSyncMode.append_dedup or not load.parts:
         return False
-    from penstock.tables.files.newest_rows import comparable
-
     return not any(part.shape for part in load.load.parts) and comparable(load)
 
 
@@ -289,21 +305,20 @@ def _schema(fields: tuple[Field, ...]) -> Any:
     return Schema.from_json(struct_type(fields).json())
 
 
-def _add(file: Path) -> "AddAction":
+def _add(file: NewFile) -> "AddAction":
     from deltalake.transaction import AddAction
 
-    about = file.stat()
     return AddAction(
         path=file.name,
-        size=about.st_size,
+        size=file.size,
         partition_values={},
-        modification_time=int(about.st_mtime * 1000),
+        modification_time=file.modified,
         data_change=True,
-        stats=msgspec.json.encode(statistics(file)).decode(),
+        stats=msgspec.json.encode(file.statistics).decode(),
     )
 
 
-def _remove(file: "TableFile") -> "RemoveAction":
+def _remove(file: TableFile) -> "RemoveAction":
     from deltalake.transaction import RemoveAction
 
     return RemoveAction(file.name, True, int(time.time() * 1000), file.size, {})
@@ -315,81 +330,3 @@ def _rows_of(actions: Any) -> list[dict[str, Any]]:
 
     table: Any = pa.table(actions)
     return table.to_pylist()
-
-
-def statistics(file: Path) -> dict[str, Any]:
-    """Delta's statistics of a Parquet file, from its footer: rows, and of the first columns nulls,
-    the least and the greatest value, where these are whole numbers, texts, dates or instants. A
-    bound may lie further out than the values, never further in; one that is not known is left
-    out."""
-    import pyarrow.parquet as pq
-
-    footer = pq.read_metadata(file)
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    leaf = 0
-    for field in footer.schema.to_arrow_schema():
-        width = _leaves(field.type)
-        nested, index = width != 1 or field.type.num_fields > 0, leaf
-        leaf += width
-        if leaf > _STATISTICS_COLUMNS:
-            break
-        if nested:
-            continue
-        found = [
-            footer.row_group(group).column(index).statistics
-            for group in range(footer.num_row_groups)
-        ]
-        if not all(s is not None and s.has_null_count for s in found):
-            continue
-        nulls[field.name] = sum(s.null_count for s in found)
-        valued = [s for s in found if s.num_values]
-        if valued and all(s.has_min_max for s in valued):
-            with suppress(OverflowError, ValueError):
-                low, high = min(s.min for s in valued), max(s.max for s in valued)
-                bounds = _lower(low), _upper(high)
-                if None not in bounds:
-                    least[field.name], greatest[field.name] = bounds
-    return {
-        "numRecords": footer.num_rows,
-        "minValues": least,
-        "maxValues": greatest,
-        "nullCount": nulls,
-    }
-
-
-def _leaves(kind: Any) -> int:
-    inner = [kind.field(index).type for index in range(kind.num_fields)]
-    return sum(map(_leaves, inner)) if inner else 1
-
-
-def _lower(value: Any) -> Any:
-    if isinstance(value, str):
-        return value[:_TEXT_LENGTH]
-    return _bound(value)
-
-
-def _upper(value: Any) -> Any:
-    if isinstance(value, str):
-        if len(value) <= _TEXT_LENGTH:
-            return value
-        # what goes on with the greatest character may be beyond any bound of this length
-        return None if value[_TEXT_LENGTH] == _GREATEST else value[:_TEXT_LENGTH] + _GREATEST
-    if isinstance(value, datetime):
-        value += timedelta(microseconds=-value.microsecond % 1000)
-    return _bound(value)
-
-
-def _bound(value: Any) -> Any:
-    """A value in Delta's JSON, cut to milliseconds; None for one that is left out."""
-    if isinstance(value, date) and not _OLDEST_YEAR <= value.year <= _NEWEST_YEAR:
-        return None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            return None
-        text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
-        return f"{text}Z"
-    if isinstance(value, date):
-        return value.isoformat()
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

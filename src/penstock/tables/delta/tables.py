@@ -6,8 +6,9 @@ resets, so they are set for one statement, under a lock that every write of this
 commit's userMetadata holds key, number and the load's token (:class:`CommitNote`): by the token a
 repeated load is told from another home's load of the same number. Widening a column is a commit of
 its own before the load's. A commit that conflicts with another writer's is tried again. Parts that
-have the table's shape become its files unread, and plain merges are done without Spark
-(``delta.files``); all else Spark writes. Where Spark's tasks run on other machines, a load of a
+have the table's shape become its files unread, and plain merges are done by processes of ours in
+Spark's tasks (``load_tasks``), whose files one commit names (``delta.files``); all else Spark
+writes. Where Spark's tasks run on other machines, a load of a
 local folder is committed only once they were seen to share it, and counts only once this machine
 sees the files of the commit (``delta.commit``); so does a load that was committed before.
 Neighbours: ``delta.locations`` reads and writes one table by path or by name, ``load_frame``
@@ -21,9 +22,10 @@ import os
 import re
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -40,6 +42,7 @@ from penstock.tables import conflicts
 from penstock.tables.contract import (
     LastLoad,
     LoadResult,
+    LoadTasks,
     NestedTable,
     NotSeen,
     SessionNeeds,
@@ -50,7 +53,13 @@ from penstock.tables.contract import (
 )
 from penstock.tables.delta import repair as delta_repair
 from penstock.tables.delta.commit import missing_files
-from penstock.tables.delta.files import NEEDS_MAPPING, CommitConflict, table_for
+from penstock.tables.delta.files import (
+    NEEDS_MAPPING,
+    CommitConflict,
+    DeltaFiles,
+    StagedFiles,
+    table_for,
+)
 from penstock.tables.delta.locations import (
     PREFIX,
     CatalogDatabase,
@@ -62,6 +71,9 @@ from penstock.tables.delta.locations import (
 )
 from penstock.tables.delta.note import CommitNote, parse_note
 from penstock.tables.delta.spec import LOG, SPEC
+from penstock.tables.files import direct_parts
+from penstock.tables.files.load_tasks import MergeTasks, Pending, merge_note
+from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
 from penstock.tables.frame import load_frame
 from penstock.tables.frame.schema_evolution import EvolvedColumns
@@ -174,7 +186,7 @@ class DeltaTables:
         return Path(self.location(table))
 
     def commit(
-        self, spark: "SparkSession", loads: Sequence[TableLoad]
+        self, spark: "SparkSession", tasks: LoadTasks, loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:
         if self._local is not None:
             make_writable(self._local)
@@ -184,12 +196,12 @@ class DeltaTables:
             except Exception as failure:
                 return [table_failure(failure, self.location(load.table)) for load in loads]
         outcomes: list[LoadResult | PenstockError] = []
-        look = NestedFolders(SPEC)
-        for load in loads:
+        merges = MergeTasks(spark, tasks)
+        begun = self._begun(spark, merges, loads)
+        for index, load in enumerate(loads):
             try:
-                if self._local is not None:
-                    look.refuse(Path(self.location(load.table)))
-                outcomes.append(self._mended_and_committed(spark, load))
+                work = begun.pop(index, None) or self._work(spark, merges, load)
+                outcomes.append(self._committed(work))
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
         if self._local is None:
@@ -202,25 +214,53 @@ class DeltaTables:
             return [table_failure(failure, load.table.name) for load in loads]
         return outcomes
 
-    def _mended_and_committed(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
-        if self._local is None:
-            return self._commit(spark, load)
-        lost = delta_repair.mend(self._folder(load.table), load.load)
-        done = self._commit(spark, load)
-        if lost is None:
+    def _begun(
+        self, spark: "SparkSession", merges: MergeTasks, loads: Sequence[TableLoad]
+    ) -> "dict[int, _LoadWork]":
+        """Prepares the first load of each table and starts its merge, so that those of several
+        tables run at the same time; maps the load's index to its work."""
+        works: dict[int, _LoadWork] = {}
+        tables: set[TableName] = set()
+        for index, load in enumerate(loads):
+            if load.table not in tables:
+                tables.add(load.table)
+                with suppress(Exception):  # raised again when it is the load's turn
+                    works[index] = self._work(spark, merges, load)
+        started = [work.begun for work in works.values() if work.begun.job is not None]
+        for begun, pending in zip(
+            started, merges.start([b.job for b in started if b.job]), strict=True
+        ):
+            begun.pending = pending
+        return works
+
+    def _work(self, spark: "SparkSession", merges: MergeTasks, load: TableLoad) -> "_LoadWork":
+        """Mends the load's table and prepares the load."""
+        lost: int | None = None
+        if self._local is not None:
+            NestedFolders(SPEC).refuse(Path(self.location(load.table)))
+            lost = delta_repair.mend(self._folder(load.table), load.load)
+        commit = _LoadCommit(spark, self._location(spark, load.table), load, self._widens, merges)
+        return _LoadWork(commit, commit.begun(), lost)
+
+    def _committed(self, work: "_LoadWork") -> LoadResult:
+        load = work.commit.load
+        done = self._commit(work)
+        if work.lost is None:
             return done
-        note = delta_repair.NOTE.format(lost, load.table.name)
+        note = delta_repair.NOTE.format(work.lost, load.table.name)
         return msgspec.structs.replace(done, notes=(note, *done.notes))
 
-    def _commit(self, spark: "SparkSession", load: TableLoad) -> LoadResult:
+    def _commit(self, work: "_LoadWork") -> LoadResult:
         """Commits one load; tries again under the same number after a conflict with another writer,
         at most ``conflicts.CONFLICT_TRIES`` times. Raises ``DestinationError``
         (``destination.conflict``)."""
+        load, begun = work.commit.load, work.begun
         for attempt in itertools.count(1):
             try:
+                begun = begun or work.commit.begun()
+                work.commit.settle(begun)
                 with _write_lock:
-                    location = self._location(spark, load.table)
-                    done = _LoadCommit(spark, location, load, self._widens).run()
+                    done = work.commit.run(begun)
             except Exception as failure:
                 met = isinstance(failure, CommitConflict) or _CONFLICT.search(str(failure))
                 if isinstance(failure, PenstockError) or not met:
@@ -228,6 +268,7 @@ class DeltaTables:
                 if attempt == conflicts.CONFLICT_TRIES:
                     raise conflicts.conflict(load, attempt) from failure
                 conflicts.pause_before_try(attempt)
+                begun = None
             else:
                 return conflicts.noted(done, load, attempt)
         raise AssertionError("unreachable")
@@ -246,21 +287,51 @@ def _share(root: Path, table: Path) -> None:
         inherit(folder, folder.parent)
 
 
+@dataclass(slots=True)
+class _Begun:
+    """A load that file actions may commit. ``table``: of one version; None: Spark has to read and
+    write its rows. ``done``: the table has the load. ``staged``: its files; None: ``job`` writes
+    them, and ``pending`` is its result. ``reason``: why Spark has to, where a task might have."""
+
+    table: DeltaFiles | None = None
+    done: LoadResult | None = None
+    staged: StagedFiles | None = None
+    job: MergeJob | None = None
+    pending: Pending | None = None
+    reason: str | None = None
+
+
+class _LoadWork(NamedTuple):
+    """A load that is prepared. ``lost``: the version of the table that was mended."""
+
+    commit: "_LoadCommit"
+    begun: _Begun
+    lost: int | None
+
+
 class _LoadCommit:
-    """Commits one load into one table, once (:meth:`run`). Raises ``TableAhead``, ``TableBehind``,
-    ``SchemaError`` and what Spark raises. ``widens``: widen columns by Delta's type widening."""
+    """Commits one load into one table: :meth:`begun`, :meth:`settle`, :meth:`run`, which may all be
+    done again. Raises ``TableAhead``, ``TableBehind``, ``SchemaError`` and what Spark raises.
+    ``widens``: widen columns by Delta's type widening."""
 
     def __init__(
-        self, spark: "SparkSession", location: TableLocation, load: TableLoad, widens: bool
+        self,
+        spark: "SparkSession",
+        location: TableLocation,
+        load: TableLoad,
+        widens: bool,
+        merges: MergeTasks,
     ) -> None:
         self.spark = spark
         self.location = location
         self.load = load
         self.widens = widens
+        self.merges = merges
         self.before: int | None = None  # the table's version, where tasks write on other machines
 
-    def run(self) -> LoadResult:
-        done = self._committed()
+    def run(self, begun: _Begun) -> LoadResult:
+        self.before = None
+        done = self._committed(begun)
         if done.repeated or self.before is not None:
             self._refuse_unseen(None if done.repeated else self.before)
         return done
@@ -285,11 +356,12 @@ class _LoadCommit:
                 self.load.load, folder, missing.files, missing.version, missing.newest, worker
             )
 
-    def _committed(self) -> LoadResult:
+    def _committed(self, begun: _Begun) -> LoadResult:
         load = self.load
-        published = self._published()
-        if published is not None:
-            return published
+        if begun.done is not None:
+            return begun.done
+        if begun.table is not None and begun.staged is not None:
+            return self._published(begun.table, begun.staged)
         if runs_elsewhere(self.spark) and (folder := self.location.local_folder()) is not None:
             refuse_unshared(self.spark, [folder], DestinationError)
             self.before = self._version()
@@ -302,36 +374,63 @@ class _LoadCommit:
         columns = load_frame.target_columns(load, old, self.location.rows)
         done = self._load(old, columns)
         notes = load_frame.cast_notes(load, columns.fields)
+        if begun.reason is not None:
+            notes = (*notes, merge_note(load, begun.reason))
         return msgspec.structs.replace(done, notes=(*done.notes, *notes))
 
-    def _published(self) -> LoadResult | None:
-        """Commits the load by file actions, where the table can take them; None: Spark has to read
-        and write its rows."""
+    def begun(self) -> _Begun:
+        """Finds out whether file actions can commit the load, and makes its files or the job that
+        does."""
         location, load = self.location, self.load.load
         if not isinstance(location, FolderLocation) or not location.local:
-            return None
-        settings: Mapping[str, str] = self.spark.conf.getAll
-        defaults = not any(key.startswith(_DEFAULTS) for key in settings)
+            return _Begun()
+        defaults = not any(key.startswith(_DEFAULTS) for key in self._settings())
         table = table_for(Path(location.path), self.load, defaults)
         if table is None:
-            return None
+            return _Begun()
         last = None if table.version < 0 else self._last_load()
         result = already_committed(load, last)
+        if result is None and (table.last_number or 0) >= load.number:
+            result = self._skipped()
         if result is not None:
-            return result
-        if (table.last_number or 0) >= load.number:
-            return self._skipped()
-        staged = table.stage()
-        if staged is None:
-            return None
+            return _Begun(done=result)
+        staged = table.linked()
+        if staged is not None:
+            return _Begun(table, staged=staged)
+        if direct_parts.fits(self.load):  # the file system cannot link them
+            return _Begun()
         try:
-            table.commit(staged, self._note(settings.get(_NOTE)))
+            return _Begun(table, job=table.job(self.merges.stem(load)))
+        except NeedsSpark as reason:
+            return _Begun(reason=str(reason))
+
+    def settle(self, begun: _Begun) -> None:
+        """Waits until the load's files are there."""
+        if begun.table is None or begun.job is None or begun.staged is not None:
+            return
+        job = begun.job
+        pending = begun.pending or self.merges.start([job])[0]
+        try:
+            result = pending.result()
+        except NeedsSpark as reason:
+            begun.table, begun.reason = None, str(reason)
+            return
+        removed = [job.old[index] for index in result.removed]
+        begun.staged = StagedFiles(result.files, removed, result.written)
+
+    def _published(self, table: DeltaFiles, staged: StagedFiles) -> LoadResult:
+        """Commits the load by file actions."""
+        self.merges.tasks.prove_lease()
+        try:
+            table.commit(staged, self._note(self._settings().get(_NOTE)))
         except Exception:
             if not self._committed_since(table.version):
-                for file in staged.files:
-                    file.unlink()
+                table.discard(staged)
                 raise
         return LoadResult(staged.written)
+
+    def _settings(self) -> Mapping[str, str]:
+        return self.spark.conf.getAll
 
     def _note(self, user: str | None) -> str:
         load = self.load.load

@@ -1,21 +1,22 @@
 """Writes the files of a local table that a load changes, by Arrow: the rows that it gets, and what
-is left of files that lose rows; or many small parts as few files. No Spark.
+is left of files that lose rows; or many small parts as few files. Runs in a Spark task; no Spark.
 
 Files and parts are read a batch at a time. New files have the form of parts in their table's shape
 (``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
-refers to them yet: the caller commits or removes them. What Arrow would read otherwise than Spark
-is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows; ``delta.files`` and
-``parquet.merge`` make the files part of their table.
+refers to them yet: the driver commits or removes them. What Arrow would read otherwise than Spark
+is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``old_files`` reads
+footers; ``merge_task`` calls this; ``delta.files`` and ``parquet.merge`` make the files part of
+their table.
 """
 
+import secrets
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -26,8 +27,10 @@ from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.files import SHARED, private, sync, sync_file
 from penstock.tables.contract import TableLoad
-from penstock.tables.files.direct_parts import described
-from penstock.tables.files.newest_rows import Bounds, NeedsSpark, NewestRows, RowSelection, opened
+from penstock.tables.delta.statistics import described_file
+from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
+from penstock.tables.files.newest_rows import NewestRows, RowSelection, opened
+from penstock.tables.files.old_files import file_of, with_small_files
 from penstock.tables.load_columns import load_fields
 
 FILE_BYTES = 128 << 20
@@ -39,92 +42,50 @@ _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 _BYTES = (pa.binary(), pa.large_binary(), pa.binary_view())
 
 
-class TableFile(msgspec.Struct, frozen=True):
-    """A file of the table. ``name``: in its folder; ``size``: its bytes; ``bounds``: of its
-    keys."""
+def merged(job: MergeJob) -> MergeResult:
+    """Carries out a job. Raises ``NeedsSpark``, ``OSError`` and what Arrow raises of a broken file;
+    no new file is left then."""
+    output = _Output(job)
+    try:
+        removed, written, kept = _gather(job, output) if job.gathers else _merge(job, output)
+        output.close()
+        if job.plain_folder and not output.files and not kept:
+            output.begin_file()  # readers learn the columns from a file
+            output.close()
+        files = tuple(map(described_file, output.files))
+    except BaseException:
+        output.discard()
+        raise
+    return MergeResult(files=files, removed=removed, written=written)
 
-    name: str
-    size: int
-    bounds: Bounds
 
-
-class MergedFiles(msgspec.Struct, frozen=True):
-    """``files``: new ones. ``removed``: those of the table that they replace. ``written``: rows
-    inserted, updated and deleted."""
-
-    files: list[Path]
-    removed: tuple[TableFile, ...]
-    written: int
-
-
-def merge(
-    load: TableLoad, folder: Path, stem: str, columns: Sequence[str], old: Sequence[TableFile]
-) -> MergedFiles:
-    """Merges ``load``, which has ``newest_rows.comparable`` keys, into the files ``old`` of the
-    table in ``folder``. ``columns``: the table's, in its order; ``stem``: of the names of new
-    files. Raises ``NeedsSpark`` and ``OSError``; no new file is left then."""
+def _merge(job: MergeJob, output: "_Output") -> tuple[tuple[int, ...], int, int]:
+    """Returns the indexes of the old files that are replaced, the rows written, and the number of
+    old files that stay."""
+    load, folder = job.load, Path(job.old_folder)
+    old = [file_of(folder / f.name, load) for f in job.old] if job.plain_folder else job.old
     with NewestRows(load) as rows:
         outcome = rows.outcome([(folder / file.name, file.bounds) for file in old])
-    return write(load, outcome, folder, old, folder, stem, columns)
-
-
-def write(
-    load: TableLoad,
-    outcome: RowSelection,
-    old_folder: Path,
-    old: Sequence[TableFile],
-    folder: Path,
-    stem: str,
-    columns: Sequence[str],
-) -> MergedFiles:
-    """Writes what ``outcome`` says into new files in ``folder``; the files ``old`` are in
-    ``old_folder``. Arguments and errors as those of :func:`merge`."""
-    removed = {index: old[index] for index in outcome.lost}
-    if sum(file.size for file in removed.values()) > MOST_BYTES:
+    lost = with_small_files(outcome.lost, old) if job.plain_folder else outcome.lost
+    if sum(old[index].size for index in lost) > MOST_BYTES:
         raise NeedsSpark("the files that change are large")
-    output = _Output(folder, stem, load, columns)
-    try:
-        for index, file in removed.items():
-            for rows in _left(old_folder / file.name, outcome.lost[index], output.schema):
-                output.add(rows)
-        for rows in _taken(load, outcome):
-            output.add(_as(rows, output.schema))
-        output.close()
-    except BaseException:
-        output.discard()
-        raise
-    return MergedFiles(output.files, (*removed.values(),), outcome.written)
+    for index, numbers in lost.items():
+        for rows in _left(folder / old[index].name, numbers, output.schema):
+            output.add(rows)
+    for rows in _taken(load, outcome):
+        output.add(_as(rows, output.schema))
+    return (*lost,), outcome.written, len(old) - len(lost)
 
 
-def gather(load: TableLoad, folder: Path, stem: str, columns: Sequence[str]) -> list[Path]:
-    """Writes the rows of parts in their table's shape into few new files. Arguments and errors as
-    those of :func:`merge`."""
-    if sum(part.size for part in load.load.parts) > MOST_BYTES:
+def _gather(job: MergeJob, output: "_Output") -> tuple[tuple[int, ...], int, int]:
+    """Writes the rows of parts in their table's shape. Returns as :func:`_merge`."""
+    if sum(part.size for part in job.load.load.parts) > MOST_BYTES:
         raise NeedsSpark("the parts are large")
-    output = _Output(folder, stem, load, columns)
-    try:
-        for path in load.parts:
-            with opened(path) as file:
-                for _, rows in _batches(file):
-                    output.add(_as(rows, output.schema))
-        output.close()
-    except BaseException:
-        output.discard()
-        raise
-    return output.files
-
-
-def without_rows(load: TableLoad, folder: Path, stem: str, columns: Sequence[str]) -> Path:
-    """Writes a file that has the table's columns and no row. Arguments and errors as those of
-    :func:`merge`."""
-    output = _Output(folder, stem, load, columns)
-    try:
-        output.begin_file()
-        output.close()
-    except BaseException:
-        output.discard()
-        raise
-    return output.files[0]
+    for path in job.load.parts:
+        with opened(path) as file:
+            for _, rows in _batches(file):
+                output.add(_as(rows, output.schema))
+    return (), job.load.load.rows, 0
 
 
 def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
@@ -215,12 +176,12 @@ def _alike(have: ArrowType, want: ArrowType) -> bool:
 class _Output:
     """New files of a table. ``files``: those that were begun."""
 
-    def __init__(self, folder: Path, stem: str, load: TableLoad, columns: Sequence[str]) -> None:
-        fields = load_fields(load)
-        types = {f.name: arrow_type(f.type) for f in fields}
-        self.schema: ArrowSchema = pa.schema([pa.field(name, types[name]) for name in columns])
+    def __init__(self, job: MergeJob) -> None:
+        types = {f.name: arrow_type(f.type) for f in load_fields(job.load)}
+        self.schema: ArrowSchema = pa.schema([pa.field(name, types[name]) for name in job.columns])
         self.files: list[Path] = []
-        self._folder, self._stem, self._described = folder, stem, described(fields)
+        self._folder, self._described = Path(job.folder), job.described
+        self._stem = f"{job.stem}{secrets.token_hex(8)}-"  # another one where the task runs twice
         self._pending: list[Table] = []
         self._bytes = 0
         self._file: IO[bytes] | None = None

@@ -23,23 +23,14 @@ from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
 from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
 from penstock.tables.contract import Deletes, TableLoad
-from penstock.tables.frame import soft_deletes
-from penstock.tables.load_columns import load_fields
+from penstock.tables.files.merge_job import Bounds, NeedsSpark
+from penstock.tables.load_columns import load_fields, own_columns
 
 MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
-_KEYS = {
-    Kind.string, Kind.integer, Kind.boolean, Kind.decimal, Kind.date, Kind.timestamp,
-    Kind.timestamp_ntz, Kind.binary,
-}  # fmt: skip
-_CURSORS = {*_KEYS, Kind.number} - {Kind.binary}
 _OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 # texts whose order is the same for Spark's comparison and for a plain one
 _TIME_TEXT = r"^\d{4}-\d{2}-\d{2}"
 _NUMBER_TEXT = r"^[+-]?\d{1,28}(\.\d{1,10})?$"
-
-
-class NeedsSpark(Exception):
-    """Raised where only Spark can tell."""
 
 
 class RowSelection(msgspec.Struct, frozen=True):
@@ -50,18 +41,6 @@ class RowSelection(msgspec.Struct, frozen=True):
     taken: tuple[Array, ...]
     lost: dict[int, Array]
     written: int
-
-
-def comparable(load: TableLoad) -> bool:
-    """Whether the load's keys and cursor may be of a kind that is compared alike here and in
-    Spark."""
-    fields = {f.name: f.type.kind for f in load_fields(load)}
-    keys = load.primary_key
-    if not keys or not all(len(k) == 1 and fields.get(k[0]) in _KEYS for k in keys):
-        return False
-    if load.arrival or not load.cursor or load.cursor[0] not in fields:
-        return True
-    return len(load.cursor) == 1 and fields[load.cursor[0]] in _CURSORS
 
 
 class NewestRows:
@@ -96,7 +75,7 @@ class NewestRows:
     ) -> None:
         self._duckdb.close()
 
-    def outcome(self, files: Sequence["tuple[Path, Bounds]"]) -> RowSelection:
+    def outcome(self, files: Sequence[tuple[Path, Bounds]]) -> RowSelection:
         """``files``: the table's, with what is known of their keys. Raises :class:`NeedsSpark`."""
         try:
             self._take_load()
@@ -153,7 +132,7 @@ class NewestRows:
         """Raises :class:`NeedsSpark` where a part has a soft delete that keeps columns of the
         table's row."""
         names = [f.name for f in self._load.schema.fields]
-        own = soft_deletes.own_columns(self._load, names)
+        own = own_columns(self._load, names)
         if not own or mark.null_count == len(mark):
             return
         deletes = _read(path, own).filter(pc.is_valid(mark))
@@ -225,7 +204,7 @@ class NewestRows:
 
     # -- the table's files
 
-    def _meets(self, bounds: "Bounds") -> bool:
+    def _meets(self, bounds: Bounds) -> bool:
         """Whether a file may have a row of a key of the load."""
         tests: list[str] = []
         values: list[Any] = []
@@ -298,10 +277,6 @@ class NewestRows:
             },
             written=taken.num_rows + int(deleted["n"][0].as_py()),
         )
-
-
-Bounds = dict[str, tuple[Any, Any]]
-"""The least and the greatest key of a file, by column, as far as they are known."""
 
 
 def _compared(path: FieldPath, fields: dict[str, Field]) -> Field | None:

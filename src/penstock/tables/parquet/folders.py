@@ -285,6 +285,9 @@ class Root:
             os.close(handle)
 
     def _sweep(self) -> None:
+        for folder in self.own.glob("*.staging"):  # a task that outlived its driver wrote there
+            if not folder.with_suffix(".alive").exists():
+                shutil.rmtree(folder, ignore_errors=True)
         for alive in self.own.glob("*.alive"):
             with suppress(OSError):  # another user of the lake may have it to himself
                 handle = os.open(alive, os.O_RDONLY)

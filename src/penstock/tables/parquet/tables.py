@@ -5,15 +5,14 @@ pandas: all files of a table have the same columns. A plain append stages its fi
 into the folder (a reader may see a load file by file); a load that replaces rows, keeps the newest
 per key or changes columns writes a complete new folder and exchanges the two in one step. Parts
 that have the table's shape already are linked instead of read and written (``direct_parts``), and
-plain merges are done without Spark (``parquet.merge``); all else Spark writes.
-Appends to many tables with equal columns share one Spark job (``small_loads``). Neighbours:
-``parquet.folders`` reads and changes the folders, ``load_frame`` builds the rows,
+plain merges are done by processes of ours in Spark's tasks (``load_tasks``, ``parquet.merge``); all
+else Spark writes. Appends to many tables with equal columns share one Spark job (``small_loads``).
+Neighbours: ``parquet.folders`` reads and changes the folders, ``load_frame`` builds the rows,
 ``schema_evolution`` the columns.
 """
 
 import itertools
 import shutil
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -34,6 +33,7 @@ from penstock.spark.types import struct_type
 from penstock.tables import conflicts
 from penstock.tables.contract import (
     LoadResult,
+    LoadTasks,
     NestedTable,
     SessionNeeds,
     TableLoad,
@@ -41,6 +41,8 @@ from penstock.tables.contract import (
     already_committed,
 )
 from penstock.tables.files import direct_parts
+from penstock.tables.files.load_tasks import MergeTasks, Pending, merge_note
+from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
 from penstock.tables.load_columns import load_fields
@@ -58,6 +60,7 @@ from penstock.tables.parquet.folders import (
     read_marker,
     replace_folder,
 )
+from penstock.tables.parquet.merge import append_job, fill, rewrite_job
 from penstock.tables.parquet.publish import StagedAppend, publish
 from penstock.tables.parquet.spec import SPEC
 from penstock.tables.writable_folders import prove_writable
@@ -81,7 +84,6 @@ _REWRITE_NOTE = (
 )
 
 Outcome = LoadResult | PenstockError
-_filling = threading.Lock()  # so that the memory of one merge is taken at a time
 
 
 class _LoadPlan(msgspec.Struct, frozen=True):
@@ -144,17 +146,21 @@ class ParquetTables:
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None
 
-    def commit(self, spark: "SparkSession", loads: Sequence[TableLoad]) -> list[Outcome]:
+    def commit(
+        self, spark: "SparkSession", tasks: LoadTasks, loads: Sequence[TableLoad]
+    ) -> list[Outcome]:
         self._root.prepare()
         outcomes: dict[int, Outcome] = {}
+        merges = MergeTasks(spark, tasks)
         with self._root.staging() as staging:
             for wave in _waves(loads):
-                self._commit_wave(spark, wave, staging, outcomes)
+                self._commit_wave(spark, merges, wave, staging, outcomes)
         return [outcomes[index] for index in range(len(loads))]
 
     def _commit_wave(
         self,
         spark: "SparkSession",
+        merges: MergeTasks,
         wave: Sequence[tuple[int, TableLoad]],
         staging: Path,
         outcomes: dict[int, Outcome],
@@ -164,7 +170,7 @@ class ParquetTables:
         for attempt in itertools.count(1):
             folder = staging / f"try-{attempt}"
             folder.mkdir(exist_ok=True)
-            _Wave(spark, self._root, folder, outcomes).run(wave)
+            _Wave(spark, merges, self._root, folder, outcomes).run(wave)
             again: list[tuple[int, TableLoad]] = []
             for index, load in wave:
                 outcome = outcomes[index]
@@ -215,9 +221,17 @@ class _Wave:
     outcome into ``outcomes`` by the load's index."""
 
     def __init__(
-        self, spark: "SparkSession", root: Root, staging: Path, outcomes: dict[int, Outcome]
+        self,
+        spark: "SparkSession",
+        merges: MergeTasks,
+        root: Root,
+        staging: Path,
+        outcomes: dict[int, Outcome],
     ) -> None:
         self.spark = spark
+        self.merges = merges
+        self.begun: dict[int, tuple[MergeJob, Pending]] = {}
+        self.reasons: dict[int, str] = {}  # why Spark writes a load that a task might have written
         self.root = root
         self.staging = staging
         self.outcomes = outcomes
@@ -227,8 +241,10 @@ class _Wave:
         plans = [plan for index, load in wave if (plan := self._guarded_plan(index, load))]
         jobs = [self._alone(plan) for plan in plans if plan.rewrites]
         appends = self._published([p for p in plans if not p.rewrites], self._linked)
-        if len(appends) <= FEW_LOADS:
-            appends = self._published(appends, self._gathered)
+        few = appends if len(appends) <= FEW_LOADS else []
+        self._begin([*(plan for plan in plans if plan.rewrites), *few])
+        if few:
+            appends = self._published(few, self._gathered)
         jobs += [self._together(batch) for batch in _batches(appends)]
         with ThreadPoolExecutor(PARALLEL_JOBS, "penstock-load") as pool:
             for done in [pool.submit(job) for job in jobs]:
@@ -239,6 +255,47 @@ class _Wave:
             for index, load in wave:
                 if isinstance(self.outcomes[index], LoadResult):
                     self.outcomes[index] = table_failure(failure, load.table.name)
+
+    def _begin(self, plans: Sequence[_LoadPlan]) -> None:
+        """Starts the merges of all loads that a task of ours may write."""
+        jobs: dict[int, MergeJob] = {}
+        for plan in plans:
+            if plan.plain and not (plan.rewrites and plan.direct):
+                with suppress(NeedsSpark, OSError):  # raised again when it is the load's turn
+                    jobs[plan.index] = self._job(plan)
+        pending = self.merges.start([*jobs.values()])
+        self.begun = dict(zip(jobs, zip(jobs.values(), pending, strict=True), strict=True))
+
+    def _job(self, plan: _LoadPlan) -> MergeJob:
+        columns, stem = [f.name for f in plan.target], self.merges.stem(plan.load.load)
+        if not plan.rewrites:
+            return append_job(plan.load, columns, self.staging, stem)
+        marker = None if plan.load.load.replaces else plan.marker
+        return rewrite_job(plan.load, marker, plan.folder, columns, self.staging, stem)
+
+    def _merged(self, plan: _LoadPlan) -> tuple[MergeJob, MergeResult] | None:
+        """Waits for the load's merge; None: Spark has to write the load."""
+        if not plan.plain:
+            return None
+        try:
+            if plan.index not in self.begun:
+                job = self._job(plan)
+                self.begun[plan.index] = job, self.merges.start([job])[0]
+            job, pending = self.begun[plan.index]
+            result = pending.result()
+        except NeedsSpark as reason:
+            self._needs_spark(plan, reason)
+            return None
+        return job, result
+
+    def _needs_spark(self, plan: _LoadPlan, reason: NeedsSpark) -> None:
+        if plan.load.mode is DestinationSyncMode.append_dedup:
+            self.reasons[plan.index] = str(reason)
+
+    def _result(self, plan: _LoadPlan, written: int) -> LoadResult:
+        reason = self.reasons.get(plan.index)
+        notes = () if reason is None else (merge_note(plan.load, reason),)
+        return LoadResult(written, notes=(*plan.notes, *notes))
 
     def _guarded_plan(self, index: int, load: TableLoad) -> _LoadPlan | None:
         try:
@@ -301,7 +358,7 @@ class _Wave:
     def _alone(self, plan: _LoadPlan) -> Callable[[], None]:
         def job() -> None:
             try:
-                self.outcomes[plan.index] = LoadResult(self._rewrite(plan), notes=plan.notes)
+                self.outcomes[plan.index] = self._result(plan, self._rewrite(plan))
             except Exception as failure:
                 self._failed(plan, failure)
 
@@ -322,6 +379,7 @@ class _Wave:
         name_rewritten(staged, marker, load)
         draft_marker(staged / MARKER, marker)
         sync_file_system(staged)
+        self.merges.tasks.prove_lease()
         with self.root.lock(plan.load.table):
             if read_marker(plan.folder) != plan.marker:
                 raise conflicts.conflict(plan.load, 1)
@@ -329,15 +387,14 @@ class _Wave:
         return written
 
     def _filled(self, plan: _LoadPlan, staged: Path) -> int | None:
-        """Writes the table's new files into ``staged`` without Spark, one table at a time; None:
-        Spark has to write them."""
-        if not plan.plain:
+        """Puts the files that a task of ours wrote into ``staged``; None: Spark has to write
+        them."""
+        merged = self._merged(plan)
+        try:
+            return None if merged is None else fill(*merged, staged)
+        except NeedsSpark as reason:
+            self._needs_spark(plan, reason)
             return None
-        from penstock.tables.parquet.merge import fill
-
-        marker = None if plan.load.load.replaces else plan.marker
-        with _filling:
-            return fill(plan.load, marker, plan.folder, [f.name for f in plan.target], staged)
 
     def _written_by_spark(self, plan: _LoadPlan, staged: Path) -> int:
         from pyspark.sql import Observation
@@ -406,14 +463,10 @@ class _Wave:
         return direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
 
     def _gathered(self, plan: _LoadPlan) -> list[Path] | None:
-        """Stages a load's small parts as few files, where Arrow can write them; None: Spark has
-        to."""
-        if not plan.plain:
-            return None
-        from penstock.tables.parquet.merge import gathered
-
-        columns, stem = [f.name for f in plan.target], f"few-{plan.index}-"
-        return gathered(plan.load, columns, self.staging, stem)
+        """Stages the files that a task of ours wrote of a load's small parts; None: Spark has to
+        write them."""
+        merged = self._merged(plan)
+        return None if merged is None else [self.staging / f.name for f in merged[1].files]
 
     def _failed(self, plan: _LoadPlan, failure: Exception) -> None:
         """Keeps what a load failed of: a conflict too where another writer has replaced the folder
@@ -465,6 +518,13 @@ class _Wave:
 
     def _publish(self, staged: Sequence[tuple[_LoadPlan, Sequence[Path]]]) -> None:
         plans = {plan.index: plan for plan, _ in staged}
+        try:
+            if staged:
+                self.merges.tasks.prove_lease()
+        except PenstockError as failure:
+            for plan in plans.values():
+                self._failed(plan, failure)
+            return
         appends = [
             StagedAppend(p.index, p.load, p.folder, p.marker, p.target, files)
             for p, files in staged
@@ -474,7 +534,7 @@ class _Wave:
             if failure is not None:
                 self._failed(plan, failure)
             else:
-                self.outcomes[plan.index] = LoadResult(plan.load.load.rows, notes=plan.notes)
+                self.outcomes[plan.index] = self._result(plan, plan.load.load.rows)
 
 
 def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:

@@ -1,0 +1,120 @@
+"""Defines the job of a merge, which a Spark task carries out, and its result.
+
+The driver makes a job of one load and the files of one version of its table; the task writes new
+files, which nothing refers to, and names them; the driver commits or removes them. Imports no
+Spark, Arrow or DuckDB. Not here: the work (``merged_files``), how jobs are submitted
+(``load_tasks``). Neighbours: ``delta.files`` and ``parquet.merge`` make jobs, ``merge_task`` runs
+them."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.model.types import Kind
+from penstock.tables.contract import TableLoad
+from penstock.tables.load_columns import load_fields
+
+_KEYS = {
+    Kind.string, Kind.integer, Kind.boolean, Kind.decimal, Kind.date, Kind.timestamp,
+    Kind.timestamp_ntz, Kind.binary,
+}  # fmt: skip
+_CURSORS = {*_KEYS, Kind.number} - {Kind.binary}
+BOUNDED = (Kind.integer, Kind.string)  # kinds of keys whose bounds tell which files to read
+
+Bounds = dict[str, tuple[Any, Any]]
+"""The least and the greatest key of a file, by column, as far as they are known."""
+
+
+class NeedsSpark(Exception):
+    """Raised where Spark has to write a load; the text is a clause that says why."""
+
+
+class MergeFailed(Exception):
+    """Raised by the driver for what a task failed of that is no error of Penstock's tree or of a
+    file."""
+
+
+class TableFile(msgspec.Struct, frozen=True):
+    """A file of the table. ``name``: in its folder; ``size``: its bytes; ``bounds``: of its
+    keys."""
+
+    name: str
+    size: int
+    bounds: Bounds
+
+
+class NewFile(msgspec.Struct, frozen=True):
+    """A durable file that a task wrote, or that was linked. ``modified``: milliseconds since 1970.
+    ``statistics``: of ``delta.statistics``."""
+
+    name: str
+    size: int
+    modified: int
+    statistics: dict[str, Any]
+
+
+class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Writes the files that a table gets by one load. ``columns``: the table's, in its order;
+    ``described``: the metadata of each new file (``direct_parts.described``). New files come into
+    ``folder``, which exists, under ``stem`` and more. ``old``: the table's files in ``old_folder``
+    into which the load is merged.
+
+    ``gathers``: the load's parts have the table's shape and become few files, unchanged.
+    ``plain_folder``: the table is a folder of Parquet files alone: the bounds of ``old`` are in
+    their footers, many small ones are written together, and a table without rows has a file."""
+
+    load: TableLoad
+    columns: tuple[str, ...]
+    described: dict[str, str]
+    folder: str
+    stem: str
+    old_folder: str = ""
+    old: tuple[TableFile, ...] = ()
+    gathers: bool = False
+    plain_folder: bool = False
+
+    @property
+    def size(self) -> int:
+        """The bytes that it may read."""
+        return sum(p.size for p in self.load.load.parts) + sum(f.size for f in self.old)
+
+
+class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """``files``: new ones; ``removed``: indexes of the job's ``old`` that they replace;
+    ``written``: rows inserted, updated and deleted. Or why there are none: ``needs_spark``: see
+    :class:`NeedsSpark`; ``error``: a ``PenstockError`` as data; ``os_error``: number, text and
+    path of an ``OSError``; ``failure``: the text of another exception."""
+
+    files: tuple[NewFile, ...] = ()
+    removed: tuple[int, ...] = ()
+    written: int = 0
+    needs_spark: str | None = None
+    error: dict[str, Any] | None = None
+    os_error: tuple[int, str, str | None] | None = None
+    failure: str | None = None
+
+
+class MergeTaskJob(msgspec.Struct, frozen=True):
+    """The merges of one task, and the umask of the driver."""
+
+    merges: tuple[MergeJob, ...]
+    umask: int
+
+
+class MergeTaskResult(msgspec.Struct, frozen=True):
+    """One result per merge, in order; or ``error``: why the task has none."""
+
+    results: tuple[MergeResult, ...] = ()
+    error: dict[str, Any] | None = None
+
+
+def comparable(load: TableLoad) -> bool:
+    """Whether the load's keys and cursor may be of a kind that is compared alike here and in
+    Spark."""
+    fields = {f.name: f.type.kind for f in load_fields(load)}
+    keys = load.primary_key
+    if not keys or not all(len(k) == 1 and fields.get(k[0]) in _KEYS for k in keys):
+        return False
+    if load.arrival or not load.cursor or load.cursor[0] not in fields:
+        return True
+    return len(load.cursor) == 1 and fields[load.cursor[0]] in _CURSORS

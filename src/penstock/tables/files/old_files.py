@@ -1,0 +1,65 @@
+"""Chooses which small files of a Parquet table a merge writes together; reads footers of its files.
+Runs in a Spark task; no Spark.
+
+Neighbours: ``merged_files`` merges, ``parquet.merge`` puts the result into the table's folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.codec.untyped import Array
+from penstock.tables.contract import Deletes, TableLoad
+from penstock.tables.files.merge_job import Bounds, NeedsSpark, TableFile
+from penstock.tables.load_columns import load_fields
+
+MOST_SMALL_FILES = 8  # that a merge leaves as they are
+SMALL_FILE_BYTES = 16 << 20
+
+
+def with_small_files(lost: dict[int, Array], old: Sequence[TableFile]) -> dict[int, Array]:
+    """Adds the small ones of the files ``old`` to those that are written again (``lost``: the
+    numbers of the rows that each loses), where there are many, so that a table that gets a few rows
+    a sync has few files."""
+    small = [
+        index
+        for index, file in enumerate(old)
+        if index not in lost and file.size < SMALL_FILE_BYTES
+    ]
+    if len(small) <= MOST_SMALL_FILES:
+        return lost
+    least = sorted(small, key=lambda index: old[index].size)[: 4 * MOST_SMALL_FILES]
+    nothing = pa.array([], pa.int64())
+    return {**lost, **dict.fromkeys(least, nothing)}
+
+
+def file_of(path: Path, load: TableLoad) -> TableFile:
+    """Reads the footer of a file of the table. Raises ``NeedsSpark`` where a row may be one that a
+    hard delete has to remove."""
+    footer = pq.read_metadata(path)
+    fields = {f.name for f in load_fields(load)}
+    if load.policy.deletes is Deletes.hard and load.deleted_column in fields:
+        found = _leaf(footer, str(load.deleted_column))
+        if found is None or any(s.num_values for s in found):
+            raise NeedsSpark(f"{path} may have rows that are deleted")
+    bounds: Bounds = {}
+    for key in load.primary_key:
+        found = _leaf(footer, key[0]) or []
+        valued = [s for s in found if s.num_values]
+        if valued and all(s.has_min_max for s in valued):
+            bounds[key[0]] = min(s.min for s in valued), max(s.max for s in valued)
+    return TableFile(path.name, path.stat().st_size, bounds)
+
+
+def _leaf(footer: Any, column: str) -> list[Any] | None:
+    """The statistics of a column by row group; None where one lacks them, or the column is not a
+    simple one."""
+    names = [footer.schema.column(index).path for index in range(len(footer.schema))]
+    if names.count(column) != 1:  # a nested one may have the same path
+        return None
+    index = names.index(column)
+    groups = (footer.row_group(group) for group in range(footer.num_row_groups))
+    found = [group.column(index).statistics for group in groups]
+    return found if all(s is not None and s.has_null_count for s in found) else None
