@@ -34,7 +34,6 @@ from penstock.engine.sync.model_rows import ModelRows
 from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
 from penstock.spark.session import choose_master, is_cluster, local_slots
-from penstock.spark.shared_folders import runs_elsewhere
 from penstock.tables.contract import Deletes, LoadTasks, TableFormat, TablePolicy
 from penstock.tasks.spark_job import Submit, here, on_spark
 
@@ -145,12 +144,13 @@ class Assembly:
     ) -> TableLoader:
         prepared, session = self._prepared, self._session
         cores = os.cpu_count() or 1
-        slots = local_slots(choose_master(prepared.pipeline.spark.master, cores, 1))
+        master = choose_master(prepared.pipeline.spark.master, cores, 1)
+        slots = local_slots(master)
         tasks = LoadTasks(
             submit,
             at_once=MERGES_AT_ONCE if slots is None else min(cores, slots),
             token=session.lease.token,
-            elsewhere=runs_elsewhere(spark),
+            elsewhere=is_cluster(master),
             prove_lease=session.prove_lease,
         )
         policy = TablePolicy(
