@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from penstock.tables.contract import LoadTasks
+from penstock.tables.contract import LoadResult, LoadTasks
 from penstock.tables.files.merge_job import MergeTaskJob
 
 
@@ -17,3 +17,11 @@ def run_here(module: str, job: bytes) -> bytes:
 
 
 LOCAL = LoadTasks(run_here, at_once=1, token="lease", elsewhere=False, prove_lease=lambda: None)
+
+
+def by_spark(outcome: LoadResult, reason: str = "") -> LoadResult:
+    """The outcome of a load that Spark itself wrote, without the line that says so and why."""
+    noted = [note for note in outcome.notes if "Spark itself wrote load" in note]
+    assert len(noted) == 1 and reason in noted[0], outcome
+    notes = tuple(note for note in outcome.notes if note not in noted)
+    return msgspec.structs.replace(outcome, notes=notes)
