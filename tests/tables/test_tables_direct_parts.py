@@ -318,8 +318,8 @@ def test_what_a_table_does_not_take_as_it_is_goes_through_spark(
         place = tables.location(T)
         found = duckdb.sql(f"SELECT id, v, w FROM '{place}/*.parquet' ORDER BY id").fetchall()
         assert found == [(1, "a", None), (2, "b", 3), (3, "c", 4)]
-        by_spark = spark.read.parquet(place).select("id", "v", "w").orderBy("id").collect()
-        assert [tuple(r) for r in by_spark] == found
+        in_spark = spark.read.parquet(place).select("id", "v", "w").orderBy("id").collect()
+        assert [tuple(r) for r in in_spark] == found
 
 
 def test_a_part_in_its_tables_shape_is_read_as_any_part(loads: Any) -> None:
