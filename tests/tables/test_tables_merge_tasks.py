@@ -81,9 +81,10 @@ def test_the_process_of_a_merge_imports_no_spark_L13() -> None:
 def test_the_driver_of_a_merge_imports_no_duckdb_L13(tmp_path: Path) -> None:
     """Nor what reads rows: the driver has no way to."""
     code = (
-        "import sys, penstock.tables.delta.tables, penstock.tables.parquet.tables, penstock.tables.files.load_tasks\n"
-        "print([m for m in sys.modules if m == 'duckdb' or m.startswith('penstock.tables.merged')"
-        " or m.startswith('penstock.tables.newest')])"
+        "import sys, penstock.tables.delta.tables, penstock.tables.parquet.tables\n"
+        "import penstock.tables.files.load_tasks\n"
+        "print([m for m in sys.modules if m == 'duckdb' or m.startswith('penstock.tables.files.merged')"
+        " or m.startswith('penstock.tables.files.newest')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

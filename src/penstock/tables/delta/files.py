@@ -101,7 +101,7 @@ class DeltaFiles:
         if files is None:
             return None
         sync(self._folder)  # before a commit names them
-        from penstock.tables.delta.statistics import described_file
+        from penstock.tables.files.statistics import described_file
 
         return StagedFiles([*map(described_file, files)], (), self._load.load.rows)
 

@@ -45,7 +45,7 @@ class TableFile(msgspec.Struct, frozen=True):
 
 class NewFile(msgspec.Struct, frozen=True):
     """A durable file that a task wrote, or that was linked. ``modified``: milliseconds since 1970.
-    ``statistics``: of ``delta.statistics``."""
+    ``statistics``: of ``files.statistics``."""
 
     name: str
     size: int

@@ -27,10 +27,10 @@ from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.files import SHARED, private, sync, sync_file
 from penstock.tables.contract import TableLoad
-from penstock.tables.delta.statistics import described_file
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.newest_rows import NewestRows, RowSelection, opened
 from penstock.tables.files.old_files import file_of, with_small_files
+from penstock.tables.files.statistics import described_file
 from penstock.tables.load_columns import load_fields
 
 FILE_BYTES = 128 << 20
