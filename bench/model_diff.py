@@ -14,8 +14,8 @@ from pathlib import Path
 
 from penstock.config.command_line import pipeline_from_arguments
 from penstock.config.home import Home
+from penstock.engine.query import query_reader
 from penstock.engine.run.start import run_pipeline
-from penstock.engine.sync import model_rows
 
 QUERY = (
     "spark:SELECT id, concat('user', id, '@example.com') AS email, id % 97 AS plan, "
@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("--changed", type=float, default=1.0, help="per cent")
     told = parser.parse_args()
     spent: list[tuple[float, float]] = []
-    stage = model_rows.ModelRows._staged
+    stage = query_reader.QueryReader._staged
 
     def timed(*args: object) -> object:
         began, used = time.monotonic(), processor_seconds()
@@ -65,7 +65,7 @@ def main() -> None:
         finally:
             spent.append((time.monotonic() - began, processor_seconds() - used))
 
-    model_rows.ModelRows._staged = timed
+    query_reader.QueryReader._staged = timed
     with tempfile.TemporaryDirectory() as folder:
         for word in ("first", "second"):
             query = QUERY.format(rows=told.rows, step=int(100 / told.changed), word=word)

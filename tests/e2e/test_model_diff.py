@@ -11,7 +11,7 @@ from connector_sites import Push, stub
 from model_sites import ModelSite
 from pipelines import Ran
 
-from penstock.engine.sync import model_diff
+from penstock.engine.query import model_diff
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:

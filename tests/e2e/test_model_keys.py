@@ -12,7 +12,7 @@ import pytest
 from model_sites import ModelSite
 from pipelines import Ran
 
-from penstock.engine.sync import model_diff
+from penstock.engine.query import model_diff
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,7 +29,8 @@ def main() -> None:
 
     def lost(log: Path) -> list[Any]:
         log.mkdir(exist_ok=True)
-        job = SubmittedJob("lane-0", on_spark(spark, log, False), "no.such.module", b"{}")
+        submit = on_spark(spark, log, False)
+        job = SubmittedJob("lane-0", lambda: submit("no.such.module", b"{}"))
         deadline = time.monotonic() + 90
         while (error := job.lost("source")) is None and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -15,9 +15,9 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
+from penstock.engine.query import model_diff
+from penstock.engine.query.model_diff import ModelDiff
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
-from penstock.engine.sync import model_diff
-from penstock.engine.sync.model_diff import ModelDiff
 from penstock.model.catalog import (
     Change,
     ConfiguredStream,

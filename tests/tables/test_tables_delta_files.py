@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from penstock.tables.delta_statistics import statistics
 from shaped import inodes, shaped
 from tasks_here import LOCAL
 
@@ -24,6 +23,7 @@ from penstock.tables.delta import files as delta_files
 from penstock.tables.delta import tables as delta
 from penstock.tables.delta.tables import DeltaTables
 from penstock.tables.files import direct_parts
+from penstock.tables.files.statistics import statistics
 
 T = TableName(None, "t")
 NO_SPARK: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))  # settings, and no row by Spark

@@ -5,14 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.log.log import FileLog
+from penstock.engine.run import lane_runner
 from penstock.engine.specs.lane import LaneEnd, LaneResult
 from penstock.engine.specs.plan import LaneStart
-from penstock.engine.sync import lane_runner
 from penstock.errors import LogError, PenstockError
 from penstock.tasks.job_file import put_job, take_job
 from penstock.tasks.spark_job import SubmittedJob
@@ -29,10 +28,10 @@ def lost(text: str, trace: str = "", claimed: str | None = None) -> PenstockErro
     class TaskFailure(Exception):
         _stackTrace = trace
 
-    def submit(_: str, __: bytes) -> bytes:
+    def submit() -> bytes:
         raise TaskFailure(text)
 
-    job = SubmittedJob("lane-0", submit, "a.module", b"{}")
+    job = SubmittedJob("lane-0", submit)
     deadline = time.monotonic() + 10
     while (error := job.lost("source", lambda: claimed)) is None and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -106,12 +105,13 @@ def test_L8_what_a_lane_sealed_where_nobody_sees_it_is_no_result(
     class Answered:
         def __init__(self, *_: object) -> None: ...
 
-        def answer(self) -> bytes:
-            return msgspec.json.encode(result)
+        def answer(self) -> LaneResult:
+            return result
 
     monkeypatch.setattr(lane_runner, "SubmittedJob", Answered)
     nothing: Any = lambda *_: {}  # noqa: E731
-    lanes = lane_runner.Lanes(nothing, Mailbox(tmp_path, "run"), nothing, nothing, nothing)
+    reader = lane_runner.LaneProcess(nothing)
+    lanes = lane_runner.Lanes(reader, Mailbox(tmp_path, "run"), nothing, nothing, nothing)
     handle = lanes.start(LaneStart(lane=0, epoch=7, streams=(), generations=(), states=()))
     told = handle.poll()
     assert told is not None and told.end is LaneEnd.lost

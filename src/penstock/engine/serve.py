@@ -150,6 +150,11 @@ class InputSource(SourceEndpoint):
         del first, recovers
         return self._catalog
 
+    def given(self, catalog: Catalog | None = None) -> str:
+        """Nothing: there is no discovery of it."""
+        del catalog
+        return ""
+
     def abilities(self) -> dict[str, object]:
         return {}
 

@@ -1,15 +1,11 @@
 """Defines what a Spark job has written for a lane to read in place of a connector's messages.
 
-Data only. Neighbours: ``engine.sync.model_rows`` and ``model_diff`` have it written,
-``protocols.spark`` reads it.
+Data only. Neighbours: ``engine.query`` has it written, ``engine.worker.staged_source`` reads it.
 """
 
 import msgspec
 
 from penstock.model.catalog import Change
-
-KEY = "staged"
-"""Where :class:`StagedRows` stands in the configuration of a lane that reads one."""
 
 KIND, SEND = "penstock_kind", "penstock_send"
 """Columns of staged changes: a row's :class:`Change`, and whether it is sent."""

@@ -1,7 +1,7 @@
 """Computes with Spark which rows of a model differ from those that were sent before.
 
 What differs is written as a set of changes, which the next snapshots have (``snapshot``). Nothing
-here decides when a snapshot moves (``engine.sync.model_diff``). Neighbour: ``model`` reads the
+here decides when a snapshot moves (``engine.query.model_diff``). Neighbour: ``model`` reads the
 model itself.
 """
 

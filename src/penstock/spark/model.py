@@ -2,7 +2,7 @@
 
 Analyses the model, which runs nothing, and writes its rows into a folder as Parquet. Not here: what
 a reference means and which queries are refused (``transforms.spark_model``), when rows are written
-(``engine.sync.model_rows``), Spark's messages in one line (``query``), types (``types``).
+(``engine.query.query_reader``), Spark's messages in one line (``query``), types (``types``).
 """
 
 import datetime

@@ -4,7 +4,7 @@ The rows come by ``COPY``, in blocks, and are parsed by column. The query runs i
 transaction. ``:cursor`` is bound: its value is a parameter of ``set_config``, and the query has
 ``current_setting`` in its place, cast to the column's type; never is it part of a text. Not here:
 the connection (``postgres_session``), queries that Spark runs (``model``), when rows are read
-(``engine.sync.model_rows``). The driver, psycopg, comes with ``penstock[postgres]``.
+(``engine.query.query_reader``). The driver, psycopg, comes with ``penstock[postgres]``.
 """
 
 import io

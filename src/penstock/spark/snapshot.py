@@ -7,7 +7,7 @@ and each type of it in a column of its own: what was sent in a column that the m
 has in another type, is known when that column comes back.
 
 Not here: what differs between a snapshot and the model (``diff``), which sets hold
-(``engine.sync.model_diff``: a state names them, and states move as all states do, L1).
+(``engine.query.model_diff``: a state names them, and states move as all states do, L1).
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ of any file has an odd number of quotes, a quoted field may go on in the next li
 read by one task, in order. The driver is given headers and which types are possible; it sees no
 row.
 
-Not here: what happens to the rows (``engine.sync.file_rows``). Neighbours: ``file_tasks`` runs in
+Not here: what happens to the rows (``engine.query.file_rows``). Neighbours: ``file_tasks`` runs in
 the tasks, ``model`` reads all other models.
 """
 

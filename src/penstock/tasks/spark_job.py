@@ -6,7 +6,7 @@ since Spark's ``mapInArrow`` requires pandas on the driver. Only the session API
 used. The job itself, which holds passwords, is not given to Spark (``tasks.job_file``).
 A task whose signs of life end is given up, and killed where it is on this machine: what it started
 ends with it (L11).
-Neighbours: ``engine.sync.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
+Neighbours: ``engine.run.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
 """
 
 import functools
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock.errors import ConfigError, Defect, PenstockError
 from penstock.runtimes.stopped import kill
@@ -31,6 +31,8 @@ from penstock.tasks.storage import storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+A = TypeVar("A")
 
 Submit = Callable[[str, bytes], bytes]
 """(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
@@ -164,23 +166,24 @@ def here(module: str, job: bytes) -> bytes:
     return supervise(module, job)
 
 
-class SubmittedJob:
-    """Submits a job in a thread of its own; :meth:`answer` and :meth:`lost` tell how far it is."""
+class SubmittedJob(Generic[A]):
+    """Runs ``submit`` in a thread of its own, which returns the answer of a job once that ended;
+    :meth:`answer` and :meth:`lost` tell how far it is."""
 
-    def __init__(self, name: str, submit: Submit, module: str, job: bytes) -> None:
-        self._answer: bytes | None = None
+    def __init__(self, name: str, submit: Callable[[], A]) -> None:
+        self._answer: A | None = None
         self._lost: BaseException | None = None
 
         def work() -> None:
             try:
-                self._answer = submit(module, job)
+                self._answer = submit()
             except Exception as e:  # Spark's and py4j's errors have no common base
                 self._lost = e
 
         threading.Thread(target=work, name=name, daemon=True).start()
 
-    def answer(self) -> bytes | None:
-        """Returns the process's answer; None: it is running, or was lost."""
+    def answer(self) -> A | None:
+        """Returns the job's answer; None: it is running, or was lost."""
         return self._answer
 
     def lost(

@@ -13,11 +13,11 @@ from penstock.engine.channel.feeder_mail import PushMail
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.deliver import feeder_runner
 from penstock.engine.deliver.feeder_runner import PushTask
+from penstock.engine.run import lane_runner
+from penstock.engine.run.lane_runner import LaneProcess, Lanes
 from penstock.engine.specs.feeder import PushEnd, PushResult
 from penstock.engine.specs.lane import LaneEnd, LaneResult, NewConfig
 from penstock.engine.specs.plan import LaneStart
-from penstock.engine.sync import lane_runner
-from penstock.engine.sync.lane_runner import Lanes
 
 NEW = NewConfig("hash", {"token": "renewed"})
 
@@ -36,12 +36,12 @@ def ending(last: Callable[[], object], result: object) -> type:
         def __init__(self, *args: Any) -> None:
             self.looked = False
 
-        def answer(self) -> bytes | None:
+        def answer(self) -> object:
             if not self.looked:
                 self.looked = True
                 return None
             last()
-            return msgspec.json.encode(result)
+            return result
 
         def lost(self, what: str, *_: object) -> None:
             return None
@@ -59,7 +59,7 @@ def test_l10_a_destination_that_renews_its_token_as_it_ends(
     stored: list[NewConfig] = []
     renews = lambda: PushMail(tmp_path, "r1", 1).put_config(1, 1, NEW)  # noqa: E731
     result = PushResult(end=PushEnd.finished)
-    monkeypatch.setattr(feeder_runner, "SubmittedJob", ending(renews, result))
+    monkeypatch.setattr(feeder_runner, "SubmittedJob", ending(renews, msgspec.json.encode(result)))
     make_job: Any = lambda number, streams, attempt: {}  # noqa: E731
     task = PushTask(
         never,
@@ -86,7 +86,7 @@ def test_l10_a_source_that_renews_its_token_as_it_ends(
         lane_runner, "SubmittedJob", ending(lambda: run.put_config(7, 1, NEW), result)
     )
     nothing: Any = lambda *args: {}  # noqa: E731
-    lanes = Lanes(never, run, nothing, nothing, stored.append)
+    lanes = Lanes(LaneProcess(never), run, nothing, nothing, stored.append)
     handle = lanes.start(LaneStart(lane=0, epoch=7, streams=(), generations=(), states=()))
     assert handle.poll() is None
     assert handle.poll() == result

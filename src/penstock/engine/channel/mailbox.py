@@ -4,7 +4,7 @@ small files beside the log, on the storage they share.
 Works on every cluster and through Spark Connect, and survives a SIGKILLed driver: a lane stops when
 the lease file has not changed for :data:`LEASE_SECONDS` by the lane's own clock, so clocks need not
 agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.worker.lane`` (a lane),
-``engine.sync.lane_runner`` and ``engine.channel.heartbeat`` (the driver). One folder a run::
+``engine.run.lane_runner`` and ``engine.channel.heartbeat`` (the driver). One folder a run::
 
     mailbox/RUN/lease                 random bytes, rewritten every few seconds by the driver
     mailbox/RUN/cancel                exists: every lane stops

@@ -6,6 +6,7 @@ waits for the lanes to end, which do not depend on it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -72,7 +73,7 @@ class PushTask:
         return _Conversation(
             mail,
             self._mailbox,
-            SubmittedJob("push", self._submit, MODULE, job),
+            SubmittedJob("push", partial(self._submit, MODULE, job)),
             described,
             self._describe,
             self._save_config,
@@ -91,7 +92,7 @@ class _Conversation:
         self,
         mail: PushMail,
         run: Mailbox,
-        task: SubmittedJob,
+        task: SubmittedJob[bytes],
         described: dict[StreamId, WriteStream],
         describe: DescribeStreams,
         save_config: Callable[[NewConfig], None],

@@ -1,7 +1,7 @@
 """Keeps the primary keys of a compared model's rejected rows, so that later runs send them again,
 and remove none that the destination never took.
 
-A model's snapshot (``engine.sync.model_diff``) is sets of changes by epoch. Beside the set of an
+A model's snapshot (``engine.query.model_diff``) is sets of changes by epoch. Beside the set of an
 epoch lie the keys that were rejected of it, and the keys that it tried again::
 
     snapshots/STREAM/00000007/rejected/000001.jsonl    {"key": ["5"], "attempt": 1, "again": true}

@@ -1,7 +1,7 @@
 """Builds what lanes need: a sync's plan, a lane's job, a stream of that job.
 
 Pure apart from questions to connectors (launch, secrets, abilities). Neighbours:
-``engine.plan.prepare`` has the inputs, ``engine.sync.lane_runner`` sends the job,
+``engine.plan.prepare`` has the inputs, ``engine.run.lane_runner`` sends the job,
 ``engine.worker.lane`` reads it.
 """
 

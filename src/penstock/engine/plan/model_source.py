@@ -4,7 +4,7 @@ Moves no record. Neighbours: ``engine.plan.source_endpoint`` is any other source
 ``spark.model`` and ``spark.postgres`` read the query.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,20 @@ from penstock.config.modes import SENDS, canonical
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.source import SourceConnector
+from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.source_endpoint import SourceEndpoint
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.plan.transform_rules import transform_rules
+from penstock.engine.query.model_diff import ModelDiff
+from penstock.engine.query.query_reader import QueryReader
+from penstock.engine.specs.lane import LaneReader
 from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Change, FieldPath, Stream, StreamId, SyncMode
 from penstock.model.staged_rows import DELETED_AT
+from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
@@ -42,10 +50,8 @@ _MARKS = frozenset({Kind.timestamp, Kind.timestamp_ntz, Kind.date, Kind.string})
 
 
 class ModelSource(SourceEndpoint):
-    """A source that Spark reads: a query, a table, files. ``open``: returns the run's Spark
-    session; None: there is none (``plan``), and the columns are those of the last run. ``spark``:
-    the session, once :meth:`discover` has opened it. ``snapshots``: the folder of what was sent
-    before, for models that are compared with it."""
+    """A source that Spark reads: a query, a table, files. Without the run's Spark (``plan``), its
+    columns are those of the last run."""
 
     def __init__(
         self,
@@ -65,17 +71,47 @@ class ModelSource(SourceEndpoint):
             if isinstance(url, str)
             else _dialect(model_of(target, Path.cwd(), named), self.config)
         )
-        self.open: Callable[[SessionNeeds], SparkSession] | None = None
-        self.spark: SparkSession | None = None
-        self.snapshots: Path | None = None
+        self._open: Callable[[SessionNeeds], SparkSession] | None = None
+        self._spark: SparkSession | None = None  # once it is discovered
+        self._snapshots: Path | None = None
 
     @property
     def stream(self) -> StreamId:
         return StreamId(None, self.model.name)
 
-    def needs(self) -> SessionNeeds:
-        """Returns what the query requires of the Spark session. Raises ``ConfigError``."""
-        return _needs(self.model)
+    def may_open(
+        self,
+        spark: "Callable[[SessionNeeds], SparkSession]",
+        snapshots: Path,
+        handed_over: Model | None = None,
+    ) -> None:
+        self._open, self._snapshots = spark, snapshots
+        self.model = handed_over or self.model
+
+    def reader(
+        self,
+        lanes: LaneReader,
+        mailbox: Mailbox,
+        streams: Sequence[PlannedStream],
+        rules: StreamRules,
+        saved: Callable[[], Sequence[StoredState]],
+    ) -> LaneReader:
+        assert self._spark is not None and self._snapshots is not None
+        diff = ModelDiff(
+            self._spark,
+            self.model,
+            self._snapshots,
+            saved=saved,
+            allow_empty=bool(self.config.get("allow_empty")),
+            tries_again=any(s.retry_rejected for s in streams),
+            rules=transform_rules(streams, rules),
+        )
+        return QueryReader(self._spark, self.model, diff, mailbox, lanes)
+
+    def given(self, catalog: Catalog | None = None) -> str:
+        """Nothing: its catalog is that of the run."""
+        del catalog
+        return ""
 
     def discover(self, *, first: bool = True, recovers: bool = False) -> Catalog:
         """Returns its one stream, with the columns of the query's result. Raises
@@ -88,9 +124,9 @@ class ModelSource(SourceEndpoint):
             if overrides is not None and overrides.cursor_field:
                 postgres.refuse_cursor(self.model, described, overrides.cursor_field[0])
             fields = tuple(c.field for c in described)
-        if self.open is not None:
-            self.spark = self.open(self.needs())
-            fields = fields or self._analysed(self.spark)
+        if self._open is not None:
+            self._spark = self._open(_needs(self.model))
+            fields = fields or self._analysed(self._spark)
         if fields is None:
             return Catalog((self._remembered(),))
         types = {f.source: f.type for f in fields}

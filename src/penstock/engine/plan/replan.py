@@ -2,7 +2,7 @@
 
 ``engine.plan.stream_plan`` decides, as before a run; here the decision is made durable (names,
 schema version) and becomes part of the run's plan. Neighbours: ``engine.sync.sync`` asks,
-``engine.sync.lane_runner`` answers the lane.
+``engine.run.lane_runner`` answers the lane.
 """
 
 import dataclasses

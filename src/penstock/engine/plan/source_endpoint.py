@@ -8,23 +8,35 @@ the source that Spark reads, ``engine.plan.prepare`` and the verbs that move no 
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.source import SourceConnector
+from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.plan.background_discovery import BackgroundDiscovery
 from penstock.engine.plan.endpoint import SOURCE, Endpoint, Save
 from penstock.engine.plan.given_catalog import given
+from penstock.engine.plan.stream_plan import StreamRules
+from penstock.engine.specs.lane import LaneReader
 from penstock.engine.specs.observer import RunObserver
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, StreamId
 from penstock.model.events import Control, Event
+from penstock.model.state import StoredState
 from penstock.model.types import DataType
 from penstock.protocols.connection import EventSink
 from penstock.store.contract import Store
+from penstock.tables.contract import SessionNeeds
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.model import Model
 
 _RENEWS = re.compile(r"refresh_?token|oauth", re.IGNORECASE)
 """In the name of a property: the source renews its credentials, which a second process beside it
@@ -107,6 +119,30 @@ class SourceEndpoint(Endpoint[SourceConnector]):
                 self.kept, self.undiscovered, self._catalog = True, e, kept.catalog
         self.discovered = began, time.monotonic()
         return self._catalog
+
+    def may_open(
+        self,
+        spark: "Callable[[SessionNeeds], SparkSession]",
+        snapshots: Path,
+        handed_over: "Model | None" = None,
+    ) -> None:
+        """Gives it the run's Spark, for what it needs it. ``spark``: opens the session;
+        ``snapshots``: the folder of what was sent before, for models that are compared with it;
+        ``handed_over``: the model that a program gives in place of the reference's. A connector
+        needs none."""
+
+    def reader(
+        self,
+        lanes: LaneReader,
+        mailbox: Mailbox,
+        streams: Sequence[PlannedStream],
+        rules: StreamRules,
+        saved: Callable[[], Sequence[StoredState]],
+    ) -> LaneReader:
+        """Returns what reads the lanes of a sync: ``lanes``, which reads each in a process of its
+        own, or what uses that. ``saved``: returns the saved states."""
+        del mailbox, streams, rules, saved
+        return lanes
 
     def _asked(self) -> Catalog:
         if self._beside is not None:

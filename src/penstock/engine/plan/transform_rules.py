@@ -1,7 +1,7 @@
 """Names the rules by which a model's transforms leave out rows, so that a run can tell whether an
 earlier run had others.
 
-Pure. Neighbours: ``engine.sync.model_diff`` keeps the name with what was sent;
+Pure. Neighbours: ``engine.query.model_diff`` keeps the name with what was sent;
 ``stream_plan.left_out_unknown`` says when nothing can be told.
 """
 

@@ -38,7 +38,6 @@ from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.plan.feeder_jobs import rejected_keys
-from penstock.engine.plan.model_source import ModelSource
 from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import (
     Prepared,
@@ -285,11 +284,11 @@ class Run:
             save=lambda new: self._configs.save(DESTINATION, new),
         )  # fmt: skip
         pulse.check()
-        if isinstance(source, ModelSource):
-            source.model = self._model or source.model
-            needs = destination.needs()
-            source.snapshots = _log_folder(self._home, self._pipeline) / "snapshots"
-            source.open = lambda own: self._spark.open(stack, needs.also(own), 1, pulse.check)
+        source.may_open(
+            lambda own: self._spark.open(stack, destination.needs().also(own), 1, pulse.check),
+            log.root / "snapshots",
+            self._model,
+        )
         own = destination.install_seconds if isinstance(destination, DestinationEndpoint) else 0.0
         self._accounting.time.install = round(source.install_seconds + own, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
@@ -409,8 +408,6 @@ class Run:
 
     def _discovery(self, prepared: Prepared) -> Discovery:
         source = prepared.source
-        if self._served is not None or isinstance(source, ModelSource):
-            return DiscoveryDone()
         if not source.kept:
             return DiscoveryDone(source.given())
         return CatalogCheck(

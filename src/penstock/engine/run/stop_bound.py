@@ -3,7 +3,7 @@
 A run stops at its next step. A step may wait for Java, and Java for a task that never ends: so
 :data:`STOP_SECONDS` after the request Spark's Java process is killed, and the call returns. Nothing
 is lost: the load is in the ledger, and the next run repeats it. Not here: a lane that does not stop
-(``engine.sync.lane_runner``), the end of the process (``cli.run``). Neighbour: ``engine.run.run``.
+(``engine.run.lane_runner``), the end of the process (``cli.run``). Neighbour: ``engine.run.run``.
 """
 
 import threading
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 STOP_SECONDS = 90.0
-"""More than a lane has (``engine.sync.lane_runner.STOP_SECONDS``)."""
+"""More than a lane has (``engine.run.lane_runner.STOP_SECONDS``)."""
 _LOOK_SECONDS = 0.5
 
 

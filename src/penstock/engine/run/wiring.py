@@ -22,15 +22,11 @@ from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.plan.lane_jobs import LaneJobs, sync_plan
-from penstock.engine.plan.model_source import ModelSource
 from penstock.engine.plan.prepare import Prepared, evolution
 from penstock.engine.plan.replan import Planner
-from penstock.engine.plan.transform_rules import transform_rules
+from penstock.engine.run.lane_runner import LaneProcess, Lanes
 from penstock.engine.run.monitor import RunMonitor
-from penstock.engine.specs.lane import NewConfig
-from penstock.engine.sync.lane_runner import Lanes
-from penstock.engine.sync.model_diff import ModelDiff
-from penstock.engine.sync.model_rows import ModelRows
+from penstock.engine.specs.lane import LaneReader, NewConfig
 from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
 from penstock.spark.session import choose_master, is_cluster, local_slots
@@ -76,9 +72,7 @@ class Assembly:
             sync_plan(prepared),
             session,
             self._delivery(spark, queries, submit),
-            Lanes(
-                self._reading(submit), self._mailbox, jobs.job, jobs.continued, self._save_source
-            ),
+            Lanes(self._reader(submit), self._mailbox, jobs.job, jobs.continued, self._save_source),
             Planner(
                 prepared,
                 session.store,
@@ -90,25 +84,15 @@ class Assembly:
             discovery,
         )
 
-    def _reading(self, submit: Submit) -> Submit:
-        """The submission of lanes: the rows of a model are staged before its lane begins."""
-        source = self._prepared.source
-        if isinstance(source, ModelSource) and source.spark is not None:
-            home = source.snapshots or self._mailbox.log_root / "snapshots"
-            empty = bool(source.config.get("allow_empty"))
-            again = any(s.retry_rejected for s in self._prepared.plan.streams)
-            session = self._session
-            diff = ModelDiff(
-                source.spark,
-                source.model,
-                home,
-                saved=lambda: session.store.states(session.pipeline),
-                allow_empty=empty,
-                tries_again=again,
-                rules=transform_rules(self._prepared.plan.streams, self._prepared.rules),
-            )
-            return ModelRows(source.spark, source.model, diff, self._mailbox, submit)
-        return submit
+    def _reader(self, submit: Submit) -> LaneReader:
+        prepared, session = self._prepared, self._session
+        return prepared.source.reader(
+            LaneProcess(submit),
+            self._mailbox,
+            prepared.plan.streams,
+            prepared.rules,
+            lambda: session.store.states(session.pipeline),
+        )
 
     def _save_source(self, new: NewConfig) -> None:
         self._prepared.source.change_config(new, lambda n: self._save(SOURCE, n))

@@ -3,11 +3,11 @@ result.
 
 The job holds the connector's configuration, so it is never an argument, an environment variable,
 part of a Spark task or a file in clear (``tasks.job_file``). Neighbours:
-``engine.sync.lane_runner`` writes it, ``engine.worker.lane`` reads it.
+``engine.run.lane_runner`` writes it, ``engine.worker.lane`` reads it.
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
 from penstock.model.events import TransformColumns
 from penstock.model.segments import PartLayout, WriteDisposition
+from penstock.model.staged_rows import StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import ChangeWords, MissingColumns, RowSchema, UndeclaredPolicy
 from penstock.runtimes.contract import RunTimeouts
@@ -150,7 +151,8 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     ``limit``: records per stream after which the source is stopped. ``dry``: nothing of it is kept.
     ``shared_states``: False where other lanes read other streams of the same source: a state shared
     by all streams is then an error. ``abilities``, ``unchosen``, ``tries``, ``attempts``,
-    ``backoff``: as in ``ReadRequest``."""
+    ``backoff``: as in ``ReadRequest``. ``staged``: a query's rows, which the lane reads in place of
+    a connector."""
 
     run: str
     lane: int
@@ -183,6 +185,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     keys: KeysAt | None = None
     mail_key: bytes = b""  # of Mailbox
     open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``
+    staged: StagedRows | None = None
 
 
 class StreamAnswer(msgspec.Struct, kw_only=True):
@@ -228,3 +231,12 @@ class LaneResult(msgspec.Struct, kw_only=True):
         """Whether the lane is read again in another epoch: of this one only what was sealed counts
         as read."""
         return self.end is LaneEnd.lost or bool(self.retries)
+
+
+class LaneReader(Protocol):
+    """Reads one epoch of a lane to its end: with a connector, or the rows of a query."""
+
+    def read(self, job: LaneJob) -> LaneResult:
+        """Returns the result once the epoch has ended. Raises why it was lost. Called in a thread
+        of the lane's own."""
+        ...

@@ -1,4 +1,4 @@
-"""Runs a lane's process: runs one source once, decodes its records, seals segments, and returns the
+"""Runs a lane's process: reads one source once, decodes its records, seals segments, returns the
 result.
 
 Reads a ``LaneJob`` from stdin, writes a ``LaneResult`` to stdout; everything else goes through the
@@ -10,7 +10,7 @@ source's events, ``engine.worker.sealer`` decides what is sealed.
 
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -26,13 +26,13 @@ from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.engine.worker.read_ahead import ReadAhead
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import FatalReject, Sealer
+from penstock.engine.worker.staged_source import staged_events
 from penstock.engine.worker.warming import Warming
 from penstock.errors import Defect, LogError, PenstockError, SourceError
 from penstock.files import private
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.events import Event, Status, StreamStatus
 from penstock.protocols import load
-from penstock.protocols.connection import Connection
 from penstock.protocols.failures import ENDED_HINTS
 from penstock.protocols.reading import ReadRequest
 from penstock.store.keys import lane_task
@@ -88,10 +88,10 @@ class Lane:
         )
         if not load(self._job.protocol).columnar:
             self._warming = Warming()
-        source = self._process.connect(self._said.stderr)
+        read = self._source()
         try:
             with storage(self._log.root, "write to"):
-                end, complete = self._converse(sealer, source)
+                end, complete = self._converse(sealer, read)
         except (LogError, FatalReject) as e:
             self._process.secrets.mask_error(e)
             self._heard.failures.found(e)
@@ -147,12 +147,19 @@ class Lane:
         kept = end is not LaneEnd.cancelled and bool(complete)
         return self._heard.failures.settle([s for s in names if kept and not complete.get(s)])
 
+    def _source(self) -> Callable[[], Iterator[Event]]:
+        """Returns a function that begins to read the lane's source."""
+        if (staged := self._job.staged) is not None:
+            return partial(staged_events, staged, self._job.streams[0].id, self._process.talk)
+        connection = self._process.connect(self._said.stderr)
+        return lambda: connection.read(self._request())
+
     def _converse(
-        self, sealer: Sealer, source: Connection
+        self, sealer: Sealer, read: Callable[[], Iterator[Event]]
     ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
         """Reads to the end, or until something stops the lane; what may be kept is sealed either
         way."""
-        ahead = ReadAhead(source.read(self._request()))
+        ahead = ReadAhead(read())
         events: Iterator[Event] = ahead
         if self._transforming is not None:
             events = self._transforming.events(ahead)

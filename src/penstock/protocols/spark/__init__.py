@@ -1,2 +1,2 @@
-"""Queries, tables and files that Spark reads, as a source. No process is spoken with: a Spark job
-stages the rows (``engine.sync.model_rows``), and the lane reads them here."""
+"""Queries, tables and files that Spark reads: their names, keys, modes and states. No process is
+spoken with, and no row comes through here (``engine.query.query_reader`` reads)."""

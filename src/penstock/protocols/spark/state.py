@@ -1,8 +1,8 @@
 """Parses the states of models: each is of one stream and is a JSON object.
 
-A state is what ``engine.sync.model_rows`` wrote into the staged rows: the cursor that the query is
-given next, or which snapshot holds the rows that were sent. Neighbours: ``protocols.stream_states``
-has all other rules.
+A state is what ``engine.query.query_reader`` wrote into the staged rows: the cursor that the query
+is given next, or which snapshot holds the rows that were sent. Neighbours:
+``protocols.stream_states`` has all other rules.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Records which rows of a compared model a lane's transforms left out, so that they do not count as
 sent.
 
-Beside the set of changes that an epoch staged (``engine.sync.model_diff``)::
+Beside the set of changes that an epoch staged (``engine.query.model_diff``)::
 
     snapshots/STREAM/00000007/left_out/000001.parquet    c0, ...: the key; penstock_removed
 

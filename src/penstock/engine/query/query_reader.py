@@ -1,4 +1,4 @@
-"""Has Spark stage the rows of a model before the lane that reads them is submitted.
+"""Reads a lane that is a model: has Spark stage its rows, then a lane's process read them.
 
 A model (``spark:``) has no connector that a lane could run, and a lane has no Spark. So the rows of
 an epoch are written by a Spark job of the driver, into the epoch's folder of the log, and its lane
@@ -6,8 +6,8 @@ reads them as it reads what a connector says: under the epoch's CLAIM (L4), thro
 rejects and the sealer, so that whatever follows is the same. Spark may run the query's tasks more
 than once; what a task wrote that did not end well is no part of the rows.
 
-Not here: the query (``spark.model``), the lane (``lane_runner``). Neighbours: ``engine.run.wiring``
-puts this before the lanes' submission; ``protocols.spark`` reads what is staged.
+Not here: the query (``spark.model``), when lanes begin (``engine.run.lane_runner``). Neighbours:
+``engine.plan.model_source`` makes it, ``engine.worker.staged_source`` reads what is staged.
 """
 
 import shutil
@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.engine.channel.mailbox import Mailbox, Progress
-from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneResult, StreamJob
-from penstock.engine.sync.file_rows import stage_files
-from penstock.engine.sync.model_diff import ModelDiff
+from penstock.engine.query.file_rows import stage_files
+from penstock.engine.query.model_diff import ModelDiff
+from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneReader, LaneResult, StreamJob
 from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
-from penstock.model.staged_rows import KEY, StagedRows
+from penstock.model.staged_rows import StagedRows
 from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field
 from penstock.spark.model import (
@@ -40,7 +40,6 @@ from penstock.spark.model import (
 )
 from penstock.spark.postgres import describe, fetch
 from penstock.spark.postgres import frame as fetched
-from penstock.tasks.spark_job import Submit
 from penstock.tasks.storage import storage
 
 if TYPE_CHECKING:
@@ -50,9 +49,9 @@ WATCH_SECONDS = 0.5
 FOLDER, FETCHED = "model", "fetched"  # in the epoch's
 
 
-class ModelRows:
-    """Submits a lane that reads a model: stages its rows first, and puts their place into the
-    lane's configuration."""
+class QueryReader:
+    """Implements ``engine.specs.lane.LaneReader`` for a model: stages its rows, and has ``lanes``,
+    which reads lanes in processes of their own, read them."""
 
     def __init__(
         self,
@@ -60,45 +59,39 @@ class ModelRows:
         model: Model,
         diff: ModelDiff,
         mailbox: Mailbox,
-        submit: Submit,
+        lanes: LaneReader,
     ) -> None:
         self._spark, self._model, self._diff = spark, model, diff
-        self._mailbox, self._submit = mailbox, submit
+        self._mailbox, self._lanes = mailbox, lanes
 
-    def __call__(self, module: str, job: bytes) -> bytes:
-        """Implements ``tasks.spark_job.Submit``. A failure of the query is the lane's
-        result."""
-        lane = msgspec.json.decode(job, type=LaneJob)
-        folder = Path(lane.log_root) / "epochs" / f"{lane.epoch:08d}" / FOLDER
+    def read(self, job: LaneJob) -> LaneResult:
+        """As of ``LaneReader``. A failure of the query is the lane's result."""
+        folder = Path(job.log_root) / "epochs" / f"{job.epoch:08d}" / FOLDER
         # It has started, as far as whoever waits for the lane is concerned.
-        self._mailbox.put_progress(lane.epoch, Progress())
+        self._mailbox.put_progress(job.epoch, Progress())
         began = time.monotonic()
         try:
-            with self._stopped_with_the_run(lane.epoch), storage(folder, "write to"):
+            with self._stopped_with_the_run(job.epoch), storage(folder, "write to"):
                 folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                staged = self._staged(lane, folder)
+                staged = self._staged(job, folder)
         except PenstockError as e:
             end = LaneEnd.cancelled if self._mailbox.cancelled() else LaneEnd.failed
-            e.stream = e.stream or str(lane.streams[0].id)
-            return msgspec.json.encode(LaneResult(end=end, errors=[e.as_dict()]))
+            e.stream = e.stream or str(job.streams[0].id)
+            return LaneResult(end=end, errors=[e.as_dict()])
         finally:
             shutil.rmtree(folder.with_name(FETCHED), ignore_errors=True)
         seconds = time.monotonic() - began
-        given = msgspec.structs.replace(
-            lane,
-            config={KEY: msgspec.to_builtins(staged)},
-            streams=_anew(lane) if self._diff.anew else lane.streams,
-        )
+        streams = _anew(job) if self._diff.anew else job.streams
+        given = msgspec.structs.replace(job, config={}, streams=streams, staged=staged)
         try:
-            answer = self._submit(module, msgspec.json.encode(given))
+            result = self._lanes.read(given)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        result = msgspec.json.decode(answer, type=LaneResult)
         self._diff.sent()
         result.stats["stage"] = seconds
         result.notes = [*self._diff.notes, *result.notes]
         self._diff.notes = []
-        return msgspec.json.encode(result)
+        return result
 
     def _staged(self, lane: LaneJob, folder: Path) -> StagedRows:
         stream = lane.streams[0].configured

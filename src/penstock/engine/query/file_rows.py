@@ -1,8 +1,8 @@
 """Stages the rows of a model that is CSV or JSON files: typed rows, and the lines that are none.
 
-Lines that are broken become rejects in the lane (``protocols.spark``). A row that is not there may
-be one of them, so that a mirror removes nothing while there are any. Not here: how lines are
-decoded (``spark.text_files``). Neighbour: ``model_rows`` stages all models.
+Lines that are broken become rejects in the lane (``engine.worker.staged_source``). A row that is
+not there may be one of them, so that a mirror removes nothing while there are any. Not here: how
+lines are decoded (``spark.text_files``). Neighbour: ``query_reader`` stages all models.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from penstock.engine.query.model_diff import ModelDiff
 from penstock.engine.specs.lane import LaneJob
-from penstock.engine.sync.model_diff import ModelDiff
 from penstock.model.catalog import StreamId
 from penstock.model.staged_rows import BROKEN, GIVEN, LINE, MISFITS, StagedRows
 from penstock.model.type_words import type_text

@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from penstock.engine.sync.model_diff import DiffState, ModelDiff
+from penstock.engine.query.model_diff import DiffState, ModelDiff
 from penstock.model.catalog import (
     Change,
     ConfiguredStream,

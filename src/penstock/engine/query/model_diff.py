@@ -20,7 +20,7 @@ and in ``mirror`` those that were sent are tried whether they still pass. A snap
 was made before that was recorded: a row that is left out today may never have been sent, so it
 is never removed, and counts as sent no longer.
 
-Not here: what is compared and how (``spark.diff``), when a lane begins (``model_rows``).
+Not here: what is compared and how (``spark.diff``), when a lane begins (``query_reader``).
 """
 
 import shutil

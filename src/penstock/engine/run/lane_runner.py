@@ -1,13 +1,15 @@
-"""Runs lanes as Spark jobs, one an epoch.
+"""Runs lanes, one reading an epoch: a connector in a process of its own (:class:`LaneProcess`), or
+a query (``engine.query.query_reader``).
 
-Dry runs use :func:`tasks.spark_job.here` in place of Spark, with the same process.
-Neighbours: ``engine.sync.sync`` starts and polls; ``engine.channel.mailbox`` carries progress and
-cancellation.
+The process runs as a Spark job; dry runs use :func:`tasks.spark_job.here` in place of Spark, with
+the same process. Neighbours: ``engine.sync.sync`` starts and polls; ``engine.channel.mailbox``
+carries progress and cancellation.
 """
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,7 @@ from penstock.engine.specs.lane import (
     LaneEnd,
     LaneJob,
     LaneQuestion,
+    LaneReader,
     LaneResult,
     NewConfig,
     StreamAnswer,
@@ -36,24 +39,35 @@ MakeStream = Callable[[ContinuedStream, int], StreamJob]
 SaveConfig = Callable[[NewConfig], None]
 
 
+class LaneProcess:
+    """Implements ``engine.specs.lane.LaneReader``: the lane's own process runs its connector."""
+
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
+
+    def read(self, job: LaneJob) -> LaneResult:
+        answer = self._submit(MODULE, msgspec.json.encode(job))
+        return msgspec.json.decode(answer, type=LaneResult)
+
+
 class Lanes:
     """Implements ``engine.sync.ports.LaneRunner``. ``save_config`` stores a configuration that a
     source changed (CONTROL)."""
 
     def __init__(
         self,
-        submit: Submit,
+        reader: LaneReader,
         mailbox: Mailbox,
         make_job: MakeJob,
         make_stream: MakeStream,
         save_config: SaveConfig,
     ) -> None:
-        self._submit, self._mailbox, self._save_config = submit, mailbox, save_config
+        self._reader, self._mailbox, self._save_config = reader, mailbox, save_config
         self._make_job, self._make_stream = make_job, make_stream
 
     def start(self, start: LaneStart) -> "_Handle":
-        job = msgspec.json.encode(self._make_job(start))
-        task = SubmittedJob(f"lane-{start.lane}", self._submit, MODULE, job)
+        job = self._make_job(start)
+        task = SubmittedJob(f"lane-{start.lane}", partial(self._reader.read, job))
         return _Handle(start, self._mailbox, task, self._make_stream, self._save_config)
 
 
@@ -64,7 +78,7 @@ class _Handle:
         self,
         start: LaneStart,
         mailbox: Mailbox,
-        task: SubmittedJob,
+        task: SubmittedJob[LaneResult],
         make_stream: MakeStream,
         save_config: SaveConfig,
     ) -> None:
@@ -86,8 +100,7 @@ class _Handle:
         return result
 
     def _result(self) -> LaneResult | None:
-        if (answer := self._task.answer()) is not None:
-            result = msgspec.json.decode(answer, type=LaneResult)
+        if (result := self._task.answer()) is not None:
             if result.stats.get("segments") and not self._claim.exists():
                 return LaneResult(end=LaneEnd.lost, errors=[_not_seen(self._claim).as_dict()])
             return result
@@ -101,7 +114,7 @@ class _Handle:
         if not self._seen:
             self._seen = self._mailbox.progress(self._start.epoch) is not None
             if not self._seen and now - self._began > START_SECONDS:
-                return LaneResult(end=LaneEnd.lost, errors=[never_started("source").as_dict()])
+                return LaneResult(end=LaneEnd.lost, errors=[_never_started().as_dict()])
         return None
 
     def _claimed_by(self) -> str | None:
@@ -140,11 +153,10 @@ def _not_seen(claim: Path) -> LogError:
     )
 
 
-def never_started(what: str) -> PenstockError:
-    """Returns the error for a Spark task that did not start. ``what``: ``source`` or
-    ``destination``."""
+def _never_started() -> PenstockError:
+    """Makes the error of a lane whose Spark task did not start."""
     return Defect(
-        f"Spark did not start the task that runs the {what} within {START_SECONDS:.0f} s",
+        f"Spark did not start the task that runs the source within {START_SECONDS:.0f} s",
         code="lane.not_started",
         hint="check that the cluster has a live worker with a free slot",
     )
