@@ -21,7 +21,7 @@ from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.pipelines import open_known
 from penstock.engine.inspect.plan_check import plan_pipeline
-from penstock.engine.plan import prepare
+from penstock.engine.plan import destination
 from penstock.engine.run import run as runs
 from penstock.engine.run import spark as run_spark
 from penstock.engine.run import wiring
@@ -67,7 +67,7 @@ class Bench:
         self.knobs = folder / "world.json"
         self.tables = MemoryTables(lambda path: pq.read_table(path).to_pylist())
         self.protocol = "singer"
-        patch.setattr(prepare, "open_table", lambda *_: self.tables)
+        patch.setattr(destination, "open_table", lambda *_: self.tables)
         patch.setattr(run_spark.RunSpark, "start_early", lambda *_: None)
         patch.setattr(run_spark.RunSpark, "open", lambda *_: object())
         patch.setattr(runs, "jvm_peak", lambda: 0)

@@ -34,6 +34,7 @@ from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import OpenPipeline
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.memory import MemoryLog
+from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.feeder_jobs import FeederJobs
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.reporting import accounting as report
@@ -370,7 +371,7 @@ class _Session:
         made = type("Assembly", (_FuzzAssembly,), {"session": self})
         lanes = lambda submit, mailbox, job, stream, save: FuzzLanes(self, job, stream)  # noqa: E731
         mailbox = FuzzMailbox(self)
-        place = world.tables if world.target is None else FuzzDestination()
+        place = TableDestination(world.tables) if world.target is None else FuzzDestination()
         here: list[tuple[Any, Mapping[str, Any]]] = [
             (
                 run,

@@ -160,7 +160,7 @@ def _must_be(given: str, served: list[str], role: str) -> None:
 
 def _check(config: str | None, protocol: str) -> str | None:
     """Returns why the destination cannot be written, or None."""
-    from penstock.engine.plan.prepare import table_of
+    from penstock.engine.plan.destination import table_of
 
     try:
         table_of(read_settings(config, None).pipeline_of(protocol)).check()

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.config.load import load_pipeline
 from penstock.config.protocol_spec import specs
+from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.unsupported import refused
 from penstock.tables.formats import open_table
 
@@ -32,7 +33,7 @@ def test_a_store_that_workers_do_not_reach_is_refused(
         f"pipeline: keys\nsource: {{use: '{source}'}}\ndestination: {{use: '{destination}'}}\n"
         f"spark: {{master: 'spark://there:7077'}}\n{kept}"
     )
-    problems = refused(load_pipeline(path, env={}), open_table("parquet", "lake"))
+    problems = refused(load_pipeline(path, env={}), TableDestination(open_table("parquet", "lake")))
     found = [p for p in problems if "keys of its own" in p]
     assert found == (
         []

@@ -13,6 +13,7 @@ from penstock.config.load import parse_pipeline
 from penstock.connectors.launch import Launch
 from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
+from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.prepare import Prepared, prepare
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.specs.observer import NullObserver
@@ -57,7 +58,7 @@ def planned(folder: Path, use: str) -> Prepared:
 
     store = MemoryStore()
     source = SourceEndpoint(pipeline, connect, store, NullObserver(), save=lambda new: None)
-    return prepare(pipeline, source, MemoryTables(lambda part: []), store)
+    return prepare(pipeline, source, TableDestination(MemoryTables(lambda part: [])), store)
 
 
 def test_a_v4_file_may_name_streams_that_its_source_does_not_tell(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 import pytest
 
 from penstock.config.load import parse_pipeline
+from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.unsupported import permissions_asked, refused
 from penstock.tables.parquet.tables import ParquetTables
 
+TABLES = TableDestination(ParquetTables.__new__(ParquetTables))
 HEAD = "pipeline: p\nsource: { use: airbyte:source-x }\n"
 
 
@@ -39,10 +41,10 @@ def test_l10_permissions_of_a_table_are_refused_by_the_names_of_the_page() -> No
     ``allowed_preopens``."""
     permissions = "network: {allowed_hosts: [a.b], allow_private: true}, env: {allowed_vars: []}"
     text = HEAD + f"destination: {{ use: 'parquet:./lake', permissions: {{ {permissions} }} }}\n"
-    problems = refused(parse_pipeline(text, {}), ParquetTables.__new__(ParquetTables))
+    problems = refused(parse_pipeline(text, {}), TABLES)
     assert problems == [
         f"destination.permissions.{name} cannot be carried out yet"
         for name in ("network.allowed_hosts", "env.allowed_vars", "network.allow_private")
     ]
     empty = text.replace(permissions, "")
-    assert refused(parse_pipeline(empty, {}), ParquetTables.__new__(ParquetTables)) == []
+    assert refused(parse_pipeline(empty, {}), TABLES) == []

@@ -21,14 +21,14 @@ from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.plan.description import describe
-from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
 from penstock.engine.plan.nested_tables import rewritten_tables
 from penstock.engine.plan.open_source import source_of, source_reference
-from penstock.engine.plan.prepare import Prepared, destination_of, prepare
+from penstock.engine.plan.prepare import Prepared, prepare
 from penstock.engine.plan.repeats import may_repeat
 from penstock.engine.plan.source_protocol import refuse_other_source
-from penstock.engine.plan.transform_endpoint import TransformEndpoint, transforms_of
+from penstock.engine.plan.transform_endpoint import transforms_of
 from penstock.engine.plan.unsupported import permissions_asked
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
@@ -87,7 +87,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
                 pipeline, home, store, observer, save=_saver(store, pipeline, home, DESTINATION)
             )
             transforms = transforms_of(pipeline, home, store, observer)
-            answer["asks"] = _asks(source, *transforms, destination)
+            answer["asks"] = _asks(source, *transforms, *destination.connectors)
             prepared = prepare(pipeline, source, destination, store, transforms)
         except ConfigError as e:
             answer["problems"] = bounded_data(e.problems or [e.message])
@@ -96,16 +96,15 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
         plan = prepared.plan
-        target = destination.written_to if isinstance(destination, DestinationEndpoint) else None
-        answer["streams"] = describe(plan, destination, target)
-        if isinstance(destination, DestinationEndpoint):
-            answer["guarantee"] = "at-least-once"
-            answer["notes"] += destination.fidelity(source.package.name, plan.streams)
-        if any(may_repeat(s, destination) for s in plan.streams):
+        place = destination.place
+        answer["streams"] = describe(plan, place, destination.written_to)
+        answer["guarantee"] = destination.guarantee
+        answer["notes"] += destination.fidelity(source.package.name, plan.streams)
+        if any(may_repeat(s, place) for s in plan.streams):
             answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
-        answer["notes"] += rewritten_tables(plan.streams, destination)
+        answer["notes"] += rewritten_tables(plan.streams, place)
         answer["notes"] += _discovery(prepared)
         answer["notes"] = bounded_data([*answer["notes"], *_isolation(*prepared.endpoints())])
         return answer
@@ -142,14 +141,10 @@ def _isolation(*ends: Endpoint[Any]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _asks(*ends: Any) -> dict[str, Any]:
+def _asks(*ends: Endpoint[Any]) -> dict[str, Any]:
     """Returns the permissions that the manifest of each component asks for, before any of its code
     runs."""
-    found = {
-        end.role_name: msgspec.to_builtins(end.connector.asks())
-        for end in ends
-        if isinstance(end, Endpoint)
-    }
+    found = {end.role_name: msgspec.to_builtins(end.connector.asks()) for end in ends}
     return {name: lines for name, lines in found.items() if lines}
 
 
@@ -188,13 +183,12 @@ def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> 
         source.validate()
         for transform in transforms:
             transform.check()
-        destination.check()
-        for end in (source, *transforms, destination):
-            if isinstance(end, Endpoint):
-                for note in end.notes:
-                    observer.log("WARN", end.role_name, note)
+        destination.place.check()
+        for end in (source, *transforms, *destination.connectors):
+            for note in end.notes:
+                observer.log("WARN", end.role_name, note)
         result = source.connector.check(source.config, source.timeouts)
-        for end in (*transforms, destination):
-            if result.succeeded and isinstance(end, (TransformEndpoint, DestinationEndpoint)):
+        for end in (*transforms, *destination.connectors):
+            if result.succeeded:
                 result = end.ask()
         return result

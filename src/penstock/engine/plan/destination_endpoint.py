@@ -6,9 +6,9 @@ verbs that move no data start here, ``engine.plan.feeder_jobs`` plans what is se
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
 
@@ -42,7 +42,9 @@ from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import EXTRA, RowSchema
 from penstock.protocols.writing import WriteStream
 from penstock.store.contract import Store
-from penstock.tables.contract import NestedTable, SessionNeeds, TableName
+from penstock.tables.contract import NestedTable, SessionNeeds, TableFormat, TableName
+
+D = TypeVar("D")
 
 _AT_END = (
     "`acks: at_end`: the destination's exit code 0 after all rows counts as the ack: no state is"
@@ -51,9 +53,12 @@ _AT_END = (
 
 
 class DestinationEndpoint(Endpoint[DestinationConnector]):
-    """A destination connector; implements ``tables.contract.PlannedDestination``."""
+    """A destination connector; implements ``engine.plan.destination.DestinationEnd`` and
+    ``tables.contract.PlannedDestination``."""
 
     rewrite_note: str | None = None
+    has_tables = takes_parts = False
+    guarantee = "at-least-once"
 
     def __init__(
         self,
@@ -88,6 +93,22 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         )
         self.connector.changed(self.user_config, self.config)
         self.install_seconds = time.monotonic() - began
+
+    @property
+    def place(self) -> "DestinationEndpoint":
+        return self
+
+    @property
+    def connectors(self) -> "tuple[DestinationEndpoint, ...]":
+        return (self,)
+
+    def delivery(
+        self,
+        tables: Callable[[TableFormat], D],
+        connector: "Callable[[DestinationEndpoint], D]",
+    ) -> D:
+        del tables
+        return connector(self)
 
     # -- tables.contract.PlannedDestination
 

@@ -13,7 +13,6 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
@@ -149,13 +148,11 @@ class LaneJobs:
         """Returns the layout of parts that the stream's table can take as they are; None where rows
         need more than to be appended, or the table is not on this machine."""
         prepared, disposition = self._prepared, stream.disposition
-        names, destination = prepared.rules.metadata, prepared.destination
+        names = prepared.rules.metadata
         rewritten = stream.queried or disposition.mode is DestinationSyncMode.append_dedup
-        if names is None or rewritten or isinstance(destination, DestinationEndpoint):
+        if names is None or rewritten or not prepared.destination.takes_parts:
             return None
         if is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1)):
-            return None
-        if not destination.takes_parts:
             return None
         given = disposition.generation_id
         number = generation if given is None else given

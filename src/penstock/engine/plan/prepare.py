@@ -14,13 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.same_connector import lasting
+from penstock.engine.plan.destination import DestinationEnd
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.empty_namespaces import with_earlier_ids
-from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.kept_json import referring, with_kept_json
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.saved_cursors import SavedCursor, saved_cursors
@@ -34,7 +32,6 @@ from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint,
 from penstock.engine.plan.unread import brought_by_user, separable, with_own
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import KeysAt
-from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
@@ -59,8 +56,7 @@ from penstock.spark.session import choose_master, local_slots
 from penstock.store.contract import Lease, Store
 from penstock.store.remembered import Remembered
 from penstock.store.rules import HISTORY_KEPT
-from penstock.tables.contract import SchemaChangePolicies, TableFormat
-from penstock.tables.formats import open_table
+from penstock.tables.contract import SchemaChangePolicies
 from penstock.transforms.contract import TransformJob
 from penstock.transforms.open import SPARK_SQL
 from penstock.transforms.spark_sql import queries as queries_of
@@ -77,7 +73,7 @@ class Prepared(msgspec.Struct, kw_only=True):
 
     pipeline: Pipeline
     source: SourceEndpoint
-    destination: TableFormat | DestinationEndpoint
+    destination: DestinationEnd
     catalog: Catalog
     plan: StreamsPlan
     rules: StreamRules
@@ -96,8 +92,7 @@ class Prepared(msgspec.Struct, kw_only=True):
 
     def endpoints(self) -> list[SourceEndpoint | TransformEndpoint | DestinationEndpoint]:
         """Returns the connectors: source, transforms, destination."""
-        last = [self.destination] if isinstance(self.destination, DestinationEndpoint) else []
-        return [self.source, *self.transforms, *last]
+        return [self.source, *self.transforms, *self.destination.connectors]
 
     def effective_limits(self) -> tuple[dict[str, list[EffectiveLimit]], list[str]]:
         """Returns the permissions and limits of each component, as manifest and pipeline grant
@@ -111,31 +106,6 @@ class Prepared(msgspec.Struct, kw_only=True):
             remarks = (*remarks, *endpoint.connector.built())
             notes += [f"{endpoint.role_name}: {text}" for text in remarks]
         return lines, notes
-
-
-def destination_of(
-    pipeline: Pipeline, home: Home, store: Store, observer: RunObserver, *, save: Save
-) -> TableFormat | DestinationEndpoint:
-    """Opens the pipeline's destination: a table format or a connector. Raises ``ConfigError``,
-    ``SourceError``."""
-    ref = parse_ref(pipeline.destination.use)
-    if ref.kind is not RefKind.table:
-        return DestinationEndpoint(pipeline, home, store, observer, save=save)
-    return table_of(pipeline)
-
-
-def table_of(pipeline: Pipeline) -> TableFormat:
-    """Opens the table format of a destination that is a table. Raises ``ConfigError``."""
-    ref = parse_ref(pipeline.destination.use)
-    options = {k: str(v) for k, v in pipeline.destination.config.items()}
-    path = options.pop("path", None) or ref.target
-    if not path:
-        raise ConfigError(
-            f"the destination {pipeline.destination.use!r} has no path",
-            code="config.destination",
-            hint="write `config: {path: ./lake}`",
-        )
-    return open_table(ref.format or "", path, options)
 
 
 def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames | None:
@@ -155,7 +125,7 @@ def evolution(pipeline: Pipeline) -> SchemaChangePolicies:
 def prepare(
     pipeline: Pipeline,
     source: SourceEndpoint,
-    destination: TableFormat | DestinationEndpoint,
+    destination: DestinationEnd,
     store: Store,
     transforms: Sequence[TransformEndpoint] = (),
     *,
@@ -194,7 +164,7 @@ def prepare(
 def _prepared(
     pipeline: Pipeline,
     source: SourceEndpoint,
-    destination: TableFormat | DestinationEndpoint,
+    destination: DestinationEnd,
     store: Store,
     transforms: Sequence[TransformEndpoint],
     discover: Callable[[], Catalog],
@@ -210,7 +180,7 @@ def _prepared(
     catalog = with_earlier_ids(catalog, known)
     if not recreate:
         catalog = _with_kept_json(pipeline, source, catalog, store, earlier)
-    if isinstance(destination, DestinationEndpoint):
+    if not destination.has_tables:
         earlier = msgspec.structs.replace(earlier, refresh={})  # a refresh is of a table
     role = state_role(source.package, earlier, known, catalog.streams)
     saved = store.states(pipeline.pipeline)
@@ -262,7 +232,7 @@ def _prepared(
 def _check(
     pipeline: Pipeline,
     source: SourceEndpoint,
-    destination: TableFormat | DestinationEndpoint,
+    destination: DestinationEnd,
     store: Store,
     transforms: Sequence[TransformEndpoint],
     queries: Sequence[Query],
@@ -273,7 +243,7 @@ def _check(
     source.validate()
     for transform in transforms:
         transform.check()
-    destination.check()
+    destination.place.check()
 
 
 def _with_kept_json(
@@ -297,7 +267,7 @@ def _positions(plan: StreamsPlan, earlier: Remembered) -> list[StreamId]:
 def _rules(
     pipeline: Pipeline,
     source: SourceEndpoint,
-    destination: TableFormat | DestinationEndpoint,
+    destination: DestinationEnd,
     *,
     outline: Outlines,
     transforms: tuple[TransformJob, ...],
@@ -306,10 +276,10 @@ def _rules(
     recreate: bool,
 ) -> StreamRules:
     """Returns what holds for every stream of the run."""
-    package, to_connector = source.package, isinstance(destination, DestinationEndpoint)
+    package, changes = source.package, pipeline.destination.schema_evolution
     return StreamRules(
         package=package,
-        destination=destination,
+        destination=destination.place,
         earlier=earlier,
         metadata=metadata_names(pipeline, package.metadata_names),
         sync_id=int(time.time() * 1000),
@@ -318,9 +288,8 @@ def _rules(
         queried=bool(queries_of(pipeline.transforms)),
         recreate=recreate,
         cursors=cursors,
-        adds_columns=to_connector or pipeline.destination.schema_evolution.new_column == "add",
-        takes_undeclared=not isinstance(destination, DestinationEndpoint)
-        or destination.takes_undeclared,
+        adds_columns=not destination.has_tables or changes.new_column == "add",
+        takes_undeclared=destination.takes_undeclared,
         names_extra=any(EXTRA in str(t.config) for t in pipeline.transforms),
     )
 
@@ -350,7 +319,7 @@ def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:
 
 
 def _refuse_unsupported(
-    pipeline: Pipeline, destination: TableFormat | DestinationEndpoint, queries: Sequence[Query]
+    pipeline: Pipeline, destination: DestinationEnd, queries: Sequence[Query]
 ) -> None:
     _, _, problems = permissions_asked(pipeline)
     problems += refused(pipeline, destination)
@@ -361,12 +330,12 @@ def _refuse_unsupported(
             problems=problems,
             hint="what cannot be enforced is refused, never ignored",
         )
-    if queries and isinstance(destination, DestinationEndpoint):
+    if queries and not destination.has_tables:
         where = queries[0].where.removesuffix(".config.query")
         raise ConfigError(
-            f"{where}: {SPARK_SQL} before the destination connector {destination.name}: rows leave "
-            "the log for a connector while the source still reads, before Spark could see the whole"
-            " stream",
+            f"{where}: {SPARK_SQL} before the destination connector {destination.place.name}: rows "
+            "leave the log for a connector while the source still reads, before Spark could see the"
+            " whole stream",
             code="transform.destination",
             where=where,
             hint="use transform-sql, which works on batches, or a table as the destination",
@@ -420,13 +389,11 @@ def _reads(source: SourceEndpoint, plan: StreamsPlan) -> None:
         )
 
 
-def _fits(destination: TableFormat | DestinationEndpoint, plan: StreamsPlan) -> None:
-    if not isinstance(destination, DestinationEndpoint):
-        return
+def _fits(destination: DestinationEnd, plan: StreamsPlan) -> None:
     problems = destination.problems(plan.streams)
     if problems:
         raise ConfigError(
-            f"the destination {destination.name} cannot take these streams",
+            f"the destination {destination.place.name} cannot take these streams",
             code="config.destination",
             problems=problems,
             hint="`penstock spec` shows what it supports",

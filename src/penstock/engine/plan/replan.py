@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.nested_tables import nested_tables
 from penstock.engine.plan.prepare import Prepared
@@ -136,7 +135,7 @@ class Planner:
         """Plans a stream of which other columns than planned are never null, or have other frame
         types."""
         section = self._prepared.pipeline.destination
-        table = not isinstance(self._prepared.destination, DestinationEndpoint)
+        table = self._prepared.destination.has_tables
         if ask.lost and table and section.schema_evolution.nullability_change == "fail":
             raise _nullable_now(ask, before)
         planned = as_shown(before, ask.required or (), ask.frame_types)

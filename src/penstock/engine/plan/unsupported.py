@@ -12,16 +12,15 @@ from penstock.config.pipeline import ConnectorSection, Pipeline, Transform
 from penstock.config.protocol_spec import specs
 from penstock.config.sections import ContainerSettings, Permissions
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
-from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.destination import DestinationEnd
 from penstock.errors import ConfigError
 from penstock.runtimes import limits as process_limits
 from penstock.runtimes.container import restrictions
 from penstock.spark.session import choose_master, is_cluster, is_remote, setting
-from penstock.tables.contract import TableFormat
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
 
 
-def refused(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> list[str]:
+def refused(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
     """Returns a problem for each key and combination that this version does not support."""
     return [
         *_unsupported(pipeline, place),
@@ -172,12 +171,12 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
     ]
 
 
-def _of_tables(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> dict[str, bool]:
+def _of_tables(pipeline: Pipeline, place: DestinationEnd) -> dict[str, bool]:
     """Returns the keys that apply to tables only, and whether the pipeline sets them for a
     connector. A component is told ``schema_evolution``."""
     section = pipeline.destination
     default = type(section)(use=section.use)
-    if not isinstance(place, DestinationEndpoint) or pipeline.dialect != "penstock":
+    if place.has_tables or pipeline.dialect != "penstock":
         return {}
     return {
         f"destination.{name} on a destination connector": (
@@ -188,9 +187,9 @@ def _of_tables(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> 
     }
 
 
-def _unsupported(pipeline: Pipeline, place: TableFormat | DestinationEndpoint) -> list[str]:
+def _unsupported(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
     """Returns problems for keys that are parsed and that this version does not support."""
-    destination, connector = pipeline.destination, isinstance(place, DestinationEndpoint)
+    destination, connector = pipeline.destination, not place.has_tables
     asked = {
         "destination.stream": destination.stream is not None and not _has_streams(destination),
         "destination.options": bool(destination.options) and not _has_streams(destination),

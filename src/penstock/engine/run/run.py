@@ -35,16 +35,11 @@ from penstock.engine.deliver.session import SyncSession
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
 from penstock.engine.plan.catalog_check import CatalogCheck
-from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE
 from penstock.engine.plan.feeder_jobs import rejected_keys
 from penstock.engine.plan.open_source import source_of, source_reference
-from penstock.engine.plan.prepare import (
-    Prepared,
-    destination_of,
-    prepare,
-    remember,
-)
+from penstock.engine.plan.prepare import Prepared, prepare, remember
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_source
 from penstock.engine.plan.transform_endpoint import transforms_of
@@ -173,7 +168,7 @@ class Run:
         )
         pulse.check()
         self._accounting.expect(s.id for s in prepared.plan.streams)
-        if recreate and isinstance(prepared.destination, DestinationEndpoint):
+        if recreate and not prepared.destination.has_tables:
             raise ConfigError(
                 "--recreate makes tables anew: this destination is a connector",
                 code="config.recreate",
@@ -284,13 +279,14 @@ class Run:
             save=lambda new: self._configs.save(DESTINATION, new),
         )  # fmt: skip
         pulse.check()
+        place = destination.place
         source.may_open(
-            lambda own: self._spark.open(stack, destination.needs().also(own), 1, pulse.check),
+            lambda own: self._spark.open(stack, place.needs().also(own), 1, pulse.check),
             log.root / "snapshots",
             self._model,
         )
-        own = destination.install_seconds if isinstance(destination, DestinationEndpoint) else 0.0
-        self._accounting.time.install = round(source.install_seconds + own, 3)
+        installed = source.install_seconds + destination.install_seconds
+        self._accounting.time.install = round(installed, 3)
         transforms = transforms_of(self._pipeline, self._home, self._store, self._observer)
         prepared = prepare(
             self._pipeline,
@@ -380,7 +376,7 @@ class Run:
         pulse: LeaseHeartbeat,
         run_log: RunLog,
     ) -> Report:
-        needs, lanes = prepared.destination.needs(), prepared.plan.lanes
+        needs, lanes = prepared.destination.place.needs(), prepared.plan.lanes
         spark = self._spark.session or self._spark.open(stack, needs, lanes, pulse.check)
         served = self._served
         echo = None if served is None else served.echo(self._store, lease)
@@ -389,8 +385,8 @@ class Run:
             mailbox = Mailbox(log.root, name, self._configs.mail_key())
             pulse.beat(mailbox)
             monitor = RunMonitor(
-                self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination,
-                echo, java_died,
+                self._accounting, pulse, run_log, mailbox, self._observer,
+                prepared.destination.place, echo, java_died,
             )  # fmt: skip
             folder = self._folder / "rejects"
             keys = rejected_keys(prepared, log.root)
@@ -433,7 +429,7 @@ class Run:
 
     def _place(self, prepared: Prepared) -> None:
         for stream in prepared.plan.streams:
-            self._accounting.place(stream, prepared.destination)
+            self._accounting.place(stream, prepared.destination.place)
         if self._telemetry is not None:
             self._telemetry.planned(self.id, self._accounting.planned, self._accounting.places())
 
@@ -556,7 +552,7 @@ class Run:
         run_log = self._run_log(stack, prepared)
         self._accounting.note("nothing was written and no state was saved (dry run)")
         monitor = RunMonitor(
-            self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination
+            self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination.place
         )
         rejects = RejectsKeeper(log.root, None, monitor.note)
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
@@ -586,10 +582,10 @@ def _has_sealed(log: FileLog) -> bool:
 
 def _mend(error: PenstockError, prepared: Prepared) -> None:
     """Gives the error of a connector that a moved dependency broke the hint that mends it."""
-    ends = {SourceError: prepared.source, DestinationError: prepared.destination}
-    end = next((end for kind, end in ends.items() if isinstance(error, kind)), None)
-    if isinstance(end, SourceEndpoint | DestinationEndpoint):
-        error.hint = end.connector.mending(error.message) or error.hint
+    kinds = {SOURCE: SourceError, DESTINATION: DestinationError}
+    for end in prepared.endpoints():
+        if isinstance(error, kinds.get(end.role_name, ())):
+            error.hint = end.connector.mending(error.message) or error.hint
 
 
 def _masker(prepared: Prepared) -> Masker:

@@ -19,8 +19,8 @@ import msgspec
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
+from penstock.engine.plan.destination import table_of
 from penstock.engine.plan.open_source import source_reference
-from penstock.engine.plan.prepare import table_of
 from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.reporting.timeline import START, STARTING
 from penstock.engine.specs.observer import RunObserver

@@ -111,13 +111,16 @@ class Assembly:
     def _delivery(
         self, spark: "SparkSession | None", queries: Queries | None, submit: Submit
     ) -> Delivery:
-        destination = self._prepared.destination
+        session = self._session
         if spark is None:
-            return TableDelivery(self._session, NoLoader())
-        if isinstance(destination, DestinationEndpoint):
-            sent = SentMarks(self._mailbox.log_root / "sent.json")
-            return PushDelivery(self._session, self._feeder(submit, destination), sent)
-        return TableDelivery(self._session, self._loader(spark, destination, queries, submit))
+            return TableDelivery(session, NoLoader())
+        sent = self._mailbox.log_root / "sent.json"
+        return self._prepared.destination.delivery(
+            tables=lambda table: TableDelivery(
+                session, self._loader(spark, table, queries, submit)
+            ),
+            connector=lambda end: PushDelivery(session, self._feeder(submit, end), SentMarks(sent)),
+        )
 
     def _loader(
         self,
