@@ -6,7 +6,7 @@ What differs between the two is asked here, once. Moves no record. Neighbours:
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
@@ -17,79 +17,27 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.store.contract import Store
-from penstock.tables.contract import PlannedDestination, TableFormat
+from penstock.tables.contract import TableFormat
 from penstock.tables.formats import open_table
 
 D = TypeVar("D")
 
 
-class DestinationEnd(Protocol):
-    """The destination of a pipeline. ``has_tables``: Penstock writes its tables; refreshes,
-    ``--recreate``, ``schema_evolution`` and ``deletes`` are for these alone. ``guarantee``: as of
-    ``penstock plan``. ``install_seconds``: that it took to install it."""
-
-    has_tables: bool
-    guarantee: str
-    install_seconds: float
-
-    @property
-    def place(self) -> PlannedDestination:
-        """The destination as plan and report see it."""
-        ...
-
-    @property
-    def connectors(self) -> "Sequence[DestinationEndpoint]":
-        """Its connector; none where it has tables."""
-        ...
-
-    @property
-    def takes_undeclared(self) -> bool:
-        """Whether it takes undeclared properties by default."""
-        ...
-
-    @property
-    def takes_parts(self) -> bool:
-        """As of ``TableFormat``."""
-        ...
-
-    @property
-    def written_to(self) -> Callable[[PlannedStream], str] | None:
-        """Names what a stream is written to; None: its table."""
-        ...
-
-    def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
-        """Returns the reasons why it cannot take these streams, a sentence each."""
-        ...
-
-    def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
-        """Returns the types and values that it narrows or loses, a sentence each."""
-        ...
-
-    def delivery(
-        self,
-        tables: Callable[[TableFormat], D],
-        connector: Callable[[DestinationEndpoint], D],
-    ) -> D:
-        """Returns what the function makes that is for its kind."""
-        ...
-
-
 class TableDestination:
-    """Implements :class:`DestinationEnd` for the tables of one format."""
+    """The tables of one format; each public name is one of ``DestinationEndpoint`` too. ``place``:
+    the destination as plan and report see it. ``connectors``: none. ``has_tables``: refreshes,
+    ``--recreate``, ``schema_evolution`` and ``deletes`` apply. ``guarantee``: as of ``plan``.
+    ``written_to``: names what a stream is written to; None: its table."""
 
     has_tables = takes_undeclared = True
     guarantee = "exactly-once"
     install_seconds = 0.0
-    connectors: "tuple[DestinationEndpoint, ...]" = ()
+    connectors: tuple[DestinationEndpoint, ...] = ()
     written_to = None
 
     def __init__(self, table: TableFormat) -> None:
-        self.place: PlannedDestination = table
-        self._table = table
-
-    @property
-    def takes_parts(self) -> bool:
-        return self._table.takes_parts
+        self.place = table
+        self.takes_parts = table.takes_parts
 
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
         del streams
@@ -100,12 +48,14 @@ class TableDestination:
         return []
 
     def delivery(
-        self,
-        tables: Callable[[TableFormat], D],
-        connector: Callable[[DestinationEndpoint], D],
+        self, tables: Callable[[TableFormat], D], connector: Callable[[DestinationEndpoint], D]
     ) -> D:
+        """Returns what the function makes that is for its kind."""
         del connector
-        return tables(self._table)
+        return tables(self.place)
+
+
+DestinationEnd = TableDestination | DestinationEndpoint
 
 
 def destination_of(

@@ -53,8 +53,8 @@ _AT_END = (
 
 
 class DestinationEndpoint(Endpoint[DestinationConnector]):
-    """A destination connector; implements ``engine.plan.destination.DestinationEnd`` and
-    ``tables.contract.PlannedDestination``."""
+    """A destination connector; implements ``tables.contract.PlannedDestination``, and has what
+    ``engine.plan.destination.TableDestination`` has."""
 
     rewrite_note: str | None = None
     has_tables = takes_parts = False
@@ -103,9 +103,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         return (self,)
 
     def delivery(
-        self,
-        tables: Callable[[TableFormat], D],
-        connector: "Callable[[DestinationEndpoint], D]",
+        self, tables: Callable[[TableFormat], D], connector: "Callable[[DestinationEndpoint], D]"
     ) -> D:
         del tables
         return connector(self)
