@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
+from pyarrow import parquet as pq
 
 from penstock.codec import duckdb_call
 from penstock.codec.json_schema import row_schema
@@ -31,6 +33,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import Stream, StreamId, SyncMode
 from penstock.model.names import clean_columns
 from penstock.model.segments import WriteDisposition
+from penstock.model.staged_rows import StagedRows
 from penstock.model.types import ChangeWords
 from penstock.protocols.airbyte.package import PACKAGE
 from penstock.protocols.reading import StreamOverrides
@@ -391,3 +394,19 @@ def test_a_thread_that_breaks_fails_the_process(tmp_path: Path) -> None:
     error = json.loads(done.stdout)["error"]
     assert (error["code"], error["exit_code"]) == ("lane.thread", 70)
     assert "the thread odd broke: ZeroDivisionError" in error["message"]
+
+
+def test_a_query_s_rows_are_read_in_place_of_a_connector(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"c0": [1, None, 3]}), tmp_path / "rows.parquet")
+    state = '{"stream":"s","cursor_field":"id","cursor":"3"}'
+    staged = StagedRows(files=(str(tmp_path / "rows.parquet"),), columns=("id",), at=7, last=state)
+    began = tmp_path / "began"
+    result = lane(tmp_path, f"open({str(began)!r}, 'w')\nsay(ROW)", staged=staged)
+    stream = StreamId(None, "s")
+    assert (result.end, result.errors, result.complete) == (LaneEnd.finished, [], [stream])
+    assert result.read == [(stream, 3)] and not began.exists()
+    segments = FileLog(tmp_path / "log").segments()
+    parts = [part for s in segments for one in s.slices for part in one.parts]
+    rows = [r for p in parts for r in pq.read_table(tmp_path / "log" / p.path)["id"].to_pylist()]
+    assert rows == [1, None, 3]
+    assert [s.state for s in segments] == [state, None]
