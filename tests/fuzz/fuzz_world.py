@@ -29,6 +29,7 @@ from penstock.connectors.reference import parse_ref
 from penstock.connectors.source import SourceConnector
 from penstock.engine.channel.mailbox import Progress
 from penstock.engine.deliver import table_loader
+from penstock.engine.deliver.part_checks import CheckInDriver
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.inspect import states
 from penstock.engine.inspect.pipelines import OpenPipeline
@@ -305,7 +306,8 @@ class FuzzLanes:
 class _AtOnce:
     """``engine.deliver.delivery.RunningCommits`` without a thread."""
 
-    def __init__(self, work: Callable[[], Any]) -> None:
+    def __init__(self, name: str, work: Callable[[], Any]) -> None:
+        del name
         self._results = work()
 
     def poll(self) -> Any:
@@ -322,6 +324,10 @@ class _FuzzAssembly(wiring.Assembly):
         made = super().sync(spark, discovery)
         self.session.sync = made
         return made
+
+    def _check(self, spark: Any) -> Any:
+        del spark
+        return CheckInDriver(self._session.log)
 
     def _feeder(self, submit: Any, destination: Any) -> Any:
         del submit
@@ -399,7 +405,7 @@ class _Session:
                     "SentMarks": lambda path: SentMarks(),
                 },
             ),
-            (table_loader, {"_InThread": _AtOnce}),
+            (table_loader, {"InThread": _AtOnce}),
             (report, {"peak_bytes": lambda: 0}),
             (
                 child,

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
@@ -52,6 +52,7 @@ MASTER_VARIABLE = "PENSTOCK_SPARK_MASTER"
 START_SECONDS = 120.0
 RESOLVE_SECONDS = 600.0
 DRIVER_MEMORY = "2g"
+_DESCRIPTION = "spark.job.description"
 LENT_SLOTS = 4  # at least, of a JVM that stays: two runs of one lane at the same time
 _LOOPBACK = "127.0.0.1"
 _KILLED_SECONDS = 10.0
@@ -230,6 +231,23 @@ def let_be_active(spark: "SparkSession") -> None:
     jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
     java: Any = spark._jsparkSession  # pyright: ignore[reportPrivateUsage]
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(java)
+
+
+@contextmanager
+def described(spark: "SparkSession", what: str) -> Generator[None]:
+    """Gives the jobs that this thread starts meanwhile a description, which Spark's pages and its
+    event log show. Spark Connect has none but the statement's own."""
+    context: Any = getattr(spark, "sparkContext", None)
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setJobDescription(what)
+    try:
+        yield
+    finally:
+        with suppress(Exception):  # of a JVM that died meanwhile: the job's own error counts
+            context.setLocalProperty(_DESCRIPTION, before)
 
 
 def discard_session(spark: "SparkSession") -> None:

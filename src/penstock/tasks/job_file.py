@@ -57,9 +57,9 @@ def take_job(key: JobKey) -> bytes:
     except FileNotFoundError:
         if os.path.isdir(os.path.dirname(key.path)):
             raise LogError("the run that asked for this job is over", code="log.claimed") from None
-        raise _not_shared(key.path, "it does not see the log's folder") from None
+        raise not_shared(key.path, "it does not see the log's folder") from None
     except OSError as failure:
-        raise _not_shared(
+        raise not_shared(
             key.path, f"it cannot read the log's folder ({failure.strerror})"
         ) from None
     digest, hidden = content[:_MAC_BYTES], content[_MAC_BYTES:]
@@ -74,7 +74,9 @@ def take_job(key: JobKey) -> bytes:
     return _xor(hidden, key.pad)
 
 
-def _not_shared(path: str, lacks: str) -> LogError:
+def not_shared(path: str, lacks: str) -> LogError:
+    """Makes the error of a worker that cannot read a file of the log. ``lacks``: a clause that says
+    what it lacks."""
     folder = os.path.dirname(path)
     return LogError(
         f"{lacks}: {folder}",

@@ -61,7 +61,7 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
-        from penstock.spark.session import java_death
+        from penstock.spark.session import described, java_death
 
         with storage(folder, "write to"):
             path, pad, mac = key = put_job(folder, packed(job, os.environb if local else None))
@@ -85,7 +85,10 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
 
         def collected() -> bytes:
             shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
-            return str(spark.range(0, 1, 1, 1).select(shipped("id")).collect()[0][0]).encode()
+            name = f"{module.rpartition('.')[2]} ({threading.current_thread().name})"
+            with described(spark, f"penstock runs {name}"):
+                rows = spark.range(0, 1, 1, 1).select(shipped("id")).collect()
+            return str(rows[0][0]).encode()
 
         def task(_: int) -> str:  # it uses the standard library alone until Penstock is proved
             try:

@@ -4,6 +4,7 @@ Neighbours: ``engine.log`` keeps its files there, ``tasks.spark_job`` a task's j
 """
 
 import errno
+import os
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +25,17 @@ def storage(path: Path, what: str) -> Generator[None]:
                 code="log.full",
                 hint="free some space on that disk, then run again: what was sealed is kept",
             ) from e
-        raise LogError(
-            f"could not {what} {path}: {e.strerror or e}",
-            code="log.io",
-            hint="the folder must be on storage that this machine can read and write",
-        ) from e
+        raise _io(path, what, e.strerror or str(e)) from e
+
+
+def unreadable(path: Path, number: int) -> LogError:
+    """Makes the error of a file that another process could not read. ``number``: its errno."""
+    return _io(path, "read", os.strerror(number))
+
+
+def _io(path: Path, what: str, why: str) -> LogError:
+    return LogError(
+        f"could not {what} {path}: {why}",
+        code="log.io",
+        hint="the folder must be on storage that this machine can read and write",
+    )

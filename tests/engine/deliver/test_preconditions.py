@@ -18,6 +18,18 @@ from penstock.model.segments import Segment, SegmentId, StreamSlice
 from penstock.model.state import StateScope, StateType
 
 
+class Idle:
+    """No lane runs."""
+
+    def look(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+
+def ignored(*about: object) -> None:
+    del about
+
+
 def sealed(seq: int, part: StreamSlice) -> Segment:
     scope = StateScope(StateType.stream, part.stream)
     return Segment(
@@ -57,7 +69,8 @@ def test_L1_a_state_without_rows_stays_behind_a_part_that_is_damaged() -> None:
     session: Any = SimpleNamespace(
         log=SimpleNamespace(verify=verify),
         failures=SyncFailures(),
-        observer=SimpleNamespace(load_failed=lambda *a: None),
+        observer=SimpleNamespace(load_failed=ignored, load_seconds=ignored),
     )
-    assert saved(Preconditions(session).passed(acked_one_by_one())) == ['{"at":3}']
+    passed = Preconditions(session).passed(acked_one_by_one(), Idle())
+    assert saved(passed) == ['{"at":3}']
     assert list(session.failures.blocked) == [A]

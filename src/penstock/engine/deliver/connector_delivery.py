@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.engine.deliver.delivery import LaneWatcher, Preconditions
 from penstock.engine.deliver.load_plan import Pending
+from penstock.engine.deliver.part_checks import PartCheck
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.unacked import SentMarks
 from penstock.engine.specs.failpoints import reach
@@ -107,11 +108,17 @@ class PushDelivery:
 
     ack_per_state = True  # so that what was acked of a long backlog is not sent again
 
-    def __init__(self, session: SyncSession, feeder: Feeder, sent: SentMarks) -> None:
+    def __init__(
+        self,
+        session: SyncSession,
+        feeder: Feeder,
+        sent: SentMarks,
+        check: PartCheck | None = None,
+    ) -> None:
         self._session, self._feeder, self._sent = session, feeder, sent
         self._store, self._lease = session.store, session.lease
         self._observer, self._failures = session.observer, session.failures
-        self._preconditions = Preconditions(session)
+        self._preconditions = Preconditions(session, check)
         self._talk: Conversation | None = None
         self._flying: dict[SegmentId, _Flight] = {}
         self._done: set[StreamId] = set()
@@ -130,7 +137,7 @@ class PushDelivery:
         """No-op: a group is written to the ledger when it is acked, not before."""
 
     def deliver(self, pending: Pending, meanwhile: LaneWatcher) -> None:
-        ready = [] if self._dead else self._preconditions.passed(pending)
+        ready = [] if self._dead else self._preconditions.passed(pending, meanwhile)
         for groups in _by_key(ready):
             if not self._deliver(groups, pending, meanwhile):
                 return

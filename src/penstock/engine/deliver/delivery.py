@@ -7,16 +7,18 @@ destination connectors are ``engine.deliver.connector_delivery``'s. Everything d
 the store and the log.
 """
 
+import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
 
 from penstock.engine.deliver.load_plan import Pending
+from penstock.engine.deliver.part_checks import CheckInDriver, Damaged, PartCheck
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.log.log import WRITTEN_DOWN_HINT
 from penstock.engine.specs.failpoints import reach
-from penstock.errors import LogError, PenstockError
+from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load, PlannedOn, SegmentId
 from penstock.model.state import StoredState
@@ -118,19 +120,21 @@ class Preconditions:
     """Checks groups before they are delivered: their parts are as they were sealed, and their
     states do not cover streams that were reset since."""
 
-    def __init__(self, session: SyncSession) -> None:
+    def __init__(self, session: SyncSession, check: PartCheck | None = None) -> None:
         self._session, self._failures = session, session.failures
+        self._check = check or CheckInDriver(session.log)
 
-    def passed(self, pending: Pending) -> list[GroupIntent]:
+    def passed(self, pending: Pending, meanwhile: LaneWatcher) -> list[GroupIntent]:
         """Returns the groups that may be delivered. A group that follows one that stays behind
         waits for it. A version that becomes visible is saved in the store before its rows are
         delivered: once it is sealed whole only a reset can stop it."""
         session, failures = self._session, self._failures
+        damaged = self._damaged(pending.ready, meanwhile)
         found: list[GroupIntent] = []
         behind: set[StreamId] = set()
         for group in pending.ready:
             shut = failures.shared_blocked and is_shared(group.states)
-            if self.is_whole(group) and not shut and not group.streams & behind:
+            if self._is_whole(group, damaged) and not shut and not group.streams & behind:
                 found.append(self._stripped(group))
             else:
                 behind |= group.streams
@@ -143,22 +147,40 @@ class Preconditions:
             session.store.remember(session.lease, Remembered(visible=visible))
         return found
 
-    def is_whole(self, group: Group | GroupIntent) -> bool:
-        """Verifies the parts of a group. A stream with a damaged part is blocked, and so is a state
-        that it shares."""
+    def whole(self, groups: Sequence[Group], meanwhile: LaneWatcher) -> list[Group]:
+        """Returns the groups whose parts are as they were sealed."""
+        damaged = self._damaged(groups, meanwhile)
+        return [group for group in groups if self._is_whole(group, damaged)]
+
+    def _damaged(
+        self, groups: Sequence[Group] | Sequence[GroupIntent], meanwhile: LaneWatcher
+    ) -> Damaged:
+        """Verifies the parts of all groups at once, and looks after the lanes meanwhile."""
+        parts = [part for group in groups for load in group.loads for part in load.parts]
+        if not parts:
+            return {}
+        began = time.monotonic()
+        running = self._check.begin(parts)
+        while (damaged := running.poll()) is None:
+            meanwhile.look()
+        self._session.observer.load_seconds(time.monotonic() - began)
+        return damaged
+
+    def _is_whole(self, group: Group | GroupIntent, damaged: Damaged) -> bool:
+        """Whether no part of a group is damaged. A stream with a damaged part is blocked, and so is
+        a state that it shares."""
         shared = is_shared(group.states)
         for load in group.loads:
-            try:
-                self._session.log.verify(load.parts)
-            except LogError as e:
+            e = next((damaged[part.path] for part in load.parts if part.path in damaged), None)
+            if e is not None:
                 e.stream = str(load.stream)
                 if isinstance(load, Load) and e.code == "log.corrupt":
                     e.hint = WRITTEN_DOWN_HINT
                 self._failures.block(load.stream, e, shared=shared)
                 self._session.observer.load_failed(load.stream, e)
-        damaged = any(load.stream in self._failures.blocked for load in group.loads)
-        self._failures.shared_blocked |= damaged and shared
-        return not damaged
+        hurt = any(load.stream in self._failures.blocked for load in group.loads)
+        self._failures.shared_blocked |= hurt and shared
+        return not hurt
 
     def _stripped(self, group: GroupIntent) -> GroupIntent:
         """Removes streams from a shared state that was sealed before they were reset."""
@@ -186,11 +208,13 @@ class TableDelivery:
 
     ack_per_state = False
 
-    def __init__(self, session: SyncSession, loader: Loader) -> None:
+    def __init__(
+        self, session: SyncSession, loader: Loader, check: PartCheck | None = None
+    ) -> None:
         self._session, self._loader = session, loader
         self._store, self._lease = session.store, session.lease
         self._observer, self._failures = session.observer, session.failures
-        self._preconditions = Preconditions(session)
+        self._preconditions = Preconditions(session, check)
         self._published: set[StreamId] = set()
         self._adopted: set[StreamId] = set()  # in this run
         self._behind: set[StreamId] = set()  # loads of these wait behind one that failed
@@ -199,10 +223,10 @@ class TableDelivery:
         groups = self._store.open_groups(self._session.pipeline)
         loads = (load for group in groups for load in group.loads)
         self._preconditions.announce(segment for load in loads for segment in load.segments)
-        self._commit([g for g in groups if self._preconditions.is_whole(g)], meanwhile, again=True)
+        self._commit(self._preconditions.whole(groups, meanwhile), meanwhile, again=True)
 
     def deliver(self, pending: Pending, meanwhile: LaneWatcher) -> None:
-        ready = self._preconditions.passed(pending)
+        ready = self._preconditions.passed(pending, meanwhile)
         if not ready:
             return
         self._preconditions.announce(segment for group in ready for segment, _ in group.consumes)

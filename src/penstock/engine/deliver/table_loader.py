@@ -5,12 +5,12 @@ works in a thread of its own, one call at a time, so that the driver can look af
 meanwhile. Neighbours: ``engine.deliver.delivery`` decides, ``tables`` commits.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.engine.deliver.delivery import FinishedCommits, RunningCommits
+from penstock.engine.deliver.in_thread import InThread
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.specs.plan import PlannedStream
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 _BY_DEATH = (SPARK_FAILED, WRITE_FAILED, JAVA_DIED)  # what the death of Java may show as
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
-JOIN_SECONDS = 0.2  # of a poll, which returns as soon as the load has ended
 
 
 class TableLoader:
@@ -65,7 +64,7 @@ class TableLoader:
         }
         if not real:
             return FinishedCommits([LoadResult(0) for _ in loads])
-        return _InThread(lambda: self._results(len(loads), real))
+        return InThread("load", lambda: self._results(len(loads), real))
 
     def planned_on(self, stream: StreamId) -> PlannedOn | None:
         return self._table.planned_on(self.table_name(stream))
@@ -133,30 +132,6 @@ class TableLoader:
             session = self._session
             self._schemas[load.stream] = session.store.schemas(session.pipeline, load.stream)
         return self._schemas[load.stream][load.schema_version]
-
-
-class _InThread:
-    """Implements ``engine.deliver.delivery.RunningCommits`` in a daemon thread: a program that is
-    told to end does not wait for it, since the load is in the ledger and will be repeated."""
-
-    def __init__(self, work: Callable[[], list[LoadResult | PenstockError]]) -> None:
-        self._work = work
-        self._results: list[LoadResult | PenstockError] | None = None
-        self._raised: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            self._results = self._work()
-        except BaseException as e:  # raised again by poll()
-            self._raised = e
-
-    def poll(self) -> list[LoadResult | PenstockError] | None:
-        self._thread.join(JOIN_SECONDS)
-        if self._raised is not None:
-            raise self._raised
-        return self._results
 
 
 class NoLoader:

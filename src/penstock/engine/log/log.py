@@ -27,7 +27,8 @@ from penstock.engine.log.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.files import make_folder, private, replace, sync, sync_files, write_new
 from penstock.model.segments import PartLayout, PartRef, Segment
-from penstock.tasks.storage import storage
+from penstock.tasks.sealed_files import DIFFERS, MISSING, Finding, check
+from penstock.tasks.storage import storage, unreadable
 
 FORMAT_VERSION = 1
 SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
@@ -254,18 +255,9 @@ class FileLog:
 
     def verify(self, parts: Sequence[PartRef]) -> None:
         for part in parts:
-            path = self.root / part.path
-            crc = 0
-            with storage(path, "read"):
-                try:
-                    size = path.stat().st_size
-                    with path.open("rb") as f:
-                        while block := f.read(1 << 20):
-                            crc = zlib.crc32(block, crc)
-                except FileNotFoundError as e:
-                    raise _damaged(path, "is missing") from e
-            if size != part.size or crc != part.crc:
-                raise _damaged(path, f"is damaged ({size} bytes, {part.size} were sealed)")
+            finding = check(str(self.root / part.path), part.size, part.crc)
+            if finding is not None:
+                raise part_error(self.root, part, finding)
 
     def absolute(self, part: PartRef) -> str:
         return str(self.root / part.path)
@@ -333,6 +325,16 @@ def _decode_manifest(path: Path, raw: bytes) -> Manifest:
             hint="finish this pipeline with the version that began it",
         )
     return manifest
+
+
+def part_error(root: Path, part: PartRef, finding: Finding) -> LogError:
+    """Makes the error of a part that is not as it was sealed. ``root``: the log's folder."""
+    path, (what, number) = root / part.path, finding
+    if what == MISSING:
+        return _damaged(path, "is missing")
+    if what == DIFFERS:
+        return _damaged(path, f"is damaged ({number} bytes, {part.size} were sealed)")
+    return unreadable(path, number)
 
 
 def _damaged(path: Path, what: str) -> LogError:

@@ -14,6 +14,7 @@ from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.deliver.connector_delivery import PushDelivery
 from penstock.engine.deliver.delivery import Delivery, TableDelivery
 from penstock.engine.deliver.feeder_runner import PushTask
+from penstock.engine.deliver.part_checks import CheckInTasks, CheckSizes
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.deliver.table_loader import NoLoader, TableLoader
@@ -114,12 +115,17 @@ class Assembly:
         session = self._session
         if spark is None:
             return TableDelivery(session, NoLoader())
-        sent = self._mailbox.log_root / "sent.json"
+        root = self._mailbox.log_root
         return self._prepared.destination.delivery(
             tables=lambda table: TableDelivery(
-                session, self._loader(spark, table, queries, submit)
+                session, self._loader(spark, table, queries, submit), CheckInTasks(spark, root)
             ),
-            connector=lambda end: PushDelivery(session, self._feeder(submit, end), SentMarks(sent)),
+            connector=lambda end: PushDelivery(
+                session,
+                self._feeder(submit, end),
+                SentMarks(root / "sent.json"),
+                CheckSizes(root),
+            ),
         )
 
     def _loader(
