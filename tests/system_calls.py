@@ -3,10 +3,11 @@
 :func:`traced` gives the command line; :class:`Disk` plays the trace again and keeps, call by call,
 what was written and not synced, and which names were given in a folder that was not synced since.
 ``ordered`` checks the two rules for every rename and link: its file was synced before, and its
-folder is synced before the next promise.
+folder is synced before the next promise. :func:`read_of` says how much of each file was read (L13).
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ _WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "c
            "sendfile")  # fmt: skip
 _NAMES = ("open", "openat", "creat", "rename", "renameat", "renameat2", "link", "linkat", "symlink",
           "symlinkat", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir")  # fmt: skip
+_READS = ("read", "pread64", "readv", "preadv", "preadv2", "mmap", "sendfile", "copy_file_range")
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|0x\w+|\?)(.*)")
 _BEGUN = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>")
 _ENDED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>(.*)")
@@ -24,20 +26,23 @@ _HANDLE = re.compile(r"(?:\d+|AT_FDCWD)<([^>]*)>")
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
-def traced(trace: Path) -> list[str]:
-    """The words before a command that is to be traced, with all its children."""
-    calls = ",".join((*SYNCS, *_WRITES, *_NAMES))
+def traced(trace: Path, *, reads: bool = False) -> list[str]:
+    """The words before a command that is to be traced, with all its children. ``reads``: and what
+    it reads."""
+    calls = ",".join(dict.fromkeys((*SYNCS, *_WRITES, *_NAMES, *(_READS if reads else ()))))
     return ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-s", "0", "-e", "signal=none",
             "-e", f"trace={calls}", "-o", str(trace)]  # fmt: skip
 
 
 class Call(NamedTuple):
-    """A call that succeeded. ``paths``: of its handles and names, absolute, in their order."""
+    """A call that succeeded. ``paths``: of its handles and names, absolute, in their order.
+    ``result``: what it returned."""
 
     thread: int
     name: str
     words: str
     paths: tuple[str, ...]
+    result: int
 
 
 def calls(trace: Path) -> Iterator[Call]:
@@ -51,12 +56,13 @@ def calls(trace: Path) -> Iterator[Call]:
             if found := _ENDED.match(line):
                 line = begun.pop(int(found[1]), "") + found[3]
             if (found := _LINE.match(line)) and not found[4].startswith(("-", "?")):
-                yield Call(int(found[1]), found[2], found[3], tuple(_paths(found[2], found[3])))
+                paths = tuple(_paths(found[2], found[3]))
+                yield Call(int(found[1]), found[2], found[3], paths, int(found[4], 0))
 
 
 def _paths(name: str, words: str) -> Iterator[str]:
     """Relative names are below the handle before them (``AT_FDCWD</folder>``)."""
-    if name in _WRITES or name in SYNCS:
+    if name in _WRITES or name in SYNCS or name in _READS:
         yield from (_plain(found[1]) for found in _HANDLE.finditer(words))
         return
     base = ""
@@ -66,6 +72,18 @@ def _paths(name: str, words: str) -> Iterator[str]:
         else:
             text = _plain(found[2])
             yield text if text.startswith("/") else f"{base}/{text}"
+
+
+def read_of(trace: Iterable[Call]) -> dict[str, tuple[int, int]]:
+    """For each file that was opened: how often, and how many bytes were read of it or mapped."""
+    opened, read = Counter[str](), Counter[str]()
+    for call in trace:
+        if call.name in ("open", "openat"):
+            opened[call.paths[0]] += 1
+        elif call.name in _READS and call.paths:
+            source = call.paths[-1 if call.name == "sendfile" else 0]
+            read[source] += int(call.words.split(", ")[1]) if call.name == "mmap" else call.result
+    return {path: (count, read[path]) for path, count in opened.items()}
 
 
 def _plain(text: str) -> str:

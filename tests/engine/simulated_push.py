@@ -50,13 +50,15 @@ GOOD = Manner()
 class Target:
     """What outlives the destination's process. ``manners``: of its runs in turn, then it is good.
     ``forgets``: what was not acked is gone when it dies, else it is kept. ``rejects``: it says of
-    the first row of each stream in each run that it was rejected, with the next ack of any."""
+    the first row of each stream in each run that it was rejected, with the next ack of any.
+    ``damaged``: the stream whose parts its feeder finds damaged."""
 
     manners: list[Manner] = field(default_factory=list[Manner])
     forgets: bool = False
     described_once: bool = False
     quantum: int = 2
     rejects: bool = False
+    damaged: str | None = None
     given: list[tuple[StreamId, Row]] = field(default_factory=list[tuple[StreamId, Row]])
     has: dict[StreamId, list[tuple[int, Row]]] = field(
         default_factory=dict[StreamId, list[tuple[int, Row]]]
@@ -110,6 +112,7 @@ class SimConversation:
         self._halted: set[StreamId] = set()
         self._rejected: list[tuple[StreamId, int]] = []
         self._missing = False
+        self._hurt: str | None = None
         self._result: PushResult | None = None
         self._work_left = self._work()
 
@@ -157,6 +160,10 @@ class SimConversation:
                         yield end
                         return
                     yield None
+                if self._hurt is not None:
+                    error = LogError("a part is damaged", code="log.corrupt", stream=self._hurt)
+                    yield self._told_end(PushEnd.failed, [error.as_dict()])
+                    return
                 if self._missing:
                     error = LogError("a part is missing", code="log.corrupt")
                     yield self._told_end(PushEnd.failed, [error.as_dict()])
@@ -178,6 +185,9 @@ class SimConversation:
                 self._never_settled(part.path, one.stream)
                 if part.path not in self._world.log.parts:  # the driver was overtaken
                     self._missing = True
+                    return
+                if one.stream.name == self._target.damaged:
+                    self._hurt = str(one.stream)
                     return
                 rows: Rows = self._world.log.parts[part.path]
                 for row in rows:

@@ -326,6 +326,8 @@ class PushDelivery:
         if result.retry is None or not self._flying:
             # else the next attempt rejects the same rows again
             self._session.rejects.keep_files(result.rejects, self._epochs())
+        if self._goes_on_without_damaged(result):
+            return
         if result.retry is not None:
             self._try_again(result, result.retry)
             return
@@ -343,12 +345,39 @@ class PushDelivery:
         self._failures.errors += errors
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 
+    def _goes_on_without_damaged(self, result: PushResult) -> bool:
+        """Blocks the streams of which the feeder found a part damaged, and their shared state, and
+        has the others begun again. Returns False where something else ended the conversation."""
+        flights, failures = self._flying.values(), self._failures
+        streams = {str(s): s for flight in flights for s in flight.group.streams}
+        errors = [PenstockError.from_dict(e) for e in result.errors]
+        if not errors or any(e.code != "log.corrupt" or e.stream not in streams for e in errors):
+            return False
+        for error in errors:
+            stream = streams[str(error.stream)]
+            shared = any(_is_shared(f.segment) for f in flights if stream in f.group.streams)
+            failures.block(stream, error, shared=shared)
+            self._observer.load_failed(stream, error)
+        self._flying = {
+            number: flight
+            for number, flight in self._flying.items()
+            if not flight.group.streams & failures.blocked.keys()
+            and not (failures.shared_blocked and _is_shared(flight.segment))
+        }
+        self._talk = None
+        if self._flying:
+            self._begin_later(result, 0.0)
+        return True
+
     def _try_again(self, result: PushResult, seconds: float) -> None:
         self._talk = None
         self._attempt += 1
-        self._again_at = time.monotonic() + seconds
         for error in result.errors:
             self._observer.note(f"the destination is tried again after: {error['message']}")
+        self._begin_later(result, seconds)
+
+    def _begin_later(self, result: PushResult, seconds: float) -> None:
+        self._again_at = time.monotonic() + seconds
         given = set(result.unacked)
         for number, flight in self._flying.items():
             for load in flight.group.loads if number in given else ():

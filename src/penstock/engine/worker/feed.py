@@ -106,7 +106,7 @@ class OrderFeed:
         schema = known.schemas[one.schema_version] if known and one.parts else None
         doubles = _with_doubles(schema) if schema and self._json else ()
         for part in one.parts:
-            self._log.verify([part])
+            self._verify(one.stream, part)
             for batch in batches(self._log.root / part.path, part):
                 self.rows[one.stream] = self.rows.get(one.stream, 0) + batch.num_rows
                 for field in doubles:
@@ -116,6 +116,14 @@ class OrderFeed:
             self.bytes[one.stream] = self.bytes.get(one.stream, 0) + part.raw_bytes
             reach("mid-push")
         self.busy += time.monotonic() - began
+
+    def _verify(self, stream: StreamId, part: PartRef) -> None:
+        """Raises ``LogError`` naming the stream where the part is not as it was sealed."""
+        try:
+            self._log.verify([part])
+        except LogError as e:
+            e.stream = str(stream)
+            raise
 
 
 def _with_doubles(schema: RowSchema) -> tuple[Field, ...]:
