@@ -73,7 +73,7 @@ class Traced:
         before = len(self.jobs())
         into = self._traces / f"{name}-{len(list(self._traces.iterdir()))}"
         done = subprocess.run(
-            [*(traced(into, reads=True) if trace else ()), str(SCRIPT), "--json", "run", str(file)],
+            [*(traced(into, reads=True) if trace else ()), str(SCRIPT), "run", str(file)],
             capture_output=True,
             env=warm_spark.as_environment(
                 PENSTOCK_HOME=str(self.site.home.path), XDG_CACHE_HOME=str(self.cache)

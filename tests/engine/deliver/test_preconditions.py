@@ -30,6 +30,14 @@ def ignored(*about: object) -> None:
     del about
 
 
+def session_of(verify: Any = ignored) -> Any:
+    return SimpleNamespace(
+        log=SimpleNamespace(verify=verify),
+        failures=SyncFailures(),
+        observer=SimpleNamespace(load_failed=ignored, load_seconds=ignored),
+    )
+
+
 def sealed(seq: int, part: StreamSlice) -> Segment:
     scope = StateScope(StateType.stream, part.stream)
     return Segment(
@@ -66,11 +74,7 @@ def test_L1_a_state_without_rows_stays_behind_a_part_that_is_damaged() -> None:
         if tuple(parts) == damaged:
             raise LogError("not as it was sealed", code="log.corrupt")
 
-    session: Any = SimpleNamespace(
-        log=SimpleNamespace(verify=verify),
-        failures=SyncFailures(),
-        observer=SimpleNamespace(load_failed=ignored, load_seconds=ignored),
-    )
+    session = session_of(verify)
     passed = Preconditions(session).passed(acked_one_by_one(), Idle())
     assert saved(passed) == ['{"at":3}']
     assert list(session.failures.blocked) == [A]
