@@ -20,7 +20,7 @@ from penstock.model.names import clean_tables, split_table
 from penstock.model.segments import Load, PlannedOn
 from penstock.model.types import RowSchema
 from penstock.spark.error_text import JAVA_DIED, SPARK_FAILED, WRITE_FAILED
-from penstock.spark.session import java_death
+from penstock.spark.session import described, java_death
 from penstock.tables.contract import (
     LoadResult,
     LoadTasks,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BY_DEATH = (SPARK_FAILED, WRITE_FAILED, JAVA_DIED)  # what the death of Java may show as
+_NAMED = 5  # tables, in the description of a load's jobs
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
 
 
@@ -93,7 +94,9 @@ class TableLoader:
         if not loads:
             return []
         try:
-            outcomes = self._table.commit(self._spark, self._tasks, loads)
+            names = ", ".join(f"{x.table.name} ({x.load.number})" for x in loads[:_NAMED])
+            with described(self._spark, f"penstock loads {names}"):
+                outcomes = self._table.commit(self._spark, self._tasks, loads)
         except PenstockError as e:
             return [e] * len(loads)
         if any(isinstance(x, DestinationError) and x.code in _BY_DEATH for x in outcomes):
