@@ -83,8 +83,8 @@ def test_the_driver_of_a_merge_imports_no_duckdb_L13(tmp_path: Path) -> None:
     code = (
         "import sys, penstock.tables.delta.tables, penstock.tables.parquet.tables\n"
         "import penstock.tables.files.load_tasks\n"
-        "print([m for m in sys.modules if m == 'duckdb' or m.startswith('penstock.tables.files.merged')"
-        " or m.startswith('penstock.tables.files.newest')])"
+        "files = ('penstock.tables.files.merged', 'penstock.tables.files.newest')\n"
+        "print([m for m in sys.modules if m == 'duckdb' or m.startswith(files)])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

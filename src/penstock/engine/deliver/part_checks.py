@@ -24,7 +24,7 @@ from penstock.spark.session import described, java_death
 from penstock.spark.shared_folders import runs_elsewhere
 from penstock.tasks.job_file import not_shared
 from penstock.tasks.sealed_files import DIFFERS, MISSING, UNREADABLE, Finding, checker
-from penstock.tasks.spark_job import DEATH_SECONDS, task_error
+from penstock.tasks.spark_job import DEATH_SECONDS, why_lost
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,7 @@ class CheckInTasks:
         except PenstockError:
             raise
         except Exception as e:  # Spark's and py4j's errors have no common base
-            raise java_death(DEATH_SECONDS) or task_error(e, "check of parts") from e
+            raise java_death(DEATH_SECONDS) or why_lost(e, "check of parts") from e
         damaged: dict[str, LogError] = {}
         for worker, share, findings in answers:
             for index, what, number in findings:
