@@ -23,6 +23,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
+from penstock.deep_data import is_nested_too_deeply
 from penstock.short_texts import MOST_FOREIGN, bounded_data
 
 Role = Literal["source", "destination", "transform"]
@@ -183,8 +184,8 @@ def in_role(role: Role) -> Generator[None]:
 def not_ours(error: BaseException) -> PenstockError | None:
     """Returns the error of an exception that shows no fault of ours: of the machine (a full or
     read-only disk, a disk that fails, too few file descriptors), or of data that is nested more
-    deeply than Python goes. None: it shows neither."""
-    if isinstance(error, RecursionError):
+    deeply than Python goes (``deep_data``). None: it shows neither."""
+    if isinstance(error, RecursionError) and is_nested_too_deeply(error):
         return SchemaError(
             "a schema, a state or a value is nested too deeply to be worked on",
             code="schema.too_deep",

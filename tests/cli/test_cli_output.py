@@ -102,7 +102,7 @@ def test_problems_have_a_line_each() -> None:
     assert json.loads(out.getvalue())["error"]["problems"] == ["one", "two"]
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), Defect("our fault")])
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), Defect("our fault")])
 def test_a_defect_keeps_its_trace_in_a_private_file(error: Exception, tmp_path: Path) -> None:
     output, _, err = make(errors_dir=tmp_path / "errors")
     try:

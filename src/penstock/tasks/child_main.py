@@ -88,7 +88,10 @@ def watch_threads() -> list[PenstockError]:
         if isinstance(error, PenstockError):
             broken.append(error)
         elif error is not None:
-            broken.append(Defect(f"the thread {name} broke: {error!r}", code="lane.thread"))
+            fault = not_ours(error)
+            broken.append(
+                fault or Defect(f"the thread {name} broke: {error!r}", code="lane.thread")
+            )
 
     threading.excepthook = note
     return broken

@@ -96,6 +96,19 @@ def test_a_failure_that_is_not_ours_is_no_defect(
     assert report.error["hint"]
 
 
+def test_an_endless_recursion_of_ours_is_a_defect_with_its_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: NoLoader, loads: Any) -> Any:
+        return broken(self, loads)
+
+    report = run_once(tmp_path, monkeypatch, broken)
+    assert report.error is not None
+    assert (report.error["code"], report.exit_code) == ("defect.RecursionError", 70)
+    log = (tmp_path / "runs" / report.run / "log.jsonl").read_text()
+    assert "in broken" in log and "Traceback" in log
+
+
 def test_a_report_that_cannot_be_written_ends_the_run_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
