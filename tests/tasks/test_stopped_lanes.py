@@ -79,7 +79,7 @@ def test_l11_a_task_that_is_stopped_is_given_up_and_killed_and_its_lane_ends(
     monkeypatch.setattr(spark_job, "_LOOK_SECONDS", 0.2)
     monkeypatch.setattr(spark_job, "SILENT_SECONDS", 1.0)
     with pytest.raises(Defect, match="no sign of life") as caught:
-        spark_job._while_alive(lambda: bytes(task.wait()), alive, "sleeps")
+        spark_job._while_alive(lambda: bytes(task.wait()), alive, "sleeps", set())
     assert caught.value.code == "lane.lost"
     deadline = time.monotonic() + 20
     while task.poll() is None or Path(f"/proc/{pid}").exists():
@@ -91,6 +91,32 @@ def test_what_a_task_answers_or_raises_is_passed_on(tmp_path: Path) -> None:
     def lost() -> bytes:
         raise RuntimeError("lost")
 
-    assert spark_job._while_alive(lambda: b"answer", tmp_path / "none", "m") == b"answer"
+    assert spark_job._while_alive(lambda: b"answer", tmp_path / "none", "m", set()) == b"answer"
     with pytest.raises(RuntimeError, match="lost"):
-        spark_job._while_alive(lost, tmp_path / "none", "m")
+        spark_job._while_alive(lost, tmp_path / "none", "m", set())
+
+
+def test_l11_a_task_without_a_slot_is_given_up_once_no_other_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A feeder may wait for its lane for as long as that works; then its wait has a bound."""
+    monkeypatch.setattr(spark_job, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(spark_job, "START_SECONDS", 0.5)
+    lane, working, over = tmp_path / "lane.alive", set[Path](), threading.Event()
+    lane.write_bytes(b"1 ")
+    done = threading.Event()
+
+    def as_the_lane() -> None:
+        spark_job._while_alive(lambda: bytes(done.wait(20)), lane, "lane", working)
+        over.set()
+
+    threading.Thread(target=as_the_lane, daemon=True).start()
+    while not working:
+        time.sleep(0.01)
+    threading.Timer(1.5, done.set).start()
+    with pytest.raises(spark_job.NoSlot):
+        spark_job._while_alive(
+            lambda: bytes(threading.Event().wait(30)), tmp_path / "feeder.alive", "feeder", working
+        )
+    assert over.is_set(), "the lane had worked for three times the bound"
+    assert working == set()

@@ -5,7 +5,8 @@ process (``tasks.child_process``); its answer is one row. A plain Python UDF shi
 since Spark's ``mapInArrow`` requires pandas on the driver. Only the session API of Spark Connect is
 used. The job itself, which holds passwords, is not given to Spark (``tasks.job_file``).
 A task whose signs of life end is given up, and killed where it is on this machine: what it started
-ends with it (L11).
+ends with it (L11). So is one that gets no slot; a run's tasks may wait for each other for as long
+as one of them works, since none depends on one that waits.
 Neighbours: ``engine.run.lane_runner`` and ``engine.deliver.feeder_runner`` submit.
 """
 
@@ -47,6 +48,7 @@ _PYTHON_HINT = (
     f"program's is {sys.executable}"
 )
 DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+START_SECONDS = 600.0  # for a slot; a cluster may have to find a machine first
 SILENT_SECONDS = 60.0  # without a sign of life after the first, after which a task is given up
 _LOOK_SECONDS = 2.0
 
@@ -55,7 +57,8 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
     """Returns a :data:`Submit` that runs processes in Spark tasks. ``folder``: the run's folder in
     the log, which every worker reaches. ``local``: workers are on this machine, and the process
     gets the driver's environment. The function raises the JVM's cause of death where a task was
-    lost with it."""
+    lost with it, and :class:`NoSlot`."""
+    working = set[Path]()
 
     def submit(module: str, job: bytes) -> bytes:
         from pyspark.errors import PySparkException
@@ -101,9 +104,9 @@ def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
                 raise RuntimeError(raised + json.dumps(told)) from e
 
         try:
-            return _while_alive(collected, Path(alive), module)
+            return _while_alive(collected, Path(alive), module, working)
         except Exception as e:
-            ours = isinstance(e, PySparkException | PenstockError)
+            ours = isinstance(e, PySparkException | PenstockError | NoSlot)
             death = None if ours else java_death(DEATH_SECONDS)
             if death is not None:
                 raise death from None
@@ -121,11 +124,20 @@ def _version() -> str | None:
     return next((found.version for found in distributions(name="penstock")), None)
 
 
-def _while_alive(collected: Callable[[], bytes], alive: Path, module: str) -> bytes:
+class NoSlot(Exception):
+    """Raised for a task that Spark did not start, while no other task of the run worked. Where
+    Spark starts it later, it finds no job and ends."""
+
+
+def _while_alive(
+    collected: Callable[[], bytes], alive: Path, module: str, working: set[Path]
+) -> bytes:
     """Calls ``collected`` in a thread of its own and returns or raises what it does. Where there is
     no new sign of life in ``alive`` for :data:`SILENT_SECONDS` after the first one, kills the task
     where it runs on this machine, and raises ``lane.lost``: on another machine it may go on, but
-    nothing that it writes counts. Time in which this process itself was stopped does not count."""
+    nothing that it writes counts. Where there is no first sign for :data:`START_SECONDS` in which
+    none of ``working``, the run's tasks that have begun, was there, raises :class:`NoSlot`. Time in
+    which this process itself was stopped does not count."""
     answer, failed = list[bytes](), list[Exception]()
 
     def work() -> None:
@@ -137,13 +149,21 @@ def _while_alive(collected: Callable[[], bytes], alive: Path, module: str) -> by
     thread = threading.Thread(target=work, name=threading.current_thread().name, daemon=True)
     thread.start()
     seen, silence, looked_at = b"", 0.0, time.monotonic()
-    while thread.is_alive() and silence < SILENT_SECONDS:
-        thread.join(_LOOK_SECONDS)
-        before, looked_at = looked_at, time.monotonic()
-        sign = _content(alive)
-        silence += min(looked_at - before, _LOOK_SECONDS)
-        if sign != seen or not sign:
-            seen, silence = sign, 0.0
+    try:
+        while thread.is_alive() and silence < (SILENT_SECONDS if seen else START_SECONDS):
+            thread.join(_LOOK_SECONDS)
+            before, looked_at = looked_at, time.monotonic()
+            sign = _content(alive)
+            silence += min(looked_at - before, _LOOK_SECONDS)
+            if sign:
+                working.add(alive)
+            if sign != seen or not (sign or working <= {alive}):
+                seen, silence = sign, 0.0
+        began = alive in working
+    finally:
+        working.discard(alive)
+    if thread.is_alive() and not began:
+        raise NoSlot
     if thread.is_alive():
         kill(seen.partition(b" ")[2].decode())
         raise Defect(
@@ -206,6 +226,8 @@ def why_lost(
     :meth:`SubmittedJob.lost`."""
     if isinstance(cause, PenstockError):
         return cause
+    if isinstance(cause, NoSlot):
+        return _no_slot(what)
     text = str(cause)
     raised = _raised(text)
     worker = f"worker {raised['worker']}" if raised else _named_by_spark(text, cause)
@@ -262,6 +284,16 @@ def _named_by_spark(text: str, cause: BaseException) -> str:
 def _reason(text: str, cause: BaseException) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((x for x in lines if "Error" in x or "lost" in x.lower()), "") or repr(cause)
+
+
+def _no_slot(what: str) -> ConfigError:
+    return ConfigError(
+        f"Spark did not start the {what}'s task within {START_SECONDS:.0f} s: no slot was free",
+        code="spark.no_slot",
+        hint="see which jobs hold Spark's slots and whether the cluster has a live worker, free a "
+        "slot or give Spark more (`spark.master`, `PENSTOCK_SPARK_MASTER='local[4]'`), then run "
+        "again: what was sealed is kept",
+    )
 
 
 def _process_lost(what: str, worker: str, reason: str) -> Defect:

@@ -2,7 +2,8 @@
 
 Neighbours: ``engine.deliver.connector_delivery`` decides what is fed, ``engine.worker.feeder`` is
 the process, ``engine.channel.feeder_mail`` carries orders and acks. A job that gets no free slot
-waits for the lanes to end, which do not depend on it.
+waits for the lanes to end, which do not depend on it, and then within a bound
+(``tasks.spark_job.START_SECONDS``).
 """
 
 from collections.abc import Callable, Mapping, Sequence

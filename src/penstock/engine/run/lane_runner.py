@@ -26,11 +26,10 @@ from penstock.engine.specs.lane import (
     StreamJob,
 )
 from penstock.engine.specs.plan import ContinuedStream, LaneStart
-from penstock.errors import Defect, LogError, PenstockError
+from penstock.errors import LogError, PenstockError
 from penstock.spark.error_text import JAVA_DIED
 from penstock.tasks.spark_job import Submit, SubmittedJob
 
-START_SECONDS = 600.0  # a cluster may have to find a free slot, or a machine, first
 STOP_SECONDS = 60.0  # ten for the connector to end, the rest to seal what it sent
 MODULE = "penstock.engine.worker.lane"
 
@@ -86,14 +85,12 @@ class _Handle:
         self._make_stream, self._save_config = make_stream, save_config
         self._answered = 0
         self._claim = mailbox.log_root / "epochs" / f"{start.epoch:08d}" / "CLAIM"
-        self._began = time.monotonic()
-        self._seen = False
         self._cancelled_at: float | None = None
 
     def poll(self) -> LaneResult | None:
-        """Returns the lane's result, or None while it runs. A lane that does not start, or does not
-        stop after a cancellation, is given up: its epoch is closed, and what it writes later does
-        not count (L4, L11)."""
+        """Returns the lane's result, or None while it runs. A lane that does not stop
+        after a cancellation is given up, as is one without a slot (``tasks.spark_job``): its epoch
+        is closed, and what it writes later does not count (L4, L11)."""
         result = self._result()
         if result is not None:
             self._mailbox.take_configs(self._start.epoch, self._save_config)
@@ -108,13 +105,9 @@ class _Handle:
             if lost.code == JAVA_DIED:
                 raise lost  # without the JVM no task can start another process
             return LaneResult(end=LaneEnd.lost, errors=[lost.as_dict()])
-        now = time.monotonic()
-        if self._cancelled_at is not None and now - self._cancelled_at > STOP_SECONDS:
+        cancelled_at = self._cancelled_at
+        if cancelled_at is not None and time.monotonic() - cancelled_at > STOP_SECONDS:
             return LaneResult(end=LaneEnd.cancelled)
-        if not self._seen:
-            self._seen = self._mailbox.progress(self._start.epoch) is not None
-            if not self._seen and now - self._began > START_SECONDS:
-                return LaneResult(end=LaneEnd.lost, errors=[_never_started().as_dict()])
         return None
 
     def _claimed_by(self) -> str | None:
@@ -150,13 +143,4 @@ def _not_seen(claim: Path) -> LogError:
         where=str(claim.parent),
         hint="`log.path` must be on storage that the driver and every worker share, under the same "
         "path (docs/cluster.md)",
-    )
-
-
-def _never_started() -> PenstockError:
-    """Makes the error of a lane whose Spark task did not start."""
-    return Defect(
-        f"Spark did not start the task that runs the source within {START_SECONDS:.0f} s",
-        code="lane.not_started",
-        hint="check that the cluster has a live worker with a free slot",
     )
