@@ -68,6 +68,20 @@ def test_L12_a_dead_lock_is_broken_and_its_holder_commits_nothing_more(
     assert shop("state", "reset", "shop", "--json").code == 0
 
 
+def test_a_run_that_cannot_be_checked_is_not_shown_as_running_for_sure(shop: Cli) -> None:
+    with opened(shop) as store:
+        lease = store.acquire("shop", far(), 60)
+        store.start_run(lease, "01FAR", "2026-11-20T10:00:00Z")
+    told = shop("runs", "shop")
+    assert told.code == 0 and "running?" in told.out
+    text = " ".join(told.out.split())
+    assert "process 1, run 01FAR) since 2026-11-20T10:00:00Z" in text
+    assert "`penstock state unlock shop`" in text
+    found = {r["run"]: r for r in shop("runs", "shop", "--json").json}
+    report = found["01FAR"]
+    assert report["status"] == "running" and "cannot be checked" in report["notes"][0]
+
+
 def test_L12_the_text_says_whose_lock_it_was(shop: Cli) -> None:
     with opened(shop) as store:
         store.acquire("shop", far(), 60)

@@ -951,6 +951,8 @@ def test_a_run_without_report_is_running_while_it_has_the_lease(store: Store, le
     unknown, dead = store.runs("shop")
     assert (unknown["status"], unknown["error"]) == ("running", None)
     assert "cannot be checked from here" in unknown["notes"][0]
+    assert "run r2) since " in unknown["notes"][0]
+    assert "`penstock state unlock shop`" in unknown["notes"][0]
     assert dead["status"] == "failed" and dead["notes"] and dead["error"]["code"] == "run.died"
     assert dead["started_at"] == "2026-11-20T10:00:00Z" and dead["pipeline"] == "shop"
 

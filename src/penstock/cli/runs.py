@@ -130,7 +130,7 @@ def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[Renderab
             r["started_at"],
             r["run"],
             r["pipeline"],
-            r["status"],
+            "running?" if _is_unsure(r) else r["status"],
             sum(s["read"] for s in r["streams"]),
             sum(s["rejected"] for s in r["streams"]),
             sum(s["sent_again"] for s in r["streams"]),
@@ -143,6 +143,13 @@ def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[Renderab
         "started", "run", "pipeline", "status", "read", "rejected", "sent again", "took", "error",
     )  # fmt: skip
     yield text.grid(headings, rows, {4, 5, 6, 7})
+    for report in filter(_is_unsure, reports):
+        yield f"run {report['run']}: {report['notes'][0]}"
+
+
+def _is_unsure(report: dict[str, Any]) -> bool:
+    """Whether the run has no end, and its process cannot be checked from here."""
+    return report["status"] == "running" and bool(report["notes"])
 
 
 def _one(report: dict[str, Any], *, traces: bool) -> "Iterator[RenderableType]":

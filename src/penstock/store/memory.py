@@ -515,8 +515,8 @@ class MemoryStore:
         if run in p.reports:
             return deepcopy(p.reports[run])
         lock = self.lock(p.name)
-        alive = lock.alive if lock is not None and lock.token == token else False
-        return rules.unfinished_report(p.name, run, started_at, alive)
+        mine = lock if lock is not None and lock.token == token else None
+        return rules.unfinished_report(p.name, run, started_at, mine)
 
     def pipelines(self) -> list[str]:
         return sorted(self._all)

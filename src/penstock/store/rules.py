@@ -16,16 +16,19 @@ from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
-from penstock.store.contract import GroupIntent, Holder, KeyedGroup, LoadIntent, Reset
+from penstock.store.contract import (
+    GroupIntent,
+    Holder,
+    KeyedGroup,
+    LoadIntent,
+    PipelineLock,
+    Reset,
+)
 from penstock.store.keys import SHARED
+from penstock.store.pipeline_lock import described, unlock_command
 
 HISTORY_KEPT = 1000  # saved states per pipeline, the newest
 HISTORY_BYTES = 32 << 20  # of them together, in characters; the newest is kept whatever its size
-_UNFINISHED: dict[bool | None, list[str]] = {
-    True: [],
-    False: ["the run ended without a report"],
-    None: ["the run has the pipeline's lock, and its process cannot be checked from here"],
-}
 # stands for every open group among the keys of :func:`settled`, for every stream in floors
 ANYTHING = ""
 
@@ -348,11 +351,20 @@ def history_entry(at: str, run: str, scope: str, kind: str, blob: str | None) ->
 
 
 def unfinished_report(
-    pipeline: str, run: str, started_at: str, alive: bool | None
+    pipeline: str, run: str, started_at: str, lock: PipelineLock | None
 ) -> dict[str, Any]:
     """Makes the report that ``Store.runs`` returns for a run without one: a report's keys, with
-    None for unknown values. ``alive``: the run still has its lease, and its process lives; None: it
-    has it, and its process cannot be checked from here."""
+    None for unknown values. ``lock``: the lease that the run still has; None: it has none."""
+    alive = False if lock is None else lock.alive
+    notes: list[str] = []
+    if lock is not None and alive is None:
+        notes = [
+            f"this run may be running, or dead: the pipeline's lock has {described(lock.holder)}, "
+            "whose process cannot be checked from here (another machine or container, or an "
+            f"earlier start of this one); `{unlock_command(pipeline)}` breaks the lock"
+        ]
+    elif alive is False:
+        notes = ["the run ended without a report"]
     error = {
         "code": "run.died",
         "message": "the run ended without a report: its process was killed or its machine went",
@@ -373,7 +385,7 @@ def unfinished_report(
         "streams": [],
         "time": None,
         "memory": None,
-        "notes": _UNFINISHED[alive],
+        "notes": notes,
         "error": error if alive is False else None,
         "log": None,
     }

@@ -475,12 +475,12 @@ class SqlStore:
         with self._db.reading() as conn:
             rows = conn.execute(query).all()
             held_by = conn.execute(select(PIPELINES).where(PIPELINES.c.token.is_not(None)))
-            alive = {lock.token: lock.alive for row in held_by if (lock := _lock(row))}
+            locks = {lock.token: lock for row in held_by if (lock := _lock(row))}
         return [
             json.loads(row.report)
             if row.report is not None
             else rules.unfinished_report(
-                row.pipeline, row.run, row.started_at, alive.get(row.token, False)
+                row.pipeline, row.run, row.started_at, locks.get(row.token)
             )
             for row in rows
         ]

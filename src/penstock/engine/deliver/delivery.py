@@ -16,7 +16,7 @@ import msgspec
 from penstock.engine.deliver.load_plan import Pending
 from penstock.engine.deliver.part_checks import CheckInDriver, Damaged, PartCheck
 from penstock.engine.deliver.session import SyncSession
-from penstock.engine.log.log import WRITTEN_DOWN_HINT
+from penstock.engine.log.log import written_down_hint
 from penstock.engine.specs.failpoints import reach
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
@@ -175,7 +175,7 @@ class Preconditions:
             if e is not None:
                 e.stream = str(load.stream)
                 if isinstance(load, Load) and e.code == "log.corrupt":
-                    e.hint = WRITTEN_DOWN_HINT
+                    e.hint = written_down_hint(self._session.pipeline)
                 self._failures.block(load.stream, e, shared=shared)
                 self._session.observer.load_failed(load.stream, e)
         hurt = any(load.stream in self._failures.blocked for load in group.loads)

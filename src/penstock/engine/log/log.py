@@ -14,6 +14,7 @@ The layout, one folder an epoch::
 """
 
 import secrets
+import shlex
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,11 +36,6 @@ SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, sm
 DAMAGED_HINT = (
     "nothing was loaded from it and no state moved past it. Restore the file; or, to give it up, "
     "move the epoch's folder out of the log: the next run reads from the saved state again"
-)
-WRITTEN_DOWN_HINT = (
-    "nothing was loaded from it and no state moved past it: a load of it is written down, and "
-    "waits for it. Bring the file back, from a backup or from where the log lay; homes that share "
-    "a state store must share `log.path` too (docs/guarantees.md has what else can be done)"
 )
 
 
@@ -335,6 +331,20 @@ def part_error(root: Path, part: PartRef, finding: Finding) -> LogError:
     if what == DIFFERS:
         return _damaged(path, f"is damaged ({number} bytes, {part.size} were sealed)")
     return unreadable(path, number)
+
+
+def written_down_hint(pipeline: str) -> str:
+    """Makes the hint of a damaged file whose load is in the ledger. A refresh does not give the
+    load up: where the refresh is cancelled, the pipeline goes on from the states behind it."""
+    name = shlex.quote(pipeline)
+    return (
+        "nothing was loaded from it and no state moved past it: a load of it is written down, and "
+        "waits for it, also in a run with `--recreate`. Bring the file back, from a backup or from "
+        "where the log lay; homes that share a state store must share `log.path` too. Where it is "
+        f"gone for good: `penstock state reset {name}` gives the load up and forgets the states, "
+        "and the next run reads every row from the start. Give that run `--recreate`, which "
+        "replaces the rows of the tables: without it they come twice (docs/guarantees.md)"
+    )
 
 
 def _damaged(path: Path, what: str) -> LogError:
