@@ -143,6 +143,39 @@ def test_L1_one_changed_digit_stops_a_run_at_its_start(full: str, kind: str) -> 
         assert way in (error.hint or ""), way
 
 
+@pytest.mark.parametrize("column", ["epoch = epoch + 1", "seq = seq + 1"])
+def test_L8_a_changed_number_makes_no_segment_consumed(full: str, column: str) -> None:
+    """Its rows would never be loaded, with exit code 0. A reset gets past it."""
+    rows(full, f"UPDATE penstock_consumed SET {column} WHERE seq = 2")
+    with opened(full) as (store, lease):
+        error = damaged(lambda: store.consumed("shop", [1, 2, 3]))
+        assert "state reset shop" in (error.hint or "")
+        store.replace_states(lease, [])
+        assert [x.segment.seq for x in store.consumed("shop", [1, 2, 3])] == [1]
+
+
+def test_shares_that_an_earlier_version_wrote_are_taken(full: str) -> None:
+    with opened(full) as (store, lease):
+        before = store.consumed("shop", [1])
+        rows(full, f"UPDATE penstock_consumed SET stream = '{A.key}' WHERE seq = 1")
+        assert store.consumed("shop", [1]) == before and len(before) == 2
+        again = GroupIntent(loads=(), states=(), epoch=1, consumes=((SegmentId(1, 1), A),))
+        with pytest.raises(StateError) as refused:
+            store.settle(lease, [again], merge)
+        assert refused.value.code == "state.consumed_twice"
+
+
+@pytest.mark.parametrize("changed", ["groups SET done", "loads SET committed"])
+def test_L1_a_load_that_only_a_changed_digit_calls_committed_stops_a_run(
+    full: str, changed: str
+) -> None:
+    """Its rows would be lost, and the state saved behind them."""
+    rows(full, f"UPDATE penstock_{changed} = 1")
+    with opened(full) as (store, _):
+        error = damaged(lambda: store.verify("shop"))
+    assert "are committed" in error.message and "state reset shop" in (error.hint or "")
+
+
 @pytest.mark.parametrize("kind", [StateType.global_, StateType.legacy])
 def test_L1_a_changed_shared_state_is_refused_and_reset_whole(place: str, kind: StateType) -> None:
     with opened(place) as (store, lease):

@@ -274,9 +274,16 @@ def open_groups(conn: Connection, pipeline: str) -> list[Group]:
 
 
 def verify_groups(conn: Connection, pipeline: str) -> None:
-    """Raises ``StateError`` (``state.damaged``) where a stored group is damaged."""
+    """Raises ``StateError`` (``state.damaged``) where a stored group is damaged, or is marked as
+    done and has a load that is not committed, or the other way round."""
+    committed: dict[int, list[bool]] = {}
+    for row in conn.execute(rows_of(LOADS, pipeline)):
+        committed.setdefault(row.id, []).append(row.committed == 1)
     for row in conn.execute(rows_of(GROUPS, pipeline)):
         damage.open_value(pipeline, row.body, _group_of(row.id))
+        loads = committed.get(row.id, [])
+        if row.done not in (0, 1) or (loads and all(loads) != bool(row.done)):
+            raise damage.value_damaged(pipeline, f"which of {_group_of(row.id)} are committed")
 
 
 def keys_covered(conn: Connection, pipeline: str) -> list[CoveredKeys]:
@@ -297,17 +304,20 @@ def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[Cons
     found: set[ConsumedSlice] = set()
     for part in chunks(epochs):
         rows = rows_of(CONSUMED, pipeline).where(CONSUMED.c.epoch.in_(part))
-        found |= _as_consumed(conn.execute(rows))
+        found |= _as_consumed(pipeline, conn.execute(rows))
     return found
 
 
-def _as_consumed(rows: Iterable[Row[Any]]) -> set[ConsumedSlice]:
+def _as_consumed(pipeline: str, rows: Iterable[Row[Any]]) -> set[ConsumedSlice]:
+    """Raises ``StateError`` (``state.damaged``): the rows of the segment that a changed number
+    names would never be loaded."""
     streams: dict[str, StreamId] = {}
     found: set[ConsumedSlice] = set()
     for row in rows:
-        stream = streams.get(row.stream)
+        key = damage.open_value(pipeline, row.stream, _share_of(row.epoch, row.seq))
+        stream = streams.get(key)
         if stream is None:
-            stream = streams[row.stream] = rules.stream_from_key(row.stream)
+            stream = streams[key] = rules.stream_from_key(key)
         found.add(ConsumedSlice(SegmentId(row.epoch, row.seq), stream))
     return found
 
@@ -323,8 +333,16 @@ def strip_groups(conn: Connection, leased: LeasedRow, reset: Reset) -> None:
 
 
 def give_up_groups(conn: Connection, leased: LeasedRow) -> None:
-    """Deletes all groups, for a reset of everything: their rows are read from the source again."""
+    """Deletes all groups, for a reset of everything: their rows are read from the source again. So
+    are those of segments that only a damaged number calls consumed."""
     conn.execute(delete(GROUPS).where(GROUPS.c.pipeline == leased.name))
+    for row in conn.execute(rows_of(CONSUMED, leased.name)).all():
+        try:
+            checksums.opened(row.stream, _share_of(row.epoch, row.seq))
+        except checksums.Mismatch:
+            damaged = (CONSUMED.c.pipeline == leased.name, CONSUMED.c.stream == row.stream)
+            numbers = (CONSUMED.c.epoch == row.epoch, CONSUMED.c.seq == row.seq)
+            conn.execute(delete(CONSUMED).where(*damaged, *numbers))
 
 
 def abandon(conn: Connection, leased: LeasedRow, items: Iterable[ConsumedSlice]) -> None:
@@ -355,7 +373,7 @@ def _consume(conn: Connection, leased: LeasedRow, items: Sequence[ConsumedSlice]
                 CONSUMED.c.epoch == epoch, CONSUMED.c.seq.between(min(numbers), max(numbers))
             )
         )
-        taken |= _as_consumed(rows)
+        taken |= _as_consumed(leased.name, rows)
     for item in items:
         if item in taken:
             raise rules.consumed_twice(leased.name, item)
@@ -372,7 +390,9 @@ def _put_consumed(conn: Connection, pipeline: str, items: Iterable[ConsumedSlice
                 "pipeline": pipeline,
                 "epoch": item.segment.epoch,
                 "seq": item.segment.seq,
-                "stream": item.stream.key,
+                "stream": checksums.sealed(
+                    item.stream.key, _share_of(item.segment.epoch, item.segment.seq)
+                ),
             }
             for item in items
         ],
@@ -499,6 +519,10 @@ def _group_text(group: KeyedGroup) -> str:
 
 def _group_of(number: int) -> str:
     return f"group {number} of loads"
+
+
+def _share_of(epoch: int, seq: int) -> str:
+    return f"what was loaded of epoch {epoch}, segment {seq},"
 
 
 def _set(conn: Connection, leased: LeasedRow, **values: int) -> None:
