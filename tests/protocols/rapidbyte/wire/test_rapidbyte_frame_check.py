@@ -74,11 +74,75 @@ def list_views() -> Any:
     )
 
 
+def null_view() -> Any:
+    """The view of a null value lies: Arrow's validation passes it over, its casts do not."""
+    sound = struct.pack("<i4sii", 20, b"xxxx", 0, 0)
+    lies = struct.pack("<iiii", -(1 << 31), -1, 0, 0)
+    buffers = [pa.py_buffer(b"\x01"), pa.py_buffer(sound + lies), pa.py_buffer(b"x" * 20)]
+    return pa.Array.from_buffers(pa.string_view(), 2, buffers)
+
+
+class Forgery:
+    """A stream whose one record batch can be rewritten: a reader of flatbuffers (Arrow's
+    Message.fbs). ``records``: where its table is; ``body``: where its buffers begin."""
+
+    def __init__(self, stream: bytes) -> None:
+        self.data = bytearray(stream)
+        (size,) = struct.unpack_from("<i", self.data, 4)
+        begin = 16 + size  # behind the schema, which has no body
+        (size,) = struct.unpack_from("<i", self.data, begin - 4)
+        self.message = self._target(begin)
+        self.records = self._target(self.slot(self.message, 2))
+        self.body = begin + size
+
+    def slot(self, table: int, number: int) -> int:
+        return table + struct.unpack_from("<H", self.data, self.entry(table, number))[0]
+
+    def entry(self, table: int, number: int) -> int:
+        """Where the vtable says whether the table has this field; 0 says that it has not."""
+        return table - struct.unpack_from("<i", self.data, table)[0] + 4 + 2 * number
+
+    def fill(self, vector: int, pairs: list[tuple[int, int]]) -> None:
+        """Overwrites a vector of pairs of the batch: its nodes (1) or its buffers (2)."""
+        at = self._target(self.slot(self.records, vector)) + 4
+        for i, pair in enumerate(pairs):
+            struct.pack_into("<qq", self.data, at + 16 * i, *pair)
+
+    def _target(self, at: int) -> int:
+        return at + struct.unpack_from("<I", self.data, at)[0]
+
+
+def as_arrow_0_17(size: int) -> bytes:
+    """A column that is compressed by metadata of its message alone, as Arrow 0.17 wrote it
+    (https://github.com/apache/arrow/pull/7571), and claims to be ``size`` bytes."""
+    batch = pa.record_batch({"x": pa.array([7] * 1000, pa.int64())})
+    sink: Any = pa.BufferOutputStream()
+    version = pa.ipc.MetadataVersion.V4
+    options = pa.ipc.IpcWriteOptions(metadata_version=version, compression="zstd")
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "ZSTD"})
+    made = Forgery(sink.getvalue().to_pybytes())
+    struct.pack_into("<H", made.data, made.entry(made.records, 3), 0)
+    struct.pack_into("<q", made.data, made.body, size)
+    return bytes(made.data)
+
+
+def one_buffer(columns: int, rows: int) -> bytes:
+    """Columns that all name the same buffer of ``rows`` numbers."""
+    made = Forgery(frame(**{f"c{i}": pa.array([0], pa.int64()) for i in range(columns)}))
+    struct.pack_into("<q", made.data, made.slot(made.records, 0), rows)
+    made.fill(1, [(rows, 0)] * columns)
+    made.fill(2, [(0, 0), (0, 8 * rows)] * columns)
+    struct.pack_into("<q", made.data, made.slot(made.message, 3), 8 * rows)
+    return bytes(made.data[: made.body]) + bytes(8 * rows) + b"\xff\xff\xff\xff\0\0\0\0"
+
+
 def without_its_schema() -> bytes:
     """The page, Data Exchange, speaks of "Arrow IPC stream fragments": here of the second one."""
     return pa.record_batch({"x": [1]}).serialize().to_pybytes()
 
 
+EMPTY_STRUCTS = pa.StructArray.from_buffers(pa.struct([]), MAX_ROWS, [None])
 FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "no stream": (lambda: b"not arrow", ""),
     "cut off": (lambda: frame(pa.array([1, 2, 3]))[:-60], ""),
@@ -103,6 +167,22 @@ FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
         f"{MAX_BYTES} bytes",
     ),
     "a claim": (lambda: claiming(10**13), "claims"),
+    "a claim of Arrow 0.17": (lambda: as_arrow_0_17(10**13), "claims"),
+    "one buffer": (lambda: one_buffer(1000, 100_000), f"{MAX_BYTES} bytes"),
+    "columns of nothing": (
+        lambda: frame(**{f"c{i}": pa.nulls(MAX_ROWS) for i in range(40)}), f"{MAX_BYTES} bytes",
+    ),
+    "columns of empty structs": (
+        lambda: frame(**{f"c{i}": EMPTY_STRUCTS for i in range(40)}), f"{MAX_BYTES} bytes",
+    ),
+    "a null's view": (lambda: frame(null_view()), "negative size"),
+    "a null's view in a list": (
+        lambda: frame(pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), null_view())),
+        "negative size",
+    ),
+    "a decimal's scale": (
+        lambda: frame(pa.array([1], pa.decimal128(10)).view(pa.decimal128(10, 200))), "scale",
+    ),
     "a dictionary": (
         lambda: frame(
             pa.DictionaryArray.from_arrays(pa.array([0] * 600), pa.array(["x" * MEGABYTE]))
@@ -192,6 +272,18 @@ def test_an_extension_type_is_what_it_is_stored_as(around: str):
     table, _ = decode_frame(frame(AROUND[around](uuids)))
     found, wanted = table.column("x").combine_chunks(), AROUND[around](stored)
     assert found.type == wanted.type and found.to_pylist() == wanted.to_pylist()
+
+
+def test_a_frame_of_arrow_0_17_is_its_rows():
+    table, size = decode_frame(as_arrow_0_17(8000))
+    assert table.column("x").to_pylist() == [7] * 1000
+    assert size == 8000
+
+
+def test_columns_of_one_buffer_are_their_rows():
+    table, size = decode_frame(one_buffer(3, 100))
+    assert table.num_columns == 3 and table.num_rows == 100
+    assert size == 2400
 
 
 def test_zeros_behind_the_end_of_a_stream_are_no_data():

@@ -9,6 +9,7 @@ exception Arrow uses for it. Not here: frames that Penstock made (``arrow_ipc``)
 import struct
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import msgspec
 import pyarrow as pa
@@ -31,11 +32,23 @@ class FrameBounds(msgspec.Struct, frozen=True, kw_only=True):
     pooled: bool = True
 
 
+_FLAT = frozenset(
+    kind.id
+    for kind in (
+        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(),
+        pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.date32(), pa.date64(),
+        pa.timestamp("us"), pa.time32("s"), pa.time64("us"), pa.decimal128(1), pa.string(),
+        pa.large_string(), pa.binary(), pa.large_binary(),
+    )
+)  # fmt: skip
+"""Types by their id whose values stand in buffers of their own, at least a bit each."""
 MAX_ROWS = 16 << 20
 MAX_BYTES = FrameBounds().frame_bytes
 """Of a frame's decompressed and expanded rows: the bound of an uncompressed frame."""
 _OBJECT = 16  # bytes, at least, of a value that is written as JSON by itself
 _PIECE = 1 << 20  # bytes looked at in one step
+_LARGEST_SCALE = {32: 9, 64: 18, 128: 38, 256: 76}
+"""By the bits of a decimal type: a number of a larger scale has no Python value."""
 _SHOWN = 400  # characters of Arrow's message
 _BROKEN = (
     pa.ArrowException, OSError, ValueError, LookupError, MemoryError, NotImplementedError,
@@ -64,12 +77,21 @@ def decode_frame(frame: Bytes) -> tuple[Table, int]:
                 if rows > MAX_ROWS:
                     raise ValueError(f"more than {MAX_ROWS} rows")
                 batch.validate(full=True)
-                size += max(batch.get_total_buffer_size(), sum(map(_expanded_bytes, batch.columns)))
+                size += max(batch.get_total_buffer_size(), _checked_size(batch))
                 if size > MAX_BYTES:
                     raise ValueError(f"its rows are more than {MAX_BYTES} bytes")
                 batches.append(batch)
             _check_rest(frame, source.tell())
         return pa.Table.from_batches(batches, schema), max(size, len(frame))
+
+
+def _checked_size(batch: Any) -> int:
+    """The bytes of a batch after expansion. Raises ``ArrowInvalid`` (:func:`_check_null_views`)."""
+    if all(kind.id in _FLAT for kind in batch.schema.types):
+        return cast(int, batch.nbytes)
+    for column in batch.columns:
+        _check_null_views(column)
+    return sum(map(_expanded_bytes, batch.columns))
 
 
 @contextmanager
@@ -111,6 +133,8 @@ def _check_names(schema: ArrowSchema) -> None:
 def _check_inner_names(kind: ArrowType, path: str) -> None:
     if pa.types.is_timestamp(kind):
         _ = kind.tz
+    if pa.types.is_decimal(kind) and abs(kind.scale) > _LARGEST_SCALE[kind.bit_width]:
+        raise ValueError(f"column {path} has the type {kind}: such a scale is not taken")
     if str(kind) in ("month_interval", "day_time_interval"):  # PyArrow has no arrays of these
         raise ValueError(f"column {path} has the type {kind}, which is not taken")
     inner = _inner(kind)
@@ -132,16 +156,50 @@ def _check_distinct(names: list[str], path: str) -> None:
         raise ValueError(f"two of its columns are named {f'{path}{twice}'!r}")
 
 
+# -- what Arrow's validation leaves out
+
+
+def _check_null_views(array: Array) -> None:
+    """Checks the views of null values, at every depth: Arrow's validation passes them over and its
+    casts follow them, out of the frame. Raises ``ArrowInvalid``."""
+    kind, types = array.type, pa.types
+    if kind.id in _FLAT:
+        return
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        if array.null_count:
+            parts = [None, *array.buffers()[1:]]
+            pa.Array.from_buffers(
+                pa.binary_view(), len(array), parts, offset=array.offset
+            ).validate(full=True)
+        return
+    for inner in _inner_arrays(array):
+        _check_null_views(inner)
+
+
+def _inner_arrays(array: Array) -> list[Array]:
+    kind, types = array.type, pa.types
+    if types.is_dictionary(kind):
+        return [array.dictionary]
+    if types.is_map(kind):
+        return [array.keys, array.items]
+    if types.is_struct(kind) or types.is_union(kind):
+        return [array.field(i) for i in range(kind.num_fields)]
+    return [array.values] if kind.num_fields else []
+
+
 # -- the size of its rows after expansion
 
 
 def _expanded_bytes(array: Array, each: int = 0) -> int:
     """Estimates the bytes of a valid array after expansion, at least ``each`` per value. Exact for
-    common types, an upper bound for run-end-encoded, list-view and union arrays. Returns 0 for what
-    the buffers count anyway."""
+    common types, an upper bound for run-end-encoded, list-view and union arrays. A buffer that
+    several columns name counts for each of them, since each column is converted by itself; a value
+    that takes no bytes (null, an empty struct) counts as one."""
     kind, types = array.type, pa.types
     if not len(array):
         return 0
+    if kind.id in _FLAT:
+        return max(array.nbytes, len(array) * each)
     if types.is_dictionary(kind):
         return max(_dictionary_bytes(array), len(array) * each)
     if types.is_run_end_encoded(kind):
@@ -152,17 +210,18 @@ def _expanded_bytes(array: Array, each: int = 0) -> int:
         taken = pc.sum(pc.list_value_length(array)).as_py() or 0
         return taken * max(_largest_value(array.values), each, 1)
     if types.is_map(kind):
-        return _expanded_bytes(array.keys, _OBJECT) + _expanded_bytes(array.items, _OBJECT)
+        inside = _expanded_bytes(array.keys, _OBJECT) + _expanded_bytes(array.items, _OBJECT)
+        return max(inside, len(array) * max(each, 1))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return _expanded_bytes(array.values, max(each, 1))
+        return max(_expanded_bytes(array.values, max(each, 1)), len(array) * max(each, 1))
     if types.is_union(kind):
         inner = [array.field(i) for i in range(kind.num_fields)]
         apart = sum(_expanded_bytes(child, _OBJECT) for child in inner)
         return max(apart, len(array) * max(map(_largest_value, inner), default=0))
     if types.is_struct(kind):
         inner = [array.field(i) for i in range(kind.num_fields)]
-        return max(sum(_expanded_bytes(child, each) for child in inner), len(array) * each)
-    return len(array) * each  # its buffers are counted anyway
+        return max(sum(_expanded_bytes(child, each) for child in inner), len(array) * max(each, 1))
+    return max(array.nbytes or len(array), len(array) * each)
 
 
 def _dictionary_bytes(array: Array) -> int:
@@ -200,6 +259,10 @@ def _view_lengths(array: Array) -> Array:
 # -- the sizes that its messages declare, checked before Arrow allocates them
 
 _DICTIONARY, _RECORDS = 2, 3  # MessageHeader
+_V5 = 4  # MetadataVersion
+_OLD_COMPRESSION = b"ARROW:experimental_compression"
+"""Metadata by which a message of version 4 says that it is compressed, as Arrow 0.17 wrote it and
+Arrow still reads it."""
 
 
 def _check_declared_sizes(frame: Bytes) -> None:
@@ -214,11 +277,19 @@ def _check_declared_sizes(frame: Bytes) -> None:
         if kind is None or header is None or head[kind] not in (_DICTIONARY, _RECORDS):
             continue
         records = _target_offset(head, header, 1) if head[kind] == _DICTIONARY else header
-        if records is None or _field_offset(head, records, 3) is None:
-            continue  # not compressed
+        if records is None or not _compressed(head, table, records):
+            continue
         claimed += _decompressed_bytes(head, records, memoryview(message.body).cast("B"))
         if claimed > MAX_BYTES:
             raise ValueError(f"uncompressed it claims to be more than {MAX_BYTES} bytes")
+
+
+def _compressed(head: memoryview, message: int, records: int) -> bool:
+    if _field_offset(head, records, 3) is not None:
+        return True
+    version = _field_offset(head, message, 0)
+    old = version is None or struct.unpack_from("<h", head, version)[0] < _V5
+    return old and _OLD_COMPRESSION in head.tobytes()
 
 
 def _decompressed_bytes(head: memoryview, records: int, body: memoryview) -> int:
