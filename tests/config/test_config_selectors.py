@@ -1,5 +1,6 @@
 """Streams, cursors, keys and configurations on the command line (CLI.md)."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,14 @@ def test_bad_config_is_not_quoted(text: str) -> None:
 def test_deep_json_is_an_error_and_no_crash() -> None:
     with pytest.raises(ConfigError, match="nested too deep"):
         parse_config("[" * 100_000 + "]" * 100_000)
+
+
+def test_l11_a_long_name_is_matched_in_time_that_grows_with_it() -> None:
+    """A source names its streams: 800 characters took three seconds, 8000 a night."""
+    began = time.monotonic()
+    option = StreamOptions(name="*_*_*_x")
+    assert not option.matches(StreamId(None, "_" * 100_000))
+    assert option.matches(StreamId(None, "_" * 100_000 + "\n_x"))
+    assert StreamOptions(name="[a]*?").matches(StreamId(None, "[a]bc"))
+    assert not StreamOptions(name="[a]*?").matches(StreamId(None, "abc"))
+    assert time.monotonic() - began < 5

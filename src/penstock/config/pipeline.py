@@ -6,7 +6,7 @@
 (``config.cross_checks``), resolving against a source's catalog (``engine.plan.streams``).
 """
 
-import re
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -167,8 +167,7 @@ class StreamOptions(StreamSettings, frozen=True, kw_only=True):
     def _fits(self, name: str) -> bool:
         if name == self.name or not self.is_pattern:
             return name == self.name
-        pattern = re.escape(self.name).replace(r"\*", ".*").replace(r"\?", ".")
-        return re.fullmatch(pattern, name, re.DOTALL) is not None
+        return fnmatchcase(name, self.name.replace("[", "[[]"))
 
 
 class ConnectorSection(Section, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.config_check import secret_values, validate_config
 from penstock.protocols.json_schema.paths import closed_objects, exists, names_of
@@ -95,6 +96,31 @@ def test_l11_a_pattern_that_backtracks_for_ever_is_given_up() -> None:
     secret_values(schema, {"a" * 40 + "!": "text"}, "airbyte_secret")
     assert time.monotonic() - began < SECONDS
     assert secret_values(schema, {"aaa": "text"}, "airbyte_secret") == ["text"]
+
+
+GIVEN_UP = r"^(a*)*\1b$"
+"""A pattern that needs backtracking, and takes too many steps on a long text."""
+
+
+@pytest.mark.parametrize("around", [None, "anyOf", "oneOf"])
+def test_l11_a_pattern_that_is_given_up_is_no_fault_of_the_configuration(
+    around: str | None,
+) -> None:
+    """The validator called each value of it wrong, and nothing that the user could write was
+    right."""
+    inner: dict[str, Any] = {"type": "string", "pattern": GIVEN_UP}
+    schema = {"properties": {"k": {around: [inner, {"type": "integer"}]} if around else inner}}
+    spec = ConnectorSpec(protocol="airbyte", config_schema=schema)
+    notes = validate_config(spec, {"k": "a" * 60 + "!"}, "airbyte_secret")
+    assert len(notes) == 1 and "config.k: not checked" in notes[0] and "too many steps" in notes[0]
+    with pytest.raises(ConfigError) as caught:
+        validate_config(spec, {"k": True}, "airbyte_secret")
+    assert "config.k" in caught.value.problems[0]
+
+
+def test_l10_a_property_whose_pattern_is_given_up_may_be_a_secret() -> None:
+    schema = {"patternProperties": {GIVEN_UP: {"airbyte_secret": True}}}
+    assert secret_values(schema, {"a" * 60 + "!": "text"}, "airbyte_secret") == ["text"]
 
 
 def test_l11_paths_through_a_schema_that_fans_out_come_to_an_end() -> None:

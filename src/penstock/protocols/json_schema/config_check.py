@@ -30,6 +30,8 @@ _PARTS = (*BRANCHES, *CONDITIONS)
 _HEADER = re.compile(r"[A-Za-z][\w-]*:(?!//)\s*(?P<value>\S.*)")
 _SHOWN = 60  # characters of a value in a message
 _DEPTH = 24
+_GIVEN_UP = jsonschema_rs.ValidationErrorKind.BacktrackLimitExceeded
+"""Of a pattern that takes too many steps: whether the value matches is not known."""
 
 Path = tuple[str | int, ...]
 
@@ -74,6 +76,7 @@ def validate_config(
     secrets = _Secrets(spec.config_schema, config, secret_word)
     found = _Faults(schema, secrets)
     problems = [p for error in validator.iter_errors(config) for p in found.of(error)]
+    notes += dict.fromkeys(found.unchecked)
     if not problems:
         return [*notes, *_unnamed(schema, config)]
     problems = list(dict.fromkeys(problems))
@@ -99,11 +102,11 @@ def secret_values(schema: Any, config: Any, secret_word: str | None) -> list[str
 
 @lru_cache(maxsize=1024)
 def _may_match(pattern: str, name: str) -> bool:
-    """Whether the pattern matches, by the validator's own engine, which gives a pattern up that
-    takes too many steps. One that it cannot compile counts as a match, so that no secret is
-    missed."""
+    """Whether the pattern matches, by the validator's own engine. One that it cannot compile, or
+    gives up after too many steps, counts as a match, so that no secret is missed."""
     try:
-        return _validator({"pattern": pattern}).is_valid(name)
+        errors = _validator({"pattern": pattern}).iter_errors(name)
+        return all(isinstance(error.kind, _GIVEN_UP) for error in errors)
     except (jsonschema_rs.ValidationError, ValueError):
         return True
 
@@ -275,10 +278,12 @@ def _unnamed(root: Any, config: dict[str, Any]) -> Iterator[str]:
 
 
 class _Faults:
-    """Words the faults that the validator found in a configuration."""
+    """Words the faults that the validator found in a configuration. ``unchecked``: notes on values
+    whose pattern it gave up."""
 
     def __init__(self, schema: Any, secrets: _Secrets) -> None:
         self._schema, self._secrets = schema, secrets
+        self.unchecked: list[str] = []
 
     def of(self, error: Any) -> Iterator[str]:
         """Yields one line for each fault. Of alternatives (oneOf, anyOf) only the one that the user
@@ -291,7 +296,12 @@ class _Faults:
                 return
         path: Path = tuple(error.instance_path)
         where, got = _where(path), _got(path, error.instance, self._secrets)
-        if kind == "required":
+        if isinstance(error.kind, _GIVEN_UP):
+            self.unchecked.append(
+                f"{where}: not checked, as the pattern in the connector's config schema takes too"
+                " many steps"
+            )
+        elif kind == "required":
             if not self._has_default(error):
                 yield f"{where}: {error.kind.property!r} is required"
         elif kind == "additionalProperties":
