@@ -23,6 +23,15 @@ def test_the_words_of_delta_rs_have_no_colours_and_are_not_sparks(tmp_path: Path
     assert "Spark" not in error.message and "No such file" in error.message
 
 
+def test_a_data_file_that_is_gone_is_named_with_the_ways_out(tmp_path: Path) -> None:
+    """The hint spoke of storage without hard links, and that nothing is lost."""
+    with pytest.raises(FileNotFoundError) as caught:
+        pa.memory_map(str(tmp_path / "gone.parquet"))
+    error = table_failure(caught.value, "orders")
+    assert error.code == "destination.write_failed" and "gone.parquet" in error.message
+    assert "--recreate" in str(error.hint) and "hard links" not in str(error.hint)
+
+
 def test_a_hard_link_that_cannot_be_made_is_no_failure_of_spark(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not permitted") as caught:
         (tmp_path / "link").hardlink_to(tmp_path)  # a folder: no file system links one

@@ -350,6 +350,42 @@ def test_l3_a_commit_under_a_later_one_whose_rows_did_not_come_back_is_not_taken
     assert "later version" in str(outcome)
 
 
+LOST: dict[str, Callable[[Path], None]] = {
+    "is empty": lambda commit: commit.write_bytes(b"") and None,
+    "is missing": Path.unlink,
+    "ends in the middle of a line": lambda commit: os.truncate(commit, commit.stat().st_size - 60),
+}
+
+
+@pytest.mark.parametrize("planned_at", ["before", "now"])
+@pytest.mark.parametrize("damage", LOST)
+def test_l3_a_table_with_a_damaged_commit_in_the_middle_takes_no_load(
+    delta: Any, loads: Any, damage: str, planned_at: str
+) -> None:
+    """Readers take an empty commit for one without rows: the load after it went well, and ten rows
+    of the table were gone."""
+    boot = disks.boot() if planned_at == "now" else "before"
+    for number in (1, 2, 3):
+        delta.commit(NO_SPARK, [planned(loads, number, number - 2, boot)])
+    commit = commit_file(delta, 1)
+    LOST[damage](commit)
+    (outcome,) = delta.commit(NO_SPARK, [planned(loads, 4, 2, boot)])
+    assert isinstance(outcome, DestinationError), outcome
+    assert outcome.code == "destination.commit_damaged" and outcome.where == str(commit)
+    assert f"version 1 of the Delta table in {delta.location(T)} {damage}" in str(outcome)
+    assert f"mv {delta.location(T)}" in str(outcome.hint) and "--recreate" in str(outcome.hint)
+    assert not commit_file(delta, 3).exists()
+
+
+def test_l3_commits_below_a_checkpoint_are_not_needed(delta: Any, loads: Any) -> None:
+    for number in (1, 2):
+        delta.commit(NO_SPARK, [planned(loads, number, number - 2, disks.boot())])
+    DeltaTable(delta.location(T)).create_checkpoint()
+    commit_file(delta, 0).unlink()
+    assert delta.commit(NO_SPARK, [planned(loads, 3, 1, disks.boot())]) == [LoadResult(1)]
+    assert delta_ids(delta) == [1, 2, 3]
+
+
 def test_l3_empty_checkpoints_and_checksums_of_the_boot_before_are_removed(
     delta: Any, loads: Any
 ) -> None:

@@ -58,6 +58,15 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
             where=table,
             hint=_JARS_HINT,
         )
+    if isinstance(failure, FileNotFoundError):
+        return DestinationError(
+            f"a file of table {table} is missing: {' '.join(summary(failure).split())}",
+            code=WRITE_FAILED,
+            where=table,
+            hint="nothing was loaded: the load is written down and repeated next time. Restore the"
+            " file from a copy; where there is none, move the table's folder away, and"
+            " `penstock run --recreate` reads its streams from the start",
+        )
     if not _is_of_spark(failure):
         return DestinationError(
             f"table {table} could not be written: {' '.join(summary(failure).split())}",

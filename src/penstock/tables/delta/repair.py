@@ -5,8 +5,9 @@ of a commit without its content, or a whole one that names data files which did 
 Penstock syncs all of it before the ledger marks the load: the load of such a commit is still open,
 and its parts are in the log. So the commit is given up where it can only be that load's; else it is
 refused with what to do. What Delta derives of commits (checkpoints, checksums) is removed where it
-is empty, since readers do without. Neighbours: ``delta`` calls this before it reads a table,
-``disks`` knows disks and boots.
+is empty, since readers do without. A commit anywhere in the log that is empty, cut off or missing
+is refused: readers take an empty one for a commit without rows. Neighbours: ``delta`` calls this
+before it reads a table, ``disks`` knows disks and boots.
 """
 
 import os
@@ -31,8 +32,10 @@ NOTE = "the last commit (version {}) of table {} was lost in a power cut: its lo
 _COMMIT = re.compile(r"(\d{20})\.json")
 _VERSIONED = re.compile(r"(\d{20})\.(?:json|crc|checkpoint\..+)")
 _DERIVED = re.compile(r"_last_checkpoint|\d{20}\.checkpoint\..*parquet|\d{20}\.crc")
+_CHECKPOINTS = f"{'[0-9]' * 20}.checkpoint.*"
 _ELSEWHERE = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:|/")  # the path of a file outside the folder
 _LOST = ".lost"
+_END_BYTES = 64
 
 
 def planned_on(folder: Path) -> PlannedOn:
@@ -45,6 +48,12 @@ def mend(folder: Path, load: Load) -> int | None:
     only be that of ``load``, which is open in the ledger. Returns its version; None: there was
     nothing to mend. Raises ``DestinationError`` (``destination.commit_damaged``) for a damaged
     commit that has to stay."""
+    given_up = _mended(folder, load)
+    _refuse_lost(folder)
+    return given_up
+
+
+def _mended(folder: Path, load: Load) -> int | None:
     commits = sorted(_commits(folder), reverse=True)
     if not commits:
         return None
@@ -78,6 +87,36 @@ def _commits(folder: Path) -> list[tuple[int, Path]]:
             if (found := _COMMIT.fullmatch(name))
         ]
     return []
+
+
+def _refuse_lost(folder: Path) -> None:
+    """Raises ``DestinationError`` for a commit that readers need and that is empty, cut off or
+    missing. Those up to a checkpoint are not needed. Each is looked for by its name: a listing may
+    leave out what another writer made meanwhile."""
+    versions = [version for version, _ in _commits(folder)]
+    if not versions:
+        return
+    log = folder / "_delta_log"
+    begin = max((int(path.name[:20]) for path in log.glob(_CHECKPOINTS)), default=min(versions) - 1)
+    for version in range(begin + 1, max(versions) + 1):
+        commit = log / f"{version:020d}.json"
+        damage = _visible_damage(commit)
+        if damage is not None:
+            raise _lost(folder, commit, damage)
+
+
+def _visible_damage(commit: Path) -> str | None:
+    """What is wrong with a commit by its end, which is that of a JSON object; None: nothing."""
+    try:
+        with commit.open("rb") as content:
+            size = content.seek(0, os.SEEK_END)
+            content.seek(max(0, size - _END_BYTES))
+            end = content.read().rstrip()
+    except FileNotFoundError:
+        return "is missing"
+    if not end:
+        return "is empty"
+    return None if end.endswith(b"}") else "ends in the middle of a line"
 
 
 def _drop_empty(folder: Path) -> None:
@@ -205,4 +244,16 @@ def _refused(folder: Path, commit: Path, damage: str, reason: str) -> Destinatio
         where=str(commit),
         hint="nothing was loaded or marked. If nobody else writes to the table, and no version "
         f"comes after this one: `{aside}` gives it up, and the next run goes on",
+    )
+
+
+def _lost(folder: Path, commit: Path, damage: str) -> DestinationError:
+    away = shlex.join(("mv", str(folder), f"{folder}{_LOST}"))
+    return DestinationError(
+        f"version {int(commit.stem)} of the Delta table in {folder} {damage}: what it changed in "
+        "the table is not known",
+        code="destination.commit_damaged",
+        where=str(commit),
+        hint="nothing was loaded or marked. Restore the file from a copy; where there is none, "
+        f"`{away}`, and `penstock run --recreate` reads the streams from the start",
     )
