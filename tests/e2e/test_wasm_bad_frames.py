@@ -2,6 +2,7 @@
 kept (L7, L10; Rapidbyte part 3). No Spark: dry runs and ``preview``."""
 
 import json
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,13 +45,26 @@ def beyond() -> bytes:
     return sound.replace(offsets, forged)
 
 
-def test_l7_an_unsound_frame_fails_its_stream_by_name_and_no_other(wasm: MakeWasm) -> None:
-    """Its offsets would crash the process that writes them; it is not tried again."""
+def null_view() -> bytes:
+    """A view of a null text that leads out of its frame."""
+    views = struct.pack("<i4sii", 20, b"xxxx", 0, 0) + struct.pack("<4i", -(1 << 31), -1, 0, 0)
+    buffers = [pa.py_buffer(b"\x01"), pa.py_buffer(views), pa.py_buffer(b"x" * 20)]
+    names = pa.Array.from_buffers(pa.string_view(), 2, buffers)
+    return ipc(pa.table({"seq": pa.array([6, 7]), "name": names}))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"), [(beyond, "2000000000"), (null_view, "negative size -2147483648")]
+)
+def test_l7_an_unsound_frame_fails_its_stream_by_name_and_no_other(
+    wasm: MakeWasm, make: Callable[[], bytes], words: str
+) -> None:
+    """It would crash the process that converts it; it is not tried again."""
     here, told = wasm(), StageEvent()
-    script = {"s0": [told.rows(1, 5), told.bytes(beyond())], "s1": [told.rows(1, 7)]}
+    script = {"s0": [told.rows(1, 5), told.bytes(make())], "s1": [told.rows(1, 7)]}
     ran = here.run(config=told.config(script), dry_run=True)
     assert (ran.exit_code, ran.error["code"]) == (1, "source.bad_frame")
-    assert ran.error["stream"] == "s0" and "2000000000" in ran.error["message"]
+    assert ran.error["stream"] == "s0" and words in ran.error["message"]
     assert ran.stream("s1").status == "complete" and ran.stream("s1").read == 7
 
 
