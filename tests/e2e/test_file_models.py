@@ -124,6 +124,28 @@ def test_B3_a_broken_json_line_is_a_reject_and_no_row(files: Make) -> None:
     assert sorted(r["bytes"] for r in here.rejects()) == ['"text"', '{"id": 2,']
 
 
+def test_L6_files_without_a_header_replace_no_row(files: Make) -> None:
+    """A file of no byte is one that is being written, and not one without rows: its header says
+    that there are none. Where it replaces nothing, it is read as one."""
+    here = files("delta")
+    here.give("a.csv", "id,name\n1,Ann\n")
+    assert here.read("a.csv").exit_code == 0
+    here.give("a.csv", "")
+    refused = here.read("a.csv")
+    assert refused.exit_code != 0 and refused.error["code"] == "source.empty_model"
+    assert here.found("a", "id") == [(1, "Ann")]
+    assert here.read("a.csv", defaults={"mode": "append"}).exit_code == 0
+    assert here.found("a", "id") == [(1, "Ann")]
+    here.give("a.csv", "id,name\n")
+    assert here.read("a.csv", defaults={"mode": "overwrite"}).exit_code == 0
+    assert here.found("a", "id") == []
+    here.give("a.csv", "id,name\n2,Bo\n")
+    assert here.read("a.csv").exit_code == 0
+    here.give("a.csv", "")
+    assert here.read("a.csv", config={"allow_empty": True}).exit_code == 0
+    assert here.found("a", "id") == []
+
+
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_B3_L9_a_column_keeps_the_type_of_an_earlier_run(files: Make, ending: str) -> None:
     here = files()

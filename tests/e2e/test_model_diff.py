@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from connector_sites import Push, stub
 from model_sites import ModelSite
-from pipelines import Ran
+from pipelines import Heard, Ran
 
+from penstock.config.load import load_pipeline
+from penstock.engine.inspect.plan_check import plan_pipeline
 from penstock.engine.query import model_diff
 from penstock.errors import ConfigError
 
@@ -282,12 +284,25 @@ class Crm:
         self.here = here
         self.sink = here.site.folder / "sink.jsonl"
 
-    def send(self, mode: str = "upsert", **parts: Any) -> Ran:
-        self.sink.unlink(missing_ok=True)
+    def section(self, parts: dict[str, Any]) -> dict[str, Any]:
+        """Takes ``told`` and ``destination`` out of ``parts``."""
         told = {"sink": str(self.sink), "row_type": KNOWS_REMOVALS, **parts.pop("told", {})}
         use = f"syncmaven:{stub('stub_syncmaven.py', json.dumps(told))}"
-        section = {"use": use, "config": {}, **parts.pop("destination", {})}
+        return {"use": use, "config": {}, **parts.pop("destination", {})}
+
+    def send(self, mode: str = "upsert", **parts: Any) -> Ran:
+        self.sink.unlink(missing_ok=True)
+        section = self.section(parts)
         return self.here.send(mode, destination=section, **parts)
+
+    def planned(self, mode: str, **parts: Any) -> str:
+        """The notes of `penstock plan`."""
+        site, section = self.here.site, self.section(parts)
+        query = ALL.replace("{users}", f"parquet.`{site.users}`")
+        defaults = {"mode": mode, "primary_key": [["id"]]}
+        file = site.write(use=f"spark:{query}", defaults=defaults, destination=section, **parts)
+        pipeline = load_pipeline(file, env={})
+        return str(plan_pipeline(pipeline, site.home, observer=Heard())["notes"])
 
     def heard(self, type_: str) -> list[Any]:
         lines = self.sink.read_text().splitlines() if self.sink.exists() else []
@@ -351,6 +366,55 @@ def test_a_mapping_that_leaves_out_who_is_gone_is_refused(users: MakeUsers) -> N
     (row,) = (one["row"] for one in crm.heard("row"))
     assert (row["key"], bool(row["gone"])) == (2, True)
     assert sent(crm.send("upsert", destination={"mapping": fields})) == 0
+
+
+@pytest.mark.parametrize("change", ["mapping", "all", "stream", "options"])
+def test_a_field_that_the_destination_never_had_is_sent_of_every_row(
+    users: MakeUsers, change: str
+) -> None:
+    """A target is what the query says (L8): rows that are as before lack what another mapping,
+    stream or option of the destination has more. A removal among them is sent as one."""
+    crm = Crm(users())
+    first: dict[str, Any] = {
+        "mapping": {"id": "id", "gone": "_ab_cdc_deleted_at"},
+        "stream": "",
+        "options": {},
+    }
+    more: dict[str, Any] = {
+        "mapping": {"mapping": {**first["mapping"], "label": "name"}},
+        "all": {"mapping": {}},
+        "stream": {"stream": "leads"},
+        "options": {"options": {"audience": "b"}},
+    }[change]
+    told = {"streams": ["contacts", "leads"]} if change == "stream" else {}
+    crm.here.have(u1="Ann", u2="Bob", u3="Cid")
+    assert sent(crm.send("mirror", destination=first, told=told)) == 3
+    assert sent(crm.send("mirror", destination=first, told=told)) == 0
+    crm.here.have(u1="Ann", u2="Bob")
+    assert "every row is sent again" not in crm.planned("mirror", destination=first, told=told)
+    assert "every row is sent again" in crm.planned(
+        "mirror", destination={**first, **more}, told=told
+    )
+    ran = crm.send("mirror", destination={**first, **more}, told=told)
+    assert sent(ran) == 3
+    gone = "_ab_cdc_deleted_at" if change == "all" else "gone"
+    assert {o["row"]["id"]: bool(o["row"].get(gone)) for o in crm.heard("row")} == {
+        1: False, 2: False, 3: True,
+    }  # fmt: skip
+    assert ran.noted("every row is sent again")
+    assert sent(crm.send("mirror", destination={**first, **more}, told=told)) == 0
+    fewer = {**first, **more, "mapping": {"id": "id", gone: "_ab_cdc_deleted_at"}}
+    assert sent(crm.send("mirror", destination=fewer, told=told)) == 0, "nothing new in it"
+
+
+def test_insert_sends_no_row_again_under_another_mapping(users: MakeUsers) -> None:
+    crm = Crm(users())
+    crm.here.have(u1="Ann")
+    assert sent(crm.send("insert", destination={"mapping": {"id": "id"}})) == 1
+    more = {"mapping": {"id": "id", "label": "name"}}
+    assert sent(crm.send("insert", destination=more)) == 0
+    crm.here.have(u1="Ann", u2="Bob")
+    assert sent(crm.send("insert", destination=more)) == 1
 
 
 def test_removals_are_refused_by_a_destination_that_does_not_know_them(users: MakeUsers) -> None:

@@ -29,11 +29,44 @@ name."""
 LEFT_OUT = "left_out"
 """The folder, in that of an epoch's set, of the keys of rows that transforms left out."""
 
+OTHER_FORM = (
+    "destination.mapping, stream or options are not those with which its rows were sent before:"
+    " every row is sent again"
+)
+"""Why all rows of a model are sent again (:class:`RowForm`)."""
+
 REJECTED = (Change.null_key.value, Change.duplicate_key.value)
 REASONS = {
     Change.null_key.value: "the primary key is null",
     Change.duplicate_key.value: "several rows have this primary key",
 }
+
+
+class RowForm(msgspec.Struct, frozen=True):
+    """In which form a destination connector is sent the rows of a model. ``to``: a digest of its
+    stream and of that one's options. ``mapping``: field -> column; empty: all columns."""
+
+    to: str
+    mapping: dict[str, str]
+
+    def has_more_than(self, before: "RowForm") -> bool:
+        """Whether rows in this form have more than the destination was given of them before."""
+        if self.to != before.to:
+            return True
+        if not self.mapping:
+            return bool(before.mapping)
+        if not before.mapping:
+            return any(field != column for field, column in self.mapping.items())
+        return not self.mapping.items() <= before.mapping.items()
+
+
+class _Saved(msgspec.Struct):
+    form: RowForm | None = None
+
+
+def form_of(state: str) -> RowForm | None:
+    """Returns the form in which the rows of a model's state were sent; None: it has none."""
+    return msgspec.json.decode(state, type=_Saved).form
 
 
 class StagedRows(msgspec.Struct, frozen=True, kw_only=True):

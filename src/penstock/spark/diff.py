@@ -30,11 +30,13 @@ class Recheck(msgspec.Struct, frozen=True):
     """What is compared with the transforms' answer of today, since it may be another one than it
     was. ``left_out``: rows that they left out are tried again. ``same``: rows that are as before
     are written too, not to be sent, but to see whether they pass. ``doubted``: nobody knows which
-    rows of the snapshot passed."""
+    rows of the snapshot passed. ``again``: the destination was given them in other fields, so that
+    rows that are as before count as changed."""
 
     left_out: bool = False
     same: bool = False
     doubted: bool = False
+    again: bool = False
 
 
 def write_table(
@@ -151,9 +153,12 @@ def _beside(
 
 def _other_values(was: Snapshot, now: Sequence[DiffColumn], recheck: Recheck) -> "Column":
     """Whether the destination may have other values of a row than the snapshot's columns of now:
-    one in another type, one of an older row, or those from before the transforms left it out."""
+    one in another type, one of an older row, those from before the transforms left it out, or
+    those of other fields."""
     from pyspark.sql import functions as F
 
+    if recheck.again:
+        return F.lit(True)
     names = {column.name for column in now}
     lags = F.coalesce(F.col(LAGS), F.array().cast("array<string>"))
     other = F.arrays_overlap(lags, F.array(*(F.lit(name) for name in sorted(names))))

@@ -105,12 +105,13 @@ def file_columns(
 
 def read_files(
     spark: "SparkSession", model: Model, known: Mapping[str, DataType]
-) -> "tuple[DataFrame, tuple[Field, ...]]":
+) -> "tuple[DataFrame, tuple[Field, ...], bool]":
     """Returns the rows of text files as columns ``c0``, ``c1``, ... and the columns of
-    ``model.staged_rows`` for rows of text files; and what :func:`file_columns` returns. Raises
-    ``ConfigError``, ``SourceError``."""
+    ``model.staged_rows`` for rows of text files; what :func:`file_columns` returns; and whether
+    any file has the header that CSV begins with. Raises ``ConfigError``, ``SourceError``."""
     from pyspark.sql import functions as F
 
+    assert model.text is not None
     lines = _lines(spark, model)
     found = _survey(lines, model)
     fields = _columns(spark, model, known, lines, found)
@@ -128,7 +129,7 @@ def read_files(
         .filter(F.col("row").isNotNull())
         .select("row.*")
     )
-    return rows, fields
+    return rows, fields, bool(found.headers) or model.text.kind != "csv"
 
 
 def _columns(

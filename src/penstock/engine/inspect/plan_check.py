@@ -100,6 +100,8 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["streams"] = describe(plan, place, destination.written_to)
         answer["guarantee"] = destination.guarantee
         answer["notes"] += destination.fidelity(source.package.name, plan.streams)
+        states = store.states(pipeline.pipeline)
+        answer["notes"] += destination.sent_whole(plan.streams, states)
         if any(may_repeat(s, place) for s in plan.streams):
             answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}

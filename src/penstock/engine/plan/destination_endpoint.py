@@ -5,6 +5,7 @@ Moves no record. Neighbours: ``tables`` are the other destinations, ``engine.pla
 verbs that move no data start here, ``engine.plan.feeder_jobs`` plans what is sent.
 """
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import Defect
 from penstock.model.catalog import (
+    Change,
     CheckResult,
     ConfiguredStream,
     DestinationSyncMode,
@@ -38,6 +40,8 @@ from penstock.model.catalog import (
     SyncMode,
 )
 from penstock.model.segments import WriteDisposition
+from penstock.model.staged_rows import OTHER_FORM, RowForm, form_of
+from penstock.model.state import StoredState
 from penstock.model.targets import clashes, target_of, targets_of
 from penstock.model.types import EXTRA, RowSchema
 from penstock.protocols.writing import WriteStream
@@ -235,6 +239,26 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         return {
             "into": section.stream, "options": section.options, "mapping": section.mapping,
         }  # fmt: skip
+
+    def form(self) -> RowForm:
+        """Returns the form in which a model's rows are sent."""
+        section = self._pipeline.destination
+        to = msgspec.json.encode((section.stream, section.options), order="deterministic")
+        return RowForm(hashlib.sha256(to).hexdigest()[:16], section.mapping)
+
+    def sent_whole(
+        self, streams: Sequence[PlannedStream], states: Sequence[StoredState]
+    ) -> list[str]:
+        """Returns notes about models of which every row is sent again (``engine.sync.model_diff``).
+        ``states``: the saved ones."""
+        blobs = {state.scope.stream: state.blob for state in states}
+        compared = [s.id for s in streams if Change.changed in s.configured.sends]
+        before = {id: form_of(blobs[id]) for id in compared if id in blobs}
+        return [
+            f"{stream}: {OTHER_FORM}"
+            for stream, form in before.items()
+            if form is not None and self.form().has_more_than(form)
+        ]
 
     def leftover(
         self, stream: StreamId, schemas: dict[int, RowSchema], disposition: WriteDisposition

@@ -38,7 +38,9 @@ def stage_files(
         name: exact_type(schema)
         for name, schema in stream.stream.json_schema.get("properties", {}).items()
     }
-    rows, fields = read_files(spark, model, planned)
+    rows, fields, headed = read_files(spark, model, planned)
+    if not headed and not stream.sends:
+        diff.refuse_unheaded(stream, model.path)
     if lane.limit is not None and not stream.sends:
         rows = rows.limit(lane.limit)
     files = write(rows, folder, model)

@@ -20,6 +20,9 @@ and in ``mirror`` those that were sent are tried whether they still pass. A snap
 was made before that was recorded: a row that is left out today may never have been sent, so it
 is never removed, and counts as sent no longer.
 
+A state also has the form in which a destination connector was sent the rows: its stream, options
+and mapping. Under one that has more every row counts as changed.
+
 Not here: what is compared and how (``spark.diff``), when a lane begins (``query_reader``).
 """
 
@@ -41,7 +44,15 @@ from penstock.engine.specs.lane import LaneJob
 from penstock.errors import SourceError
 from penstock.files import replace, sync_file_system
 from penstock.model.catalog import Change, ConfiguredStream, DestinationSyncMode, StreamId
-from penstock.model.staged_rows import KIND, LEFT_OUT, REJECTED, SEND, StagedRows
+from penstock.model.staged_rows import (
+    KIND,
+    LEFT_OUT,
+    OTHER_FORM,
+    REJECTED,
+    SEND,
+    RowForm,
+    StagedRows,
+)
 from penstock.model.state import StoredState
 from penstock.model.types import Field
 from penstock.spark.diff import Recheck, files_of, write_changes, write_table
@@ -72,12 +83,15 @@ Sets = tuple[tuple[str, int], ...]
 
 class DiffState(msgspec.Struct, frozen=True, omit_defaults=True):
     """A model's state. ``key``: the primary key under which the rows were compared. ``rules``:
-    those of the transforms under which it was told which rows went out; None: it was not told."""
+    those of the transforms under which it was told which rows went out; None: it was not told.
+    ``form``: in which the destination was sent the rows; None: it is a table, or it was not
+    told."""
 
     stream: str
     key: tuple[str, ...]
     sets: Sets
     rules: str | None = None
+    form: RowForm | None = None
 
 
 class ModelDiff:
@@ -85,8 +99,9 @@ class ModelDiff:
     log, which is another folder in a dry run. ``allow_empty``: a model without rows may have all of
     them removed. ``tries_again``: rows that were rejected count as not sent. ``rules``: of the
     transforms, empty where there are none; None: it cannot be told which rows they leave out.
-    ``saved``: returns the saved states. ``notes``: what there is to say. ``anew``: whether the last
-    lane sends every row, as what was sent is not known any more."""
+    ``form``: in which a destination connector is sent the rows. ``saved``: returns the saved
+    states. ``notes``: what there is to say. ``anew``: whether the last lane sends every row, as
+    what was sent is not known any more."""
 
     def __init__(
         self,
@@ -98,10 +113,11 @@ class ModelDiff:
         allow_empty: bool,
         tries_again: bool = False,
         rules: str | None = "",
+        form: RowForm | None = None,
     ) -> None:
         self._spark, self._model, self._home, self._saved = spark, model, home, saved
         self._allow_empty, self._tries_again = allow_empty, tries_again
-        self._rules = rules
+        self._rules, self._form = rules, form
         self._doubted: Path | None = None  # the set of which rows may never have been sent
         self.notes: list[str] = []
         self.anew = False
@@ -128,8 +144,10 @@ class ModelDiff:
         before = self._sets(lane.states, stream, key, home)
         read = [self._read(home, name, files) for name, files in before]
         then = key_as_sent(read, wanted, places)
-        rules = self._rules_of(lane.states, stream) if before else self._rules
-        recheck = self._recheck(stream, rules)
+        then_sent = _decoded(lane.states, stream.id) if before else None
+        rules = self._rules if then_sent is None else then_sent.rules
+        form = self._form if then_sent is None else then_sent.form
+        recheck = self._recheck(stream, rules, form)
         was = snapshot(self._spark, read, then, places)
         if was is not None and then != wanted:
             was = with_key(was, wanted, places)
@@ -156,14 +174,15 @@ class ModelDiff:
             self._doubted = own / epoch
         named = [(*kept, (f"{epoch}/{CHANGES}", number + 1)) for number in range(len(files))]
         # Every row was tried under the rules of now once the last file was read.
-        under = [rules if before else self._rules for _ in named[1:]] + [self._rules]
+        under = [(rules, form) for _ in named[1:]] + [(self._rules, self._form)]
         moved = kept != before or ((rules or self._rules) and rules != self._rules)
-        last = _state(stream, key, kept, self._rules) if moved and not files else None
+        moved = moved or form != self._form
+        last = _state(stream, key, kept, self._rules, self._form) if moved and not files else None
         return StagedRows(
             files=files,
             columns=tuple(names),
             required=tuple(f.source for f in fields if not f.nullable),
-            states=tuple(_state(stream, key, *one) for one in zip(named, under, strict=False)),
+            states=tuple(_state(stream, key, n, *u) for n, u in zip(named, under, strict=False)),
             last=last,
             at=at,
             changes=True,
@@ -182,6 +201,20 @@ class ModelDiff:
         )
         return tuple(change for change in stream.sends if change is not Change.removed)
 
+    def refuse_unheaded(self, stream: ConfiguredStream, path: str) -> None:
+        """Raises ``SourceError`` where files without a header, such as those that are being
+        written, would take the place of the rows that are there."""
+        over = stream.destination_sync_mode is DestinationSyncMode.overwrite or stream.replaces
+        if not over or self._allow_empty:
+            return
+        raise SourceError(
+            f"{stream.id}: no file of {path} has a header, and its rows would be replaced by none:"
+            " nothing was replaced",
+            code="source.empty_model",
+            stream=str(stream.id),
+            hint="where that is meant, set allow_empty to true in the source's config",
+        )
+
     def forgotten(self, stream: ConfiguredStream) -> str | None:
         """Returns the state that goes with rows which are not compared and take the place of others
         at the destination: that it is not known any more what was sent before. None: it never was,
@@ -195,7 +228,7 @@ class ModelDiff:
             f"{stream.id}: these rows are not compared with those that were sent before: the next"
             " run that compares sends every row, and removes none"
         )
-        return _state(stream, state.key, (), None)
+        return _state(stream, state.key, (), None, None)
 
     def clean(self, lane: LaneJob) -> None:
         """Remove sets older than the newest that the lane's state names, and that it does not."""
@@ -253,23 +286,26 @@ class ModelDiff:
             left_out = tuple(sorted(str(p) for p in (folder.parent / LEFT_OUT).glob("*.parquet")))
         return ChangeSet(files_of(folder)[:count], columns, rejected, self._tries_again, left_out)
 
-    def _rules_of(self, states: Sequence[StoredState], stream: ConfiguredStream) -> str | None:
-        state = _decoded(states, stream.id)
-        return None if state is None else state.rules
-
-    def _recheck(self, stream: ConfiguredStream, rules: str | None) -> Recheck:
-        """``rules``: those under which the snapshot was made."""
+    def _recheck(
+        self, stream: ConfiguredStream, rules: str | None, form: RowForm | None
+    ) -> Recheck:
+        """``rules``, ``form``: those under which the snapshot was made."""
         inserts = Change.changed not in stream.sends
+        again = self._form is not None and form is not None and self._form.has_more_than(form)
+        again = again and not inserts
+        if again:
+            self.notes.append(f"{stream.id}: {OTHER_FORM}")
         if rules is None and self._rules:
             if inserts:
                 self.notes.append(
                     f"{stream.id}: the snapshot of what was sent does not tell which rows the "
                     "transforms left out before: each of them counts as sent, and is not sent later"
                 )
-            return Recheck(left_out=True, same=not inserts, doubted=True)
+            return Recheck(left_out=True, same=not inserts, doubted=True, again=again)
         if rules == self._rules:
-            return Recheck()
-        return Recheck(left_out=True, same=Change.removed in stream.sends and bool(self._rules))
+            return Recheck(again=again)
+        same = Change.removed in stream.sends and bool(self._rules)
+        return Recheck(left_out=True, same=same, again=again)
 
     def sent(self) -> None:
         """Notes what the lane found of a snapshot that does not tell which rows went out."""
@@ -380,8 +416,14 @@ def _decoded(states: Sequence[StoredState], stream: StreamId) -> DiffState | Non
     return msgspec.convert(saved, DiffState) if "sets" in saved else None
 
 
-def _state(stream: ConfiguredStream, key: tuple[str, ...], sets: Sets, rules: str | None) -> str:
-    return msgspec.json.encode(DiffState(stream.id.name, key, sets, rules)).decode()
+def _state(
+    stream: ConfiguredStream,
+    key: tuple[str, ...],
+    sets: Sets,
+    rules: str | None,
+    form: RowForm | None,
+) -> str:
+    return msgspec.json.encode(DiffState(stream.id.name, key, sets, rules, form)).decode()
 
 
 def _keep_columns(folder: Path, columns: Sequence[DiffColumn]) -> None:

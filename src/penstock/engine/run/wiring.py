@@ -92,6 +92,7 @@ class Assembly:
             self._mailbox,
             prepared.plan.streams,
             prepared.rules,
+            prepared.destination.form(),
             lambda: session.store.states(session.pipeline),
         )
 
