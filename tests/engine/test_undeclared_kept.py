@@ -195,6 +195,54 @@ def test_never_beside_a_list_of_columns(bench: Bench) -> None:
     assert rows(bench)[-1] == (1, {"user": {"age": 7}}), "the whole of an object was asked for"
 
 
+MERGED = {"type": "object", "properties": {**ID["properties"], "v": {"type": "string"}}}
+
+
+@pytest.mark.parametrize("method", ["LOG_BASED", "INCREMENTAL"])
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"undeclared": "drop"}, {"undeclared": "columns"}, {"columns": ["id", "v"]}],
+    ids=["keep", "drop", "columns", "listed"],
+)
+def test_L8_a_delete_whose_mark_no_schema_declares_is_a_delete(
+    bench: Bench, said: dict[str, Any], method: str
+) -> None:
+    """It would be a row of NULLs in place of the one that was there. PipelineWise's taps add the
+    mark to the record of a deleted row: https://github.com/transferwise/pipelinewise/pull/2"""
+    what = {"replication-method": method, "forced-replication-method": method, "selected": True}
+    metadata = [{"breadcrumb": [], "metadata": {**what, "replication-key": "id"}}]
+
+    def then(*messages: Any, rules: str | None = None) -> Report:
+        where = f"SELECT * FROM input WHERE {rules}"
+        transforms = [{"use": "transform-sql", "config": {"query": where}}] if rules else []
+        return run(
+            bench, schema(MERGED), *messages, of=MERGED, metadata=metadata,
+            source={"use": bench.connector(TAP), "defaults": {"mode": "upsert", **said}},
+            transforms=transforms,
+        )  # fmt: skip
+
+    gone = {"_sdc_deleted_at": "2026-01-02T03:04:05Z"}
+    then(*(record(id=n, v="a") for n in range(1, 6)))
+    report = then(record(id=1, **gone), record(id=2, v="b"), record(id=3, **gone), record(id=6))
+    assert bench.ids("s") == [2, 4, 5, 6]
+    assert any("_sdc_deleted_at" in n and "deletes the row" in n for n in report.notes)
+    then(record(id=4, _sdc_deleted_at=None, v="c"))
+    assert bench.ids("s") == [2, 4, 5, 6]
+    then(record(id=4, **gone))
+    assert bench.ids("s") == [2, 5, 6]
+    then(record(id=5, **gone), rules="v IS NOT NULL")
+    assert bench.ids("s") == [2, 6]
+    values = {row["id"]: row["v"] for row in bench.tables.rows[TableName(None, "s")]}
+    assert values == {2: "b", 6: None}
+
+
+def test_L8_an_appended_delete_whose_mark_no_schema_declares_is_a_row(bench: Bench) -> None:
+    gone = "2026-01-02T03:04:05Z"
+    append = {"use": bench.connector(TAP), "defaults": {"mode": "append"}}
+    run(bench, record(id=1), record(id=1, _sdc_deleted_at=gone), source=append)
+    assert rows(bench) == [(1, None), (1, {"_sdc_deleted_at": gone})]
+
+
 def test_never_what_a_closed_schema_forbids(bench: Bench) -> None:
     closed = {"additionalProperties": False}
     inner = {"type": ["null", "object"], "properties": {"a": {"type": "integer"}}}

@@ -96,7 +96,8 @@ class RowDecoder:
     that were deselected (lists on the way are passed over), which do not count as extra fields and
     are never kept. ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no
     field is extra. ``undeclared``: what is done with others; ``closed``: paths of objects whose
-    extra fields are dropped in any case.
+    extra fields are dropped in any case. ``mark``: the property that marks deletes, where it gets a
+    column whether it is declared or not.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class RowDecoder:
         whole: bool = False,
         undeclared: UndeclaredPolicy = UndeclaredPolicy.drop,
         closed: Collection[FieldPath] = (),
+        mark: str | None = None,
     ) -> None:
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
@@ -127,7 +129,7 @@ class RowDecoder:
                 read=read,
                 texts=shape.TextExtractor(read.fields),
                 values=UndeclaredValues(
-                    read, schema, UndeclaredPolicy.drop if whole else undeclared, closed
+                    read, schema, UndeclaredPolicy.drop if whole else undeclared, closed, mark
                 ),
             )
 

@@ -33,7 +33,8 @@ from penstock.model.types import (
 class UndeclaredValues:
     """Makes the column of one decoder, and says what is kept. ``read``: what is read of each
     record; ``schema``: the columns that it has. ``closed``: paths of objects whose undeclared
-    properties are dropped whatever the policy says."""
+    properties are dropped whatever the policy says. ``mark``: the property that marks deletes,
+    which gets a column whatever they say."""
 
     def __init__(
         self,
@@ -41,7 +42,9 @@ class UndeclaredValues:
         schema: RowSchema,
         policy: UndeclaredPolicy,
         closed: Collection[FieldPath],
+        mark: str | None = None,
     ) -> None:
+        self._mark = mark
         self._read, self._closed = read, frozenset(closed)
         self._policy, self._has_column = policy, schema.extra is not None
         own = sum(f.origin is Origin.undeclared for f in schema.fields)
@@ -58,12 +61,13 @@ class UndeclaredValues:
 
     def missing(self, found: Sequence[Undeclared]) -> MissingColumns | None:
         """The columns that the schema lacks for what is to be kept; None: it lacks none."""
-        kept = [e for e in found if self.keeps(e.at)]
+        mark = [e.name for e in found if not e.at and e.name is not None and e.name == self._mark]
+        kept = [e for e in found if self.keeps(e.at) and (e.at or e.name not in mark)]
         names: list[str] = []
         if self._policy is UndeclaredPolicy.columns:
             names = [e.name for e in kept if not e.at and e.name is not None][: self._left]
         extra = not self._has_column and len(kept) > len(names)
-        return MissingColumns(tuple(names), extra) if names or extra else None
+        return MissingColumns((*mark, *names), extra) if mark or names or extra else None
 
     def column(self, texts: Sequence[Array], rows: int) -> Array:
         """The column of all rows. ``texts``: the columns of ``read.fields``."""

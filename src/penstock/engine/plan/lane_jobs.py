@@ -142,6 +142,7 @@ class LaneJobs:
             ignored=stream.ignored,
             undeclared=stream.undeclared,
             closed=stream.closed,
+            mark=stream.mark,
         )
 
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:

@@ -95,6 +95,13 @@ class StreamRules:
         kept = self.adds_columns and not self.package.columnar
         return UndeclaredPolicy((settings.undeclared or default) if kept else "drop")
 
+    @property
+    def mark(self) -> str | None:
+        """The property that marks deletes, where it gets a column though a schema lacks it: rows
+        that are gone would be written as rows of NULLs."""
+        makes = self.package.keeps_undeclared and self.adds_columns
+        return self.package.deleted_at_field if makes else None
+
     def refreshes(self, stream: StreamId) -> bool:
         """Whether a refresh of the stream is pending, or begins with this run: it is read from the
         start, so that no saved state binds its cursor."""
@@ -166,9 +173,10 @@ def _undeclared(
 ) -> MissingColumns:
     """Returns the columns of undeclared properties under the stream's policy."""
     policy = rules.policy(settings)
+    mark = tuple(name for name in had.names if name == rules.mark)
     if policy is UndeclaredPolicy.drop:
-        return NO_COLUMNS
-    names = had.names if policy is UndeclaredPolicy.columns else ()
+        return MissingColumns(mark, extra=False)
+    names = had.names if policy is UndeclaredPolicy.columns else mark
     return MissingColumns(names, had.extra or rules.names_extra)
 
 
@@ -256,6 +264,7 @@ def _planned(
         ignored=read.ignored,
         undeclared=rules.policy(settings),
         closed=read.closed,
+        mark=rules.mark if mode is DestinationSyncMode.append_dedup and not read.whole else None,
         narrowed=read.narrowed,
         queried=queried,
         max_rejected=settings.max_rejected,

@@ -205,17 +205,23 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
 
 
 def undeclared_notes(stream: PlannedStream, made: MissingColumns) -> list[str]:
-    """Returns a note about columns that are made for properties which the stream's schema does not
+    """Returns notes about columns that are made for properties which the stream's schema does not
     declare."""
-    names = [f.name for f in stream.schema.fields if f.source in made.names]
-    names += [EXTRA] if made.extra and stream.schema.extra is not None else []
+    has = {f.source: f.name for f in stream.schema.fields if f.source in made.names}
+    marked = has.pop(stream.mark or "", None)
+    names = [*has.values(), *([EXTRA] if made.extra and stream.schema.extra is not None else [])]
+    notes = [] if marked is None else [
+        f"stream {stream.id}: its records have {stream.mark}, which its schema does not declare:"
+        " such a record deletes the row of its key"
+    ]  # fmt: skip
     if not names:
-        return []
+        return notes
     shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
     return [
+        *notes,
         f"stream {stream.id}: its records have properties that its schema does not declare; they"
         f" are kept as JSON in {shown} from now on (`undeclared: drop` of the stream leaves them"
-        " out, `undeclared: columns` gives each a column)"
+        " out, `undeclared: columns` gives each a column)",
     ]
 
 

@@ -119,7 +119,8 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     any of them is null is a reject. ``ignored``: paths of properties that the user did not
     select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text.
     ``undeclared``: what is done with properties that the schema does not declare; ``closed``: paths
-    of objects whose undeclared properties are dropped in any case."""
+    of objects whose undeclared properties are dropped in any case; ``mark``: the property that
+    marks deletes, where it gets a column though undeclared."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -129,6 +130,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool = False
     undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
     closed: tuple[FieldPath, ...] = ()
+    mark: str | None = None
     given: RowSchema | None = None
     made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
 

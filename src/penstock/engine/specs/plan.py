@@ -37,7 +37,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     many later runs a row that was rejected is sent again. ``deleted_at``: the property of its rows
     that says that one is gone at the source; None: they have none. ``undeclared``: what is done
     with properties that its schema does not declare. ``ignored``, ``narrowed``, ``closed``: as in
-    ``engine.plan.stream_columns.SourceColumns``."""
+    ``engine.plan.stream_columns.SourceColumns``. ``mark``: the property that marks deletes, where
+    it gets a column though its schema does not declare it."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -59,6 +60,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     narrowed: tuple[str, ...] = ()
     undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
     closed: tuple[FieldPath, ...] = ()
+    mark: str | None = None
 
     @property
     def id(self) -> StreamId:

@@ -155,6 +155,7 @@ class StreamDecoders:
             whole=job.whole,
             undeclared=job.undeclared,
             closed=job.closed,
+            mark=job.mark,
             **job_wide,
         )
 
@@ -167,4 +168,5 @@ def _decoding(job: StreamJob) -> tuple[Any, ...]:
     """What a decoder is made of."""
     return (
         job.schema, job.given, job.key, job.whole, job.ignored, job.undeclared, job.closed,
+        job.mark,
     )  # fmt: skip
