@@ -431,6 +431,20 @@ def test_singer_page_a_target_gets_the_records_of_the_tap(
     assert declared == {("id",)}, "what the tap did not declare is not declared"
 
 
+def test_L8_a_target_is_told_of_the_mark_of_deletes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = {"id": 2, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
+    log_based = {"replication-method": "LOG_BASED", "selected": True}
+    metadata = [{"breadcrumb": [], "metadata": log_based}]
+    messages = [schema(ID), record(id=1, n=1), record(**gone, n=2), STATE]
+    bench.set(schema=ID, metadata=metadata, messages=messages)
+    told = passed_on(bench, monkeypatch, bench.connector(TAP))
+    assert records_of(told) == [{"id": 1, "_sdc_deleted_at": None, "n": 1}, {**gone, "n": 2}]
+    declared = [m["schema"]["properties"] for m in told if m["type"] == "SCHEMA"]
+    assert declared[-1]["_sdc_deleted_at"] == {"type": ["null", "string"]}
+
+
 def test_L8_a_target_gets_them_where_they_were(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,7 @@ from penstock.protocols.contract import ProtocolPackage, SchemaRole
 from penstock.protocols.json_schema.paths import closed_objects
 
 _JSON = DataType(Kind.json)
+_TEXT = DataType(Kind.string)  # which any mark of a delete fits, and every target takes
 NO_COLUMNS = MissingColumns((), False)
 
 
@@ -95,7 +96,10 @@ def source_columns(
         narrowed = tuple(n for n in rules.narrowed(configured.stream.json_schema) if n in known)
     kept_whole = whole and WHOLE_RECORD in selected
     extra = undeclared.extra and not whole
-    schema = _with_undeclared(schema, [(names[n], n) for n in more], extra, whole=kept_whole)
+    merges = configured.destination_sync_mode is DestinationSyncMode.append_dedup
+    marks = {deleted_at} if merges else set[str | None]()
+    own = [(names[n], n, _TEXT if n in marks else _JSON) for n in more]
+    schema = _with_undeclared(schema, own, extra, whole=kept_whole)
     read = {(f.source,) for f in schema.fields}
     ignored = [*_left_out(record.fields, schema.fields)]
     ignored += (path for path in configured.unselected if path not in read)
@@ -111,16 +115,16 @@ def undeclared_columns(schema: RowSchema) -> MissingColumns:
 
 
 def _with_undeclared(
-    schema: RowSchema, own: Sequence[tuple[str, str]], extra: bool, *, whole: bool
+    schema: RowSchema, own: Sequence[tuple[str, str, DataType]], extra: bool, *, whole: bool
 ) -> RowSchema:
-    """Returns the schema with JSON columns for undeclared properties, and with the origin of the
-    whole record's. ``own``: (column, property)."""
+    """Returns the schema with columns for undeclared properties, and with the origin of the whole
+    record's. ``own``: (column, property, type)."""
     replace = msgspec.structs.replace
     fields = [
         replace(f, origin=Origin.record) if whole and f.source == WHOLE_RECORD else f
         for f in schema.fields
     ]
-    fields += (Field(name, source, _JSON, origin=Origin.undeclared) for name, source in own)
+    fields += (Field(name, source, kind, origin=Origin.undeclared) for name, source, kind in own)
     if extra:
         taken = {f.source for f in fields}
         source = next(s for n in range(len(taken) + 1) if (s := EXTRA + "_" * n) not in taken)
