@@ -16,6 +16,7 @@ from penstock.model.catalog import (
     StreamId,
     SyncMode,
 )
+from penstock.model.staged_rows import RowForm
 from penstock.spark.diff import Recheck
 from penstock.spark.model import Model
 
@@ -26,7 +27,12 @@ DOUBT = Recheck(left_out=True, same=True, doubted=True)
 
 
 def recheck(
-    sends: tuple[Change, ...], before: str | None, now: str | None
+    sends: tuple[Change, ...],
+    before: str | None,
+    now: str | None,
+    *,
+    sent: RowForm | None = None,
+    form: RowForm | None = None,
 ) -> tuple[Recheck, list[str]]:
     stream = ConfiguredStream(
         stream=Stream(id=StreamId(None, "m"), json_schema={}),
@@ -36,8 +42,8 @@ def recheck(
     )
     model = Model(name="m", query="SELECT 1")
     made: Any = ModelDiff
-    diff = made(None, model, Path(), saved=list, allow_empty=False, rules=now)
-    return cast(Recheck, diff._recheck(stream, before)), diff.notes
+    diff = made(None, model, Path(), saved=list, allow_empty=False, rules=now, form=form)
+    return cast(Recheck, diff._recheck(stream, before, sent)), diff.notes
 
 
 @pytest.mark.parametrize("sends", [INSERT, UPSERT, MIRROR])
@@ -66,6 +72,27 @@ def test_under_insert_such_rows_count_as_sent_and_a_note_says_so() -> None:
     assert not found.same and len(notes) == 1 and "counts as sent" in notes[0]
 
 
-def test_a_state_of_earlier_code_has_no_rules() -> None:
+ONE, MORE = RowForm("one", {"id": "id"}), RowForm("one", {"id": "id", "label": "name"})
+
+
+def test_L8_a_form_that_has_more_counts_every_row_as_changed() -> None:
+    for sends in (UPSERT, MIRROR, (Change.changed,)):
+        found, notes = recheck(sends, "", "", sent=ONE, form=MORE)
+        assert found == Recheck(again=True)
+        assert len(notes) == 1 and "every row is sent again" in notes[0]
+        assert recheck(sends, "a", "b", sent=ONE, form=MORE)[0].again
+        assert recheck(sends, None, "a", sent=ONE, form=MORE)[0].again
+        assert recheck(sends, "", "", sent=MORE, form=ONE) == (Recheck(), [])
+        assert recheck(sends, "", "", sent=ONE, form=ONE) == (Recheck(), [])
+
+
+def test_no_row_is_sent_again_where_it_is_not_known_what_was_sent_or_to_a_table() -> None:
+    assert recheck(MIRROR, "", "", sent=None, form=MORE) == (Recheck(), [])
+    assert recheck(MIRROR, "", "", sent=ONE, form=None) == (Recheck(), [])
+    assert recheck(INSERT, "", "", sent=ONE, form=MORE) == (Recheck(), [])
+
+
+def test_a_state_of_earlier_code_has_no_rules_and_no_form() -> None:
     old = b'{"stream":"m","key":["id"],"sets":[["00000001/changes",1]]}'
-    assert msgspec.json.decode(old, type=DiffState).rules is None
+    state = msgspec.json.decode(old, type=DiffState)
+    assert (state.rules, state.form) == (None, None)

@@ -16,6 +16,7 @@ from penstock.engine.plan.endpoint import Save
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
+from penstock.model.state import StoredState
 from penstock.store.contract import Store
 from penstock.tables.contract import TableFormat
 from penstock.tables.formats import open_table
@@ -45,6 +46,15 @@ class TableDestination:
 
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
         del source_protocol, streams
+        return []
+
+    def form(self) -> None:
+        return None
+
+    def sent_whole(
+        self, streams: Sequence[PlannedStream], states: Sequence[StoredState]
+    ) -> list[str]:
+        del streams, states
         return []
 
     def delivery(

@@ -26,7 +26,7 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Change, FieldPath, Stream, StreamId, SyncMode
-from penstock.model.staged_rows import DELETED_AT
+from penstock.model.staged_rows import DELETED_AT, RowForm
 from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
@@ -94,6 +94,7 @@ class ModelSource(SourceEndpoint):
         mailbox: Mailbox,
         streams: Sequence[PlannedStream],
         rules: StreamRules,
+        form: RowForm | None,
         saved: Callable[[], Sequence[StoredState]],
     ) -> LaneReader:
         assert self._spark is not None and self._snapshots is not None
@@ -105,6 +106,7 @@ class ModelSource(SourceEndpoint):
             allow_empty=bool(self.config.get("allow_empty")),
             tries_again=any(s.retry_rejected for s in streams),
             rules=transform_rules(streams, rules),
+            form=form,
         )
         return QueryReader(self._spark, self.model, diff, mailbox, lanes)
 

@@ -27,6 +27,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, SourceError
 from penstock.model.catalog import Catalog, StreamId
 from penstock.model.events import Control, Event
+from penstock.model.staged_rows import RowForm
 from penstock.model.state import StoredState
 from penstock.model.types import DataType
 from penstock.protocols.connection import EventSink
@@ -137,11 +138,13 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         mailbox: Mailbox,
         streams: Sequence[PlannedStream],
         rules: StreamRules,
+        form: RowForm | None,
         saved: Callable[[], Sequence[StoredState]],
     ) -> LaneReader:
         """Returns what reads the lanes of a sync: ``lanes``, which reads each in a process of its
-        own, or what uses that. ``saved``: returns the saved states."""
-        del mailbox, streams, rules, saved
+        own, or what uses that. ``form``: in which a destination connector is sent the rows;
+        ``saved``: returns the saved states."""
+        del mailbox, streams, rules, form, saved
         return lanes
 
     def _asked(self) -> Catalog:
