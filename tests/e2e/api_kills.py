@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from e2e_harness import Ended, Place, assert_adds_up
+from e2e_harness import Ended, Place, assert_adds_up, assert_same_rows
 
 STUBS = Path(__file__).parents[1] / "stubs"
 RECORDS = 400
@@ -69,9 +69,9 @@ def api_cell(name: str) -> ApiCell:
 
 
 def run_api_cell(it: ApiCell, folder: Path, *, cold: bool = False) -> str:
-    """Kill and recover; raises ``AssertionError`` with the reason. Gives how it came back."""
+    """Kill and recover; raises ``AssertionError`` with the reason. Gives how it came back.
+    ``cold``: the call that is killed starts a Spark of its own."""
     place = _place(it, folder)
-    place.cold = cold
     if it.shape in ("write-overwrite", "write-upsert"):
         assert place.run(records=BEFORE).code == 0
     struck = folder / "struck"
@@ -79,6 +79,7 @@ def run_api_cell(it: ApiCell, folder: Path, *, cold: bool = False) -> str:
     faults = {}
     if it.point in LANE_POINTS:
         faults = {"hang_after": int(RECORDS * 0.8), "once": str(folder / "hung"), "delay": 0.003}
+    place.cold = cold
     running = place.start(environ, records=RECORDS, **faults)
     deadline = time.monotonic() + STRUCK_SECONDS
     while running.process.poll() is None and time.monotonic() < deadline and not struck.exists():
@@ -86,8 +87,8 @@ def run_api_cell(it: ApiCell, folder: Path, *, cold: bool = False) -> str:
     (folder / "hung").touch()
     killed = running.wait(STRUCK_SECONDS if struck.exists() else 1)
     assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
-    left = place.left_after(LEFT_SECONDS)
-    assert not left, f"left running: {left}"
+    place.assert_nothing_left(LEFT_SECONDS)
+    place.cold = False
     assert (killed.code == -9) == (it.target == "program"), (killed.code, killed.told[-2000:])
     if it.shape == "read":
         return _read_again(place, killed)
@@ -101,7 +102,7 @@ def _read_again(place: Place, killed: Ended) -> str:
     last = killed if same else _call(place)
     assert_adds_up(last)
     taken = [json.loads(line) for line in (place.folder / "taken").read_text().splitlines()]
-    assert sorted(seq for line in taken for seq in line) == list(range(1, RECORDS + 1))
+    assert_same_rows((seq for line in taken for seq in line), range(1, RECORDS + 1), "taken")
     _call(place)
     assert json.loads((place.folder / "taken").read_text().splitlines()[-1]) == []
     return "same call" if same else "next call"
@@ -144,7 +145,7 @@ def _pushed_again(place: Place, killed: Ended) -> str:
 def _call(place: Place) -> Ended:
     ended = place.run(records=RECORDS)
     assert ended.code == 0, (ended.code, ended.report, ended.told[-3000:])
-    assert not place.left_after(LEFT_SECONDS)
+    place.assert_nothing_left(LEFT_SECONDS)
     return ended
 
 

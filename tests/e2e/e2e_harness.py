@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -196,6 +198,10 @@ class Place:
                 continue
         return left
 
+    def assert_nothing_left(self, seconds: float) -> None:
+        left = self.left_after(seconds)
+        assert not left, f"left running: {left}"
+
     # -- what is there
 
     def rows(self, stream: str) -> list[tuple[int, int]]:
@@ -251,3 +257,11 @@ def assert_adds_up(ended: Ended) -> None:
             assert stream["read"] == (
                 stream["committed"] + stream["rejected"] + stream["filtered"]
             ), stream
+
+
+def assert_same_rows(found: Iterable[Hashable], wanted: Iterable[Hashable], where: str) -> None:
+    """Each row that is wanted once, and no other."""
+    there, needed = Counter(found), Counter(wanted)
+    missing, more = needed - there, there - needed
+    assert not missing, f"{where}: rows are lost: {[*missing][:10]}"
+    assert not more, f"{where}: rows twice: {[*more][:10]}"

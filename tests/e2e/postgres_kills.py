@@ -3,7 +3,7 @@
 A cell whose target is ``server`` (all processes of the server, which is back in two seconds) or
 ``backend`` (the run's sessions; the server then ends every other one and recovers) is struck by
 this file, run as a program by the failpoint: ``postgres_kills.py FOLDER server|backend|start``. A
-run outlasts either. ``kills.py --store postgres`` runs all of it.
+run outlasts either. ``kills.py`` runs all of it.
 """
 
 import os
@@ -43,7 +43,7 @@ def failpoint(named: str, state: dict[str, str] | None) -> str:
     place, _, target = named.partition("@")
     if target not in STORE_TARGETS:
         return named
-    assert state is not None, "no Postgres to kill: see kills.py --store"
+    assert state is not None, "no Postgres to kill: see on_postgres"
     folder = state["url"].rpartition("host=")[2]
     return f"{place}@run:{shlex.join([sys.executable, __file__, folder, target])}"
 

@@ -62,7 +62,8 @@ def push_cell(name: str) -> PushCell:
 
 def run_push_cell(it: PushCell, folder: Path, *, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how many rows the
-    destination heard twice. ``cold``: each run starts a Spark of its own."""
+    destination heard twice. ``cold``: the run that is killed starts a Spark of its
+    own."""
     place = _place(it, folder)
     place.cold = cold
     struck = folder / "struck"
@@ -81,15 +82,15 @@ def run_push_cell(it: PushCell, folder: Path, *, cold: bool = False) -> str:
     (folder / "hung").touch()  # whoever reads next goes on to the end
     killed = running.wait(STRUCK_SECONDS if struck.exists() else 1)
     assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
-    left = place.left_after(LEFT_SECONDS)
-    assert not left, f"left running: {left}"
+    place.assert_nothing_left(LEFT_SECONDS)
+    place.cold = False
     acked = _saved(place)
     _assert_heard_all(place, acked)
     _assert_ended_as_killed(it, killed)
     last = place.run(records=RECORDS)
     assert last.code == 0, (last.code, last.report, last.told[-3000:])
     assert_adds_up(last)
-    assert not place.left_after(LEFT_SECONDS)
+    place.assert_nothing_left(LEFT_SECONDS)
     assert _saved(place) == dict.fromkeys(STREAMS, RECORDS)
     _assert_heard_all(place, dict.fromkeys(STREAMS, RECORDS))
     return f"{_assert_twice_is_told(place, acked, last)} twice"

@@ -62,8 +62,8 @@ def syncmaven_cell(name: str) -> SyncmavenCell:
 
 def run_syncmaven_cell(it: SyncmavenCell, folder: Path, *, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how many rows the
-    destination was sent twice, with a * where a stream has several processes. ``cold``: each run
-    starts a Spark of its own."""
+    destination was sent twice, with a * where a stream has several processes. ``cold``: the
+    run that is killed starts a Spark of its own."""
     stop = folder / "stop"
     stop.mkdir(parents=True)
     place = _place(it, folder, stop)
@@ -80,15 +80,15 @@ def run_syncmaven_cell(it: SyncmavenCell, folder: Path, *, cold: bool = False) -
         os.kill(pid, signal.SIGKILL)
     (stop / "go").touch()
     killed = running.wait(STRUCK_SECONDS)
-    left = place.left_after(LEFT_SECONDS)
-    assert not left, f"left running: {left}"
+    place.assert_nothing_left(LEFT_SECONDS)
+    place.cold = False
     acked = place.saved()
     _assert_has_all(folder, acked)
     _assert_ended_as_killed(it, killed)
     last = place.run(records=RECORDS)
     assert last.code == 0, (last.code, last.report, last.told[-3000:])
     assert_adds_up(last)
-    assert not place.left_after(LEFT_SECONDS)
+    place.assert_nothing_left(LEFT_SECONDS)
     assert place.saved() == dict.fromkeys(STREAMS, RECORDS)
     _assert_has_all(folder, dict.fromkeys(STREAMS, RECORDS))
     return f"{_assert_twice_is_told(folder, acked, last)} twice{' *' * (it.processes > 1)}"

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 from e2e_harness import Place, Running, assert_adds_up, end_all
-from kills import POSTGRES, cell, cells, every_cell, run_cell
+from kill_log import POSTGRES
+from kills import every_cell
 from postgres_kills import on_postgres
+from table_kills import cell, cells, run_cell
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -39,7 +41,7 @@ IN_CI = (
 
 
 COLD = ("parquet-append/after-seal/child",)
-"""Each run of these starts a Spark of its own; those of the others may find one."""
+"""The run of these that is killed starts a Spark of its own; those of the others may find one."""
 
 
 @pytest.mark.parametrize("name", IN_CI)

@@ -127,16 +127,16 @@ class Database:
 
 def run_wasm_cell(it: WasmCell, folder: Path, *, cold: bool = False) -> str:
     """Kill and recover; raises ``AssertionError`` with the reason. Gives how many rows the kill
-    repeated, and whether the same run or the next one went on. ``cold``: each run starts a Spark of
-    its own."""
+    repeated, and whether the same run or the next one went on. ``cold``: the run that is
+    killed starts a Spark of its own."""
     database = Database(it.mode)
     with Peer(database.answer) as peer:
         place = _place(it, folder, peer)
-        place.cold = cold
         if it.mode == "overwrite":
             first = place.run(rows=BEFORE)
             assert first.code == 0, (first.report, first.told[-3000:])
             assert database.rows == _all(BEFORE)
+        place.cold = cold
         return _killed(it, place, database)
 
 
@@ -148,8 +148,8 @@ def _killed(it: WasmCell, place: Place, database: Database) -> str:
     }
     killed = place.start(environ).wait(STRUCK_SECONDS)
     assert struck.exists(), f"never struck (exit {killed.code}): {killed.told[-2000:]}"
-    left = place.left_after(LEFT_SECONDS)
-    assert not left, f"left running: {left}"
+    place.assert_nothing_left(LEFT_SECONDS)
+    place.cold = False
     assert (killed.code == -9) == (it.target == "program"), (killed.code, killed.told[-2000:])
     saved = _saved(place)
     _assert_sound(it, place, database, saved)
@@ -157,7 +157,7 @@ def _killed(it: WasmCell, place: Place, database: Database) -> str:
     last = killed if same else place.run()
     assert last.code == 0, (last.code, last.report, last.told[-3000:])
     assert_adds_up(last)
-    assert not place.left_after(LEFT_SECONDS)
+    place.assert_nothing_left(LEFT_SECONDS)
     twice = _assert_done(it, database, 0 if same else saved, last)
     if it.mode != "overwrite":
         assert _saved(place) == it.records
