@@ -154,9 +154,12 @@ def _play_missing(asked: argparse.Namespace) -> int:
 
 
 def _workers_for(asked: argparse.Namespace, chosen: Sequence[str], ended: Ended) -> Workers:
-    command = [sys.executable, __file__, "--worker", *(["--warm"] if asked.warm else [])]
     seconds = None if asked.minutes is None else asked.minutes * 60
-    return Workers(chosen, asked.workers, command, ended, seconds)
+    return Workers(chosen, asked.workers, _command(asked), ended, seconds)
+
+
+def _command(asked: argparse.Namespace) -> list[str]:
+    return [sys.executable, __file__, "--worker", *(["--warm"] if asked.warm else [])]
 
 
 def _workers() -> int:
