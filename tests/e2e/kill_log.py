@@ -7,11 +7,13 @@ ended; other trees begin a new one. ``test_kill_log.py`` says when the code is n
 log, and how many cells are missing.
 """
 
+import fcntl
 import os
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -115,6 +117,24 @@ def fault_of(end: str) -> str:
 
 class MalformedError(Exception):
     """Of a log: which line, or what is missing."""
+
+
+class InUseError(Exception):
+    """Of a log: somebody else adds to it."""
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Nobody else adds to the log meanwhile. Raises :class:`InUseError`."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as e:
+            raise InUseError(f"{path}: another process plays its cells") from e
+        yield
+    finally:
+        os.close(folder)
 
 
 def trees_of(root: Path) -> dict[str, str] | None:

@@ -77,7 +77,13 @@ def main() -> int:
         parser.error("--failed is for --all: --only plays each cell in any case")
     if asked.workers < 1:
         parser.error("--workers is at least 1")
-    return _play_missing(asked) if asked.all else _play_some(asked)
+    if not asked.all:
+        return _play_some(asked)
+    try:
+        with kill_log.alone(kill_log.KEPT):
+            return _play_missing(asked)
+    except kill_log.InUseError as e:
+        parser.error(str(e))
 
 
 def cells_of_tables(targets: Sequence[str] = TARGETS) -> list[Cell]:

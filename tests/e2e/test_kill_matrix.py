@@ -88,3 +88,12 @@ def test_a_cell_that_failed_is_played_again_where_that_is_asked(
     assert play(monkeypatch, "--failed") == 0
     found = kill_log.parse(kept.read_text()).cells[NAMES[1]]
     assert found.startswith("next run; played again after: FAILED ") and FAILED in found
+
+
+def test_two_at_a_time_do_not_write_one_log(
+    kept: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with kill_log.alone(kept), pytest.raises(SystemExit) as ended:
+        play(monkeypatch)
+    assert ended.value.code == 2 and "another process plays its cells" in capsys.readouterr().err
+    assert not kept.exists() and play(monkeypatch) == 0
