@@ -15,6 +15,7 @@ from penstock.config.load import parse_pipeline
 from penstock.connectors.launch import Launch
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
+from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.transform_endpoint import transform_jobs, transforms_of
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
 from penstock.engine.specs.lane import LaneJob, LaneStream, StreamJob
@@ -408,6 +409,7 @@ def test_l8_rejects_of_rows_are_sealed_where_no_record_is_counted_with_them() ->
 
 # -- a batch that fails
 
+LAKE = TableDestination(open_table("parquet", "lake", {}))
 BAD = [sql("SELECT id, 10 / (id - 2) AS x FROM input")]
 
 
@@ -479,7 +481,7 @@ def test_l10_bounds_of_a_built_in_transform_are_held_or_refused(use: str) -> Non
     permissions, limits, _ = permissions_asked(pipeline)
     held = {"max_memory": 1 << 20, "timeout_seconds": 1}  # a query, for each batch
     assert (permissions, limits) == ({}, {"transform:0": held} if use == "transform-sql" else {})
-    problems = refused(pipeline, open_table("parquet", "lake", {}))
+    problems = refused(pipeline, LAKE)
     keys = ["assume_manifest"]
     if use != "transform-sql":
         keys = ["limits.max_memory", "limits.timeout_seconds", *keys]
@@ -488,7 +490,7 @@ def test_l10_bounds_of_a_built_in_transform_are_held_or_refused(use: str) -> Non
     assert [p.split()[0] for p in problems] == [f"transforms[0].{key}" for key in keys]
     assert all(use in p and "remove the key" in p for p in problems)
     plain = parse_pipeline(HEAD + f"transforms: [{{ use: {use} }}]\n", {})
-    assert refused(plain, open_table("parquet", "lake", {})) == []
+    assert refused(plain, LAKE) == []
 
 
 def test_a_v4_file_that_bounds_them_runs_and_is_told_what_is_not_held() -> None:
@@ -500,7 +502,7 @@ def test_a_v4_file_that_bounds_them_runs_and_is_told_what_is_not_held() -> None:
     )
     pipeline = parse_pipeline(text, {})
     assert pipeline.dialect == "rapidbyte-v4"
-    assert not [p for p in refused(pipeline, open_table("parquet", "lake", {})) if "transf" in p]
+    assert not [p for p in refused(pipeline, LAKE) if "transf" in p]
     assert not_enforced(pipeline) == [
         "transforms[0].limits.timeout_seconds is not held: transform-validate runs inside Penstock"
     ]
