@@ -16,6 +16,7 @@ from penstock.config.load import parse_pipeline
 from penstock.connectors.reference import parse_ref
 from penstock.engine.log.memory import MemoryLog
 from penstock.engine.log.rejects import decode_rejects
+from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.prepare import Prepared, remember
 from penstock.engine.plan.replan import Planner
 from penstock.engine.plan.stream_plan import StreamRules
@@ -231,7 +232,7 @@ class Driver:
         self.prepared = Prepared(
             pipeline=pipeline(dedup=dedup, more=more),
             source=SimpleNamespace(connector=connector, package=package, typed={}),  # type: ignore[arg-type]
-            destination=RULES.destination,  # type: ignore[arg-type]
+            destination=TableDestination(RULES.destination),  # type: ignore[arg-type]
             catalog=Catalog(()),
             plan=plan(dedup=dedup, more=more),
             rules=RULES,
