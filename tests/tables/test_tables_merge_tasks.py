@@ -129,6 +129,17 @@ def test_a_large_merge_has_a_process_of_its_own(
     assert sorted(seen) == [1, 2]
 
 
+def test_a_new_table_in_one_that_the_same_call_makes_is_refused_L8(
+    tmp_path: Path, loads: Any
+) -> None:
+    tables = DeltaTables(str(tmp_path / "lake"))
+    outer = dedup(loads, 1, [{"id": 1, "v": "a"}], table="a")
+    inner = dedup(loads, 1, [{"id": 1, "v": "b"}], table=TableName("a", "b"))
+    made, refused = tables.commit(NO_SPARK, LOCAL, [outer, inner])
+    assert made == LoadResult(1) and refused.code == "destination.nested"
+    assert not Path(tables.location(TableName("a", "b")), "_delta_log").exists()
+
+
 def test_small_parts_are_gathered_by_a_process(tables: Any, loads: Any) -> None:
     load = numbered(shaped(loads.load(1, [[{"id": 1, "v": "a"}], [{"id": 2, "v": "b"}]])), 0)
     assert put(tables, load, PROCESS) == LoadResult(2)

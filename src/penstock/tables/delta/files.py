@@ -91,10 +91,8 @@ class DeltaFiles:
         return None if self._table is None else self._table.transaction_version(self._load.load.key)
 
     def linked(self) -> StagedFiles | None:
-        """Makes the load's parts files of the table's folder, where they have its shape and are not
-        too many; None: a task or Spark has to write them."""
-        if not direct_parts.fits(self._load):
-            return None
+        """Makes the load's parts, which ``direct_parts.fits``, files of the table's folder; None:
+        Spark has to write them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
         files = direct_parts.linked(self._load, self._folder, stem)

@@ -22,7 +22,7 @@ import os
 import re
 import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -198,9 +198,14 @@ class DeltaTables:
         outcomes: list[LoadResult | PenstockError] = []
         merges = MergeTasks(spark, tasks)
         begun = self._begun(spark, merges, loads)
+        look = NestedFolders(SPEC)
         for index, load in enumerate(loads):
             try:
-                work = begun.pop(index, None) or self._work(spark, merges, load)
+                work = begun.pop(index, None) or self._work(spark, merges, load, look)
+                if isinstance(work, Exception):
+                    raise work
+                if self._local is not None:
+                    look.refuse(Path(self.location(load.table)))  # a load before may have made one
                 outcomes.append(self._committed(work))
             except Exception as failure:
                 outcomes.append(table_failure(failure, load.table.name))
@@ -215,29 +220,39 @@ class DeltaTables:
         return outcomes
 
     def _begun(
-        self, spark: "SparkSession", merges: MergeTasks, loads: Sequence[TableLoad]
-    ) -> "dict[int, _LoadWork]":
+        self,
+        spark: "SparkSession",
+        merges: MergeTasks,
+        loads: Sequence[TableLoad],
+    ) -> "dict[int, _LoadWork | Exception]":
         """Prepares the first load of each table and starts its merge, so that those of several
-        tables run at the same time; maps the load's index to its work."""
-        works: dict[int, _LoadWork] = {}
-        tables: set[TableName] = set()
+        tables run at the same time; maps the load's index to its work, or why there is none."""
+        works: dict[int, _LoadWork | Exception] = {}
+        jobs: list[tuple[_Begun, MergeJob]] = []
+        tables, look = set[TableName](), NestedFolders(SPEC)
         for index, load in enumerate(loads):
-            if load.table not in tables:
-                tables.add(load.table)
-                with suppress(Exception):  # raised again when it is the load's turn
-                    works[index] = self._work(spark, merges, load)
-        started = [work.begun for work in works.values() if work.begun.job is not None]
-        for begun, pending in zip(
-            started, merges.start([b.job for b in started if b.job]), strict=True
-        ):
-            begun.pending = pending
+            if load.table in tables:
+                continue
+            tables.add(load.table)
+            try:
+                works[index] = work = self._work(spark, merges, load, look)
+            except Exception as failure:
+                works[index] = failure
+                continue
+            if work.begun.job is not None:
+                jobs.append((work.begun, work.begun.job))
+        pending = merges.start([job for _, job in jobs])
+        for (begun, _), result in zip(jobs, pending, strict=True):
+            begun.pending = result
         return works
 
-    def _work(self, spark: "SparkSession", merges: MergeTasks, load: TableLoad) -> "_LoadWork":
+    def _work(
+        self, spark: "SparkSession", merges: MergeTasks, load: TableLoad, look: NestedFolders
+    ) -> "_LoadWork":
         """Mends the load's table and prepares the load."""
         lost: int | None = None
         if self._local is not None:
-            NestedFolders(SPEC).refuse(Path(self.location(load.table)))
+            look.refuse(Path(self.location(load.table)))
             lost = delta_repair.mend(self._folder(load.table), load.load)
         commit = _LoadCommit(spark, self._location(spark, load.table), load, self._widens, merges)
         return _LoadWork(commit, commit.begun(), lost)
@@ -290,8 +305,9 @@ def _share(root: Path, table: Path) -> None:
 @dataclass(slots=True)
 class _Begun:
     """A load that file actions may commit. ``table``: of one version; None: Spark has to read and
-    write its rows. ``done``: the table has the load. ``staged``: its files; None: ``job`` writes
-    them, and ``pending`` is its result. ``reason``: why Spark has to, where a task might have."""
+    write its rows. ``done``: the table has the load. ``job`` writes its files, and ``pending`` is
+    its result; None: its parts are linked. ``staged``: the files, once they are there; without them
+    Spark has to, and ``reason`` says why, where a task might have."""
 
     table: DeltaFiles | None = None
     done: LoadResult | None = None
@@ -394,21 +410,21 @@ class _LoadCommit:
             result = self._skipped()
         if result is not None:
             return _Begun(done=result)
-        staged = table.linked()
-        if staged is not None:
-            return _Begun(table, staged=staged)
-        if direct_parts.fits(self.load):  # the file system cannot link them
-            return _Begun()
+        if direct_parts.fits(self.load):
+            return _Begun(table)
         try:
             return _Begun(table, job=table.job(self.merges.stem(load)))
         except NeedsSpark as reason:
             return _Begun(reason=str(reason))
 
     def settle(self, begun: _Begun) -> None:
-        """Waits until the load's files are there."""
-        if begun.table is None or begun.job is None or begun.staged is not None:
+        """Waits until the load's files are there, or links its parts."""
+        if begun.table is None or begun.staged is not None:
             return
         job = begun.job
+        if job is None:
+            begun.staged = begun.table.linked()
+            return
         pending = begun.pending or self.merges.start([job])[0]
         try:
             result = pending.result()
