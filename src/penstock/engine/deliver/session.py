@@ -13,10 +13,11 @@ from penstock.engine.deliver.state_parts import merging
 from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import Log
 from penstock.engine.specs.observer import SyncObserver
-from penstock.errors import LeaseLost, PenstockError
+from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
 from penstock.protocols.contract import StateRole
 from penstock.store.contract import Lease, Merge, Store
+from penstock.store.rules import lease_lost
 
 
 class SyncFailures:
@@ -78,10 +79,7 @@ class SyncSession:
         """Raises ``LeaseLost`` where another run has taken the pipeline over (L12)."""
         lock = self.store.lock(self.pipeline)
         if lock is None or lock.token != self.lease.token:
-            raise LeaseLost(
-                "another run has taken the pipeline over: this one commits nothing any more",
-                hint="`penstock runs` shows it; what was sealed is kept, and it goes on with that",
-            )
+            raise lease_lost(self.pipeline, lock.holder if lock else None)
 
     @property
     def merge(self) -> Merge:
