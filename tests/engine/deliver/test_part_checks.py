@@ -1,5 +1,8 @@
 """L2, L13: parts are verified by a Spark job, with the errors that the log itself has."""
 
+import json
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +73,32 @@ def test_l11_a_worker_that_does_not_see_the_log_is_named(
     assert error.message.startswith("worker 10.0.0.2 (executor 5) cannot verify")
     (tmp_path / "whole").unlink()  # nobody has it
     assert answer(check.begin([part]))["whole"].code == "log.corrupt"
+
+
+def test_what_a_task_runs_needs_no_penstock(tmp_path: Path) -> None:
+    """A worker's Python may lack it, or have another version."""
+    import pyspark
+    from pyspark import cloudpickle
+
+    asked = [[], [(part.path, part.size, part.crc) for part in parts_in(tmp_path)]]
+    task = part_checks._task(str(tmp_path), asked)  # pyright: ignore[reportPrivateUsage]
+    shipped = tmp_path / "task"
+    shipped.write_bytes(cloudpickle.dumps(task))
+    code = (
+        "import pickle, sys; sys.path.append(sys.argv[1])\n"
+        "task = pickle.load(open(sys.argv[2], 'rb')); assert task(0) == ''; print(task(1))\n"
+        "assert not [name for name in sys.modules if name.startswith('penstock')]"
+    )
+    packages = str(Path(pyspark.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, packages, str(shipped)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    _, number, found = json.loads(done.stdout)
+    assert number == 1 and [index for index, *_ in found] == [1, 2, 3, 4, 5]
 
 
 class Slow:

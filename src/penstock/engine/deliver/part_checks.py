@@ -11,7 +11,7 @@ the comparison, ``engine.log.log`` makes its errors, ``engine.run.wiring`` choos
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -157,10 +157,19 @@ def _answers(
     part that is not its number in the share and what was found."""
     from pyspark.sql import functions as F
 
-    check, worker = checker(), worker_namer()
     asked = [[(part.path, part.size, part.crc) for part in share] for share in shares]
+    shipped = F.udf(_task(root, asked), "string", useArrow=False).asNondeterministic()
+    # without a number of partitions Spark makes as many as it has cores
+    rows = spark.range(0, len(shares)) if len(shares) > 1 else spark.range(0, 1, 1, 1)
+    return [json.loads(row[0]) for row in rows.select(shipped("id")).collect() if row[0]]
 
-    def task(number: int) -> str:  # it uses the standard library alone
+
+def _task(root: str, asked: Sequence[Sequence[tuple[str, int, int]]]) -> Callable[[int], str]:
+    """Returns what a task runs for the number of a share: its answer is JSON, or empty where the
+    share is whole. It uses the standard library alone."""
+    check, worker = checker(), worker_namer()
+
+    def task(number: int) -> str:
         import json
         import os
 
@@ -171,7 +180,4 @@ def _answers(
                 found.append((index, *finding))
         return json.dumps([worker(), number, found]) if found else ""
 
-    shipped = F.udf(task, "string", useArrow=False).asNondeterministic()
-    # without a number of partitions Spark makes as many as it has cores
-    rows = spark.range(0, len(shares)) if len(shares) > 1 else spark.range(0, 1, 1, 1)
-    return [json.loads(row[0]) for row in rows.select(shipped("id")).collect() if row[0]]
+    return task
