@@ -4,8 +4,12 @@ import datetime as dt
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,6 +17,7 @@ from typing import Any
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+from shaped import shaped
 from tasks_here import LOCAL, by_spark
 
 from penstock.errors import ConfigError, DestinationError
@@ -230,6 +235,19 @@ def test_what_dead_processes_left_is_swept_and_what_lives_stays(tmp_path: Path) 
             assert left == {"live.staging", mine.name}
 
 
+def test_staging_that_cannot_be_removed_hides_no_failure(tmp_path: Path) -> None:
+    """As on a disk that became read-only: its failure is what the user has to see."""
+    root = parquet_folders.Root(tmp_path)
+    root.prepare()
+    opened = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match="the disk failed"), root.staging():
+        (alive,) = root.own.glob("*.alive")
+        alive.unlink()
+        (alive / "a folder").mkdir(parents=True)  # which no unlink removes
+        raise ValueError("the disk failed")
+    assert len(os.listdir("/proc/self/fd")) == opened
+
+
 def test_a_folder_with_other_content_is_refused(tables: Any, loads: Any) -> None:
     place = Path(tables.location(T))
     place.mkdir(parents=True)
@@ -252,6 +270,64 @@ def test_a_held_table_is_waited_for_within_a_bound_L11(
     ):
         pass
     assert caught.value.code == "destination.table_locked"
+
+
+def test_a_lock_whose_file_was_deleted_is_taken_once_L3(tmp_path: Path) -> None:
+    """A cleaner of old files deletes a lock file that one run holds and a second waits for; a third
+    makes it again. The second one gets the old file's lock, which locks nothing any more."""
+    root = parquet_folders.Root(tmp_path)
+    root.prepare()
+    path, entered = root.own / root.lock_name(T), threading.Event()
+
+    def second() -> None:
+        with root.lock(T):
+            entered.set()
+
+    waiter = threading.Thread(target=second)
+    with path.open("wb") as first:
+        fcntl.flock(first, fcntl.LOCK_EX)
+        waiter.start()
+        inode = os.fstat(first.fileno()).st_ino
+        while _openers(inode) < 2:  # ours, and the waiting thread's
+            time.sleep(0.01)
+        path.unlink()
+        third = path.open("wb")
+        fcntl.flock(third, fcntl.LOCK_EX)
+    with third:
+        assert not entered.wait(0.3)
+    assert entered.wait(10)
+    waiter.join()
+
+
+def _openers(inode: int) -> int:
+    found = 0
+    for each in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found += os.stat(f"/proc/self/fd/{each}").st_ino == inode
+    return found
+
+
+def test_a_lock_that_is_taken_is_no_old_file(tmp_path: Path) -> None:
+    """What deletes old files goes by their times."""
+    root = parquet_folders.Root(tmp_path)
+    root.prepare()
+    path = root.own / root.lock_name(T)
+    path.touch()
+    os.utime(path, (0, 0))
+    with root.lock(T):
+        assert path.stat().st_mtime > time.time() - 3600
+
+
+def test_a_sync_tools_copy_of_a_file_is_not_the_tables(tables: Any, loads: Any) -> None:
+    tables.commit(None, [shaped(loads.load(1, [{"id": 1}]))])
+    folder = Path(tables.location(T))
+    marker = parquet_folders.read_marker(folder)
+    assert marker is not None
+    (file,) = own = parquet_folders.finished_files(folder, marker)
+    for end in (" (conflicted copy)", ".sync-conflict-20261127-101010-ABCDEFG", " - Copy"):
+        shutil.copy(file, f"{file.removesuffix('.parquet')}{end}.parquet")
+    shutil.copy(file, folder / f"{Path(file).name[:16]}-copy.parquet")
+    assert parquet_folders.finished_files(folder, marker) == own
 
 
 def test_places_that_cannot_exchange_are_refused_with_a_hint(tmp_path: Path) -> None:

@@ -96,6 +96,16 @@ if word == "read":
 """
 
 
+def test_a_sync_tools_copy_of_a_configuration_is_passed_over(tmp_path: Path) -> None:
+    box = Mailbox(tmp_path, "r1")
+    box.create()
+    box.put_config(1, 1, NewConfig("h", {"token": "new"}))
+    (file,) = box.folder.glob("config-*")
+    for end in (" (conflicted copy 2026-11-27)", ".sync-conflict-20261127-101010-ABCDEFG"):
+        file.with_name(file.name + end).write_bytes(file.read_bytes())
+    assert [path for path, _ in box.configs()] == [file]
+
+
 def test_l10_what_a_dead_driver_did_not_store_is_read_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,28 @@ def test_epoch_that_a_user_moved_aside_is_passed_over(tmp_path: Path) -> None:
     assert log.segments() == [kept]
 
 
+@pytest.mark.parametrize(
+    "copy",
+    [
+        "{} (Anna's conflicted copy 2026-11-27).json",  # Dropbox
+        "{}.sync-conflict-20261127-101010-ABCDEFG.json",  # Syncthing
+        "{} (1).json",
+        "{} - Copy.json",
+    ],
+)
+def test_l2_l3_a_sync_tools_copy_of_a_manifest_is_no_second_manifest(
+    tmp_path: Path, copy: str
+) -> None:
+    log = FileLog(tmp_path)
+    of, _, _ = sealed(log)
+    (manifest,) = tmp_path.glob("epochs/*/seg-*.json")
+    second = manifest.with_name(copy.format(manifest.stem))
+    second.write_bytes(manifest.read_bytes())
+    assert log.segments() == [of]
+    log.discard([of])
+    assert log.segments() == [] and second.exists()
+
+
 def test_l2_claim_and_seal_make_everything_durable(tmp_path: Path, synced: list[Path]) -> None:
     log = FileLog(tmp_path)
     log.claim(7, "me")

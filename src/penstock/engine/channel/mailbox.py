@@ -17,6 +17,7 @@ agree. Files are written whole and renamed, mode 0600. Neighbours: ``engine.work
 """
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -32,6 +33,7 @@ from penstock.tasks.job_file import hide, show
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
+_CONFIG = re.compile(r"config-\d+-\d+")  # the copies that a sync tool leaves beside are none
 
 
 class Progress(msgspec.Struct, kw_only=True):
@@ -87,7 +89,8 @@ class Mailbox:
         caller stores each, then removes its file. Raises ``LogError`` (``log.corrupt``) where one
         was not encrypted with this key."""
         pattern = "config-*" if epoch is None else f"config-{epoch}-*"
-        for path in sorted(self.folder.glob(pattern), key=_config_number):
+        found = [path for path in self.folder.glob(pattern) if _CONFIG.fullmatch(path.name)]
+        for path in sorted(found, key=_config_number):
             text = show(path.read_bytes(), self.key)
             if text is None:
                 raise LogError(

@@ -13,6 +13,7 @@ The layout, one folder an epoch::
     OWNER, ID                                  which state store it belongs to, which log it is
 """
 
+import re
 import secrets
 import shlex
 import shutil
@@ -33,6 +34,7 @@ from penstock.tasks.storage import storage, unreadable
 
 FORMAT_VERSION = 1
 SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
+_MANIFEST = re.compile(r"seg-\d{8,}\.json")  # the copies that a sync tool leaves beside are none
 DAMAGED_HINT = (
     "nothing was loaded from it and no state moved past it. Restore the file; or, to give it up, "
     "move the epoch's folder out of the log: the next run reads from the saved state again"
@@ -235,7 +237,7 @@ class FileLog:
 
     def _manifests(self) -> Iterator[tuple[Path, Manifest]]:
         for path in sorted((self.root / "epochs").glob("*/seg-*.json")):
-            if not _is_epoch(path.parent):
+            if not _is_epoch(path.parent) or not _MANIFEST.fullmatch(path.name):
                 continue
             with storage(path, "read"):
                 raw = path.read_bytes()

@@ -126,14 +126,14 @@ def draft_marker(path: Path, marker: Marker) -> None:
 
 def finished_files(folder: Path, marker: Marker) -> list[str]:
     """The paths of the files whose rows belong to the table, sorted by name; files of unfinished
-    loads are left out."""
+    loads, and those with names that are none of ours, are left out."""
     applied = {key_hash(key): number for key, number in marker.applied.items()}
 
     def finished(name: str) -> bool:
-        owner, _, rest = name.partition("-")
-        if owner == _REWRITTEN or owner not in applied:
-            return owner == _REWRITTEN
-        return int(rest.split("-")[0]) <= applied[owner]
+        owner = file_owner(name)
+        if owner is None or owner.rewrite:
+            return owner is not None
+        return owner.number <= applied.get(owner.key, -1)
 
     return sorted(str(folder / n) for n in parquet_files(folder) if finished(n))
 
@@ -246,10 +246,11 @@ class Root:
     def lock(self, table: TableName) -> Generator[None]:
         """Locks the table against other processes and threads; waits :data:`LOCK_SECONDS` at most.
         Raises ``DestinationError`` (``destination.table_locked``)."""
-        handle = _open_lock(self.own / self.lock_name(table))
+        path = self.own / self.lock_name(table)
+        handle = _open_lock(path)
         deadline = time.monotonic() + LOCK_SECONDS
         try:
-            while not _try_lock(handle):
+            while not _try_lock(handle) or not _is_at(handle, path):
                 if time.monotonic() > deadline:
                     raise DestinationError(
                         f"another process holds table {table.name} for more than "
@@ -259,6 +260,11 @@ class Root:
                         hint="wait for the other run to end, then run again",
                     )
                 time.sleep(0.02)
+                if not _is_at(handle, path):
+                    gone, handle = handle, _open_lock(path)
+                    os.close(gone)
+            with suppress(PermissionError):  # another user's file
+                os.utime(handle)  # what deletes old files lets it be
             yield
         finally:
             os.close(handle)
@@ -314,6 +320,14 @@ def _try_lock(handle: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether the open file is still the one at ``path``: what deletes old files may have removed
+    it, and then others lock a new one."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    return False
 
 
 def put_folder(new: Path, target: Path) -> None:
