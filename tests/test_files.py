@@ -1,5 +1,6 @@
 """``penstock.files``: whole or absent, private, synced in the right order, one winner."""
 
+import errno
 import os
 import stat
 import threading
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.files import private, replace, replacing, write_new
+from penstock.files import private, replace, replacing, sync, sync_file, write_new
 
 
 @pytest.fixture
@@ -91,3 +92,13 @@ def test_l4_a_claim_has_one_winner_and_is_durable(tmp_path: Path, synced: list[s
         thread.join()
     assert (tmp_path / "CLAIM").read_bytes() == b"%d" % won[0] and len(won) == 1
     assert synced == ["CLAIM", tmp_path.name]
+
+
+def test_a_sync_that_fails_says_of_which_file() -> None:
+    null = Path("/dev/null")  # a device that cannot be synced
+    with null.open("wb") as file, pytest.raises(OSError) as of_file:
+        sync_file(file)
+    with pytest.raises(OSError) as of_path:
+        sync(null)
+    assert {of_file.value.filename, of_path.value.filename} == {str(null)}
+    assert {of_file.value.errno, of_path.value.errno} == {errno.EINVAL}

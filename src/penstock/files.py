@@ -82,7 +82,10 @@ def replacing(path: Path, *, permissions: int = PRIVATE) -> Generator[IO[bytes]]
 def sync_file(file: IO[bytes]) -> None:
     """Make what was written to an open file durable; its name is its folder's."""
     file.flush()
-    os.fsync(file.fileno())
+    try:
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise _of_file(error, file.name) from None
 
 
 def sync(path: Path) -> None:
@@ -93,9 +96,14 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     except OSError as error:
         if error.errno not in _NO_SYNC or not stat.S_ISDIR(os.fstat(handle).st_mode):
-            raise
+            raise _of_file(error, str(path)) from None
     finally:
         os.close(handle)
+
+
+def _of_file(error: OSError, name: str) -> OSError:
+    """The error of a call that knows a file by its number alone, with the file's name."""
+    return OSError(error.errno, error.strerror, name)
 
 
 def sync_files(paths: Sequence[Path]) -> None:
