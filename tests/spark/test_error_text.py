@@ -1,5 +1,6 @@
 """What a failure of a table's write is called, and that its words are plain."""
 
+import os
 from pathlib import Path
 
 import deltalake
@@ -38,6 +39,15 @@ def test_a_hard_link_that_cannot_be_made_is_no_failure_of_spark(tmp_path: Path) 
     error = table_failure(caught.value, "orders")
     assert error.code == "destination.write_failed" and "hard links" in str(error.hint)
     assert "Spark" not in error.message and str(tmp_path) in error.message
+
+
+def test_a_tables_folder_on_another_file_system_is_named_as_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="cross-device") as caught:
+        os.rename(tmp_path / "file", "/proc/file")
+    hint = str(table_failure(caught.value, "orders").hint)
+    assert "another file system" in hint and "one file system" in hint
+    assert "nothing is lost" in hint
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Every exception of Py4J or PySpark that a user could see is converted here. Not 
 user's query (``query``). ``session``, ``jvm`` and ``tables`` call it.
 """
 
+import errno
 import re
 import resource
 import signal
@@ -21,6 +22,13 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal; delta-rs colour
 _DISK_FULL = "No space left on device"
 _NO_FILES = "Too many open files"
 _JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this machine reach Maven"
+
+_STORAGE_HINT = "Its folder must be on storage that takes new files, renames and hard links"
+_OTHER_DISK_HINT = (
+    "Its folder is a link to, or a mount of, another file system than the lake's (a Btrfs subvolume "
+    "is one too): a lake of Parquet tables has to be on one file system. Move the folder back to its"
+    " place in the lake, or move, link or mount the lake as a whole, then run again"
+)
 
 
 def summary(failure: BaseException, limit: int = 600) -> str:
@@ -72,8 +80,8 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
             f"table {table} could not be written: {' '.join(summary(failure).split())}",
             code=WRITE_FAILED,
             where=table,
-            hint="nothing is lost: the load is written down and repeated next time. Its folder must"
-            " be on storage that takes new files, renames and hard links",
+            hint="nothing is lost: the load is written down and repeated next time. "
+            + (_OTHER_DISK_HINT if _is_elsewhere(failure) else _STORAGE_HINT),
         )
     return DestinationError(
         f"Spark could not write table {table}: {summary(failure)}",
@@ -81,6 +89,11 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
         where=table,
         hint="the run's Spark log has the whole trace; run again to repeat the load",
     )
+
+
+def _is_elsewhere(failure: BaseException) -> bool:
+    """Whether a file could not be moved into a table's folder, as it is on another file system."""
+    return isinstance(failure, OSError) and failure.errno in (errno.EXDEV, errno.EBUSY)
 
 
 def _is_of_spark(failure: BaseException) -> bool:

@@ -282,12 +282,13 @@ class Root:
                 break
             os.close(handle)
         folder = self.own / f"{token}.staging"
-        folder.mkdir()
         try:
+            folder.mkdir()
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-            alive.unlink(missing_ok=True)
+            with suppress(OSError):  # the next one sweeps it; what failed inside is to be seen
+                alive.unlink()
             os.close(handle)
 
     def _sweep(self) -> None:
