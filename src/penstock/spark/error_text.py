@@ -22,12 +22,11 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")  # of a terminal; delta-rs colour
 _DISK_FULL = "No space left on device"
 _NO_FILES = "Too many open files"
 _JARS_HINT = "give the files in a folder named by PENSTOCK_JARS, or let this machine reach Maven"
-
 _STORAGE_HINT = "Its folder must be on storage that takes new files, renames and hard links"
 _OTHER_DISK_HINT = (
-    "Its folder is a link to, or a mount of, another file system than the lake's (a Btrfs subvolume "
-    "is one too): a lake of Parquet tables has to be on one file system. Move the folder back to its"
-    " place in the lake, or move, link or mount the lake as a whole, then run again"
+    "Its folder is a link to, or a mount of, another file system than the lake's (a Btrfs "
+    "subvolume is one too): a lake of Parquet tables has to be on one file system. Move the folder "
+    "back to its place in the lake, or move, link or mount the lake as a whole, then run again"
 )
 
 
