@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from penstock.tables.delta_files import statistics
 from shaped import inodes, shaped
 from tasks_here import LOCAL
 

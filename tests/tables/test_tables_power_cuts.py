@@ -2,6 +2,7 @@
 out (L3): damaged markers of Parquet tables, damaged commits of Delta tables."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -283,9 +284,7 @@ def _written_since(tables: Any, _: pytest.MonkeyPatch) -> None:
 
 
 def _shared_disk(_: Any, patch: pytest.MonkeyPatch) -> None:
-    lines = (
-        disks._MOUNTS.read_text().replace(" - ext4 ", " - nfs4 ").replace(" - overlay ", " - 9p ")
-    )
+    lines = re.sub(f" - ({'|'.join(disks._LOCAL)}) ", " - nfs4 ", disks._MOUNTS.read_text())
     mounts = Path(os.environ["PYTEST_MOUNTS"])
     mounts.write_text(lines)
     patch.setattr(disks, "_MOUNTS", mounts)
