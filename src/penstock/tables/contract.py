@@ -28,7 +28,7 @@ from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.tasks.spark_job import Submit
+    from penstock.tasks.submit import Submit
 
 
 class TableName(msgspec.Struct, frozen=True):

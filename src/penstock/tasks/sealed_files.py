@@ -3,7 +3,7 @@ process of ours, or in a Spark task.
 
 The function is shipped whole with a task, since a worker's Python may lack Penstock: it uses the
 standard library alone, and returns what it found as values that JSON has. Neighbours:
-``engine.log.log`` makes errors of them, ``engine.deliver.part_checks`` ships the function.
+``engine.log.log`` makes errors of them, ``engine.run.part_tasks`` ships the function.
 """
 
 from collections.abc import Callable

@@ -29,14 +29,12 @@ from penstock.runtimes.worker_name import worker_namer
 from penstock.tasks.child_process import packed, supervise
 from penstock.tasks.job_file import put_job, remove_job
 from penstock.tasks.storage import storage
+from penstock.tasks.submit import Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 A = TypeVar("A")
-
-Submit = Callable[[str, bytes], bytes]
-"""(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
 
 _WORKER = re.compile(r"Lost task [\d.]+ in stage [\d.]+ \(TID \d+\) \((\S+) executor (\S+?)\)")
 _RAISED = "penstock-task-raised "  # before JSON, in what Spark says of a task: _raised
@@ -54,8 +52,8 @@ _LOOK_SECONDS = 2.0
 
 
 def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
-    """Returns a :data:`Submit` that runs processes in Spark tasks. ``folder``: the run's folder in
-    the log, which every worker reaches. ``local``: workers are on this machine, and the process
+    """Returns a :data:`~penstock.tasks.submit.Submit` that runs processes in Spark tasks.
+    ``folder``: the run's folder in the log, which every worker reaches. ``local``: workers are on this machine, and the process
     gets the driver's environment. The function raises the JVM's cause of death where a task was
     lost with it, and :class:`NoSlot`."""
     working = set[Path]()

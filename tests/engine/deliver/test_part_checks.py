@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.engine.deliver import part_checks
 from penstock.engine.deliver.delivery import Preconditions
-from penstock.engine.deliver.part_checks import CheckInDriver, CheckInTasks, Damaged, RunningCheck
+from penstock.engine.deliver.part_checks import CheckInDriver, Damaged, RunningCheck
 from penstock.engine.log.log import FileLog
+from penstock.engine.run import part_tasks
+from penstock.engine.run.part_tasks import CheckInTasks
 from penstock.errors import PenstockError
 from penstock.model.segments import PartRef
 
@@ -43,11 +44,11 @@ def answer(running: RunningCheck) -> Damaged:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("task_bytes", [part_checks.TASK_BYTES, 1])
+@pytest.mark.parametrize("task_bytes", [part_tasks.TASK_BYTES, 1])
 def test_l13_a_job_finds_what_the_log_finds(
     shared_spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, task_bytes: int
 ) -> None:
-    monkeypatch.setattr(part_checks, "TASK_BYTES", task_bytes)  # one share, or one for each part
+    monkeypatch.setattr(part_tasks, "TASK_BYTES", task_bytes)  # one share, or one for each part
     parts = parts_in(tmp_path)
     here = answer(CheckInDriver(FileLog(tmp_path)).begin(parts))
     found = answer(CheckInTasks(shared_spark, tmp_path).begin(parts))
@@ -62,9 +63,9 @@ def test_l11_a_worker_that_does_not_see_the_log_is_named(
 ) -> None:
     (part,) = [p for p in parts_in(tmp_path) if p.path == "whole"]
     check = CheckInTasks(shared_spark, tmp_path)
-    monkeypatch.setattr(part_checks, "runs_elsewhere", lambda spark: True)  # pyright: ignore
+    monkeypatch.setattr(part_tasks, "runs_elsewhere", lambda spark: True)  # pyright: ignore
     monkeypatch.setattr(
-        part_checks,
+        part_tasks,
         "_answers",
         lambda *asked: [("10.0.0.2 (executor 5)", 0, [(0, "missing", 0)])],  # pyright: ignore
     )
@@ -81,7 +82,7 @@ def test_what_a_task_runs_needs_no_penstock(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
     asked = [[], [(part.path, part.size, part.crc) for part in parts_in(tmp_path)]]
-    task = part_checks._task(str(tmp_path), asked)  # pyright: ignore[reportPrivateUsage]
+    task = part_tasks._task(str(tmp_path), asked)  # pyright: ignore[reportPrivateUsage]
     shipped = tmp_path / "task"
     shipped.write_bytes(cloudpickle.dumps(task))
     code = (

@@ -23,7 +23,8 @@ from penstock.protocols.writing import WriteStream
 from penstock.spark.error_text import JAVA_DIED
 from penstock.store.contract import LoadIntent
 from penstock.store.keys import push_task
-from penstock.tasks.spark_job import Submit, SubmittedJob
+from penstock.tasks.spark_job import SubmittedJob
+from penstock.tasks.submit import Submit
 
 MODULE = "penstock.engine.worker.feeder"
 

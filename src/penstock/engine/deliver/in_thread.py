@@ -1,6 +1,6 @@
 """Runs one function in a daemon thread, so that the driver can look after its lanes meanwhile.
 
-Neighbours: ``table_loader`` commits in one, ``part_checks`` verifies parts in one.
+Neighbours: ``table_loader`` commits in one, ``engine.run.part_tasks`` verifies parts in one.
 """
 
 import threading

@@ -28,7 +28,8 @@ from penstock.engine.specs.lane import (
 from penstock.engine.specs.plan import ContinuedStream, LaneStart
 from penstock.errors import LogError, PenstockError
 from penstock.spark.error_text import JAVA_DIED
-from penstock.tasks.spark_job import Submit, SubmittedJob
+from penstock.tasks.spark_job import SubmittedJob
+from penstock.tasks.submit import Submit
 
 STOP_SECONDS = 60.0  # ten for the connector to end, the rest to seal what it sent
 MODULE = "penstock.engine.worker.lane"

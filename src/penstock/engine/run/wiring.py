@@ -14,7 +14,7 @@ from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.deliver.connector_delivery import PushDelivery
 from penstock.engine.deliver.delivery import Delivery, TableDelivery
 from penstock.engine.deliver.feeder_runner import PushTask
-from penstock.engine.deliver.part_checks import CheckInTasks, CheckSizes
+from penstock.engine.deliver.part_checks import CheckSizes
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.deliver.table_loader import NoLoader, TableLoader
@@ -27,12 +27,14 @@ from penstock.engine.plan.prepare import Prepared, evolution
 from penstock.engine.plan.replan import Planner
 from penstock.engine.run.lane_runner import LaneProcess, Lanes
 from penstock.engine.run.monitor import RunMonitor
+from penstock.engine.run.part_tasks import CheckInTasks
 from penstock.engine.specs.lane import LaneReader, NewConfig
 from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
 from penstock.spark.session import choose_master, is_cluster, local_slots
 from penstock.tables.contract import Deletes, LoadTasks, TableFormat, TablePolicy
-from penstock.tasks.spark_job import Submit, here, on_spark
+from penstock.tasks.spark_job import here, on_spark
+from penstock.tasks.submit import Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

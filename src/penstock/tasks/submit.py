@@ -1,0 +1,6 @@
+"""Names what runs a process of ours: a Spark task (``tasks.spark_job``), or this machine."""
+
+from collections.abc import Callable
+
+Submit = Callable[[str, bytes], bytes]
+"""(module of the process, its job) -> its answer, after its end. Raises why it was lost."""
