@@ -19,8 +19,10 @@ import pytest
 from memory_tables import MemoryTables
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
+from penstock.engine.deliver.part_checks import CheckInDriver
 from penstock.engine.inspect.pipelines import open_known
 from penstock.engine.inspect.plan_check import plan_pipeline
+from penstock.engine.log.log import FileLog
 from penstock.engine.plan import destination
 from penstock.engine.run import run as runs
 from penstock.engine.run import spark as run_spark
@@ -72,6 +74,7 @@ class Bench:
         patch.setattr(run_spark.RunSpark, "open", lambda *_: object())
         patch.setattr(runs, "jvm_peak", lambda: 0)
         patch.setattr(wiring, "on_spark", lambda *_: in_this_process)
+        patch.setattr(wiring, "CheckInTasks", lambda _, root: CheckInDriver(FileLog(root)))
 
     def connector(self, body: str, protocol: str = "singer", name: str = "connector") -> str:
         """Write a connector's script; its reference. ``WORLD`` in it: the knobs; ``say`` prints a

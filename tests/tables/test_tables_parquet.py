@@ -319,7 +319,7 @@ def test_a_lock_that_is_taken_is_no_old_file(tmp_path: Path) -> None:
 
 
 def test_a_sync_tools_copy_of_a_file_is_not_the_tables(tables: Any, loads: Any) -> None:
-    tables.commit(None, [shaped(loads.load(1, [{"id": 1}]))])
+    tables.commit(None, LOCAL, [shaped(loads.load(1, [{"id": 1}]))])
     folder = Path(tables.location(T))
     marker = parquet_folders.read_marker(folder)
     assert marker is not None

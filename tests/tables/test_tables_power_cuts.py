@@ -365,10 +365,10 @@ def test_l3_a_table_with_a_damaged_commit_in_the_middle_takes_no_load(
     of the table were gone."""
     boot = disks.boot() if planned_at == "now" else "before"
     for number in (1, 2, 3):
-        delta.commit(NO_SPARK, [planned(loads, number, number - 2, boot)])
+        delta.commit(NO_SPARK, LOCAL, [planned(loads, number, number - 2, boot)])
     commit = commit_file(delta, 1)
     LOST[damage](commit)
-    (outcome,) = delta.commit(NO_SPARK, [planned(loads, 4, 2, boot)])
+    (outcome,) = delta.commit(NO_SPARK, LOCAL, [planned(loads, 4, 2, boot)])
     assert isinstance(outcome, DestinationError), outcome
     assert outcome.code == "destination.commit_damaged" and outcome.where == str(commit)
     assert f"version 1 of the Delta table in {delta.location(T)} {damage}" in str(outcome)
@@ -378,10 +378,10 @@ def test_l3_a_table_with_a_damaged_commit_in_the_middle_takes_no_load(
 
 def test_l3_commits_below_a_checkpoint_are_not_needed(delta: Any, loads: Any) -> None:
     for number in (1, 2):
-        delta.commit(NO_SPARK, [planned(loads, number, number - 2, disks.boot())])
+        delta.commit(NO_SPARK, LOCAL, [planned(loads, number, number - 2, disks.boot())])
     DeltaTable(delta.location(T)).create_checkpoint()
     commit_file(delta, 0).unlink()
-    assert delta.commit(NO_SPARK, [planned(loads, 3, 1, disks.boot())]) == [LoadResult(1)]
+    assert delta.commit(NO_SPARK, LOCAL, [planned(loads, 3, 1, disks.boot())]) == [LoadResult(1)]
     assert delta_ids(delta) == [1, 2, 3]
 
 

@@ -58,7 +58,7 @@ def test_files_are_known_by_their_names(tmp_path: Path) -> None:
     assert (query.name, query.query) == ("active", "SELECT 1 AS a")
     assert model_of("./marked.sql", tmp_path).query == "SELECT 1 AS a"
     table = model_of("./users", tmp_path, "contacts")
-    assert (table.name, table.format, table.delta) == ("contacts", "delta", True)
+    assert (table.name, table.format, table.tables) == ("contacts", "delta", "delta")
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ _LOOK_SECONDS = 2.0
 
 def on_spark(spark: "SparkSession", folder: Path, local: bool) -> Submit:
     """Returns a :data:`~penstock.tasks.submit.Submit` that runs processes in Spark tasks.
-    ``folder``: the run's folder in the log, which every worker reaches. ``local``: workers are on this machine, and the process
-    gets the driver's environment. The function raises the JVM's cause of death where a task was
-    lost with it, and :class:`NoSlot`."""
+    ``folder``: the run's folder in the log, which every worker reaches. ``local``: workers are on
+    this machine, and the process gets the driver's environment. The function raises the JVM's
+    cause of death where a task was lost with it, and :class:`NoSlot`."""
     working = set[Path]()
 
     def submit(module: str, job: bytes) -> bytes:

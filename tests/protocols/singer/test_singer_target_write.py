@@ -354,6 +354,7 @@ def test_a_target_that_hangs_is_stopped() -> None:
     bound = RunTimeouts(heartbeat=1.0, stop=1.0)
     answers = write(stub(after=2, hang=True), [one], [users(one, 1, 50_000)], timeouts=bound)
     assert error(answers).code == "destination.heartbeat"
+    bound = RunTimeouts(heartbeat=5.0, stop=1.0)  # its start takes a second where much runs
     answers = write(stub(after=1, hang=True), [one], [users(one, 1, 1)], timeouts=bound)
     assert error(answers).code == "destination.no_exit"
     bound = RunTimeouts(total=1.0, stop=1.0)

@@ -14,7 +14,7 @@ from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.deliver.connector_delivery import PushDelivery
 from penstock.engine.deliver.delivery import Delivery, TableDelivery
 from penstock.engine.deliver.feeder_runner import PushTask
-from penstock.engine.deliver.part_checks import CheckSizes
+from penstock.engine.deliver.part_checks import CheckSizes, PartCheck
 from penstock.engine.deliver.session import SyncSession
 from penstock.engine.deliver.stream_queries import Queries
 from penstock.engine.deliver.table_loader import NoLoader, TableLoader
@@ -121,7 +121,7 @@ class Assembly:
         root = self._mailbox.log_root
         return self._prepared.destination.delivery(
             tables=lambda table: TableDelivery(
-                session, self._loader(spark, table, queries, submit), CheckInTasks(spark, root)
+                session, self._loader(spark, table, queries, submit), self._check(spark)
             ),
             connector=lambda end: PushDelivery(
                 session,
@@ -130,6 +130,10 @@ class Assembly:
                 CheckSizes(root),
             ),
         )
+
+    def _check(self, spark: "SparkSession") -> PartCheck:
+        """How the parts of tables are verified."""
+        return CheckInTasks(spark, self._mailbox.log_root)
 
     def _loader(
         self,
