@@ -65,19 +65,21 @@ class MergeTasks:
         return pending
 
     def _run(self, pairs: Sequence[tuple[MergeJob, Pending]]) -> None:
+        """Sets each result, or why there is none: whoever waits for it waits without a bound."""
         try:
             with self._free:
                 results = self._results([job for job, _ in pairs])
+            outcomes = [
+                _failure(result) or self._unseen(Path(job.folder), result.files) or result
+                for (job, _), result in zip(pairs, results, strict=True)
+            ]
         except BaseException as failure:
-            for _, pending in pairs:
-                pending.set_exception(failure)
-            return
-        for (job, pending), result in zip(pairs, results, strict=True):
-            failure = _failure(result) or self._unseen(Path(job.folder), result.files)
-            if failure is None:
-                pending.set_result(result)
+            outcomes = [failure] * len(pairs)
+        for (_, pending), outcome in zip(pairs, outcomes, strict=True):
+            if isinstance(outcome, MergeResult):
+                pending.set_result(outcome)
             else:
-                pending.set_exception(failure)
+                pending.set_exception(outcome)
 
     def _results(self, jobs: Sequence[MergeJob]) -> Sequence[MergeResult]:
         if self.tasks.elsewhere:
