@@ -10,10 +10,10 @@ CALL = """
 import os, sys
 from py4j.clientserver import ClientServer, JavaParameters
 from py4j.protocol import Py4JError
-from penstock.spark.jvm import silence_py4j
+from penstock.spark.jvm import silence_dead_java
 
 if sys.argv[2] == "silent":
-    silence_py4j()
+    silence_dead_java()
 try:
     ClientServer(java_parameters=JavaParameters(port=int(sys.argv[1]))).jvm.java.lang.System.gc()
 except Py4JError as e:

@@ -215,7 +215,7 @@ def start_jvm(
     Raises ``ConfigError`` (``spark.not_started``) or ``DestinationError``
     (``spark.jars_unresolved``) where Java ends or does not answer within ``timeout`` seconds.
     """
-    silence_py4j()
+    silence_dead_java()
     log = folder / LOG
     with prepared(conf, environ, wanted, folder, scratch) as start:
         process = spawn(start.command, start.environ, folder, log)
@@ -228,14 +228,23 @@ def start_jvm(
     return OwnJvm(process, log)
 
 
-def silence_py4j() -> None:
+def silence_dead_java() -> None:
     """Suppresses the stack traces that py4j logs for a JVM that died, some of them by the root
-    logger; the error that follows is reported instead."""
+    logger, and the one that PySpark's server of accumulators prints; the error that follows is
+    reported instead."""
+    from pyspark import accumulators
+
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        server.handle_error = _ignore  # pyright: ignore[reportAttributeAccessIssue]
     logger = logging.getLogger("py4j")
     logger.propagate = False
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     logging.getLogger().addFilter(_not_py4j)
+
+
+def _ignore(server: object, request: object, client_address: object) -> None:
+    del server, request, client_address
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:

@@ -30,7 +30,7 @@ from penstock.spark.jvm import (
     connect,
     end_of,
     let_go,
-    silence_py4j,
+    silence_dead_java,
     wait_for_calls,
 )
 from penstock.spark.orphan_jobs import jobs_of
@@ -59,7 +59,7 @@ class WarmJvm(Jvm):
     def attach(self, seconds: float = ATTACH_SECONDS) -> SparkSession:
         """Opens a new session. Raises whatever PySpark raises, also where the JVM does not answer a
         call within ``seconds``: one that other runs have cannot be killed to end the call."""
-        silence_py4j()
+        silence_dead_java()
         connect(self.process.address, seconds)
         if not self.process.beside:
             with suppress(OSError):  # resets the peak of resident memory (VmHWM)

@@ -118,7 +118,7 @@ class Assembly:
         session = self._session
         if spark is None:
             return TableDelivery(session, NoLoader())
-        root = self._mailbox.log_root
+        sent = self._mailbox.log_root / "sent.json"
         return self._prepared.destination.delivery(
             tables=lambda table: TableDelivery(
                 session, self._loader(spark, table, queries, submit), self._check(spark)
@@ -126,14 +126,15 @@ class Assembly:
             connector=lambda end: PushDelivery(
                 session,
                 self._feeder(submit, end),
-                SentMarks(root / "sent.json"),
-                CheckSizes(root),
+                SentMarks(sent),
+                self._check(None),
             ),
         )
 
-    def _check(self, spark: "SparkSession") -> PartCheck:
-        """How the parts of tables are verified."""
-        return CheckInTasks(spark, self._mailbox.log_root)
+    def _check(self, spark: "SparkSession | None") -> PartCheck:
+        """How parts are verified before they are delivered. ``spark`` None: to a connector."""
+        root = self._mailbox.log_root
+        return CheckSizes(root) if spark is None else CheckInTasks(spark, root)
 
     def _loader(
         self,
