@@ -28,9 +28,11 @@ _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 def traced(trace: Path, *, reads: bool = False) -> list[str]:
     """The words before a command that is to be traced, with all its children. ``reads``: and what
-    it reads."""
+    it reads, without the filter of the kernel that makes it quick: a process that inherits one is
+    given no warm Spark of a process that has none."""
     calls = ",".join(dict.fromkeys((*SYNCS, *_WRITES, *_NAMES, *(_READS if reads else ()))))
-    return ["strace", "-f", "-qq", "-y", "--seccomp-bpf", "-s", "0", "-e", "signal=none",
+    quick = [] if reads else ["--seccomp-bpf"]
+    return ["strace", "-f", "-qq", "-y", *quick, "-s", "0", "-e", "signal=none",
             "-e", f"trace={calls}", "-o", str(trace)]  # fmt: skip
 
 

@@ -38,13 +38,13 @@ while not held.exists():
     time.sleep(0.05)
 submit = spark_job.on_spark(spark, scratch / "mailbox", True)
 began = time.monotonic()
-job = spark_job.SubmittedJob("push", submit, "begins_late", b"{}")
+job = spark_job.SubmittedJob("push", lambda: submit("begins_late", b"{}"))
 while (error := job.lost("destination")) is None and time.monotonic() < began + 60:
     time.sleep(0.05)
 waited = time.monotonic() - began
 free.touch()
 holds.join()
-again = spark_job.SubmittedJob("push", submit, "begins_late", b"{}")  # behind the first one
+again = spark_job.SubmittedJob("push", lambda: submit("begins_late", b"{}"))  # behind the first one
 while again.lost("destination") is None and time.monotonic() < began + 60:
     time.sleep(0.05)
 answer = {"code": error.code, "exit": error.exit_code, "hint": error.hint, "waited": waited,

@@ -56,7 +56,7 @@ class ListTables:
     def planned_on(self, table):
         return None
 
-    def commit(self, spark, loads, *more):
+    def commit(self, spark, tasks, loads):
         return [self._commit(load) for load in loads]
 
     def _commit(self, load):

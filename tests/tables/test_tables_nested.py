@@ -21,6 +21,7 @@ from tasks_here import LOCAL
 from penstock.errors import DestinationError, PenstockError
 from penstock.tables import nested_folders
 from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.delta.spec import SPEC
 from penstock.tables.delta.tables import DeltaTables
 from penstock.tables.formats import open_table
 from penstock.tables.nested_folders import NestedFolders
@@ -170,9 +171,9 @@ def test_a_large_table_is_not_searched_for_ever(
     for name in range(30):
         (table / f"{name}.parquet").touch()
     (table / "x" / "_delta_log").mkdir(parents=True)
-    assert NestedFolders("_delta_log").nested(table) is not None
+    assert NestedFolders(SPEC).nested(table) is not None
     monkeypatch.setattr(nested_folders, "MOST_ENTRIES", 0)
-    assert NestedFolders("_delta_log").nested(table) is None
+    assert NestedFolders(SPEC).nested(table) is None
 
 
 @pytest.mark.spark

@@ -136,8 +136,9 @@ def _failure(result: MergeResult) -> Exception | None:
 
 
 def merge_note(load: TableLoad, reason: str) -> str:
-    """A line for the report: why Spark, and no task of ours, wrote a load."""
-    return f"Spark itself wrote load {load.load.number} into table {load.table.name}: {reason}"
+    """A line for the report, once for all loads of a table: why Spark, and no task of ours, wrote
+    them."""
+    return f"Spark itself wrote loads into table {load.table.name}: {reason}"
 
 
 def _size(path: Path) -> int | None:
