@@ -1,17 +1,12 @@
 """A protocol is one folder: a fifth one is put into an installed tree, nothing else is edited, and
 every part of the command line knows it. The folder is written from ``protocols.contract`` alone."""
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import penstock
+from installed_copy import InstalledCopy
 
 SPEC = """
 from typing import Annotated
@@ -155,15 +150,12 @@ destination:
 """
 
 
-class Installed:
+class Installed(InstalledCopy):
     """``penstock`` of a copy of the package, with the folder ``protocols/echo`` in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        package = Path(penstock.__file__).parent
-        tree = folder / "site" / "penstock"
-        shutil.copytree(package, tree, ignore=shutil.ignore_patterns("__pycache__"))
-        echo = tree / "protocols" / "echo"
+        super().__init__(folder)
+        echo = self.tree / "protocols" / "echo"
         echo.mkdir()
         written = {"__init__": "", "spec": SPEC, "package": PACKAGE, "serve": SERVE}
         for name, text in written.items():
@@ -173,21 +165,6 @@ class Installed:
         connector.chmod(0o755)
         (folder / "shop.yml").write_text(PIPELINE)
         (folder / "tap.yml").write_text(PIPELINE.replace("echo:./x", "singer:tap-x"))
-
-    def __call__(self, *words: str, code: int = 0) -> Any:
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL")}
-        paths = {"HOME": str(self.folder), "PENSTOCK_HOME": str(self.folder / "home")}
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock", *words],
-            env={**kept, **paths, "PYTHONPATH": str(self.folder / "site")},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            stdin=subprocess.DEVNULL,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return json.loads(done.stdout) if done.stdout else done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -3,16 +3,11 @@ and the command line, the pipeline file and ``doctor`` know it. The folder is wr
 ``tables.contract`` alone."""
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-import penstock
+from installed_copy import InstalledCopy
 
 SPEC = """
 from penstock.config.table_formats import TableFormatSpec
@@ -100,36 +95,18 @@ destination:
 """
 
 
-class Installed:
+class Installed(InstalledCopy):
     """``penstock`` of a copy of the package, with the folder ``tables/list`` in it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        tree = folder / "site" / "penstock"
-        package = Path(penstock.__file__).parent
-        shutil.copytree(package, tree, ignore=shutil.ignore_patterns("__pycache__"))
-        added = tree / "tables" / "list"
+        super().__init__(folder)
+        added = self.tree / "tables" / "list"
         added.mkdir()
         for name, text in {"__init__": "", "spec": SPEC, "tables": TABLES}.items():
             (added / f"{name}.py").write_text(text)
         (folder / "tap.py").write_text(TAP)
         (folder / "tap.py").chmod(0o755)
         (folder / "shop.yml").write_text(PIPELINE)
-
-    def __call__(self, *words: str, code: int = 0) -> Any:
-        kept = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "LC_ALL")}
-        paths = {"HOME": str(self.folder), "PENSTOCK_HOME": str(self.folder / "home")}
-        done = subprocess.run(
-            [sys.executable, "-m", "penstock", *words],
-            env={**kept, **paths, "PYTHONPATH": str(self.folder / "site")},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            stdin=subprocess.DEVNULL,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return json.loads(done.stdout) if done.stdout else done.stderr
 
 
 @pytest.fixture(scope="module")

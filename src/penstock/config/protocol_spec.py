@@ -7,17 +7,15 @@ installed package, not imported by name. A spec must be quick to import. Not her
 does (``protocols.contract``, loaded by ``protocols.load``).
 """
 
-import pkgutil
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib import import_module
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 import msgspec.inspect as mi
 
+from penstock.config.folder_specs import specs_in
 from penstock.config.sections import Section
 from penstock.errors import ConfigError
 
@@ -123,13 +121,7 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def specs() -> Mapping[str, ProtocolSpec]:
     """All protocols by name: those whose connectors are processes, components, queries."""
-    found: list[ProtocolSpec] = []
-    for folder in pkgutil.iter_modules(import_module(ROOT).__path__):
-        module = f"{ROOT}.{folder.name}"
-        package = PathFinder.find_spec(module, import_module(ROOT).__path__)
-        places = package.submodule_search_locations if package is not None else None
-        if places is not None and PathFinder.find_spec(f"{module}.spec", places) is not None:
-            found.append(import_module(f"{module}.spec").SPEC)
+    found: list[ProtocolSpec] = specs_in(ROOT)
     return {s.name: s for s in sorted(found, key=lambda s: (s.queries, s.components, s.name))}
 
 

@@ -10,14 +10,13 @@ installed package. A spec must be quick to import. Not here: what a format does
 """
 
 import os
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
-from importlib import import_module
-from importlib.machinery import PathFinder
 from pathlib import Path
 
 import msgspec
+
+from penstock.config.folder_specs import specs_in
 
 ROOT = "penstock.tables"
 
@@ -48,13 +47,7 @@ class TableFormatSpec(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def table_formats() -> Mapping[str, TableFormatSpec]:
     """All table formats by name; those that need no package of their own first."""
-    found: list[TableFormatSpec] = []
-    for folder in pkgutil.iter_modules(import_module(ROOT).__path__):
-        module = f"{ROOT}.{folder.name}"
-        package = PathFinder.find_spec(module, import_module(ROOT).__path__)
-        places = package.submodule_search_locations if package is not None else None
-        if places is not None and PathFinder.find_spec(f"{module}.spec", places) is not None:
-            found.append(import_module(f"{module}.spec").SPEC)
+    found: list[TableFormatSpec] = specs_in(ROOT)
     return {s.name: s for s in sorted(found, key=lambda s: (s.package is not None, s.name))}
 
 

@@ -33,7 +33,7 @@ from penstock.tasks.job_file import hide, show
 
 LEASE_SECONDS = 30.0
 BEAT_SECONDS = 5.0
-_CONFIG = re.compile(r"config-\d+-\d+")  # the copies that a sync tool leaves beside are none
+_CONFIG = re.compile(r"config-\d+-\d+")  # not the copies that a sync tool leaves
 
 
 class Progress(msgspec.Struct, kw_only=True):

@@ -34,7 +34,7 @@ from penstock.tasks.storage import storage, unreadable
 
 FORMAT_VERSION = 1
 SYNC_BYTES = 1 << 20  # of records: a larger part is synced as it is written, smaller ones at a seal
-_MANIFEST = re.compile(r"seg-\d{8,}\.json")  # the copies that a sync tool leaves beside are none
+_MANIFEST = re.compile(r"seg-\d{8,}\.json")  # not the copies that a sync tool leaves
 DAMAGED_HINT = (
     "nothing was loaded from it and no state moved past it. Restore the file; or, to give it up, "
     "move the epoch's folder out of the log: the next run reads from the saved state again"

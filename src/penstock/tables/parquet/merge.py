@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from penstock.model.catalog import DestinationSyncMode
 from penstock.tables.contract import TableLoad
 from penstock.tables.files import direct_parts
@@ -41,17 +43,8 @@ def rewrite_job(
         old = _old_files(load, marker, folder)
     elif load.parts and not direct_parts.in_shape(load):
         raise NeedsSpark("its parts are not in the table's shape")
-    return MergeJob(
-        load=load,
-        columns=(*columns,),
-        described=direct_parts.described(load_fields(load)),
-        folder=str(staging),
-        stem=stem,
-        old_folder=str(folder),
-        old=old,
-        gathers=not dedups,
-        plain_folder=True,
-    )
+    job = _job(load, columns, staging, stem, gathers=not dedups)
+    return msgspec.structs.replace(job, old_folder=str(folder), old=old, plain_folder=True)
 
 
 def append_job(load: TableLoad, columns: Sequence[str], staging: Path, stem: str) -> MergeJob:
@@ -59,13 +52,19 @@ def append_job(load: TableLoad, columns: Sequence[str], staging: Path, stem: str
     the hidden folder ``staging``. Arguments and errors as those of :func:`rewrite_job`."""
     if not direct_parts.in_shape(load):
         raise NeedsSpark("its parts are not in the table's shape")
+    return _job(load, columns, staging, stem, gathers=True)
+
+
+def _job(
+    load: TableLoad, columns: Sequence[str], staging: Path, stem: str, *, gathers: bool
+) -> MergeJob:
     return MergeJob(
         load=load,
         columns=(*columns,),
         described=direct_parts.described(load_fields(load)),
         folder=str(staging),
         stem=stem,
-        gathers=True,
+        gathers=gathers,
     )
 
 
@@ -87,7 +86,8 @@ def fill(job: MergeJob, result: MergeResult, staged: Path) -> int:
     staging, folder = Path(job.folder), Path(job.old_folder)
     for index, file in enumerate(result.files):
         os.rename(staging / file.name, staged / f"{_NEW}{index:05d}.parquet")
-    kept = (file.name for index, file in enumerate(job.old) if index not in result.removed)
+    removed = set(result.removed)
+    kept = (file.name for index, file in enumerate(job.old) if index not in removed)
     try:
         for name in kept:
             os.link(folder / name, staged / f"{_KEPT}{name}")
