@@ -8,13 +8,13 @@ there. Not here: Spark, column types, schema evolution. Neighbours: ``contract``
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
+from newest_oracle import OTHER, Folded, order_of
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath
-from penstock.model.segments import PlannedOn
-from penstock.model.types import EXTRACTED_AT, SEQ, RowSchema
+from penstock.model.segments import CursorOrder, PlannedOn
+from penstock.model.types import SEQ, RowSchema
 from penstock.tables.contract import (
     Deletes,
     LastLoad,
@@ -98,33 +98,32 @@ class MemoryTables:
         fresh = [row for part in load.parts for row in self._resolve(part)]
         old = [] if load.load.replaces else self.rows.get(load.table, [])
         if load.mode is DestinationSyncMode.append_dedup:
-            content, written = _newest(old, fresh, load)
+            content, written, superseded = _newest(old, fresh, load)
         else:
-            content, written = [*old, *fresh], len(fresh)
+            content, written, superseded = [*old, *fresh], len(fresh), 0
         self._on_step("table.commit.before")
         self.rows[load.table] = content
         self.applied[key] = LastLoad(load.load.number, load.load.token)
         self._on_step("table.commit.after")
-        return LoadResult(written)
+        return LoadResult(written, superseded=superseded)
 
 
-def _newest(old: Iterable[Row], fresh: Sequence[Row], load: TableLoad) -> tuple[list[Row], int]:
-    """The table's rows after an append_dedup load, one per key, and how many rows it wrote. Rows of
-    the table that lack a field of the key are kept, each, where the load has no such key."""
+def _newest(
+    old: Iterable[Row], fresh: Sequence[Row], load: TableLoad
+) -> tuple[list[Row], int, int]:
+    """The table's rows after an append_dedup load, one per key, how many rows it wrote, and how
+    many of its rows are older than another. Rows of the table that lack a field of the key are
+    kept, each, where the load has no such key."""
     rows, of_load = list(old), {_key(row, load) for row in fresh}
     keyless = [r for r in rows if None in (key := _key(r, load)) and key not in of_load]
     table = {key: row for row in rows if None not in (key := _key(row, load)) or key in of_load}
-    newest = {key: _age(row, load) for key, row in table.items()}
-    cursors = {key: age[:2] for key, age in newest.items()}  # the highest so far
-    best: dict[tuple[Any, ...], Row] = {}
-    rows = [*table.values(), *sorted(fresh, key=lambda row: row[SEQ])]
-    for row in sorted(fresh, key=lambda row: row[SEQ]):
-        key, age = _key(row, load), _age(row, load)
-        cursors[key] = max(cursors.get(key, age[:2]), age[:2])
-        if _deletes(row, load) and not age[0]:
-            age = (*cursors[key], *age[2:])
-        if load.arrival or key not in newest or age >= newest[key]:
-            best[key], newest[key] = row, age
+    newest = {key: Folded(row, _order(row, load) or OTHER) for key, row in table.items()}
+    arrived = sorted(fresh, key=lambda row: row[SEQ])
+    for row in arrived:
+        newest.setdefault(_key(row, load), Folded()).add(row, _order(row, load))
+    loaded = {id(row) for row in arrived}
+    best = {key: fold.row for key, fold in newest.items() if id(fold.row) in loaded}
+    rows = [*table.values(), *arrived]
     whole = {_key(row, load): row for row in rows if not is_bare(row, load)}
     for key, row in best.items():
         if is_bare(row, load) and key in whole:
@@ -136,7 +135,7 @@ def _newest(old: Iterable[Row], fresh: Sequence[Row], load: TableLoad) -> tuple[
         else:
             table[key] = row
             written += 1
-    return [*keyless, *table.values()], written
+    return [*keyless, *table.values()], written, len(arrived) - len(best)
 
 
 def _key(row: Row, load: TableLoad) -> tuple[Any, ...]:
@@ -147,24 +146,15 @@ def _deletes(row: Row, load: TableLoad) -> bool:
     return bool(load.deleted_column and row.get(load.deleted_column) is not None)
 
 
-def _age(row: Row, load: TableLoad) -> tuple[Any, ...]:
-    cursor = _at(row, load.cursor) if load.cursor else None
-    if isinstance(cursor, str):
-        cursor = _by_value(cursor)
-    at = row.get(EXTRACTED_AT)
-    return (cursor is not None, 0 if cursor is None else cursor, at is not None, at or 0)
-
-
-def _by_value(text: str) -> tuple[bool, Decimal, str] | None:
-    """The value by which a text cursor is compared, as in ``load_frame.cursor_sql``: numbers
-    by value, before all other text; None for blank text."""
-    if not text.strip():
+def _order(row: Row, load: TableLoad) -> tuple[str, Any] | None:
+    """The order of a row's cursor; None: it is a delete without one. Under arrival, and without a
+    cursor, each row is as new as any."""
+    if load.arrival or not load.cursor:
+        return OTHER
+    cursor = _at(row, load.cursor)
+    if cursor is None and _deletes(row, load):
         return None
-    try:
-        number = Decimal(text.strip())
-    except InvalidOperation:
-        return True, Decimal(0), text
-    return (False, number, "") if number.is_finite() else (True, Decimal(0), text)
+    return order_of(cursor, as_text=load.cursor_order is CursorOrder.text)
 
 
 def _at(row: Row, path: FieldPath) -> Any:

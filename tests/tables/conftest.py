@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.model.catalog import DestinationSyncMode, StreamId
-from penstock.model.segments import Load, PartRef, SegmentId, WriteDisposition
+from penstock.model.segments import CursorOrder, Load, PartRef, SegmentId, WriteDisposition
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
@@ -120,6 +120,7 @@ class Loads:
         deleted: str | None = None,
         deletes: str = "hard",
         arrival: bool = False,
+        cursor_order: CursorOrder = CursorOrder.by_value,
         metadata: MetadataNames | None = NAMES,
         evolution: dict[str, str] | None = None,
         changes: list[Any] | None = None,
@@ -143,6 +144,7 @@ class Loads:
                 deleted_column=deleted,
                 sync_id=7,
                 arrival=arrival,
+                cursor_order=cursor_order,
             ),
             segments=(SegmentId(1, number),),
             parts=refs,

@@ -1,6 +1,6 @@
-"""Loads of one row per key that need no Spark, in random sequences, against a plain account of what
-the newest row of a key is: keys and cursors of every kind, composite keys, equal and absent
-cursors, older rows that come later, deletes, each load given twice (L3)."""
+"""Loads of one row per key that need no Spark, in random sequences, against the oracle of the
+newest row: keys and cursors of every kind and form, composite keys, equal and absent cursors, older
+rows that come later, deletes, each load given twice (L3)."""
 
 import datetime as dt
 import math
@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import newest_cases
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -17,6 +18,8 @@ from deltalake import DeltaTable
 from merge_cases import at, dedup, some
 from tasks_here import LOCAL
 
+from newest_oracle import OTHER, Folded, order_of
+from penstock.model.segments import CursorOrder
 from penstock.model.types import EXTRACTED_AT, RAW_ID
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.files import old_files
@@ -37,22 +40,11 @@ KINDS: dict[Any, list[Any]] = {
     "binary": [b"", b"\0", b"\0\xff", b"\xff" * 40],
 }  # fmt: skip
 CURSORS: dict[str, tuple[Any, list[Any]]] = {
-    **{str(kind): (kind, values) for kind, values in KINDS.items() if kind != "binary"},
+    **{str(kind): (kind, values) for kind, values in KINDS.items()},
     "number": ("number", [0.0, -0.0, -1.5, math.inf, -math.inf, math.nan]),
-    "times": ("string", ["2024-01-09", "2024-01-10T00:00:00Z", "2024-01-10", " ", ""]),
-    "numbers": ("string", ["9", "10", "-1.5", "+7", "007", "12345678901234567890.5", ""]),
+    "texts": ("string", [*newest_cases.TEXTS[:-1]]),
+    "json": ("json", ["1", '"a"', '{"at": 1}', "10"]),
 }
-del CURSORS["string"]  # free text is compared by Spark
-
-
-def rank(name: str, value: Any) -> tuple[bool, Any]:
-    """What orders cursors; none is the lowest."""
-    blank = isinstance(value, str) and not value.strip()
-    if value is None or blank:
-        return False, 0
-    if isinstance(value, float):
-        return True, (math.isnan(value), 0.0 if math.isnan(value) else value)
-    return True, Decimal(value) if name == "numbers" else value
 
 
 def given(load: Any) -> list[dict[str, Any]]:
@@ -94,30 +86,34 @@ def test_the_newest_row_of_each_key_is_kept_L3(
         made = {key: some(chance, *kept[key]) for key in keys}
         made |= {"c": some(chance, *CURSORS[name][1]), "@at": at(chance.randrange(3))}
         # One without columns of its own keeps those of its row (test_tables_soft_deletes).
-        if chance.random() < 0.2 and rank(name, made["c"])[0]:
+        if chance.random() < 0.2 and made["c"] is not None:
             made["gone"] = at(9)
         return made
 
-    def order(row: dict[str, Any]) -> Any:
-        if arrival:
-            return ()
-        return (*(rank(name, row["c"]) if how["cursor"] else ()), row["_extracted_at"])
+    text_order = chance.random() < 0.2
+    how["cursor_order"] = CursorOrder.text if text_order else CursorOrder.by_value
 
-    tables, table = open_table(format, str(tmp_path / "lake")), dict[Any, dict[str, Any]]()
+    def order(row: dict[str, Any]) -> Any:
+        return OTHER if arrival or not how["cursor"] else order_of(row["c"], as_text=text_order)
+
+    tables, table = open_table(format, str(tmp_path / "lake")), dict[Any, Folded]()
     for number in range(1, 5):
         parts = [[row() for _ in range(chance.choice([1, 3, 20]))] for _ in range(2)]
         load = dedup(loads, number, parts, columns, replaces=chance.random() < 0.1, **how)
         if load.load.replaces:
             table = {}
-        for new in given(load):
+        fresh = given(load)
+        for new in fresh:
             key = tuple(new[k] for k in keys)
-            if key not in table or order(new) >= order(table[key]):
-                table[key] = new
+            table.setdefault(key, Folded()).add(new, order(new))
+        outcome = tables.commit(NO_SPARK, LOCAL, [load])[0]
+        assert isinstance(outcome, LoadResult)
+        taken = sum(any(fold.row is new for new in fresh) for fold in table.values())
+        assert outcome.superseded == load.load.rows - taken
         if hard:
-            table = {key: one for key, one in table.items() if one["gone"] is None}
-        assert isinstance(tables.commit(NO_SPARK, LOCAL, [load])[0], LoadResult)
+            table = {key: one for key, one in table.items() if one.row["gone"] is None}
         assert tables.commit(NO_SPARK, LOCAL, [load]) == [LoadResult(0, repeated=True)]
         seen = ("_raw_id", "_extracted_at", "gone", "c", *keys)
         assert sorted(repr([r[n] for n in seen]) for r in shown(tables)) == sorted(
-            repr([r[n] for n in seen]) for r in table.values()
+            repr([fold.row[n] for n in seen]) for fold in table.values()
         )

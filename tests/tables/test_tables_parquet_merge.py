@@ -111,7 +111,7 @@ def test_a_late_delete_without_a_cursor_is_ranked_as_spark_ranks_it(
                 leave_to_spark(patch)
             found.append([put(tables, load, spark) for load in (first, second)])
         assert rows(tables, "id") == []
-    assert found[1] == [LoadResult(1), LoadResult(1)]
+    assert found[1] == [LoadResult(1), LoadResult(1, superseded=1)]
     assert [found[0][0], by_spark(found[0][1], "ranked by")] == found[1]
 
 
@@ -300,7 +300,7 @@ def test_a_merge_that_replaces_the_table_keeps_one_row_per_key(
 ) -> None:
     put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}, {"id": 2, "v": "old"}]))
     again = dedup(loads, 2, [{"id": 2, "v": "a"}, {"id": 2, "v": "b"}], replaces=True)
-    assert put(tables, again) == LoadResult(1)
+    assert put(tables, again) == LoadResult(1, superseded=1)
     assert rows(tables, "id", "v") == [(2, "b")]
 
 

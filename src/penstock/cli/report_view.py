@@ -80,15 +80,23 @@ def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
         shown = ranked[:_SHOWN]
     if any(s.get("target") for s in shown):
         return _fed(shown)
-    headings = ("stream", "status", "read", "written", "rejected", "bytes", "states", "table")
+    older = ("superseded",) if any(map(_superseded, shown)) else ()
+    headings = ("stream", "status", "read", "written", *older, "rejected", "bytes", "states",
+                "table")  # fmt: skip
     rows = [
         (
-            text.stream_name(s), s["status"], s["read"], s["written"], s["rejected"],
-            text.size(s["bytes"]), s["states"], s["table"],
+            text.stream_name(s), s["status"], s["read"], s["written"],
+            *(_superseded(s) for _ in older), s["rejected"], text.size(s["bytes"]), s["states"],
+            s["table"],
         )
         for s in shown
     ]  # fmt: skip
-    return text.grid(headings, rows, {2, 3, 4, 5, 6})
+    return text.grid(headings, rows, set(range(2, len(headings) - 1)))
+
+
+def _superseded(stream: dict[str, Any]) -> int:
+    """The rows that were left out as older; reports of earlier versions do not have it."""
+    return int(stream.get("superseded", 0)) if stream["written"] < stream["read"] else 0
 
 
 def _fed(shown: list[dict[str, Any]]) -> "RenderableType":

@@ -368,8 +368,13 @@ def _end_late(over: threading.Event) -> None:
 
 _NEWEST = {
     "arrival": "the row that came last is the newest of its key",
-    "extraction": "the row extracted last is the newest of its key",
     "destination": "the destination decides which row of a key is the newest",
+}
+
+
+_ORDERS = {
+    "value": " (of whole numbers and ISO 8601 times; of other text the row that came last)",
+    "text": " (byte by byte)",
 }
 
 
@@ -390,6 +395,7 @@ def _why(stream: dict[str, Any]) -> str:
     if newest is None:
         return why
     by = f"the newest row of a key is that with the highest {'.'.join(newest['field'])}"
+    by += _ORDERS.get(newest.get("order"), "")
     return f"{why}; {_NEWEST.get(newest['by'], by)}"
 
 

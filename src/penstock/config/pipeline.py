@@ -81,6 +81,14 @@ class StreamSettings(Section, frozen=True, kw_only=True):
             examples=["updated_at", ["meta", "updated_at"]],
         ),
     ] = None
+    cursor_order: Annotated[
+        Literal["value", "text"] | None,
+        key(
+            "How a table compares cursors that are text, to keep the newest row of a key: `value` "
+            "compares whole numbers and ISO 8601 times by their values, and of other text the row "
+            "that came later is the newer; `text` compares all text byte by byte. Default: `value`."
+        ),
+    ] = None
     primary_key: Annotated[
         tuple[FieldPath, ...] | None,
         key(

@@ -19,7 +19,8 @@ class StreamReport(msgspec.Struct, kw_only=True):
     ``table``: the location of its rows. For a destination connector ``table`` is None and
     ``target`` is the stream's name there; then ``written`` counts the rows sent to the connector in
     this run, ``committed`` those that it acked, ``sent_again`` those of ``written`` that an earlier
-    run, or an earlier attempt of this one, had sent already.
+    run, or an earlier attempt of this one, had sent already. ``superseded``: rows of committed
+    loads that a table left out, since another row of their key is newer.
 
     ``attempts``: how often the source was started for the stream in this run. ``expected_rows``,
     ``expected_bytes``: the source's estimate; None: it gave none."""
@@ -33,6 +34,7 @@ class StreamReport(msgspec.Struct, kw_only=True):
     rejected: int = 0
     filtered: int = 0
     sent_again: int = 0
+    superseded: int = 0
     bytes: int = 0
     states: int = 0
     lane: int = 0

@@ -7,6 +7,8 @@ to one table, under a number (L3). A *group* is the set of loads that must all b
 the states of its segments may be saved (L1).
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, StreamId
@@ -58,6 +60,14 @@ class PartRef(msgspec.Struct, frozen=True, omit_defaults=True):
     shape: TableShape | None = None
 
 
+class CursorOrder(StrEnum):
+    """How cursors in text are compared (``tables.newest``). ``by_value``: numbers and times by
+    their values, other text not at all; ``text``: all text byte by byte."""
+
+    by_value = "value"
+    text = "text"
+
+
 class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     """How rows join their table (the write disposition), fixed when they are sealed: a change of
     the pipeline file between runs does not change a recovered segment. Paths hold cleaned column
@@ -81,6 +91,7 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     anew: bool = False
     refreshes: bool = False
     delete_cursor: FieldPath = ()
+    cursor_order: CursorOrder = CursorOrder.by_value
 
     def joins_like(self, other: "WriteDisposition") -> bool:
         """Whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so that

@@ -22,7 +22,7 @@ from penstock.model.catalog import (
     FieldPath,
     StreamId,
 )
-from penstock.model.segments import Load, PlannedOn
+from penstock.model.segments import CursorOrder, Load, PlannedOn
 from penstock.model.types import ChangeWords, MetadataNames, RowSchema
 
 if TYPE_CHECKING:
@@ -125,6 +125,10 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
         return self.load.disposition.cursor
 
     @property
+    def cursor_order(self) -> CursorOrder:
+        return self.load.disposition.cursor_order
+
+    @property
     def arrival(self) -> bool:
         return self.load.disposition.arrival
 
@@ -147,12 +151,14 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 class LoadResult(msgspec.Struct, frozen=True):
     """Reports one committed load. ``written``: rows appended, or inserted, updated and deleted by a
-    dedup. ``repeated``: the table had this load before, and nothing was written. ``notes``: lines
-    for the report."""
+    dedup; ``superseded``: rows of a dedup that are left out, since another row of their key, of the
+    load or the table, is newer. ``repeated``: the table had this load before, and nothing was
+    written. ``notes``: lines for the report."""
 
     written: int
     repeated: bool = False
     notes: tuple[str, ...] = ()
+    superseded: int = 0
 
 
 class LastLoad(msgspec.Struct, frozen=True):

@@ -229,7 +229,7 @@ def test_A7_without_a_cursor_the_time_of_extraction_decides_and_a_plan_says_so(
     tmp_path: Path,
 ) -> None:
     found = one(lake(tmp_path), "sync_mode: incremental", default_cursor_field=None)
-    assert found.newest_by == {"by": "extraction", "field": []}
+    assert found.newest_by == {"by": "arrival", "field": []}
 
 
 def test_shapes_that_an_earlier_version_sealed_are_read() -> None:

@@ -35,7 +35,7 @@ from penstock.model.catalog import (
 )
 from penstock.model.events import TransformColumns
 from penstock.model.names import split_table
-from penstock.model.segments import WriteDisposition
+from penstock.model.segments import CursorOrder, WriteDisposition
 from penstock.model.types import (
     MetadataNames,
     MissingColumns,
@@ -257,7 +257,7 @@ def _planned(
         given=given,
         chain=chain,
         columns=read.names,
-        disposition=_disposition(configured, schema, rules, read.names),
+        disposition=_disposition(configured, settings, schema, rules, read.names),
         table=TableName(space, name),
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=read.whole,
@@ -283,6 +283,7 @@ def _planned(
 
 def _disposition(
     configured: ConfiguredStream,
+    settings: StreamSettings,
     schema: RowSchema,
     rules: StreamRules,
     columns: Mapping[str, str],
@@ -307,6 +308,7 @@ def _disposition(
         mode=mode,
         primary_key=key if dedup else (),
         cursor=cursor,
+        cursor_order=CursorOrder(settings.cursor_order or CursorOrder.by_value),
         delete_cursor=named if arrival and has_deleted else (),
         deleted_column=deleted if dedup and has_deleted else None,
         sync_id=rules.sync_id,

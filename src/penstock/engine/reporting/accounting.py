@@ -122,6 +122,7 @@ class Accounting:
         line = self.stream(load.stream)
         line.committed += load.covered
         line.written += result.written
+        line.superseded += result.superseded
         line.rejected += load.rejected
         line.filtered += load.filtered
         line.bytes += sum(p.raw_bytes for p in load.parts)
@@ -272,6 +273,7 @@ class Accounting:
             listed = ", ".join(map(shown, sorted(map(str, self.inexact))))
             self.note(f"at least once: rows that no state covers were loaded ({listed})")
         self._settle_repeats()
+        self._note_left_out()
         status, exit_code = self._status_of(outcome, error)
         return Report(
             run=run,
@@ -307,6 +309,20 @@ class Accounting:
         left = [self.planned[s] for s, comes in self._repeating.items() if comes]
         kept = [n for n in self.notes if not n.startswith(REPEATS)]
         self.notes = [*repeats(left, self._destination), *kept]
+
+    def _note_left_out(self) -> None:
+        """Notes the streams whose every row was older than what their tables have."""
+        for stream, line in self.streams.items():
+            planned = self.planned.get(stream)
+            if line.written or not line.superseded or planned is None:
+                continue
+            cursor = ".".join(planned.disposition.cursor)
+            self.note(
+                f"{shown(stream)}: no row was written: each of {counted(line.superseded, 'row')} "
+                f"has a lower cursor {cursor} than the row of its key in the table. If they are "
+                "the newer ones, name another cursor_field, or cursor_order: text where the cursor "
+                "is text; then `penstock run --recreate` reads the stream from the start"
+            )
 
     def _unfinished(self, outcome: SyncOutcome) -> PenstockError | None:
         """Returns the error for streams that are not complete, where the source ended without any

@@ -16,7 +16,8 @@ from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldP
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StoredState
-from penstock.model.types import RowSchema, UndeclaredPolicy
+from penstock.model.table_columns import stored
+from penstock.model.types import Kind, RowSchema, UndeclaredPolicy
 from penstock.protocols.contract import EffectiveLimit
 from penstock.tables.contract import TableName
 from penstock.transforms.chain import PlannedChain
@@ -109,14 +110,21 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def newest_by(self) -> dict[str, Any] | None:
         """How a table decides which of two rows of a key is newer; None: it keeps both. ``by``:
-        ``cursor`` (then ``field``, a path of columns), ``extraction`` (its time, where there is no
-        cursor) or ``arrival``."""
+        ``cursor`` (then ``field``, a path of columns, and of a column of text ``order``, as
+        ``CursorOrder``) or ``arrival``."""
         if self.disposition.mode is not DestinationSyncMode.append_dedup:
             return None
-        if self.disposition.arrival:
-            return {"by": "arrival", "field": []}
         cursor = list(self.disposition.cursor)
-        return {"by": "cursor" if cursor else "extraction", "field": cursor}
+        if self.disposition.arrival or not cursor:
+            return {"by": "arrival", "field": []}
+        found: dict[str, Any] = {"by": "cursor", "field": cursor}
+        column = next((f for f in self.schema.fields if f.name == cursor[0]), None)
+        for name in cursor[1:]:
+            inside = () if column is None else column.type.fields
+            column = next((f for f in inside if f.name == name), None)
+        if column is None or stored(column.type).kind is Kind.string:
+            found["order"] = self.disposition.cursor_order.value
+        return found
 
 
 class UnreadStreams(msgspec.Struct, frozen=True, kw_only=True):

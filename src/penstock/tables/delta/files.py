@@ -27,7 +27,7 @@ from penstock.files import sync
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, struct_type
-from penstock.tables.contract import TableLoad
+from penstock.tables.contract import LoadResult, TableLoad
 from penstock.tables.delta.commit import never_named
 from penstock.tables.delta.spec import LOG
 from penstock.tables.files import direct_parts
@@ -70,11 +70,11 @@ class CommitConflict(Exception):
 
 class StagedFiles(msgspec.Struct, frozen=True):
     """Files in a table's folder that are to become part of it. ``removed``: those that they
-    replace; ``written``: rows, as in ``LoadResult``."""
+    replace; ``result``: the load's, once they are committed."""
 
     files: Sequence[NewFile]
     removed: Sequence[TableFile]
-    written: int
+    result: LoadResult
 
 
 class DeltaFiles:
@@ -101,7 +101,7 @@ class DeltaFiles:
         sync(self._folder)  # before a commit names them
         from penstock.tables.files.statistics import described_file
 
-        return StagedFiles([*map(described_file, files)], (), self._load.load.rows)
+        return StagedFiles([*map(described_file, files)], (), LoadResult(self._load.load.rows))
 
     def job(self, stem: str) -> MergeJob:
         """Makes the job that writes the load's rows into files of the table's folder. Raises

@@ -72,16 +72,23 @@ from penstock.tables.delta.locations import (
 from penstock.tables.delta.note import CommitNote, parse_note
 from penstock.tables.delta.spec import LOG, SPEC
 from penstock.tables.files import direct_parts
-from penstock.tables.files.load_tasks import MergeTasks, Pending, merge_note
+from penstock.tables.files.load_tasks import (
+    MergeTasks,
+    Pending,
+    forms_note,
+    merge_note,
+    merged_result,
+)
 from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
 from penstock.tables.frame import load_frame
 from penstock.tables.frame.schema_evolution import EvolvedColumns
 from penstock.tables.nested_folders import NestedFolders
+from penstock.tables.newest import TWO
 from penstock.tables.writable_folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
     from pyspark.sql.types import StructType
 
 ARTIFACTS = {  # by Spark's minor version
@@ -325,6 +332,13 @@ class _LoadWork(NamedTuple):
     lost: int | None
 
 
+class _Counts(NamedTuple):
+    """Of a load's newest rows: those of keys with cursors of two forms, and hard deletes."""
+
+    mixed: int
+    deletes: int
+
+
 class _LoadCommit:
     """Commits one load into one table: :meth:`begun`, :meth:`settle`, :meth:`run`, which may all be
     done again. Raises ``TableAhead``, ``TableBehind``, ``SchemaError`` and what Spark raises.
@@ -432,7 +446,7 @@ class _LoadCommit:
             begun.table, begun.reason = None, str(reason)
             return
         removed = [job.old[index] for index in result.removed]
-        begun.staged = StagedFiles(result.files, removed, result.written)
+        begun.staged = StagedFiles(result.files, removed, merged_result(self.load, result))
 
     def _published(self, table: DeltaFiles, staged: StagedFiles) -> LoadResult:
         """Commits the load by file actions."""
@@ -443,7 +457,7 @@ class _LoadCommit:
             if not self._committed_since(table.version):
                 table.discard(staged)
                 raise
-        return LoadResult(staged.written)
+        return staged.result
 
     def _settings(self) -> Mapping[str, str]:
         return self.spark.conf.getAll
@@ -463,14 +477,32 @@ class _LoadCommit:
             return self._write(load_frame.load_rows_as(fresh, load, columns.fields), columns.fields)
         load_frame.key_sql(load, columns.fields)
         load_frame.refuse_lost_keys(fresh, load, columns.fields)
-        shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=load_frame.ORDER)
+        shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=(load_frame.ARRIVAL,))
         if old is not None and not load.load.replaces:
             table = functools.partial(self._rows_as, old, columns.fields)
             newest = load_frame.newest_beside(shaped, table, load, columns.fields)
-            return self._merge(newest.drop(*load_frame.ORDER), old, columns.fields)
-        newest = load_frame.newest(shaped, load, columns.fields).drop(*load_frame.ORDER)
-        kept = newest.filter(f"NOT ({load_frame.deleted_sql(load, columns.fields)})")
-        return self._write(kept, columns.fields, count=True)
+            return self._merge(newest.drop(load_frame.ARRIVAL), old, columns.fields)
+        newest = load_frame.newest(shaped, load, columns.fields).drop(load_frame.ARRIVAL)
+        found = self._counted(newest, columns.fields)
+        kept = newest.drop(TWO).filter(f"NOT ({load_frame.deleted_sql(load, columns.fields)})")
+        done = self._write(kept, columns.fields, count=True)
+        return self._with_counts(done, found, load.load.rows - done.written - found.deletes)
+
+    def _counted(self, newest: "DataFrame", fields: Sequence[Field]) -> "_Counts":
+        """Counts rows of :func:`load_frame.newest` (one scan, where there may be such rows)."""
+        from pyspark.sql import functions as F
+
+        deleted = load_frame.deleted_sql(self.load, fields)
+        if deleted == "false" and not load_frame.has_text_cursor(self.load, fields):
+            return _Counts(0, 0)
+        one = newest.agg(F.count_if(TWO), F.count_if(F.expr(deleted))).collect()[0]
+        return _Counts(int(one[0]), int(one[1]))
+
+    def _with_counts(self, done: LoadResult, found: "_Counts", superseded: int) -> LoadResult:
+        if done.repeated:
+            return done
+        notes = (*done.notes, forms_note(self.load)) if found.mixed else done.notes
+        return msgspec.structs.replace(done, superseded=superseded, notes=notes)
 
     # -- the table as it is
 
@@ -653,15 +685,19 @@ class _LoadCommit:
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
         keys = zip(load_frame.key_sql(load, target, "s"), theirs, strict=True)
         deleted = load_frame.deleted_sql(load, target, "s")
-        newer = self._newer_sql(old, target)
+        newer = load_frame.replaces_sql(load, old, target)
+        names = [quoted(f.name) for f in target]
+        values = [f"{name} = s.{name}" for name in names]  # all but those of the order
         view = f"_penstock_load_{os.getpid()}_{next(_view_ids)}"
         statement = (
             f"MERGE WITH SCHEMA EVOLUTION INTO {self.location.sql_name} t USING {view} s "
             f"ON {' AND '.join(f'{s} <=> {t}' for s, t in keys)} "
             f"WHEN MATCHED AND ({newer}) AND ({deleted}) THEN DELETE "
-            f"WHEN MATCHED AND ({newer}) THEN UPDATE SET * "
-            f"WHEN NOT MATCHED AND NOT ({deleted}) THEN INSERT *"
+            f"WHEN MATCHED AND ({newer}) THEN UPDATE SET {', '.join(values)} "
+            f"WHEN NOT MATCHED AND NOT ({deleted}) THEN INSERT ({', '.join(names)}) "
+            f"VALUES ({', '.join(f's.{name}' for name in names)})"
         )
+        found = self._counted(newest, target)
         newest.createOrReplaceTempView(view)
         try:
             with self._transaction():
@@ -670,28 +706,30 @@ class _LoadCommit:
             self.spark.catalog.dropTempView(view)
         if not metrics:  # no row: Delta skipped the statement
             return self._skipped()
-        return LoadResult(int(metrics[0]["num_affected_rows"]))
+        done = LoadResult(int(metrics[0]["num_affected_rows"]))
+        older = load.load.rows - done.written
+        if found.deletes > int(metrics[0]["num_deleted_rows"]) and older:
+            older -= self._needless(newest, deleted, target, found, metrics[0])
+        return self._with_counts(done, found, older)
 
-    def _newer_sql(self, old: Sequence[Field], target: Sequence[Field]) -> str:
-        """A SQL condition: the load's row ``s`` is not older than the table's row ``t``."""
-        load = self.load
-        if load.arrival:
-            return "true"
-        at = load.policy.metadata.extracted_at if load.policy.metadata else ""
-        tie = "true"
-        if any(f.name == at for f in old):
-            tie = f"t.{quoted(at)} IS NULL OR s.{quoted(at)} >= t.{quoted(at)}"
-        load_cursor = load_frame.cursor_sql(target, load.cursor, "s")
-        table_cursor = load_frame.cursor_sql(old, load.cursor, "t")
-        if load_cursor is None or table_cursor is None:
-            return tie
-        newer = (
-            f"{load_cursor} > {table_cursor} "
-            f"OR ({table_cursor} IS NULL AND {load_cursor} IS NOT NULL) "
-            f"OR ({load_cursor} <=> {table_cursor} AND ({tie}))"
-        )
-        cursorless = load_frame.cursorless_delete_sql(load, target, "s")
-        return f"{newer} OR ({cursorless} AND ({tie}))"
+    def _needless(
+        self,
+        newest: "DataFrame",
+        deleted: str,
+        target: Sequence[Field],
+        found: "_Counts",
+        metrics: "Row",
+    ) -> int:
+        """The number of deletes whose keys the table did not have. After the merge it has those of
+        deletes that were older than its rows."""
+        from pyspark.sql import functions as F
+
+        keys = load_frame.key_sql(self.load, target, "s")
+        same = zip(keys, load_frame.key_sql(self.load, target, "t"), strict=True)
+        both = " AND ".join(f"{s} <=> {t}" for s, t in same)
+        table = self._rows_as(self._columns() or (), target).alias("t")
+        older = newest.alias("s").filter(deleted).join(table, F.expr(both), "left_semi").count()
+        return found.deletes - int(metrics["num_deleted_rows"]) - older
 
     # -- columns that become wider
 

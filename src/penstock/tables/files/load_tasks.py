@@ -19,7 +19,7 @@ from penstock.errors import DestinationError, PenstockError
 from penstock.files import umask
 from penstock.model.segments import Load
 from penstock.spark.shared_folders import not_seen, refuse_unshared
-from penstock.tables.contract import LoadTasks, TableLoad
+from penstock.tables.contract import LoadResult, LoadTasks, TableLoad
 from penstock.tables.files.merge_job import (
     MergeFailed,
     MergeJob,
@@ -133,6 +133,21 @@ def _failure(result: MergeResult) -> Exception | None:
     if result.os_error is not None:
         return OSError(*result.os_error)
     return None if result.failure is None else MergeFailed(result.failure)
+
+
+def merged_result(load: TableLoad, result: MergeResult) -> LoadResult:
+    """The result of a load whose files a task of ours wrote."""
+    notes = (forms_note(load),) if result.mixed else ()
+    return LoadResult(result.written, superseded=result.superseded, notes=notes)
+
+
+def forms_note(load: TableLoad) -> str:
+    """A line for the report: keys of the load had cursors of two forms (``tables.newest``)."""
+    return (
+        f"cursors {'.'.join(load.cursor)} of one key have two forms in table {load.table.name} "
+        "(numbers, times with an offset, times without one, all else): between two forms the row "
+        "that came later is kept (docs/incremental.md)"
+    )
 
 
 def merge_note(load: TableLoad, reason: str) -> str:

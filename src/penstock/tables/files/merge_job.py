@@ -18,7 +18,7 @@ _KEYS = {
     Kind.string, Kind.integer, Kind.boolean, Kind.decimal, Kind.date, Kind.timestamp,
     Kind.timestamp_ntz, Kind.binary,
 }  # fmt: skip
-_CURSORS = {*_KEYS, Kind.number} - {Kind.binary}
+_NESTED = (Kind.struct, Kind.array)
 BOUNDED = (Kind.integer, Kind.string)  # kinds of keys whose bounds tell which files to read
 
 Bounds = dict[str, tuple[Any, Any]]
@@ -81,13 +81,16 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     """``files``: new ones; ``removed``: indexes of the job's ``old`` that they replace;
-    ``written``: rows inserted, updated and deleted. Or why there are none: ``needs_spark``: see
+    ``written``: rows inserted, updated and deleted; ``superseded``, ``mixed``: as in
+    ``newest_rows.RowSelection``. Or why there are none: ``needs_spark``: see
     :class:`NeedsSpark`; ``error``: a ``PenstockError`` as data; ``os_error``: number, text and
     path of an ``OSError``; ``failure``: the text of another exception."""
 
     files: tuple[NewFile, ...] = ()
     removed: tuple[int, ...] = ()
     written: int = 0
+    superseded: int = 0
+    mixed: int = 0
     needs_spark: str | None = None
     error: dict[str, Any] | None = None
     os_error: tuple[int, str, str | None] | None = None
@@ -117,4 +120,4 @@ def comparable(load: TableLoad) -> bool:
         return False
     if load.arrival or not load.cursor or load.cursor[0] not in fields:
         return True
-    return len(load.cursor) == 1 and fields[load.cursor[0]] in _CURSORS
+    return len(load.cursor) == 1 and fields[load.cursor[0]] not in _NESTED

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -47,21 +48,20 @@ def merged(job: MergeJob) -> MergeResult:
     no new file is left then."""
     output = _Output(job)
     try:
-        removed, written, kept = _gather(job, output) if job.gathers else _merge(job, output)
+        done = _gather(job, output) if job.gathers else _merge(job, output)
         output.close()
-        if job.plain_folder and not output.files and not kept:
+        if job.plain_folder and not output.files and len(done.removed) == len(job.old):
             output.begin_file()  # readers learn the columns from a file
             output.close()
         files = tuple(map(described_file, output.files))
     except BaseException:
         output.discard()
         raise
-    return MergeResult(files=files, removed=removed, written=written)
+    return msgspec.structs.replace(done, files=files)
 
 
-def _merge(job: MergeJob, output: "_Output") -> tuple[tuple[int, ...], int, int]:
-    """Returns the indexes of the old files that are replaced, the rows written, and the number of
-    old files that stay."""
+def _merge(job: MergeJob, output: "_Output") -> MergeResult:
+    """Returns the result, without the new files."""
     load, folder = job.load, Path(job.old_folder)
     old = [file_of(folder / f.name, load) for f in job.old] if job.plain_folder else job.old
     with NewestRows(load) as rows:
@@ -74,10 +74,15 @@ def _merge(job: MergeJob, output: "_Output") -> tuple[tuple[int, ...], int, int]
             output.add(rows)
     for rows in _taken(load, outcome):
         output.add(_as(rows, output.schema))
-    return (*lost,), outcome.written, len(old) - len(lost)
+    return MergeResult(
+        removed=(*lost,),
+        written=outcome.written,
+        superseded=outcome.superseded,
+        mixed=outcome.mixed,
+    )
 
 
-def _gather(job: MergeJob, output: "_Output") -> tuple[tuple[int, ...], int, int]:
+def _gather(job: MergeJob, output: "_Output") -> MergeResult:
     """Writes the rows of parts in their table's shape. Returns as :func:`_merge`."""
     if sum(part.size for part in job.load.load.parts) > MOST_BYTES:
         raise NeedsSpark("the parts are large")
@@ -85,7 +90,7 @@ def _gather(job: MergeJob, output: "_Output") -> tuple[tuple[int, ...], int, int
         with opened(path) as file:
             for _, rows in _batches(file):
                 output.add(_as(rows, output.schema))
-    return (), job.load.load.rows, 0
+    return MergeResult(written=job.load.load.rows)
 
 
 def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:

@@ -1,14 +1,14 @@
 """Decides, without Spark, which rows of a load a local table gets, and which of its own it loses.
 
-Reads the keys and what orders rows (cursor, extraction time, arrival) from parts and from the
-table's files, a file at a time, and compares them in a DuckDB of its own, as ``load_frame.newest``
-and the MERGE of ``delta`` do in Spark. What the two might compare differently is left to Spark
-(:class:`NeedsSpark`): keys of floating point, keys and cursors inside structs, cursors of free
-text. Not here: rows in full, and files (``merged_files``).
+Reads the keys and what orders rows (cursor, arrival) from parts and from the table's files, a file
+at a time, and compares them in a DuckDB of its own by the rule of ``tables.newest``, as
+``load_frame.newest`` and the MERGE of ``delta`` do in Spark. Left to Spark (:class:`NeedsSpark`):
+keys of floating point, keys and cursors inside structs. Not here: rows in full, and files
+(``merged_files``).
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,26 +21,28 @@ import pyarrow.parquet as pq
 from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
-from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
+from penstock.model.segments import CursorOrder
+from penstock.model.types import SEQ, Field, Kind
 from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.files.merge_job import Bounds, NeedsSpark
 from penstock.tables.load_columns import load_fields, own_columns
+from penstock.tables.newest import DUCKDB, NO_ORDER, TEXTS, Order, fold, order_of, replaces
 
 MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
 _OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-# texts whose order is the same for Spark's comparison and for a plain one
-_TIME_TEXT = r"^\d{4}-\d{2}-\d{2}"
-_NUMBER_TEXT = r"^[+-]?\d{1,28}(\.\d{1,10})?$"
 
 
 class RowSelection(msgspec.Struct, frozen=True):
     """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: of each of
     the table's files that loses rows, by its index, their numbers. ``written``: rows inserted,
-    updated and deleted."""
+    updated and deleted; ``superseded``: rows of the load that are older than another; ``mixed``:
+    keys whose rows have cursors of two forms."""
 
     taken: tuple[Array, ...]
     lost: dict[int, Array]
     written: int
+    superseded: int
+    mixed: int
 
 
 class NewestRows:
@@ -51,14 +53,8 @@ class NewestRows:
         fields = {f.name: f for f in load_fields(load)}
         self._keys = [fields[path[0]] for path in load.primary_key]
         self._cursor = _compared(load.cursor, fields) if not load.arrival else None
-        self._text: str | None = None  # the form of the cursor's texts, once one was met
-        self._numbers = (
-            False  # whether the texts of the load are numbers, so that all are compared so
-        )
         deleted = load.deleted_column
         self._deleted = deleted if deleted in fields else None
-        names = load.policy.metadata
-        self._at = None if names is None or load.arrival else names.extracted_at
         self._duckdb = duckdb.connect(
             ":memory:", config={"memory_limit": MEMORY, "autoinstall_known_extensions": "false"}
         )
@@ -90,43 +86,45 @@ class NewestRows:
 
     def _take_load(self) -> None:
         """Makes the table ``winner``: one row per key of the load."""
-        if self._cursor is not None and self._cursor.type.kind is Kind.string:
-            for path in self._load.parts:  # all have one form before any is compared
-                self._texts(_read(path, [self._cursor.name])[self._cursor.name])
-            self._numbers = self._text == _NUMBER_TEXT
         for index, path in enumerate(self._load.parts):
-            rows = _read(path, [*self._names(), EXTRACTED_AT, SEQ, self._deleted])
+            rows = _read(path, [*self._names(), SEQ, self._deleted])
             if self._deleted is not None:
                 self._leave_bare(path, rows[self._deleted])
-            columns = self._compared_columns(rows, EXTRACTED_AT, self._deleted)
+            columns = self._compared_columns(rows, self._deleted)
             self._put(index, {**columns, "seq": rows[SEQ]})
         keys = ", ".join(self._key_names())
-        cursor = "cursor"
-        if self._cursor is not None and self._deleted is not None:
-            cursor = (
-                f"CASE WHEN bare THEN max(cursor) OVER (PARTITION BY {keys} ORDER BY seq ASC NULLS "
-                "FIRST ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) ELSE cursor END"
-            )
-        order = (
-            [] if self._load.arrival else ["ordered DESC NULLS LAST", "extracted DESC NULLS LAST"]
-        )
-        order.append("seq DESC NULLS LAST")
         self._duckdb.execute(
             f"CREATE TABLE many AS SELECT {keys} FROM part_rows GROUP BY ALL HAVING count(*) > 1"
         )
         same = " AND ".join(f"r.{k} IS NOT DISTINCT FROM m.{k}" for k in self._key_names())
+        order = None if self._cursor is None else self._order("cursor")
+        bare = "bare" if self._cursor is not None and self._deleted is not None else "false"
+        folded = fold(keys, "seq NULLS FIRST, part, part_row", order, DUCKDB, bare=bare)
+        first = ", ".join(
+            f"{name} {'DESC' if falls else 'ASC'} NULLS LAST" for name, falls in folded.order
+        )
+        several = f"(SELECT r.* FROM part_rows r WHERE EXISTS (FROM many m WHERE {same}))"
+        kept = f"{keys}, part, part_row, cursor, gone, bare"
         self._duckdb.execute(
-            f"CREATE TABLE winner AS SELECT * EXCLUDE (seq), false AS late FROM part_rows r "
-            f"WHERE NOT EXISTS (FROM many m WHERE {same}) UNION ALL SELECT * EXCLUDE (seq, ordered)"
-            f" FROM (SELECT *, bool_or(bare) OVER (PARTITION BY {keys}) AS late, "
-            f"{cursor} AS ordered FROM part_rows r WHERE EXISTS (FROM many m WHERE {same})) "
-            f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {', '.join(order)}) = 1"
+            f"CREATE TABLE winner AS SELECT {kept}, false AS late, false AS two FROM part_rows r "
+            f"WHERE NOT EXISTS (FROM many m WHERE {same}) UNION ALL SELECT {kept}, "
+            f"bool_or(bare) OVER (PARTITION BY {keys}), {folded.two_forms} "
+            f"FROM {_staged(several, folded.stages)} "
+            f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {first}) = 1"
         )
         self._duckdb.execute("DROP TABLE part_rows; DROP TABLE many")
         self._duckdb.execute(
             "CREATE TABLE met (file INTEGER, file_row BIGINT, part INTEGER, part_row BIGINT, "
-            "newer BOOLEAN)"
+            "newer BOOLEAN, mixed BOOLEAN)"
         )
+
+    def _order(self, column: str, prefix: str = "") -> Order:
+        """The order of a column of cursors."""
+        if self._cursor is None:
+            return NO_ORDER
+        as_text = self._load.cursor_order is CursorOrder.text
+        kind = self._cursor.type.kind
+        return order_of(column, kind, DUCKDB, as_text=as_text, prefix=prefix)
 
     def _leave_bare(self, path: str, mark: ChunkedArray) -> None:
         """Raises :class:`NeedsSpark` where a part has a soft delete that keeps columns of the
@@ -147,44 +145,22 @@ class NewestRows:
     def _key_names(self) -> list[str]:
         return [f"key{index}" for index in range(len(self._keys))]
 
-    def _compared_columns(
-        self, table: Table, at: str | None, deleted: str | None
-    ) -> dict[str, ChunkedArray]:
+    def _compared_columns(self, table: Table, deleted: str | None) -> dict[str, ChunkedArray]:
         """What the rows of a file are compared by, under names of its own."""
         count = table.num_rows
         columns = {
             name: _plain(table[field.name], field.type.kind)
             for name, field in zip(self._key_names(), self._keys, strict=True)
         }
-        nothing = pa.chunked_array([pa.nulls(count, pa.int64())])
-        columns["extracted"] = nothing if at is None else _plain(table[at], Kind.timestamp)
         gone: Any = pa.chunked_array([pa.repeat(pa.scalar(False), count)])
         columns["gone"] = gone if deleted is None else pc.is_valid(table[deleted])
-        columns["cursor"], columns["bare"] = nothing, gone
+        columns["bare"] = gone
+        columns["cursor"] = pa.chunked_array([pa.nulls(count, pa.int64())])
         if self._cursor is not None:
             cursor = table[self._cursor.name]
             columns["bare"] = pc.and_(columns["gone"], pc.is_null(cursor))
-            columns["cursor"] = self._ordered(_plain(cursor, self._cursor.type.kind))
+            columns["cursor"] = _plain(cursor, self._cursor.type.kind)
         return columns
-
-    def _ordered(self, cursor: ChunkedArray) -> ChunkedArray:
-        """The cursor as what DuckDB orders as Spark does (``load_frame.cursor_sql``)."""
-        if not pa.types.is_string(cursor.type):
-            return cursor
-        texts = self._texts(cursor)
-        return texts.cast(pa.decimal128(38, 10)) if self._numbers else texts
-
-    def _texts(self, cursor: ChunkedArray) -> ChunkedArray:
-        """The cursor's texts, with NULL for blank ones. Raises :class:`NeedsSpark` where they have
-        not all one of the known forms."""
-        blank = pc.equal(pc.utf8_trim(cursor, " "), "")
-        texts = pc.if_else(blank, pa.scalar(None, pa.string()), cursor)
-        if texts.null_count < len(texts):
-            form = next((f for f in (_TIME_TEXT, _NUMBER_TEXT) if _all_match(texts, f)), None)
-            if form is None or self._text not in (None, form):
-                raise NeedsSpark("the cursor is free text")
-            self._text = form
-        return texts
 
     def _put(self, index: int, columns: dict[str, ChunkedArray]) -> None:
         owner: Any = pa.repeat(pa.scalar(index, pa.int32()), len(columns["seq"]))
@@ -224,24 +200,22 @@ class NewestRows:
 
     def _compare(self, index: int, file: Path) -> None:
         """Adds the rows of a file whose keys the load has to the table ``met``."""
-        columns = self._compared_columns(_read(file, [*self._names(), self._at]), self._at, None)
+        columns = self._compared_columns(_read(file, self._names()), None)
         same = " AND ".join(f"t.{k} IS NOT DISTINCT FROM s.{k}" for k in self._key_names())
-        self._run_with(
-            {"number": _numbers(columns["extracted"]), **columns},
-            f"INSERT INTO met SELECT {index}, t.number, s.part, s.part_row, "
-            f"coalesce({self._newer_sql()}, false) FROM given t JOIN winner s ON {same}",
+        both = (
+            "(SELECT t.number, s.part, s.part_row, s.two, s.bare, s.cursor AS ours, "
+            f"t.cursor AS theirs FROM given t JOIN winner s ON {same})"
         )
-
-    def _newer_sql(self) -> str:
-        """As ``delta``'s: the load's row ``s`` is not older than the table's row ``t``."""
-        if self._load.arrival:
-            return "true"
-        tie = "true" if self._at is None else "(t.extracted IS NULL OR s.extracted >= t.extracted)"
-        if self._cursor is None:
-            return tie
-        return (
-            "s.cursor > t.cursor OR (t.cursor IS NULL AND s.cursor IS NOT NULL) "
-            f"OR (s.cursor IS NOT DISTINCT FROM t.cursor AND {tie}) OR (s.bare AND {tie})"
+        newer, mixed, steps = "true", "false", ()
+        if self._cursor is not None:
+            ours, theirs = self._order("ours", "s_"), self._order("theirs", "t_")
+            newer = replaces(ours, theirs, two_forms="two", bare="bare")
+            mixed = f"two OR (NOT bare AND {ours.form} <> {theirs.form})"
+            steps = (*ours.steps, *theirs.steps)
+        rows = _staged(both, [{name: sql} for name, sql in steps])
+        self._run_with(
+            {"number": _numbers(columns["gone"]), **columns},
+            f"INSERT INTO met SELECT {index}, number, part, part_row, {newer}, {mixed} FROM {rows}",
         )
 
     # -- what follows
@@ -269,7 +243,14 @@ class NewestRows:
             f"SELECT count(*) AS n FROM winner s JOIN met m USING (part, part_row) "
             f"WHERE m.newer AND NOT ({stays})"
         )
+        counts = ask(
+            "SELECT (SELECT count(*) FROM met WHERE NOT newer) AS older, (SELECT count(*) FROM "
+            "winner) AS keys, (SELECT count(*) FROM winner s LEFT JOIN met m USING (part, part_row)"
+            " WHERE s.two OR m.mixed) AS mixed"
+        ).to_pylist()[0]
         return RowSelection(
+            superseded=self._load.load.rows - counts["keys"] + counts["older"],
+            mixed=counts["mixed"],
             taken=tuple(_of(taken, "part", index, "part_row") for index in range(parts)),
             lost={
                 index: _of(lost, "file", index, "file_row")
@@ -323,15 +304,19 @@ def _numbers(column: Any) -> Array:
     return made
 
 
-def _all_match(texts: ChunkedArray, form: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(texts, form)).as_py())
+def _staged(rows: str, stages: Iterable[Mapping[str, str]]) -> str:
+    """A SQL source: ``rows`` with the columns of ``stages``, each of which may use those before."""
+    for stage in stages:
+        added = ", ".join(f"{sql} AS {name}" for name, sql in stage.items())
+        rows = f"(SELECT *, {added} FROM {rows})"
+    return rows
 
 
 def _plain(column: ChunkedArray, kind: Kind) -> ChunkedArray:
     """Times as whole numbers, which are compared alike everywhere; texts and bytes in one of their
     several types: other writers leave the type that they used in a file, and it is read so."""
-    if kind in (Kind.string, Kind.binary):
-        return column.cast(pa.string() if kind is Kind.string else pa.binary())
+    if kind in TEXTS or kind is Kind.binary:
+        return column.cast(pa.binary() if kind is Kind.binary else pa.string())
     if kind in (Kind.timestamp, Kind.timestamp_ntz):
         unit = pa.timestamp("us", tz=column.type.tz)
         return column.cast(unit).cast(pa.int64())

@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.errors import SchemaError
 from penstock.model.catalog import FieldPath
+from penstock.model.segments import CursorOrder
 from penstock.model.table_columns import CHANGE_LIST, metadata_fields
 from penstock.model.types import (
     CHANGES,
@@ -40,6 +41,17 @@ from penstock.tables.frame import soft_deletes
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
 from penstock.tables.load_columns import load_fields, metadata_columns
+from penstock.tables.newest import (
+    NO_ORDER,
+    SPARK,
+    TEXTS,
+    TWO,
+    Order,
+    fold,
+    order_of,
+    replaces,
+    with_steps,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,13 +59,10 @@ if TYPE_CHECKING:
 SYNC, GENERATION = "_penstock_sync", "_penstock_generation"  # per load, beside the part's columns
 ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
 LOAD = "_penstock_load"  # the index of the row's load among several
-ORDER = ("_penstock_at", "_penstock_arrival")  # EXTRACTED_AT and SEQ, apart from metadata columns
+ARRIVAL = "_penstock_arrival"  # SEQ of the load's rows
 IN_TABLE = "_penstock_known"  # whether the table had a row of this key
-_CURSOR = "_penstock_cursor"  # the value by which rows of a key are compared
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
-
-_LOW, _FITTING, _HIGH, _TEXT = range(4)  # forms of a cursor in text, in their order
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
 
@@ -91,8 +100,8 @@ def deleted_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> st
 
 
 def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
-    """Every row of the load's parts: its data and internal columns, :data:`ORDER`, :data:`SYNC` and
-    :data:`GENERATION`."""
+    """Every row of the load's parts: its data and internal columns, :data:`ARRIVAL`, :data:`SYNC`
+    and :data:`GENERATION`."""
     from pyspark.sql import functions as F
 
     if load.parts:
@@ -101,8 +110,7 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
         parts = spark.createDataFrame([], part_schema(load.schema))
     return parts.select(
         "*",
-        F.col(EXTRACTED_AT).alias(ORDER[0]),
-        F.col(SEQ).alias(ORDER[1]),
+        F.col(SEQ).alias(ARRIVAL),
         F.lit(load.sync_id).cast("bigint").alias(SYNC),
         F.lit(load.generation_id).cast("bigint").alias(GENERATION),
     )
@@ -142,7 +150,7 @@ def _rows_of(
 
 def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) -> "DataFrame":
     """As :func:`read_parts`, for several loads of equal columns in one DataFrame, without
-    :data:`ORDER` and with :data:`LOAD`, the load's index in ``loads``. ``listing``: a JSON-lines
+    :data:`ARRIVAL` and with :data:`LOAD`, the load's index in ``loads``. ``listing``: a JSON-lines
     file that is written here and maps each part to its load."""
     from pyspark.sql import functions as F
 
@@ -167,20 +175,12 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
     return owned.withColumn(LOAD, checked.otherwise(F.col(LOAD)))
 
 
-def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """The table's rows (columns ``fields``) with the columns by which :func:`newest` compares them:
-    :data:`ORDER` and :data:`ORIGIN` 0."""
+def with_table_order(rows: "DataFrame") -> "DataFrame":
+    """The table's rows with the columns by which :func:`newest` orders them: no :data:`ARRIVAL`,
+    and :data:`ORIGIN` 0."""
     from pyspark.sql import functions as F
 
-    at = load.policy.metadata.extracted_at if load.policy.metadata else None
-    has_time = at is not None and any(f.name == at for f in fields)
-    return rows.withColumns(
-        {
-            ORDER[0]: F.col(quoted(at)) if has_time and at else F.lit(None).cast("timestamp"),
-            ORDER[1]: F.lit(None).cast("bigint"),
-            ORIGIN: F.lit(0),
-        }
-    )
+    return rows.withColumns({ARRIVAL: F.lit(None).cast("bigint"), ORIGIN: F.lit(0)})
 
 
 def literal_path(path: str) -> str:
@@ -233,43 +233,39 @@ def loses_digits(rows: "DataFrame", old: Sequence[Field], target: Sequence[Field
 
 
 def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """Keeps one row per primary key: the newest by cursor (:func:`cursor_sql`), then extraction
-    time, then (where ``rows`` have :data:`ORIGIN`) the load's before the table's, then arrival.
-    Under ``load.arrival`` cursor and extraction time are not compared. A delete without a cursor is
-    given the highest cursor among the rows of its key that arrived before it. Keys compare
-    null-safe, but rows of the table that lack a field of the key (the stream had another key when
-    they came) are kept, each, where the load has no such key. ``rows`` must have :data:`ORDER`;
-    with ORIGIN the result has :data:`IN_TABLE`. Soft deletes: ``tables.frame.soft_deletes``."""
+    """Keeps one row per primary key, the newest by the rule of ``tables.newest``; rows arrive in
+    the order of :data:`ARRIVAL`, and where ``rows`` have :data:`ORIGIN`, the table's before the
+    load's. Keys compare null-safe, but rows of the table that lack a field of the key (the stream
+    had another key when they came) are kept, each, where the load has no such key. The result has
+    :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft deletes:
+    ``tables.frame.soft_deletes``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    keys = [F.expr(sql) for sql in key_sql(load, fields)]
+    key_texts = key_sql(load, fields)
+    keys = [F.expr(sql) for sql in key_texts]
     same_key = Window.partitionBy(*keys)
-    arrival = [ORDER[1]]
+    arrival = f"{ARRIVAL} ASC NULLS FIRST"
     if ORIGIN in rows.columns:
-        arrival = [ORIGIN, ORDER[1]]
+        arrival = f"{ORIGIN}, {arrival}"
         of_load = F.max(ORIGIN).over(same_key) == 1
         lacks_key = functools.reduce(operator.or_, (key.isNull() for key in keys))
         rows = rows.withColumn(IN_TABLE, F.min(ORIGIN).over(same_key) == 0)
         rows = rows.withColumn(_KEYLESS, lacks_key & ~of_load)
-    order: list[Column] = []
-    cursor = cursor_sql(fields, load.cursor)
-    if cursor and not load.arrival:
-        value, cursorless = F.expr(cursor), cursorless_delete_sql(load, fields)
-        if cursorless != "false":
-            before = same_key.orderBy(*(F.col(c).asc_nulls_first() for c in arrival))
-            until = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-            value = F.when(F.expr(cursorless), F.max(value).over(until)).otherwise(value)
-        rows = rows.withColumn(_CURSOR, value)
-        order.append(F.col(_CURSOR).desc_nulls_last())
-    if not load.arrival:
-        order.append(F.col(ORDER[0]).desc_nulls_last())
-    order += [F.col(c).desc_nulls_last() for c in arrival]
+    order = None if load.arrival else cursor_order(load, fields)
+    bare = "false" if order is None else cursorless_delete_sql(load, fields)
+    folded = fold(", ".join(key_texts), arrival, order, SPARK, bare=bare)
+    for stage in folded.stages:
+        rows = rows.withColumns({name: F.expr(sql) for name, sql in stage.items()})
+    newest_first = same_key.orderBy(
+        *(F.desc_nulls_last(n) if falls else F.asc_nulls_last(n) for n, falls in folded.order)
+    )
     if _bare_deletes(rows, load, fields) is not None:
-        rows = soft_deletes.filled(rows, load, fields, same_key.orderBy(*order))
-    rank = F.row_number().over(same_key.orderBy(*order))
+        rows = soft_deletes.filled(rows, load, fields, newest_first)
+    rows = rows.withColumn(_RANK, F.row_number().over(newest_first))
     kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
-    return rows.withColumn(_RANK, rank).filter(kept).drop(_RANK, _CURSOR, _KEYLESS)
+    rows = rows.filter(kept).withColumn(TWO, F.expr(folded.two_forms))
+    return rows.drop(_RANK, _KEYLESS, *(n for n in folded.columns if n != TWO))
 
 
 def newest_beside(
@@ -288,7 +284,7 @@ def newest_beside(
     late = functools.reduce(lambda one, other: one.union(other), found).distinct()
     keys = [F.expr(sql) for sql in key_sql(load, fields)]
     same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
-    old = with_table_order(table(), load, fields).join(late, same, "left_semi")
+    old = with_table_order(table()).join(late, same, "left_semi")
     kept = newest(rows.withColumn(ORIGIN, F.lit(1)).unionByName(old), load, fields)
     return kept.filter(f"{ORIGIN} = 1").drop(ORIGIN, IN_TABLE)
 
@@ -331,40 +327,45 @@ def _bare_deletes(
     ).distinct()
 
 
-def cursor_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
-    """A SQL expression for the value by which cursors at ``path`` are compared; None where
-    ``fields`` lack the path. Text is compared as text (right for times in ISO 8601), unless it is a
-    number: numbers are compared by value, and sort before all other text. Blank text is NULL."""
-    sql = path_sql(fields, path, alias)
-    if sql is None or not _is_text(fields, path):
-        return sql
-    number = f"try_cast(trim({sql}) AS DECIMAL(38, 10))"
-    # of more digits than that: below or above those that fit, by their length, then digit by digit
-    digits = f"regexp_replace(trim({sql}), '^[+-]?0*', '')"
-    length = f"length(substring_index({digits}, '.', 1))"
-    minus = f"startswith(trim({sql}), '-')"
-    upside_down = f"concat(translate({digits}, '0123456789', '9876543210'), '~')"
-    form = (
-        f"CASE WHEN {number} IS NOT NULL THEN {_FITTING} WHEN NOT trim({sql}) RLIKE "
-        f"'^[+-]?[0-9]+([.][0-9]*)?$' THEN {_TEXT} WHEN {minus} THEN {_LOW} ELSE {_HIGH} END"
-    )
-    return (
-        f"CASE WHEN trim({sql}) <> '' THEN named_struct('form', {form}, 'number', {number}, "
-        f"'length', CASE {form} WHEN {_LOW} THEN -{length} WHEN {_HIGH} THEN {length} END, "
-        f"'text', CASE {form} WHEN {_LOW} THEN {upside_down} WHEN {_HIGH} THEN {digits} "
-        f"WHEN {_TEXT} THEN {sql} END) END"
-    )
+def cursor_order(
+    load: TableLoad, fields: Sequence[Field], alias: str = "", prefix: str = ""
+) -> Order | None:
+    """The order of the load's cursor; None where ``fields`` lack it. ``prefix``: of its steps."""
+    sql = path_sql(fields, load.cursor, alias)
+    if sql is None:
+        return None
+    as_text = load.cursor_order is CursorOrder.text
+    kind = _kind_at(fields, load.cursor)
+    return order_of(sql, kind, SPARK, as_text=as_text, prefix=prefix)
 
 
-def _is_text(fields: Sequence[Field], path: FieldPath) -> bool:
-    """Whether ``path`` ends in a text column, or continues inside JSON text."""
-    kind, inside = None, tuple(fields)
-    for name in path:
-        if kind is Kind.string:
-            break
+def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
+    """The kind of what is at ``path``, which ``fields`` have; of JSON text, text."""
+    kind, inside = Kind.string, tuple(fields)
+    for depth, name in enumerate(path):
         field = next(f for f in inside if f.name == name)
         kind, inside = field.type.kind, field.type.fields
-    return kind is Kind.string
+        if kind is Kind.string and depth < len(path) - 1:
+            break
+    return kind
+
+
+def has_text_cursor(load: TableLoad, fields: Sequence[Field]) -> bool:
+    """Whether rows of a key may have cursors of two forms, but for absent ones."""
+    found = not load.arrival and path_sql(fields, load.cursor) is not None
+    return found and _kind_at(fields, load.cursor) in TEXTS
+
+
+def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field]) -> str:
+    """A SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the table's row
+    ``t``, whose columns are ``old``."""
+    row = None if load.arrival else cursor_order(load, target, "s", "s_")
+    if row is None:
+        return "true"
+    table = cursor_order(load, old, "t", "t_") or NO_ORDER
+    bare = cursorless_delete_sql(load, target, "s")
+    condition = replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
+    return with_steps(condition, (*row.steps, *table.steps))
 
 
 def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:

@@ -79,10 +79,9 @@ def _old_files(load: TableLoad, marker: Marker | None, folder: Path) -> tuple[Ta
     return tuple(TableFile(path.name, path.stat().st_size, {}) for path in paths)
 
 
-def fill(job: MergeJob, result: MergeResult, staged: Path) -> int:
+def fill(job: MergeJob, result: MergeResult, staged: Path) -> None:
     """Puts the files of the table after the load into the empty folder ``staged``, durably but for
-    second names; returns the rows written, as ``LoadResult`` counts them. Raises ``NeedsSpark``,
-    and ``staged`` is empty then."""
+    second names. Raises ``NeedsSpark``, and ``staged`` is empty then."""
     staging, folder = Path(job.folder), Path(job.old_folder)
     for index, file in enumerate(result.files):
         os.rename(staging / file.name, staged / f"{_NEW}{index:05d}.parquet")
@@ -96,4 +95,3 @@ def fill(job: MergeJob, result: MergeResult, staged: Path) -> int:
             with suppress(FileNotFoundError):
                 path.unlink()
         raise NeedsSpark("its files cannot be linked") from failure
-    return result.written

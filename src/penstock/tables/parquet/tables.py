@@ -41,12 +41,19 @@ from penstock.tables.contract import (
     already_committed,
 )
 from penstock.tables.files import direct_parts
-from penstock.tables.files.load_tasks import MergeTasks, Pending, merge_note
+from penstock.tables.files.load_tasks import (
+    MergeTasks,
+    Pending,
+    forms_note,
+    merge_note,
+    merged_result,
+)
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
+from penstock.tables.newest import TWO
 from penstock.tables.parquet.folders import (
     MARKER,
     DamagedMarker,
@@ -72,7 +79,7 @@ BATCH_LOADS = 2000  # at most so many loads of equal columns in one Spark job
 BATCH_BYTES = 64 << 20  # of source records in one such job; a larger load has a job of its own
 PARALLEL_JOBS = 4
 FEW_LOADS = 8  # of small parts, that are written one after the other; more share Spark's jobs
-_WRITTEN = "written"
+_WRITTEN, _TAKEN, _MIXED = "written", "taken", "mixed"  # what is counted of a load's rows
 _REWRITES = (
     "a Parquet table cannot change single rows: append_dedup reads the table and writes it anew, "
     "so it loads once, at the end of the sync"
@@ -292,10 +299,10 @@ class _Wave:
         if plan.load.mode is DestinationSyncMode.append_dedup:
             self.reasons[plan.index] = str(reason)
 
-    def _result(self, plan: _LoadPlan, written: int) -> LoadResult:
+    def _result(self, plan: _LoadPlan, done: LoadResult) -> LoadResult:
         reason = self.reasons.get(plan.index)
         notes = () if reason is None else (merge_note(plan.load, reason),)
-        return LoadResult(written, notes=(*plan.notes, *notes))
+        return msgspec.structs.replace(done, notes=(*plan.notes, *done.notes, *notes))
 
     def _guarded_plan(self, index: int, load: TableLoad) -> _LoadPlan | None:
         try:
@@ -364,15 +371,15 @@ class _Wave:
 
         return job
 
-    def _rewrite(self, plan: _LoadPlan) -> int:
+    def _rewrite(self, plan: _LoadPlan) -> LoadResult:
         staged, load = self.staging / f"table-{plan.index}", plan.load.load
         staged.mkdir()
         if plan.direct and direct_parts.linked(plan.load, staged):
-            written: int | None = load.rows
+            done: LoadResult | None = LoadResult(load.rows)
         else:
-            written = self._filled(plan, staged)
-        if written is None:
-            written = self._written_by_spark(plan, staged)
+            done = self._filled(plan, staged)
+        if done is None:
+            done = self._written_by_spark(plan, staged)
         applied = plan.marker.applied if plan.marker else {}
         tokens = plan.marker.tokens if plan.marker else {}
         marker = Marker(plan.target, applied, tokens=tokens).with_load(load)
@@ -384,26 +391,33 @@ class _Wave:
             if read_marker(plan.folder) != plan.marker:
                 raise conflicts.conflict(plan.load, 1)
             replace_folder(staged, plan.folder)
-        return written
+        return done
 
-    def _filled(self, plan: _LoadPlan, staged: Path) -> int | None:
+    def _filled(self, plan: _LoadPlan, staged: Path) -> LoadResult | None:
         """Puts the files that a task of ours wrote into ``staged``; None: Spark has to write
         them."""
         merged = self._merged(plan)
         try:
-            return None if merged is None else fill(*merged, staged)
+            if merged is None:
+                return None
+            fill(*merged, staged)
+            return merged_result(plan.load, merged[1])
         except NeedsSpark as reason:
             self._needs_spark(plan, reason)
             return None
 
-    def _written_by_spark(self, plan: _LoadPlan, staged: Path) -> int:
+    def _written_by_spark(self, plan: _LoadPlan, staged: Path) -> LoadResult:
         from pyspark.sql import Observation
 
         observation = Observation()
         write_parquet(self._new_content(plan, observation), staged, DestinationError)
-        if plan.load.mode is DestinationSyncMode.append_dedup:
-            return int(observation.get.get(_WRITTEN) or 0)
-        return plan.load.load.rows
+        rows = plan.load.load.rows
+        if plan.load.mode is not DestinationSyncMode.append_dedup:
+            return LoadResult(rows)
+        counts = observation.get
+        notes = (forms_note(plan.load),) if counts.get(_MIXED) else ()
+        taken = int(counts.get(_TAKEN) or 0)
+        return LoadResult(int(counts.get(_WRITTEN) or 0), superseded=rows - taken, notes=notes)
 
     def _new_content(self, plan: _LoadPlan, observation: "Observation") -> "DataFrame":
         from pyspark.sql import functions as F
@@ -412,7 +426,7 @@ class _Wave:
         parts = self._parts(load)
         if load.mode is DestinationSyncMode.append_dedup:
             load_frame.refuse_lost_keys(parts, load, target)
-        fresh = load_frame.load_rows_as(parts, load, target, keep=load_frame.ORDER)
+        fresh = load_frame.load_rows_as(parts, load, target, keep=(load_frame.ARRIVAL,))
         replaces, marker = load.load.replaces, plan.marker
         rows = self._table_rows(plan.folder, marker) if marker and not replaces else None
         old = None
@@ -424,11 +438,17 @@ class _Wave:
             return old.unionByName(fresh) if old is not None else fresh
         both = fresh.withColumn(load_frame.ORIGIN, F.lit(1))
         if old is not None:
-            both = load_frame.with_table_order(old, load, target).unionByName(both)
+            both = load_frame.with_table_order(old).unionByName(both)
         kept = load_frame.newest(both, load, target)
         deleted = F.expr(load_frame.deleted_sql(load, target))
-        counts = (F.col(load_frame.ORIGIN) == 1) & (~deleted | F.col(load_frame.IN_TABLE))
-        kept = kept.observe(observation, F.sum(F.when(counts, 1).otherwise(0)).alias(_WRITTEN))
+        taken = F.col(load_frame.ORIGIN) == 1
+        counts = {
+            _WRITTEN: taken & (~deleted | F.col(load_frame.IN_TABLE)),
+            _TAKEN: taken,
+            _MIXED: taken & F.col(TWO),
+        }
+        sums = (F.sum(F.when(test, 1).otherwise(0)).alias(name) for name, test in counts.items())
+        kept = kept.observe(observation, *sums)
         return kept.filter(~deleted).select(*names)
 
     def _parts(self, load: TableLoad) -> "DataFrame":
@@ -534,7 +554,7 @@ class _Wave:
             if failure is not None:
                 self._failed(plan, failure)
             else:
-                self.outcomes[plan.index] = self._result(plan, plan.load.load.rows)
+                self.outcomes[plan.index] = self._result(plan, LoadResult(plan.load.load.rows))
 
 
 def _batches(plans: Sequence[_LoadPlan]) -> list[list[_LoadPlan]]:
