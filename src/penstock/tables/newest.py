@@ -42,7 +42,7 @@ TWO = "_penstock_two_forms"  # whether the rows of its key have two forms
 _OWN, _BEFORE, _VALUE = "_penstock_own_form", "_penstock_form_before", "_penstock_value"
 
 
-class Dialect(NamedTuple):
+class SqlDialect(NamedTuple):
     """What two engines write differently. ``quote``: of an identifier."""
 
     name: str
@@ -70,8 +70,8 @@ class Dialect(NamedTuple):
         return f"last_value({sql}) IGNORE NULLS OVER ({over})"
 
 
-DUCKDB = Dialect("duckdb", "//", '"')
-SPARK = Dialect("spark", "div", "`")
+DUCKDB = SqlDialect("duckdb", "//", '"')
+SPARK = SqlDialect("spark", "div", "`")
 
 
 class Order(NamedTuple):
@@ -89,7 +89,7 @@ NO_ORDER = Order(str(OTHER), "CAST(NULL AS BIGINT)", "CAST(NULL AS STRING)")
 
 
 def order_of(
-    sql: str, kind: Kind, dialect: Dialect, *, as_text: bool = False, prefix: str = ""
+    sql: str, kind: Kind, dialect: SqlDialect, *, as_text: bool = False, prefix: str = ""
 ) -> Order:
     """The order of the cursor ``sql``, of a column of ``kind``. ``as_text``: all text has one form,
     whose values are compared byte by byte (``cursor_order: text``). ``prefix``: of the steps'
@@ -113,7 +113,7 @@ def order_of(
 class _Steps:
     """Collects the steps that order text."""
 
-    def __init__(self, dialect: Dialect, prefix: str) -> None:
+    def __init__(self, dialect: SqlDialect, prefix: str) -> None:
         self._dialect, self._prefix = dialect, prefix
         self._steps: list[tuple[str, str]] = []
 
@@ -232,7 +232,7 @@ class Fold(NamedTuple):
 
 
 def fold(
-    keys: str, arrival: str, order: Order | None, dialect: Dialect, *, bare: str = "false"
+    keys: str, arrival: str, order: Order | None, dialect: SqlDialect, *, bare: str = "false"
 ) -> Fold:
     """Folds the rows of each key. ``keys``: expressions, by comma; ``arrival``: the order in which
     rows came, as SQL (``a, b NULLS FIRST``); ``order`` None: it decides alone; ``bare``: a
