@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from newest_oracle import OTHER, Folded, order_of
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath
+from penstock.model.delete_marks import marks_delete
 from penstock.model.segments import CursorOrder, PlannedOn
 from penstock.model.types import SEQ, RowSchema
 from penstock.tables.contract import (
@@ -143,7 +144,7 @@ def _key(row: Row, load: TableLoad) -> tuple[Any, ...]:
 
 
 def _deletes(row: Row, load: TableLoad) -> bool:
-    return bool(load.deleted_column and row.get(load.deleted_column) is not None)
+    return bool(load.deleted_column and marks_delete(row.get(load.deleted_column)))
 
 
 def _order(row: Row, load: TableLoad) -> tuple[str, Any] | None:

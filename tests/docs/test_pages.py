@@ -68,16 +68,30 @@ def test_the_readme(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    import duckdb
-
     monkeypatch.chdir(tmp_path)
-    equipped.names = {"spark": shared_spark, "duckdb": duckdb}
+    equipped.names = {"spark": shared_spark, "deltalake": deltalake}
     equipped.replaced = {
         # With these tests' PATH it would find other Pythons than ``./test``, and make .venv anew.
         "./penstock run": f"PATH='{os.environ['PATH']}' {ROOT}/penstock run",
         "./test ": "true ",  # this is what runs
         '"count": 10000}': '"count": 300}',
-        "pipeline: shop\n": "pipeline: people2\n",
+        '("lake/': f'("{tmp_path}/lake/',  # Spark's Java keeps the folder that it was started in
+    }
+    equipped.follow("README.md")
+
+
+def test_the_tour(
+    equipped: Folder,
+    shared_spark: "SparkSession",
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import duckdb
+
+    monkeypatch.chdir(tmp_path)
+    equipped.names = {"spark": shared_spark, "duckdb": duckdb}
+    equipped.replaced = {
+        '"count": 10000}': '"count": 300}',
         "doctor --fix": "doctor",  # spark/test_spark_archive.py
         "airbyte:source-faker ": f"{FAKER} ",
         '("lake/': f'("{tmp_path}/lake/',  # Spark's Java keeps the folder that it was started in
@@ -99,7 +113,7 @@ def test_the_readme(
     equipped.file("rapidbyte_pipeline.yaml", V4)
 
     equipped.follow(
-        "README.md",
+        "tour.md",
         elsewhere={
             "singer:meltanolabs-tap-postgres delta": "test_pages_postgres.py",
             "airbyte:docker:": "e2e/test_containers.py",

@@ -55,9 +55,9 @@ def shop(equipped: Folder, server: tuple[str, int]) -> Folder:
     return equipped
 
 
-def test_the_readmes_taps(shop: Folder) -> None:
+def test_the_tours_taps(shop: Folder) -> None:
     shop.file("destination.json", "{}")
-    taps = [b for b in blocks("sh", page="README.md") if "singer:meltanolabs" in b.text]
+    taps = [b for b in blocks("sh", page="tour.md") if "singer:meltanolabs" in b.text]
     assert len(taps) == 2
     shop.replaced = {"airbyte:source-faker": FAKER}
     for block in taps:

@@ -1,6 +1,7 @@
 """Writes docs/kill-matrix.md: a table for each kind of cells of a kill matrix that was played whole
 (``kills.py``): who was killed, where, and how it came back. The log of it is ``kill_log``'s."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import kill_log
@@ -38,7 +39,7 @@ Points: `mid-part` (rows are decoded and not sealed), `after-seal` (sealed, the 
 does not), `after-ledger` (both have it).
 """
 
-_POSTGRES_HEAD = """# With the store on Postgres
+_POSTGRES_HEAD = """## With the store on Postgres
 
 The same cells, each with a Postgres of its own for the store, and two more that SIGKILL hits: the
 **server** (every process of it; it is back two seconds later) and the **backend** (the sessions of
@@ -173,7 +174,9 @@ def page(log: kill_log.KillLog) -> str:
         for name, end in results.items()
         if name.startswith(kill_log.POSTGRES)
     }
-    lines += ["", _POSTGRES_HEAD, *_shapes(there, STORE_TARGETS), *_push(there, STORE_TARGETS)]
-    lines += ["### syncmaven", "", *_syncmaven(there), *_wasm(there, STORE_TARGETS)]
+    on_postgres = [*_shapes(there, STORE_TARGETS), *_push(there, STORE_TARGETS)]
+    on_postgres += ["### syncmaven\n", *_syncmaven(there), *_wasm(there, STORE_TARGETS)]
+    lines += ["", _POSTGRES_HEAD]
+    lines += (re.sub(r"^#+ (.*)", r"### \1, store on Postgres", line) for line in on_postgres)
     lines.append(f"{len(results) - len(failed)} of {len(results)} cells passed.")
     return "\n".join(lines) + "\n"

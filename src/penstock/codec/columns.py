@@ -23,11 +23,15 @@ from penstock.codec.arrow import (
 )
 from penstock.codec.decode import (
     DecodedBatch,
+    RowReject,
     by_field,
+    extraction_times,
     note_losses,
+    note_marks,
     null_keys,
     strict_rejects,
 )
+from penstock.codec.delete_marks import judged
 from penstock.codec.plain_text import written_as_json
 from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, change_lists, row_ids
@@ -35,6 +39,7 @@ from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Ta
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit, in_years
 from penstock.model.catalog import FieldPath
+from penstock.model.delete_marks import DeleteMark
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
 
 KIND_KEY = b"penstock.kind"  # field metadata: text of this kind, where Arrow's type does not say it
@@ -191,8 +196,10 @@ class ColumnDecoder:
         key: tuple[FieldPath, ...] = (),
         words: ChangeWords | None = None,
         ignored: Collection[FieldPath] = (),
+        deletes: DeleteMark | None = None,
     ) -> None:
         self._schema, self._strict, self._key = schema, strict, key
+        self._deletes = deletes
         self._words = words or ChangeWords()
         self._ignored = ignored
         self._part = part_schema(schema)
@@ -220,17 +227,26 @@ class ColumnDecoder:
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name not in known:
                 losses.leave_out(name, count - column.null_count)
+        times = extraction_times(extracted_at_ms)
+        unknown: dict[int, RowReject] = {}
+        filled, cleared = dict[str, int](), dict[str, int]()
+        if self._deletes is not None:
+            for place, field in enumerate(self._schema.fields):
+                if field.source == self._deletes.source and (given := _chunks(table, field.source)):
+                    sent = _whole(given)
+                    found = judged(self._deletes, sent, columns[place], field.type, times)
+                    columns[place] = found.values
+                    note_marks(found, self._deletes, unknown, filled, cleared)
         keys = {path: self._at(path, columns) for path in self._key}
-        rejects = {r.index: r for r in null_keys(keys)}
+        rejects = {**unknown, **{r.index: r for r in null_keys(keys)}}
         if self._strict:
             rejects = strict_rejects(losses.nulled, losses.rounded, self._words) | rejects
-        times = pc.multiply(pa.array(extracted_at_ms, pa.int64()), 1000)
         part = pa.Table.from_arrays(
             [
                 *columns,
                 ascending(first_seq, count),
                 row_ids(count),
-                times.cast(pa.timestamp("us", tz="UTC")),
+                times,
                 change_lists(count, changes, losses.nulled, losses.rounded, self._words),
             ],
             schema=self._part,
@@ -250,6 +266,8 @@ class ColumnDecoder:
             losses.cut,
             losses.extra,
             incomplete=frozenset(losses.incomplete),
+            filled_marks=filled,
+            cleared_marks=cleared,
         )
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
@@ -273,6 +291,16 @@ def _chunks(table: Table, name: str) -> list[Array]:
     if column.num_chunks < 2 or _has_dictionary(column.type):
         return column.chunks
     return [pa.concat_arrays(column.chunks)]
+
+
+def _whole(chunks: list[Array]) -> Array:
+    """One array of all chunks, without dictionaries."""
+    types = pa.types
+    made = [
+        written_out(c) if types.is_dictionary(c.type) or types.is_run_end_encoded(c.type) else c
+        for c in chunks
+    ]
+    return made[0] if len(made) == 1 else pa.concat_arrays(made)
 
 
 def _has_dictionary(arrow: ArrowType) -> bool:

@@ -21,6 +21,7 @@ from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
 from penstock.codec.body_repair import NO_OBJECT, TOO_DEEP, is_object, mend
+from penstock.codec.delete_marks import UNKNOWN_MARK, JudgedMarks, judged
 from penstock.codec.packed_bodies import Packed
 from penstock.codec.system_columns import ascending, change_lists, row_ids
 from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
@@ -30,6 +31,7 @@ from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
+from penstock.model.delete_marks import DeleteMark
 from penstock.model.types import (
     EXTRA,
     WHOLE_RECORD,
@@ -65,7 +67,8 @@ class DecodedBatch:
     null; ``user.*`` stands for all those of one object that are too many to be named. ``kept``: the
     same of those that the column ``EXTRA`` has. ``incomplete``: the columns (original names) that
     lack such properties of their objects. ``missing``: the columns without which properties of this
-    batch are lost that are to be kept; None: there are none."""
+    batch are lost that are to be kept; None: there are none. ``filled_marks``, ``cleared_marks``:
+    how many delete marks got another value (``codec.delete_marks``)."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -76,6 +79,8 @@ class DecodedBatch:
     kept: Mapping[str, int] = field(default_factory=dict[str, int])
     incomplete: frozenset[str] = frozenset()
     missing: MissingColumns | None = None
+    filled_marks: Mapping[str, int] = field(default_factory=dict[str, int])
+    cleared_marks: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def cast_failures(self) -> int:
@@ -97,7 +102,7 @@ class RowDecoder:
     are never kept. ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no
     field is extra. ``undeclared``: what is done with others; ``closed``: paths of objects whose
     extra fields are dropped in any case. ``mark``: the property that marks deletes, where it gets a
-    column whether it is declared or not.
+    column whether it is declared or not. ``deletes``: how marks of deletes are judged.
     """
 
     def __init__(
@@ -112,6 +117,7 @@ class RowDecoder:
         undeclared: UndeclaredPolicy = UndeclaredPolicy.drop,
         closed: Collection[FieldPath] = (),
         mark: str | None = None,
+        deletes: DeleteMark | None = None,
     ) -> None:
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
@@ -125,6 +131,7 @@ class RowDecoder:
                 strict=strict,
                 key=key,
                 words=words or ChangeWords(),
+                deletes=deletes,
                 aliases=aliases,
                 read=read,
                 texts=shape.TextExtractor(read.fields),
@@ -154,12 +161,12 @@ class RowDecoder:
         lists, raw JSON arrays of {field, change, reason}, by index; they precede the decoder's
         entries. No content of a body makes it raise; raises ``Defect`` above 2 GiB."""
         if self._record is None:
-            batch, columns = _decoded(self._plan, bodies)
+            batch, columns = _decoded(self._plan, bodies, extracted_at_ms)
         else:
             wrapped = [b'{"%b":%b}' % (WHOLE_RECORD.encode(), bytes(body)) for body in bodies]
-            batch, columns = _decoded(self._record, wrapped)
+            batch, columns = _decoded(self._record, wrapped, extracted_at_ms)
             if self._plan.schema.fields:
-                beside, others = _decoded(self._plan, bodies)
+                beside, others = _decoded(self._plan, bodies, extracted_at_ms)
                 batch.take_faults(beside)
                 columns = [*others[: self._at], *columns, *others[self._at :]]
             else:
@@ -179,6 +186,7 @@ class _Plan:
     strict: bool
     key: tuple[FieldPath, ...]
     words: ChangeWords
+    deletes: DeleteMark | None
     aliases: dict[str, str]
     read: UndeclaredProperties
     texts: shape.TextExtractor
@@ -208,6 +216,8 @@ class _Batch:
         self._extra: list[Undeclared] = []
         self._unreadable: list[int] = []  # rows with properties that are not read by column
         self._read: list[Array] = []  # the texts of all that is read
+        self.filled_marks: dict[str, int] = {}
+        self.cleared_marks: dict[str, int] = {}
         self._keys: dict[str, Array] = {}  # by path, of the bodies that are looked into
 
     def columns(self) -> list[Array]:
@@ -261,6 +271,8 @@ class _Batch:
             for index, paths in others.items():
                 mine.setdefault(index, []).extend(paths)
         self._cut |= other._cut
+        self.filled_marks |= other.filled_marks
+        self.cleared_marks |= other.cleared_marks
 
     def reject_more_than_one(self, values: Sequence[Any]) -> None:
         """Rejects those of ``values``, of which each is a property's in a body, that are no object
@@ -269,6 +281,19 @@ class _Batch:
             for index in _list(shape.malformed(shape.column(Packed.of(values)))):
                 if not is_object(bytes(values[index])):
                     self._rejects.setdefault(index, RowReject(index, NO_OBJECT))
+
+    def judge_marks(self, columns: list[Array], extracted_at_ms: Sequence[int]) -> None:
+        """Judges the marks of deletes among ``columns``, and puts the judged column there."""
+        mark, fields = self._of.deletes, self._of.schema.fields
+        if mark is None:
+            return
+        place = next((i for i, f in enumerate(fields) if f.source == mark.source), None)
+        if place is None or self._read[place].null_count == len(self._raw):
+            return
+        times = extraction_times(extracted_at_ms)
+        found = judged(mark, self._read[place], columns[place], fields[place].type, times)
+        columns[place] = found.values
+        note_marks(found, mark, self._rejects, self.filled_marks, self.cleared_marks)
 
     def reject_null_keys(self, columns: list[Array]) -> None:
         found = {path: self._at(path, columns) for path in self._of.key}
@@ -287,13 +312,12 @@ class _Batch:
             self._rejects = (
                 strict_rejects(self._cast_failures, self._rounded, of.words) | self._rejects
             )
-        times = pc.multiply(pa.array(extracted_at_ms, pa.int64()), 1000)
         table = pa.Table.from_arrays(
             [
                 *columns,
                 ascending(first_seq, rows),
                 row_ids(rows),
-                times.cast(pa.timestamp("us", tz="UTC")),
+                extraction_times(extracted_at_ms),
                 change_lists(rows, changes, self._cast_failures, self._rounded, of.words),
             ],
             schema=of.part_schema,
@@ -313,6 +337,8 @@ class _Batch:
             {e.label: e.records for e in kept},
             frozenset(e.at[0] for e in dropped if e.at),
             of.values.missing(self._extra),
+            self.filled_marks,
+            self.cleared_marks,
         )
 
     def _mend(self, rows: Sequence[int]) -> bool:
@@ -441,9 +467,12 @@ class _Batch:
         return found
 
 
-def _decoded(plan: _Plan, bodies: Sequence[Any]) -> tuple[_Batch, list[Array]]:
+def _decoded(
+    plan: _Plan, bodies: Sequence[Any], times: Sequence[int]
+) -> tuple[_Batch, list[Array]]:
     batch = _Batch(plan, bodies)
     columns = batch.columns()
+    batch.judge_marks(columns, times)
     batch.reject_null_keys(columns)
     return batch, columns
 
@@ -477,6 +506,27 @@ def note_losses(
                 by_row.setdefault(index, []).append(path)
     if found.cut:
         cut[path] = cut.get(path, 0) + found.cut
+
+
+def extraction_times(millis: Sequence[int]) -> Array:
+    """Epoch milliseconds as the times of :data:`EXTRACTED_AT`."""
+    return pc.multiply(pa.array(millis, pa.int64()), 1000).cast(pa.timestamp("us", tz="UTC"))
+
+
+def note_marks(
+    found: JudgedMarks,
+    mark: DeleteMark,
+    rejects: dict[int, RowReject],
+    filled: dict[str, int],
+    cleared: dict[str, int],
+) -> None:
+    """Records what judging the marks of deletes found: rejects by row, counts by field."""
+    if found.unknown is not None:
+        for index in _list(found.unknown):
+            rejects.setdefault(index, RowReject(index, UNKNOWN_MARK, mark.source))
+    for count, counts in ((found.filled, filled), (found.cleared, cleared)):
+        if count:
+            counts[mark.source] = counts.get(mark.source, 0) + count
 
 
 def strict_rejects(

@@ -5,6 +5,7 @@ in Spark, ``newest_rows`` compares them without it, ``soft_deletes`` fills bare 
 
 from collections.abc import Sequence
 
+from penstock.model.delete_marks import SYSTEM_PREFIXES
 from penstock.model.table_columns import metadata_fields, stored
 from penstock.model.types import Field
 from penstock.tables.contract import Deletes, TableLoad
@@ -26,15 +27,26 @@ def metadata_columns(load: TableLoad) -> frozenset[str]:
 
 
 def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
-    """Returns those of the columns ``names`` that a bare delete has not; none where deletes are not
-    soft, or the rows have no mark."""
+    """Returns those of the columns ``names`` that a bare delete has not: all but key, cursor, mark,
+    metadata and those of the source's change log. None where deletes are not soft, or the rows have
+    no mark."""
     mark = load.deleted_column
     if load.policy.deletes is not Deletes.soft or mark is None or mark not in names:
         return ()
     metadata = load.policy.metadata
     system = () if metadata is None else (f.name for f in metadata_fields(metadata))
-    bare = {mark, *(path[0] for path in load.primary_key), *cursors(load), *system}
+    log = (f.name for f in load.schema.fields if f.source.startswith(SYSTEM_PREFIXES))
+    bare = {mark, *(path[0] for path in load.primary_key), *cursors(load), *log, *system}
     return tuple(name for name in names if name not in bare)
+
+
+def kept_columns(load: TableLoad, fields: Sequence[Field]) -> tuple[str, ...]:
+    """Returns the columns that a bare delete may have, and that stay as they are where it has not:
+    cursors, and those of the source's change log."""
+    names = [f.name for f in fields]
+    away = {load.deleted_column, *(path[0] for path in load.primary_key)}
+    away |= {*own_columns(load, names), *metadata_columns(load)}
+    return tuple(name for name in names if name not in away)
 
 
 def cursors(load: TableLoad) -> tuple[str, ...]:

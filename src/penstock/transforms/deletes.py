@@ -9,6 +9,7 @@ from collections.abc import Set
 
 import msgspec
 
+from penstock.codec.delete_marks import marked as marks
 from penstock.codec.untyped import Array, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.model.segments import WriteDisposition
@@ -16,8 +17,9 @@ from penstock.transforms.contract import TransformResult
 
 
 class DeleteColumns(msgspec.Struct, frozen=True):
-    """The columns that a delete keeps, by ``Field.name``. ``mark``: the one that is not NULL in a
-    delete; ``key``: those of the primary key; ``cursor``: that of the cursor, if there is one."""
+    """The columns that a delete keeps, by ``Field.name``. ``mark``: the one whose value says
+    so (``model.delete_marks``); ``key``: those of the primary key; ``cursor``: that
+    of the cursor, if there is one."""
 
     mark: str
     key: frozenset[str]
@@ -49,7 +51,8 @@ def marked(table: Table, columns: DeleteColumns) -> Array | None:
     mark = table.column(columns.mark)
     if mark.null_count == len(mark):
         return None
-    return pc.is_valid(mark).combine_chunks()
+    found = marks(mark).combine_chunks()
+    return found if pc.any(found).as_py() else None
 
 
 def with_lost(done: TransformResult, given: Table, deletes: Array, kept: Set[str]) -> None:

@@ -17,6 +17,7 @@ from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
 from penstock.model.catalog import DestinationSyncMode, Shard, SyncMode
+from penstock.model.delete_marks import DeleteMark, is_time
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import PartLayout
 from penstock.spark.session import choose_master, is_cluster, local_slots
@@ -143,7 +144,18 @@ class LaneJobs:
             undeclared=stream.undeclared,
             closed=stream.closed,
             mark=stream.mark,
+            deletes=self._delete_mark(stream),
         )
+
+    def _delete_mark(self, stream: PlannedStream) -> DeleteMark | None:
+        """Returns how the marks of deletes are judged; None where no deletes are carried out. A
+        destination connector takes every mark that is not null for a delete."""
+        fields = (*(stream.given or stream.schema).fields, *stream.schema.fields)
+        mark = next((f for f in fields if f.name == stream.disposition.deleted_column), None)
+        if mark is None:
+            return None
+        to_connector = not self._prepared.destination.has_tables
+        return DeleteMark(mark.source, is_time(mark.type), null_if_live=to_connector)
 
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:
         """Returns the layout of parts that the stream's table can take as they are; None where rows

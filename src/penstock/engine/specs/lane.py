@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
+from penstock.model.delete_marks import DeleteMark
 from penstock.model.events import TransformColumns
 from penstock.model.segments import PartLayout, WriteDisposition
 from penstock.model.staged_rows import StagedRows
@@ -120,7 +121,8 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text.
     ``undeclared``: what is done with properties that the schema does not declare; ``closed``: paths
     of objects whose undeclared properties are dropped in any case; ``mark``: the property that
-    marks deletes, where it gets a column though undeclared."""
+    marks deletes, where it gets a column though undeclared. ``deletes``: how marks are judged;
+    None: no deletes are carried out."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -131,6 +133,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
     closed: tuple[FieldPath, ...] = ()
     mark: str | None = None
+    deletes: DeleteMark | None = None
     given: RowSchema | None = None
     made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
 

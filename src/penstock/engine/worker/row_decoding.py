@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
+
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import DecodedBatch, RowDecoder
 from penstock.engine.specs.lane import LaneJob, StreamJob
@@ -24,6 +26,8 @@ _WORDS = (
     "times with more than 6 digits of a second, cut to the microsecond",
     "field not in the schema, dropped",
     "field not in the schema, kept",
+    "deletes whose mark did not fit its column, which has the extraction time, true or 1 instead",
+    "delete marks that say that the row is there, sent as null",
 )
 
 
@@ -36,7 +40,8 @@ class ChangedValueCounts:
 
     def count(self, stream: StreamId, decoded: DecodedBatch) -> None:
         """Adds the counts of one decoded batch."""
-        found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields, decoded.kept)
+        found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields, decoded.kept,
+                 decoded.filled_marks, decoded.cleared_marks)  # fmt: skip
         for words, counts in zip(_WORDS, found, strict=True):
             known = self._found[words]
             for name, count in counts.items():
@@ -123,7 +128,7 @@ class StreamDecoders:
         key = (batch.stream, columnar, place)
         known = self._given.get(key)
         if known is None or known[0] != schema:
-            known = self._given[key] = (schema, self._made(columnar, job, schema, ()))
+            known = self._given[key] = (schema, self._made(columnar, job, schema, (), first=True))
         decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
         self.seconds += time.monotonic() - began
         return self._counted(batch.stream, decoded)
@@ -143,9 +148,20 @@ class StreamDecoders:
         return decoder
 
     def _made(
-        self, columnar: bool, job: StreamJob, schema: RowSchema, key: tuple[FieldPath, ...]
+        self,
+        columnar: bool,
+        job: StreamJob,
+        schema: RowSchema,
+        key: tuple[FieldPath, ...],
+        first: bool = False,
     ) -> Any:
-        job_wide: dict[str, Any] = {"strict": self._job.strict, "words": self._job.change_words}
+        """``first``: transforms follow, which are given marks as they were sent."""
+        marks = job.deletes
+        if marks is not None and first:
+            marks = msgspec.structs.replace(marks, null_if_live=False)
+        job_wide: dict[str, Any] = {
+            "strict": self._job.strict, "words": self._job.change_words, "deletes": marks,
+        }  # fmt: skip
         if columnar:
             return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
         return RowDecoder(
@@ -168,5 +184,5 @@ def _decoding(job: StreamJob) -> tuple[Any, ...]:
     """What a decoder is made of."""
     return (
         job.schema, job.given, job.key, job.whole, job.ignored, job.undeclared, job.closed,
-        job.mark,
+        job.mark, job.deletes,
     )  # fmt: skip

@@ -278,5 +278,6 @@ def _with_deletes(table: Table) -> Table:
     if OPERATION not in table.column_names or DELETED_AT in table.column_names:
         return table
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))
-    deleted = pc.equal(pc.cast(table.column(OPERATION), pa.string()), "delete")
+    operation = pc.utf8_trim_whitespace(pc.cast(table.column(OPERATION), pa.string()))
+    deleted = pc.equal(pc.utf8_lower(operation), "delete")
     return table.append_column(DELETED_AT, pc.if_else(deleted, now, pa.scalar(None, now.type)))

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.codec.delete_marks import marked
 from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
@@ -133,7 +134,7 @@ class NewestRows:
         own = own_columns(self._load, names)
         if not own or mark.null_count == len(mark):
             return
-        deletes = _read(path, own).filter(pc.is_valid(mark))
+        deletes = _read(path, own).filter(marked(mark))
         empty: Any = functools.reduce(pc.and_, (pc.is_null(column) for column in deletes.columns))
         if pc.any(empty).as_py():
             raise NeedsSpark("a soft delete keeps the columns of the table's row")
@@ -153,7 +154,7 @@ class NewestRows:
             for name, field in zip(self._key_names(), self._keys, strict=True)
         }
         gone: Any = pa.chunked_array([pa.repeat(pa.scalar(False), count)])
-        columns["gone"] = gone if deleted is None else pc.is_valid(table[deleted])
+        columns["gone"] = gone if deleted is None else marked(table[deleted])
         columns["bare"] = gone
         columns["cursor"] = pa.chunked_array([pa.nulls(count, pa.int64())])
         if self._cursor is not None:

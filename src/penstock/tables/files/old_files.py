@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.codec.untyped import Array
+from penstock.model.delete_marks import marks_delete
 from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.files.merge_job import Bounds, NeedsSpark, TableFile
 from penstock.tables.load_columns import load_fields
@@ -42,7 +43,7 @@ def file_of(path: Path, load: TableLoad) -> TableFile:
     fields = {f.name for f in load_fields(load)}
     if load.policy.deletes is Deletes.hard and load.deleted_column in fields:
         found = _leaf(footer, str(load.deleted_column))
-        if found is None or any(s.num_values for s in found):
+        if found is None or any(s.num_values and not _all_live(s) for s in found):
             raise NeedsSpark(f"{path} may have rows that are deleted")
     bounds: Bounds = {}
     for key in load.primary_key:
@@ -51,6 +52,11 @@ def file_of(path: Path, load: TableLoad) -> TableFile:
         if valued and all(s.has_min_max for s in valued):
             bounds[key[0]] = min(s.min for s in valued), max(s.max for s in valued)
     return TableFile(path.name, path.stat().st_size, bounds)
+
+
+def _all_live(found: Any) -> bool:
+    """Whether statistics prove that no value of a row group marks a delete."""
+    return found.has_min_max and found.min == found.max and not marks_delete(found.min)
 
 
 def _leaf(footer: Any, column: str) -> list[Any] | None:

@@ -39,6 +39,7 @@ from penstock.spark.types import (
 from penstock.tables.contract import Deletes, TableLoad, TypeChange
 from penstock.tables.frame import soft_deletes
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
+from penstock.tables.frame.delete_marks import as_stored, marked_sql
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
 from penstock.tables.load_columns import load_fields, metadata_columns
 from penstock.tables.newest import (
@@ -89,14 +90,15 @@ def target_columns(
 def deleted_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> str:
     """A SQL condition: the row deletes its key and, under hard deletes, must not be in the
     table."""
-    column = load.deleted_column
-    if (
-        column is None
-        or load.policy.deletes is Deletes.soft
-        or all(f.name != column for f in target)
-    ):
+    mark = _mark(load, target)
+    if mark is None or load.policy.deletes is Deletes.soft:
         return "false"
-    return f"{alias}{'.' if alias else ''}{quoted(column)} IS NOT NULL"
+    return marked_sql(mark, alias)
+
+
+def _mark(load: TableLoad, fields: Sequence[Field]) -> Field | None:
+    """The column that marks deletes; None: the rows have none."""
+    return next((f for f in fields if f.name == load.deleted_column), None)
 
 
 def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
@@ -200,8 +202,12 @@ def load_rows_as(
     )
     changes = F.coalesce(F.col(CHANGES), _no_changes())
     changes = _with_entries(changes, casts, load.policy.change_words)
-    metadata = _metadata_values(load.policy.metadata, changes) if load.policy.metadata else {}
-    return rows.select(*_columns(casts, target, metadata), *keep)
+    values = _metadata_values(load.policy.metadata, changes) if load.policy.metadata else {}
+    mark, stored = _mark(load, load_fields(load)), _mark(load, target)
+    if mark is not None and stored is not None and mark.type != stored.type:
+        cast = casts[mark.name].value(F.col(quoted(mark.name)))
+        values[mark.name] = as_stored(mark, cast, stored)
+    return rows.select(*_columns(casts, target, values), *keep)
 
 
 def table_rows_as(
@@ -370,12 +376,10 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
 
 def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:
     """A SQL condition: the row is a delete without a cursor value (often it has its key only)."""
-    cursor = path_sql(fields, load.cursor, alias)
-    column = load.deleted_column
-    if cursor is None or column is None or all(f.name != column for f in fields):
+    cursor, mark = path_sql(fields, load.cursor, alias), _mark(load, fields)
+    if cursor is None or mark is None:
         return "false"
-    prefix = f"{alias}." if alias else ""
-    return f"({prefix}{quoted(column)} IS NOT NULL AND {cursor} IS NULL)"
+    return f"({marked_sql(mark, alias)} AND {cursor} IS NULL)"
 
 
 def key_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> list[str]:

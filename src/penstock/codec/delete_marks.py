@@ -1,0 +1,139 @@
+"""Judges the marks of deletes of a batch, and gives their column values that say the same.
+
+A mark is judged by the value that the source sent (``model.delete_marks``), before its column's
+type is asked: what a cast did to a mark decides nothing (L9). A delete whose mark does not fit the
+column gets a value in its place: the extraction time, true, or 1. Not here: which value is which.
+Neighbours: ``codec.decode`` and ``codec.columns`` call :func:`judged`; ``transforms.deletes`` and
+``tables.files`` ask :func:`marked` of columns that were judged.
+"""
+
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.codec.arrow import arrow_type
+from penstock.codec.python_values import python_values
+from penstock.codec.untyped import Array, pa
+from penstock.codec.untyped import compute as pc
+from penstock.codec.values import fit
+from penstock.model.delete_marks import GONE_TEXT, LIVE_TEXT, TIMES, DeleteMark
+from penstock.model.types import DataType, Kind
+
+UNKNOWN_MARK = "the delete mark is no time, no number and no word that says whether the row is gone"
+
+
+class JudgedMarks(NamedTuple):
+    """``values``: the column. ``unknown``: positions of the rows to reject. ``filled``: how many
+    deletes got a value in place of one that did not fit; ``cleared``: how many live marks are
+    null in place of what was sent."""
+
+    values: Array
+    unknown: Array | None = None
+    filled: int = 0
+    cleared: int = 0
+
+
+def marked(column: Any) -> Any:
+    """Which rows of a column (an array or a chunked one) are deletes, without NULL."""
+    types, kind = pa.types, column.type
+    if types.is_boolean(kind):
+        return pc.fill_null(column, False)
+    if types.is_floating(kind):
+        return pc.fill_null(pc.and_(pc.not_equal(column, 0.0), pc.invert(pc.is_nan(column))), False)
+    if types.is_integer(kind) or types.is_decimal(kind):
+        zero = Decimal(0) if types.is_decimal(kind) else 0
+        return pc.fill_null(pc.not_equal(column, pa.scalar(zero, kind)), False)
+    if types.is_string(kind) or types.is_large_string(kind):
+        live = pc.match_substring_regex(column, LIVE_TEXT)
+        return pc.fill_null(pc.invert(live), False)
+    if types.is_binary(kind):
+        return pc.fill_null(pc.greater(pc.binary_length(column), 0), False)
+    if types.is_list(kind):
+        return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
+    return pc.is_valid(column)
+
+
+def judged(
+    mark: DeleteMark, given: Array, values: Array, data_type: DataType, times: Array
+) -> JudgedMarks:
+    """Judges a column. ``given``: as the source sent it, JSON texts or an Arrow array; ``values``:
+    the same as ``data_type``; ``times``: when each row was extracted."""
+    if given.null_count == len(given):
+        return JudgedMarks(values)
+    lost = pc.and_(pc.is_valid(given), pc.is_null(values))
+    if data_type.kind in TIMES and not pc.any(lost).as_py():
+        return JudgedMarks(values)  # every time is a delete
+    texts = _texts(given).dictionary_encode()
+    distinct = texts.dictionary
+    live = pc.match_substring_regex(distinct, LIVE_TEXT)
+    odd = pc.invert(pc.or_(live, pc.match_substring_regex(distinct, GONE_TEXT)))
+    if mark.of_time:
+        odd = pc.and_(odd, False)
+    elif pc.any(odd).as_py():
+        odd = pc.and_(odd, pc.is_null(_as_times(distinct)))
+    live = pc.fill_null(live.take(texts.indices), True)
+    odd = pc.fill_null(odd.take(texts.indices), False)
+    stored = marked(values)
+    fill = pc.and_(pc.invert(pc.or_(live, odd)), pc.invert(stored))
+    filled = pc.sum(fill).as_py() or 0
+    if filled:
+        values = pc.if_else(fill, _fill(data_type, times), values)
+    clear = pc.and_(live, pc.is_valid(values)) if mark.null_if_live else pc.and_(live, stored)
+    cleared = pc.sum(clear).as_py() or 0
+    if cleared:
+        values = pc.if_else(clear, pa.scalar(None, values.type), values)
+    unknown = pc.indices_nonzero(odd).cast(pa.int64())
+    return JudgedMarks(values, unknown if len(unknown) else None, filled, cleared)
+
+
+def _as_times(texts: Array) -> Array:
+    bare = pc.utf8_trim(texts, characters='" \t\n\r')
+    return fit(bare, DataType(Kind.timestamp)).values
+
+
+def _texts(given: Array) -> Array:
+    """The values as texts, an object or a list as its JSON."""
+    if pa.types.is_string(given.type):
+        return given
+    if not pa.types.is_nested(given.type):
+        try:
+            return given.cast(pa.string())
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text
+            return pa.array([None if v is None else str(v) for v in python_values(given)])
+    found = [_bare(value) for value in python_values(given)]
+    return pa.array([None if v is None else msgspec.json.encode(v, enc_hook=str).decode()
+                     for v in found], pa.string())  # fmt: skip
+
+
+def _bare(value: Any) -> Any:
+    """An Arrow struct lacks no field: one without any value is an empty object."""
+    if isinstance(value, dict) and all(v is None for v in value.values()):  # pyright: ignore
+        return {}
+    return value
+
+
+def _fill(data_type: DataType, times: Array) -> Any:
+    """What a delete has whose mark does not fit its column."""
+    target = arrow_type(data_type)
+    match data_type.kind:
+        case Kind.timestamp:
+            return times
+        case Kind.timestamp_ntz | Kind.date:
+            return pc.local_timestamp(times).cast(target, safe=False)
+        case Kind.time | Kind.time_tz:
+            return pc.strftime(times, "%H:%M:%S")
+        case Kind.boolean:
+            return pa.scalar(True)
+        case Kind.binary:
+            return pa.scalar(b"\x01", target)
+        case Kind.decimal:
+            scale = data_type.scale or 0
+            full = (data_type.precision or 38) <= scale  # no room for 1
+            return pa.scalar(Decimal(1).scaleb(-scale if full else 0), target)
+        case Kind.integer | Kind.number:
+            return pa.scalar(1, target)
+        case Kind.json:
+            return pa.scalar("true", target)
+        case _:
+            return pa.scalar(None, target)

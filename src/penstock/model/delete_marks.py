@@ -1,0 +1,69 @@
+"""Defines which values of the property that marks deletes say that a row is gone.
+
+A live mark is null, a word for no, zero, a zero date, or an empty text, list or object. Lanes judge
+the value as the source sent it (``codec.delete_marks``), and give its column a value that says the
+same. So tables, transforms and queries judge what the column stores, by :data:`LIVE_TEXT` where it
+is text. Not here: Arrow columns (``codec.delete_marks``), Spark's (``tables.frame.delete_marks``).
+"""
+
+import re
+from typing import Any, cast
+
+import msgspec
+
+from penstock.model.types import DataType, Kind
+
+SYSTEM_PREFIXES = ("_ab_cdc_", "_sdc_", "_rb_")
+"""How the properties begin that sources of change logs add to records: they are no data of the
+row, so that a delete which has these only brings no values."""
+
+# RE2, Java and Python read these alike; white space is ASCII's and U+00A0
+_SPACE = r"[\x09-\x0d\x20\xa0]*"
+_ZERO = r"[+-]?(?:0+[.,]?0*|[.,]0+)(?:e[+-]?[0-9]+)?"
+_ZERO_DATE = r"0000[-/.]00[-/.]00(?:[T ][0-9:.,]*)?(?: ?(?:Z|UTC|GMT|[+-][0-9:]+))?"
+_NO = r"null|false|f|no?|off|none|nan|nat|nil|undefined"
+_EMPTY = rf"\[{_SPACE}\]|\{{{_SPACE}\}}"
+_NUMBER = r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:e[+-]?[0-9]+)?"
+
+
+def _whole(values: str) -> str:
+    """The pattern of a text that is one of ``values``, between quotes or not."""
+    return rf'(?i)^{_SPACE}"?{_SPACE}(?:{values}){_SPACE}"?{_SPACE}$'
+
+
+LIVE_TEXT = _whole(f"|{_NO}|{_ZERO}|{_ZERO_DATE}|{_EMPTY}")
+"""A pattern of the texts that say that a row is there, with or without a JSON text's quotes."""
+
+GONE_TEXT = _whole(f"true|t|yes|y|on|{_NUMBER}")
+"""A pattern of the texts, times apart, that say that a row is gone. It has zeros too: look for
+:data:`LIVE_TEXT` first."""
+
+_LIVE = re.compile(LIVE_TEXT)
+TIMES = frozenset({Kind.date, Kind.timestamp, Kind.timestamp_ntz, Kind.time, Kind.time_tz})
+
+
+class DeleteMark(msgspec.Struct, frozen=True):
+    """The property that marks deletes in a stream whose deletes are carried out. ``source``: its
+    original name. ``of_time``: it is declared a date or a time, so that text of no known form says
+    that the row is gone; else such a record is a reject. ``null_if_live``: a live mark is sent as
+    null, since the destination takes every other value for a delete."""
+
+    source: str
+    of_time: bool
+    null_if_live: bool = False
+
+
+def is_time(data_type: DataType) -> bool:
+    """Whether a column is declared a date or a time."""
+    return data_type.kind in TIMES
+
+
+def marks_delete(value: Any) -> bool:
+    """Whether a value that a column stores says that the row is gone."""
+    if value is None or value != value:  # NaN
+        return False
+    if isinstance(value, str):
+        return _LIVE.match(value) is None
+    if isinstance(value, (bytes, list, tuple, dict)):
+        return len(cast(Any, value)) > 0
+    return bool(value) if isinstance(value, (bool, int, float)) else value != 0
