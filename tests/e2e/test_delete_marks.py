@@ -154,15 +154,16 @@ def test_a_soft_delete_with_columns_of_the_log_keeps_the_rows_own(
     stream = Marked(site(format), protocol, TIME, **{log: TIME})
     soft = {"destination": {"deletes": "soft"}}
     stream.send(*live(1, 2, **{log: "2024-01-01T00:00:00Z"}), **soft)
+    own = 3 if protocol == "airbyte" else None  # a tap's change log names no cursor
     stream.send(
-        {"id": 1, "lsn": 3, stream.mark: "2024-05-05T00:00:00Z", log: "2024-05-05T00:00:00Z"},
+        {"id": 1, "lsn": own, stream.mark: "2024-05-05T00:00:00Z", log: "2024-05-05T00:00:00Z"},
         {"id": 2, "name": "Bea", "lsn": 2},
         {"id": 2, "lsn": None, stream.mark: "2024-05-05T00:00:00Z", log: None},
         **soft,
     )
     found = stream.rows()
     assert [found[i]["name"] for i in (1, 2)] == ["n1", "Bea"]
-    assert [found[i]["lsn"] for i in (1, 2)] == [3, 2]
+    assert [found[i]["lsn"] for i in (1, 2)] == [own or 1, 2]
     assert all(found[i][stream.mark] is not None for i in (1, 2))
     assert str(found[1][log]).startswith("2024-05-05")
 
