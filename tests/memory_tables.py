@@ -43,6 +43,7 @@ class MemoryTables:
     name = "memory"
     takes_parts = False
     rewrite_note: str | None = None
+    host_note: str | None = None
 
     def __init__(
         self,

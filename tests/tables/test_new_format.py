@@ -25,7 +25,7 @@ from penstock.tables.contract import LastLoad, LoadResult, SessionNeeds, already
 class ListTables:
     name = "list"
     takes_parts = False
-    rewrite_note = None
+    rewrite_note = host_note = None
 
     def __init__(self, path, options=None):
         self.path = Path(path)

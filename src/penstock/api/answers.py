@@ -21,7 +21,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a run would do with one stream. ``table``: of a table; ``target``: the name at a
     destination connector. ``undeclared``: what it would do with properties that the stream's schema
-    does not declare. ``columns_known`` False: the load decides the columns."""
+    does not declare. ``load_way``: how its loads come into its table (``publish``, ``merge``,
+    ``rewrite``, ``spark``), ``load_reason``: why. ``columns_known`` False: the load decides the
+    columns."""
 
     namespace: str | None
     name: str
@@ -39,6 +41,8 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     retry_rejected: int
     undeclared: str
     loads: str
+    load_way: str | None
+    load_reason: str | None
     columns_known: bool
     columns: list[Column]
 

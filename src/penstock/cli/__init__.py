@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
+from penstock import bytecode, process_start
 from penstock.unused_packages import OF_CONNECT, leave_out
 
 
@@ -61,6 +62,8 @@ examples:
 def command() -> int:
     """Runs the command of this process, which is the command line's own, and returns its exit
     code."""
+    bytecode.keep()
+    process_start.note()
     leave_out(*OF_CONNECT)
     gc.set_threshold(200_000, 20, 100)  # imports make many objects and next to no garbage
     ended: list[int] = []

@@ -23,7 +23,8 @@ class StreamReport(msgspec.Struct, kw_only=True):
     loads that a table left out, since another row of their key is newer.
 
     ``attempts``: how often the source was started for the stream in this run. ``expected_rows``,
-    ``expected_bytes``: the source's estimate; None: it gave none."""
+    ``expected_bytes``: the source's estimate; None: it gave none. ``load_ways``: how many loads
+    came into the table which way (``tables.load_way``)."""
 
     namespace: str | None
     name: str
@@ -43,14 +44,16 @@ class StreamReport(msgspec.Struct, kw_only=True):
     expected_bytes: int | None = None
     table: str | None = None
     target: str | None = None
+    load_ways: dict[str, int] = {}
     error: dict[str, Any] | None = None
 
 
 class TimeSpent(msgspec.Struct, kw_only=True):
     """Wall seconds by stage of the run; the command-line contract defines what each one spans. They
     add up to the run's, but for ``source_wait`` and ``decode`` (parts of ``extract``),
-    ``destination_wait`` (of ``load``), ``beside`` (of ``load``, while a lane ran too) and ``tail``
-    (all that came after the last lane)."""
+    ``destination_wait`` (of ``load``), ``beside`` (of ``load``, while a lane ran too), ``tail``
+    (all that came after the last lane), ``wall`` (the process's, from its start) and ``close``
+    (what of that came after the run's seconds)."""
 
     install: float = 0.0
     prepare: float = 0.0
@@ -66,6 +69,8 @@ class TimeSpent(msgspec.Struct, kw_only=True):
     destination_wait: float = 0.0
     finish: float = 0.0
     tail: float = 0.0
+    close: float = 0.0
+    wall: float = 0.0
 
 
 class PeakMemory(msgspec.Struct, kw_only=True):

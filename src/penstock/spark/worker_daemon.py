@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from penstock import bytecode
 from penstock.runtimes.stopped import wake_with_parent
 from penstock.unused_packages import leave_out, let_in
 
@@ -30,6 +31,7 @@ def without_zips(path: Sequence[str], spark_home: str) -> list[str]:
 if __name__ == "__main__":
     wake_with_parent()  # so that a stopped daemon ends with its JVM, and its workers with it
     sys.path[:] = without_zips(sys.path, os.path.abspath(os.environ.get("SPARK_HOME", "")))
+    bytecode.keep()
     leave_out("numpy", "pandas")
     import_module("pyspark.worker")
     let_in("numpy", "pandas")

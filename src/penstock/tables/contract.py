@@ -149,16 +149,36 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
         return self.load.stream
 
 
-class LoadResult(msgspec.Struct, frozen=True):
+class LoadWay(StrEnum):
+    """How the rows of a load came into their table, see ``tables.load_way``."""
+
+    publish = "publish"
+    merge = "merge"
+    rewrite = "rewrite"
+    spark = "spark"
+
+
+class LoadResult(msgspec.Struct, frozen=True, eq=False):
     """Reports one committed load. ``written``: rows appended, or inserted, updated and deleted by a
     dedup; ``superseded``: rows of a dedup that are left out, since another row of their key, of the
     load or the table, is newer. ``repeated``: the table had this load before, and nothing was
-    written. ``notes``: lines for the report."""
+    written. ``notes``: lines for the report. ``way`` None: the format has one way only. Two results
+    are equal where they report the same of the table, whichever way the rows came."""
 
     written: int
     repeated: bool = False
     notes: tuple[str, ...] = ()
     superseded: int = 0
+    way: LoadWay | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LoadResult) and self._outcome() == other._outcome()
+
+    def __hash__(self) -> int:
+        return hash(self._outcome())
+
+    def _outcome(self) -> tuple[int, bool, tuple[str, ...], int]:
+        return self.written, self.repeated, self.notes, self.superseded
 
 
 class LastLoad(msgspec.Struct, frozen=True):
@@ -345,10 +365,13 @@ class PlannedDestination(Protocol):
     """The destination as the plan and the report see it: a :class:`TableFormat`, or a destination
     connector (``engine.plan.destination_endpoint``). ``name``: as ``destination.use``
     names it. ``rewrite_note``: a clause for ``plan``: what a load that replaces a table's files
-    does to those who read the table at that moment; None: nothing."""
+    does to those who read the table at that moment; None: nothing. ``host_note``: a clause for
+    ``plan``: what its tables do not guard against where another host may go on with a pipeline;
+    None: nothing."""
 
     name: str
     rewrite_note: str | None
+    host_note: str | None
 
     def needs(self) -> SessionNeeds:
         """Jars and settings that the Spark session must start with."""

@@ -8,11 +8,13 @@ import gc
 import runpy
 import sys
 
+from penstock import bytecode
 from penstock.runtimes.stopped import wake_with_parent
 from penstock.unused_packages import leave_out
 
 if __name__ == "__main__":
     wake_with_parent()  # a stopped lane goes on, and ends, when the task that started it is gone
+    bytecode.keep()
     leave_out("numpy", "pandas")
     gc.disable()  # until ``child_main.tune``: imports leave next to no garbage
     del sys.argv[0]

@@ -8,6 +8,7 @@ connectors.
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from penstock.engine.channel.lease import take_lease
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
+from penstock.engine.plan.load_ways import host_notes, load_way
 from penstock.engine.plan.nested_tables import rewritten_tables
 from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.prepare import Prepared, prepare
@@ -97,7 +99,8 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["notes"] += notes
         plan = prepared.plan
         place = destination.place
-        answer["streams"] = describe(plan, place, destination.written_to)
+        way = partial(load_way, prepared)
+        answer["streams"] = describe(plan, place, destination.written_to, way)
         answer["guarantee"] = destination.guarantee
         answer["notes"] += destination.fidelity(source.package.name, plan.streams)
         states = store.states(pipeline.pipeline)
@@ -106,7 +109,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             answer["guarantee"] = "at-least-once"
         waits = {s.deferred for s in plan.streams if s.deferred}
         answer["notes"] += [*plan.notes, *sorted(waits)]
-        answer["notes"] += rewritten_tables(plan.streams, place)
+        answer["notes"] += rewritten_tables(plan.streams, place) + host_notes(prepared)
         answer["notes"] += _discovery(prepared)
         answer["notes"] = bounded_data([*answer["notes"], *_isolation(*prepared.endpoints())])
         return answer

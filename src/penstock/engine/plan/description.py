@@ -14,15 +14,18 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.model.type_words import type_text
 from penstock.short_texts import bounded, named
 from penstock.tables.contract import PlannedDestination
+from penstock.tables.load_way import PlannedWay
 
 
 def describe(
     plan: StreamsPlan,
     destination: PlannedDestination,
     target: Callable[[PlannedStream], str] | None = None,
+    way: Callable[[PlannedStream], PlannedWay | None] = lambda _: None,
 ) -> list[dict[str, Any]]:
     """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination
-    connector writes a stream to; ``table`` and ``target`` are then as in a report.
+    connector writes a stream to; ``table`` and ``target`` are then as in a report. ``way``: of the
+    loads of a stream into its table.
     ``columns_known``: false where the result of a query decides the columns. Long names are cut
     (``short_texts``)."""
     return [
@@ -43,6 +46,7 @@ def describe(
             "retry_rejected": s.retry_rejected,
             "undeclared": s.undeclared.value,
             "loads": "at the end of the sync" if s.deferred else "while the source reads",
+            **_load_way(way(s)),
             "columns_known": not s.queried,
             "columns": [
                 {"name": f.name, "source": named(f.source), "type": bounded(type_text(f.type))}
@@ -51,6 +55,12 @@ def describe(
         }
         for s in plan.streams
     ]
+
+
+def _load_way(way: PlannedWay | None) -> dict[str, str | None]:
+    if way is None:
+        return {"load_way": None, "load_reason": None}
+    return {"load_way": way.way and way.way.value, "load_reason": way.reason}
 
 
 def _by_destination(stream: PlannedStream) -> dict[str, Any] | None:

@@ -61,6 +61,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
     ``engine.plan.destination.TableDestination`` has."""
 
     rewrite_note: str | None = None
+    host_note: str | None = None
     has_tables = takes_parts = False
     guarantee = "at-least-once"
 

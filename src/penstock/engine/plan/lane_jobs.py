@@ -13,14 +13,15 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.plan.load_ways import shaped
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
-from penstock.model.catalog import DestinationSyncMode, Shard, SyncMode
+from penstock.model.catalog import Shard, SyncMode
 from penstock.model.delete_marks import DeleteMark, is_time
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import PartLayout
-from penstock.spark.session import choose_master, is_cluster, local_slots
+from penstock.spark.session import choose_master, local_slots
 from penstock.tables.files.direct_parts import layout
 
 
@@ -160,12 +161,8 @@ class LaneJobs:
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:
         """Returns the layout of parts that the stream's table can take as they are; None where rows
         need more than to be appended, or the table is not on this machine."""
-        prepared, disposition = self._prepared, stream.disposition
-        names = prepared.rules.metadata
-        rewritten = stream.queried or disposition.mode is DestinationSyncMode.append_dedup
-        if names is None or rewritten or not prepared.destination.takes_parts:
-            return None
-        if is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1)):
+        names, disposition = self._prepared.rules.metadata, stream.disposition
+        if names is None or not shaped(self._prepared, stream):
             return None
         given = disposition.generation_id
         number = generation if given is None else given

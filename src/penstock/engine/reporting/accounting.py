@@ -126,6 +126,8 @@ class Accounting:
         line.rejected += load.rejected
         line.filtered += load.filtered
         line.bytes += sum(p.raw_bytes for p in load.parts)
+        if result.way is not None:
+            line.load_ways[result.way.value] = line.load_ways.get(result.way.value, 0) + 1
         for note in result.notes:
             self.note(f"{shown(load.stream)}: {note}")
         count = counted(load.covered, "record")

@@ -127,7 +127,10 @@ class Run:
         cancel: threading.Event | None = None,
         model: "Model | None" = None,
         telemetry: Telemetry | None = None,
+        began: float | None = None,
     ) -> None:
+        """``began``: when the process began, where it began for this run (a reading of
+        ``time.monotonic``)."""
         self._telemetry = telemetry
         self._refresh = refresh
         self._model = model
@@ -140,6 +143,8 @@ class Run:
         self._folder = home.run(self.id)
         self._accounting = Accounting(observer)
         self.timeline = self._accounting.timeline
+        self._began = self.timeline.began if began is None else began
+        self._reported_at = self._began
         self._spark = RunSpark(
             pipeline, home, self._folder, observer, self._accounting, daemon=daemon, shared=shared
         )
@@ -513,6 +518,8 @@ class Run:
             errors=errors,
             jvm_peak_bytes=jvm_peak(),
         )
+        report.time.wall = round(time.monotonic() - self._began, 3)
+        self._reported_at = time.monotonic()
         for error in (*outcome.errors, *errors):
             run_log.write("ERROR", bounded(error.message))
         return report
@@ -559,6 +566,12 @@ class Run:
         save = self._configs.save
         sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
         return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
+
+    def closed(self, report: Report) -> None:
+        """Adds the seconds since the report was made, in which all was closed, to the report."""
+        now = time.monotonic()
+        report.time.close = round(now - self._reported_at, 3)
+        report.time.wall = round(now - self._began, 3)
 
     def send_telemetry(self, telemetry: Telemetry, report: Report) -> list[str]:
         """Sends the run that has ended. Returns what went wrong, a sentence each."""

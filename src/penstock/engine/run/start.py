@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock import process_start
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.engine.reporting.hooks import Hooks
@@ -109,6 +110,7 @@ def run_pipeline(
     pipeline's hooks are told how it ended, unless nothing is kept (``engine.reporting.hooks``), and
     so are OpenTelemetry and OpenLineage where the environment asks for it
     (``engine.reporting.telemetry``)."""
+    began = process_start.take()
     if profile is not None:
         refuse_unwritable(profile)
     dry = dry_run or limit is not None
@@ -126,7 +128,7 @@ def run_pipeline(
             run = Run(
                 pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
                 refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
-                telemetry=telemetry,
+                telemetry=telemetry, began=began,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
             if profile is not None:
@@ -143,7 +145,10 @@ def run_pipeline(
         if error is not e and not isinstance(error, Defect):
             raise error from e
         raise
+    run.closed(report)
     _send_report(run, report, hooks, telemetry, observer)
+    if not dry:
+        _write_closed(run, report, observer)
     return report
 
 
@@ -171,7 +176,7 @@ def _send_report(
     observer: RunObserver,
 ) -> None:
     """Sends the report of a run that has ended to telemetry and hooks. Adds what went wrong with it
-    to the report's notes, and writes the report once more."""
+    to the report's notes."""
     problems = [] if telemetry is None else run.send_telemetry(telemetry, report)
     report.notes += problems
     if hooks is not None and (problem := hooks.ended(report)) is not None:
@@ -179,11 +184,14 @@ def _send_report(
         report.notes.append(problem)
     for problem in problems:
         observer.note(problem)
-    if problems:
-        try:
-            run.write_report(report)
-        except OSError as e:  # the run is committed, and its report was written before
-            observer.log("ERROR", "penstock", f"the report lacks its last notes: {e}")
+
+
+def _write_closed(run: Run, report: Report, observer: RunObserver) -> None:
+    """Writes the report once more, with what came after it: its last seconds and notes."""
+    try:
+        run.write_report(report)
+    except OSError as e:  # the run is committed, and its report was written before
+        observer.log("ERROR", "penstock", f"the report lacks its last notes: {e}")
 
 
 def serve_input(
@@ -218,6 +226,9 @@ def serve_input(
         )
         run = Run(
             pipeline, home, store, observer, dry=False, limit=None, run_id=new_run_id(),
-            served=served, cancel=cancel,
+            served=served, cancel=cancel, began=process_start.take(),
         )  # fmt: skip
-        return run.execute(stack, full_refresh=False)
+        report = run.execute(stack, full_refresh=False)
+    run.closed(report)
+    _write_closed(run, report, observer)
+    return report

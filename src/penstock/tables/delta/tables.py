@@ -43,6 +43,7 @@ from penstock.tables.contract import (
     LastLoad,
     LoadResult,
     LoadTasks,
+    LoadWay,
     NestedTable,
     NotSeen,
     SessionNeeds,
@@ -131,6 +132,7 @@ class DeltaTables:
 
     name = "delta"
     rewrite_note: str | None = None  # the files that a reader has begun with stay
+    host_note: str | None = None  # the log takes each version once
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         given = dict(options or {})
@@ -391,7 +393,8 @@ class _LoadCommit:
         if begun.done is not None:
             return begun.done
         if begun.table is not None and begun.staged is not None:
-            return self._published(begun.table, begun.staged)
+            way = LoadWay.publish if begun.job is None else LoadWay.merge
+            return self._published(begun.table, begun.staged, way)
         if runs_elsewhere(self.spark) and (folder := self.location.local_folder()) is not None:
             refuse_unshared(self.spark, [folder], DestinationError)
             self.before = self._version()
@@ -406,7 +409,8 @@ class _LoadCommit:
         notes = load_frame.cast_notes(load, columns.fields)
         if begun.reason is not None:
             notes = (*notes, merge_note(load, begun.reason))
-        return msgspec.structs.replace(done, notes=(*done.notes, *notes))
+        way = LoadWay.rewrite if load.load.replaces else LoadWay.spark
+        return msgspec.structs.replace(done, notes=(*done.notes, *notes), way=way)
 
     def begun(self) -> _Begun:
         """Finds out whether file actions can commit the load, and makes its files or the job that
@@ -448,7 +452,7 @@ class _LoadCommit:
         removed = [job.old[index] for index in result.removed]
         begun.staged = StagedFiles(result.files, removed, merged_result(self.load, result))
 
-    def _published(self, table: DeltaFiles, staged: StagedFiles) -> LoadResult:
+    def _published(self, table: DeltaFiles, staged: StagedFiles, way: LoadWay) -> LoadResult:
         """Commits the load by file actions."""
         self.merges.tasks.prove_lease()
         try:
@@ -457,7 +461,7 @@ class _LoadCommit:
             if not self._committed_since(table.version):
                 table.discard(staged)
                 raise
-        return staged.result
+        return msgspec.structs.replace(staged.result, way=way)
 
     def _settings(self) -> Mapping[str, str]:
         return self.spark.conf.getAll

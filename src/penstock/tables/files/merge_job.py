@@ -6,10 +6,12 @@ Spark, Arrow or DuckDB. Not here: the work (``merged_files``), how jobs are subm
 (``load_tasks``). Neighbours: ``delta.files`` and ``parquet.merge`` make jobs, ``merge_task`` runs
 them."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from penstock.model.catalog import FieldPath
 from penstock.model.types import Kind
 from penstock.tables.contract import TableLoad
 from penstock.tables.load_columns import load_fields
@@ -115,9 +117,15 @@ def comparable(load: TableLoad) -> bool:
     """Whether the load's keys and cursor may be of a kind that is compared alike here and in
     Spark."""
     fields = {f.name: f.type.kind for f in load_fields(load)}
-    keys = load.primary_key
+    return compared_in_tasks(fields, load.primary_key, load.cursor, arrival=load.arrival)
+
+
+def compared_in_tasks(
+    fields: Mapping[str, Kind], keys: Sequence[FieldPath], cursor: FieldPath, *, arrival: bool
+) -> bool:
+    """As :func:`comparable`, of columns of these kinds."""
     if not keys or not all(len(k) == 1 and fields.get(k[0]) in _KEYS for k in keys):
         return False
-    if load.arrival or not load.cursor or load.cursor[0] not in fields:
+    if arrival or not cursor or cursor[0] not in fields:
         return True
-    return len(load.cursor) == 1 and fields[load.cursor[0]] not in _NESTED
+    return len(cursor) == 1 and fields[cursor[0]] not in _NESTED

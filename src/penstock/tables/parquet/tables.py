@@ -34,6 +34,7 @@ from penstock.tables import conflicts
 from penstock.tables.contract import (
     LoadResult,
     LoadTasks,
+    LoadWay,
     NestedTable,
     SessionNeeds,
     TableLoad,
@@ -90,6 +91,12 @@ _REWRITE_NOTE = (
     "where each reader keeps the files that it began with"
 )
 
+_HOST_NOTE = (
+    "what guards a Parquet table holds on one host: where another host goes on with this pipeline, "
+    "a run that the first one has not ended yet may still change the table's folder; for that "
+    "choose delta:PATH, whose log takes each version once"
+)
+
 Outcome = LoadResult | PenstockError
 
 
@@ -117,6 +124,7 @@ class ParquetTables:
     name = "parquet"
     takes_parts = True
     rewrite_note: str | None = _REWRITE_NOTE
+    host_note: str | None = _HOST_NOTE
 
     def __init__(self, path: str, options: Mapping[str, str] | None = None) -> None:
         if options:
@@ -238,6 +246,7 @@ class _Wave:
         self.spark = spark
         self.merges = merges
         self.begun: dict[int, tuple[MergeJob, Pending]] = {}
+        self.ways: dict[int, LoadWay] = {}  # of loads that Spark does not write
         self.reasons: dict[int, str] = {}  # why Spark writes a load that a task might have written
         self.root = root
         self.staging = staging
@@ -302,7 +311,10 @@ class _Wave:
     def _result(self, plan: _LoadPlan, done: LoadResult) -> LoadResult:
         reason = self.reasons.get(plan.index)
         notes = () if reason is None else (merge_note(plan.load, reason),)
-        return msgspec.structs.replace(done, notes=(*plan.notes, *done.notes, *notes))
+        way = LoadWay.rewrite if plan.rewrites else LoadWay.spark
+        way = self.ways.get(plan.index, way)
+        notes = (*plan.notes, *done.notes, *notes)
+        return msgspec.structs.replace(done, notes=notes, way=way)
 
     def _guarded_plan(self, index: int, load: TableLoad) -> _LoadPlan | None:
         try:
@@ -375,6 +387,7 @@ class _Wave:
         staged, load = self.staging / f"table-{plan.index}", plan.load.load
         staged.mkdir()
         if plan.direct and direct_parts.linked(plan.load, staged):
+            self.ways[plan.index] = LoadWay.publish
             done: LoadResult | None = LoadResult(load.rows)
         else:
             done = self._filled(plan, staged)
@@ -397,14 +410,15 @@ class _Wave:
         """Puts the files that a task of ours wrote into ``staged``; None: Spark has to write
         them."""
         merged = self._merged(plan)
+        if merged is None:
+            return None
         try:
-            if merged is None:
-                return None
             fill(*merged, staged)
-            return merged_result(plan.load, merged[1])
         except NeedsSpark as reason:
             self._needs_spark(plan, reason)
             return None
+        self.ways[plan.index] = LoadWay.merge
+        return merged_result(plan.load, merged[1])
 
     def _written_by_spark(self, plan: _LoadPlan, staged: Path) -> LoadResult:
         from pyspark.sql import Observation
@@ -480,13 +494,19 @@ class _Wave:
         they have to be written. The parts were made durable when they were sealed."""
         if not plan.direct:
             return None
-        return direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
+        files = direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
+        if files is not None:
+            self.ways[plan.index] = LoadWay.publish
+        return files
 
     def _gathered(self, plan: _LoadPlan) -> list[Path] | None:
         """Stages the files that a task of ours wrote of a load's small parts; None: Spark has to
         write them."""
         merged = self._merged(plan)
-        return None if merged is None else [self.staging / f.name for f in merged[1].files]
+        if merged is None:
+            return None
+        self.ways[plan.index] = LoadWay.merge
+        return [self.staging / f.name for f in merged[1].files]
 
     def _failed(self, plan: _LoadPlan, failure: Exception) -> None:
         """Keeps what a load failed of: a conflict too where another writer has replaced the folder

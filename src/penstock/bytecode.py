@@ -1,0 +1,43 @@
+"""Keeps compiled Python code in the user's cache where it may not be written beside the source.
+
+Container images often set ``PYTHONDONTWRITEBYTECODE`` and hold no compiled code: each process of a
+run (driver, lanes, Spark's Python workers) then compiles all that it imports, at every start. Code
+that others could write is never loaded: the folder must be one that only this user writes to.
+Imports the standard library only. Neighbours: ``cli``, ``tasks.child_start`` and
+``spark.worker_daemon`` call :func:`keep` before they import anything large."""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import cache_from_source
+from pathlib import Path
+
+from penstock.runtimes.trusted_folders import unsafe
+
+_FOLDER = ("penstock", "bytecode")
+
+
+def keep(environ: Mapping[str, str] = os.environ) -> None:
+    """Has this process write and read compiled code in a folder of the user's cache, or of
+    Penstock's home. Does nothing where Python may write beside the source, where this package is
+    compiled already, and where no folder is safe."""
+    if not sys.dont_write_bytecode or sys.pycache_prefix or os.path.exists(_compiled()):
+        return
+    for folder in _folders(environ):
+        if unsafe(folder) is None:
+            sys.pycache_prefix = str(folder)
+            sys.dont_write_bytecode = False
+            return
+
+
+def _compiled() -> str:
+    return cache_from_source(__file__)
+
+
+def _folders(environ: Mapping[str, str]) -> list[Path]:
+    """The folders in which it may be, best first; paths that are not absolute are none."""
+    cache, user = environ.get("XDG_CACHE_HOME"), environ.get("HOME")
+    found = [cache] if cache else [os.path.join(user, ".cache")] if user else []
+    if home := environ.get("PENSTOCK_HOME"):
+        found.append(os.path.join(home, "cache"))
+    return [Path(path, *_FOLDER) for path in found if os.path.isabs(path)]
