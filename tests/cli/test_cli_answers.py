@@ -160,6 +160,24 @@ def test_plan_is_what_run_would_do(cli: Cli) -> None:
     assert "zz" in json.dumps(wrong.json)
 
 
+def test_a_plan_says_which_way_loads_take_and_what_parquet_does_not_guard(cli: Cli) -> None:
+    source = {"use": SOURCE, "config": {"scenario": "basic"}}
+    here = {"pipeline": "p", "source": source, "destination": {"use": "parquet:./lake"}}
+    (cli.cwd / "p.json").write_text(json.dumps(here))
+    planned = cli("plan", "p.json", "--json").json
+    assert planned["streams"][0]["load_way"] in ("merge", "publish")
+    assert f"loads: {planned['streams'][0]['load_way']}, as " in cli("plan", "p.json").out
+    assert "another host" not in json.dumps(planned["notes"])
+    spark = {"master": "spark://h:7077", "allow_unencrypted": True}
+    (cli.cwd / "p.json").write_text(json.dumps({**here, "spark": spark}))
+    planned = cli("plan", "p.json", "--json").json
+    assert not planned["problems"]
+    assert any("another host" in note and "delta:PATH" in note for note in planned["notes"])
+    there = {**here, "destination": {"use": "delta:./lake"}, "spark": spark}
+    (cli.cwd / "p.json").write_text(json.dumps(there))
+    assert "another host" not in json.dumps(cli("plan", "p.json", "--json").json["notes"])
+
+
 def test_a_plan_into_a_connector_names_its_streams_as_a_report_does(cli: Cli) -> None:
     """`CLI.md`, report: a stream that goes to a table has `table`, else `target`."""
     told = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC, "--json")

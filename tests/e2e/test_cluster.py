@@ -155,7 +155,8 @@ def test_no_row_is_lost_in_a_folder_that_a_worker_does_not_share_L1_L8(
 ) -> None:
     """Each format and mode, many small loads, a model's rows: refused by worker and folder before
     anything is committed. A worker that comes later: found in the commit, which is never taken for
-    done before its files are seen; the ways back are followed as they are printed."""
+    done before its files are seen; the ways back are followed as they are printed. In a folder that
+    all share, keyed loads are merged in tasks, as on one machine (L13)."""
     beside = Path(f"/proc/{java_of(cluster.pid_of(1))}/root{unshared}")
     command = [sys.executable, str(HERE / "unshared_tables.py"), str(tmp_path), str(unshared)]
     told = json.dumps({"master": cluster.address, "conf": cluster.conf})
@@ -185,6 +186,8 @@ def test_no_row_is_lost_in_a_folder_that_a_worker_does_not_share_L1_L8(
     assert seen["late/rows"] == [*range(20)]
     assert seen["late/adopted"][0][0] is None, seen["late/adopted"]
     assert seen["late/all rows"] == [*range(40)]
+    for name in ("merged/delta", "merged/parquet"):
+        assert seen[name] == [["merge", 2], ["merge", 2], [[1, "a"], [2, "c"], [3, "d"]]], name
     assert seen["left"] == []
 
 

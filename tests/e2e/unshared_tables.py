@@ -157,6 +157,7 @@ def main() -> None:
         except PenstockError as error:
             seen[f"model/{place}"] = [error.code, error.message, error.hint]
     seen |= late(spark, delta, made, commit)
+    seen |= merged(spark, made, tasks)
     seen["left"] = [str(p) for p in ALONE.rglob(".penstock-probe-*")]
     print(json.dumps(seen))
     sys.stdout.flush()
@@ -220,6 +221,28 @@ def late(spark: Any, delta: DeltaTables, made: Loads, commit: Callable[..., Any]
     seen["late/adopted"] = commit(delta, planned(delta, again, number=3, follows=None))
     busy.let_go()
     seen["late/all rows"] = ids(table)
+    return seen
+
+
+def merged(spark: Any, made: Loads, tasks: LoadTasks) -> dict[str, Any]:
+    """The same keyed loads into tables in a folder that all workers share: the way and the rows
+    written of each load, then the table's rows."""
+    seen: dict[str, Any] = {}
+    delta, parquet = FOLDER / "lake" / "delta", FOLDER / "lake" / "parquet"
+    tables = {"delta": DeltaTables(str(delta)), "parquet": ParquetTables(str(parquet))}
+    for name, place in tables.items():
+        outcomes: list[Any] = []
+        for number, sent in enumerate(([(1, "a"), (2, "b")], [(2, "c"), (3, "d")]), 1):
+            parts = [[{"id": key, "v": value}] for key, value in sent]
+            columns = {"id": "integer", "v": "string"}
+            load = made.load(number, parts, columns, table="t", mode="append_dedup")
+            inner = msgspec.structs.replace(load.load, follows=number - 1)
+            load = msgspec.structs.replace(load, load=inner)
+            (outcome,) = place.commit(spark, tasks, [load])
+            failed = isinstance(outcome, PenstockError)
+            outcomes.append(told(outcome) if failed else [outcome.way, outcome.written])
+        table = spark.read.format(name).load(place.location(load.table))
+        seen[f"merged/{name}"] = [*outcomes, sorted(map(list, table.select("id", "v").collect()))]
     return seen
 
 
