@@ -146,6 +146,20 @@ def test_small_parts_are_gathered_by_a_process(tables: Any, loads: Any) -> None:
     assert rows(tables) == [(1, "a"), (2, "b")] and len(files(tables)) == 1
 
 
+def test_a_result_says_which_way_its_rows_came(tables: Any, loads: Any) -> None:
+    """Parts become files; a task gathers small ones, and compares keys (issue 37, part 1)."""
+
+    def sent(number: int, *parts: Any, **how: Any) -> Any:
+        return numbered(shaped(loads.load(number, [[part] for part in parts], **how)), number - 1)
+
+    first, second = {"id": 1, "v": "a"}, {"id": 2, "v": "b"}
+    ways = [put(tables, sent(1, first), LOCAL).way, put(tables, sent(2, first, second), LOCAL).way]
+    ways.append(put(tables, sent(3, second, mode="overwrite", replaces=True), LOCAL).way)
+    keyed = loads.load(1, [first], table="keyed", mode="append_dedup")
+    ways.append(put(tables, numbered(keyed, 0), LOCAL).way)
+    assert ways == ["publish", "merge", "publish", "merge"]
+
+
 def test_a_merge_that_runs_twice_counts_once_L2_L3(tables: Any, loads: Any) -> None:
     """Spark retries tasks and runs copies of slow ones; the result of either is whole."""
     put(tables, dedup(loads, 1, [{"id": 1, "v": "old"}]), PROCESS)
