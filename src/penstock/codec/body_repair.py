@@ -22,25 +22,27 @@ _NO_TEXT = "not UTF-8"
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
+Failure = tuple[str, str]
+"""A dotted path of original names, and the text of the value there."""
+
+
 class Number(str):
     """The text of a JSON number, with all its digits."""
 
 
-class _NoJson:
-    """Stands for NaN, Infinity and -Infinity, which JSON does not have."""
-
-
-_NO_JSON = _NoJson()
+class _NoJson(str):
+    """The word NaN, Infinity or -Infinity, which JSON does not have."""
 
 
 @dataclass(slots=True)
 class RepairedBody:
     """The result of :func:`mend`. ``body``: the repaired body; None where it cannot be a row, and
-    ``refused`` says why. ``cast_failures``: dotted original paths of the values that did not fit:
-    they are null in ``body``, or, in a JSON column, have null in place of a part."""
+    ``refused`` says why. ``cast_failures``: the values that did not fit, each by its dotted
+    original path and its text: they are null in ``body``, or, in a JSON column, have null in place
+    of a part."""
 
     body: bytes | None
-    cast_failures: list[str] = field(default_factory=list[str])
+    cast_failures: list[Failure] = field(default_factory=list[Failure])
     refused: str | None = None
 
 
@@ -60,12 +62,12 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
             body.decode("utf-8"),
             parse_float=Number,
             parse_int=Number,
-            parse_constant=lambda word: _NO_JSON,
+            parse_constant=_NoJson,
         )
         if not isinstance(found, dict):
             return RepairedBody(None, refused=NO_OBJECT)
         record = cast(dict[str, Any], found)
-        cast_failures: list[str] = []
+        cast_failures: list[Failure] = []
         for field in schema.fields:
             _check(record, field, "", cast_failures)
         for name, alias in aliases.items():
@@ -80,15 +82,15 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
         return RepairedBody(None, refused=NO_OBJECT)
 
 
-def _check(record: dict[str, Any], field: Field, above: str, cast_failures: list[str]) -> None:
+def _check(record: dict[str, Any], field: Field, above: str, cast_failures: list[Failure]) -> None:
     value = record.get(field.source)
     if value is not None:
         record[field.source] = _fitted(value, field.type, above + field.source, cast_failures)
 
 
-def _fitted(value: Any, data_type: DataType, path: str, cast_failures: list[str]) -> Any:
+def _fitted(value: Any, data_type: DataType, path: str, cast_failures: list[Failure]) -> Any:
     """The value where its JSON type fits ``data_type``; else None (a JSON column keeps it), with
-    its path appended to ``cast_failures``."""
+    its path and text appended to ``cast_failures``."""
     if value is None:
         return None
     if data_type.kind is Kind.array and isinstance(value, list):
@@ -101,13 +103,15 @@ def _fitted(value: Any, data_type: DataType, path: str, cast_failures: list[str]
         return inner
     if data_type.kind not in (Kind.array, Kind.struct) and not _has_no_json(value, 0):
         return value
-    cast_failures.append(path)
+    cast_failures.append((path, _sent(value)))
     return value if data_type.kind is Kind.json and isinstance(value, list | dict) else None
 
 
 def _has_no_json(value: Any, depth: int) -> bool:
     if depth > MAX_DEPTH:
         raise RecursionError
+    if isinstance(value, _NoJson):
+        return True
     if isinstance(value, str):
         return _HALF.search(value) is not None
     if isinstance(value, list):
@@ -115,7 +119,13 @@ def _has_no_json(value: Any, depth: int) -> bool:
     if isinstance(value, dict):
         inner = cast(dict[str, Any], value)
         return any(_has_no_json(k, depth) or _has_no_json(v, depth + 1) for k, v in inner.items())
-    return value is _NO_JSON
+    return False
+
+
+def _sent(value: Any) -> str:
+    """The value's JSON text as it was sent; of a text itself. Half a surrogate pair is spelt."""
+    text = str(value) if isinstance(value, str) else _encode(value, 0, sent=True)
+    return _spelt(text)
 
 
 def encoded(value: Any) -> str:
@@ -123,11 +133,11 @@ def encoded(value: Any) -> str:
     return _encode(value, 0)
 
 
-def _encode(value: Any, depth: int) -> str:
+def _encode(value: Any, depth: int, *, sent: bool = False) -> str:
     """The JSON text of ``value``; numbers with all their digits. What JSON does not have becomes
     null, a text with half a surrogate pair too; in the name of a property that half becomes the
     letters of its escape. After :func:`_fitted` only JSON columns and properties without a column
-    still hold such values."""
+    still hold such values. ``sent``: what JSON does not have is kept as it was."""
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:
@@ -135,16 +145,17 @@ def _encode(value: Any, depth: int) -> str:
             return str(value)
         case dict():
             members = (
-                f"{json.dumps(_spelt(k), ensure_ascii=False)}:{_encode(v, depth + 1)}"
+                f"{json.dumps(_spelt(k), ensure_ascii=False)}:{_encode(v, depth + 1, sent=sent)}"
                 for k, v in cast(dict[str, Any], value).items()
             )
             return f"{{{','.join(members)}}}"
         case list():
-            return f"[{','.join(_encode(v, depth + 1) for v in cast(list[Any], value))}]"
+            return f"[{','.join(_encode(v, depth + 1, sent=sent) for v in cast(list[Any], value))}]"
         case _NoJson():
-            return "null"
+            return str(value) if sent else "null"
         case str():
-            return "null" if _HALF.search(value) else json.dumps(value, ensure_ascii=False)
+            lost = not sent and _HALF.search(value)
+            return "null" if lost else json.dumps(value, ensure_ascii=False)
         case _:
             return json.dumps(value)
 

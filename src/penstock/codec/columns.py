@@ -24,17 +24,16 @@ from penstock.codec.arrow import (
 from penstock.codec.decode import (
     DecodedBatch,
     RowReject,
-    by_field,
     extraction_times,
-    note_losses,
     note_marks,
     null_keys,
     strict_rejects,
 )
 from penstock.codec.delete_marks import judged
+from penstock.codec.losses import Loss, Losses, Mask, counts
 from penstock.codec.plain_text import written_as_json
 from penstock.codec.python_values import python_values, written_out
-from penstock.codec.system_columns import ascending, change_lists, row_ids
+from penstock.codec.system_columns import ascending, row_ids
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table, pa
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, fit, in_years
@@ -159,17 +158,20 @@ def _is_binary(arrow: ArrowType) -> bool:
     )  # fmt: skip
 
 
-class _Losses:
-    """Collects what a decode lost. ``nulled``, ``rounded``: by row, the paths of values that became
-    NULL and of numbers that lost digits. ``cut``: by field, how many timestamps lost digits after
-    the microsecond. ``extra``: by field that the schema has not, how many rows have a value of it;
-    ``incomplete``: the columns that lack such fields inside. ``ignored``: paths that are not
-    counted. ``column``: the one at work."""
+class _Losses(Losses):
+    """Collects what a decode lost, and fields without a place. ``extra``: by field that the schema
+    has not, how many rows have a value of it; ``incomplete``: the columns that lack such fields
+    inside. ``ignored``: paths that are not counted. ``column``: the one at work."""
 
-    def __init__(self, ignored: Collection[FieldPath]) -> None:
-        self.nulled: dict[int, list[str]] = {}
-        self.rounded: dict[int, list[str]] = {}
-        self.cut: dict[str, int] = {}
+    def __init__(
+        self,
+        ignored: Collection[FieldPath],
+        *,
+        texts: bool = False,
+        cursor: str = "",
+        mask: Mask | None = None,
+    ) -> None:
+        super().__init__(texts=texts, cursor=cursor, mask=mask)
         self.extra: dict[str, int] = {}
         self.incomplete: set[str] = set()
         self.column = ""
@@ -197,7 +199,11 @@ class ColumnDecoder:
         words: ChangeWords | None = None,
         ignored: Collection[FieldPath] = (),
         deletes: DeleteMark | None = None,
+        texts: bool = False,
+        cursor: FieldPath = (),
+        mask: Mask | None = None,
     ) -> None:
+        self._asked: Any = {"texts": texts, "cursor": ".".join(cursor), "mask": mask}
         self._schema, self._strict, self._key = schema, strict, key
         self._deletes = deletes
         self._words = words or ChangeWords()
@@ -213,7 +219,7 @@ class ColumnDecoder:
     ) -> DecodedBatch:
         """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
         table, count = rows.table, len(rows)
-        losses = _Losses(self._ignored)
+        losses = _Losses(self._ignored, **self._asked)
         columns: list[Array] = []
         for field in self._schema.fields:
             losses.column = field.source
@@ -240,14 +246,14 @@ class ColumnDecoder:
         keys = {path: self._at(path, columns) for path in self._key}
         rejects = {**unknown, **{r.index: r for r in null_keys(keys)}}
         if self._strict:
-            rejects = strict_rejects(losses.nulled, losses.rounded, self._words) | rejects
+            rejects = strict_rejects(losses, self._words) | rejects
         part = pa.Table.from_arrays(
             [
                 *columns,
                 ascending(first_seq, count),
                 row_ids(count),
                 times,
-                change_lists(count, changes, losses.nulled, losses.rounded, self._words),
+                losses.change_lists(count, changes, self._words),
             ],
             schema=self._part,
         )
@@ -261,13 +267,14 @@ class ColumnDecoder:
         return DecodedBatch(
             part,
             [rejects[i] for i in sorted(rejects)],
-            by_field(losses.nulled, rejects),
-            by_field(losses.rounded, rejects),
+            counts(losses.nulled, rejects),
+            counts(losses.rounded, rejects),
             losses.cut,
             losses.extra,
             incomplete=frozenset(losses.incomplete),
             filled_marks=filled,
             cleared_marks=cleared,
+            listed=counts(losses.shortened, rejects),
         )
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
@@ -334,14 +341,8 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     lost = None
     if values.null_count > given.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
-    note_losses(
-        FittedColumn(values, lost, cast.rounded, cast.cut),
-        path,
-        rows,
-        losses.nulled,
-        losses.rounded,
-        losses.cut,
-    )
+    found = FittedColumn(values, lost, cast.rounded, cast.cut)
+    losses.note(found, path, rows, lambda places: _sent(given.take(places)))
     return values
 
 
@@ -399,8 +400,17 @@ def fit_text(texts: Array, wanted: DataType) -> FittedColumn:
     return FittedColumn(values, _rows_of(losses.nulled), _rows_of(losses.rounded), cut)
 
 
-def _rows_of(paths: Mapping[int, Sequence[str]]) -> Array | None:
-    return pa.array(sorted(paths), pa.int64()) if paths else None
+def _rows_of(losses: Sequence[Loss]) -> Array | None:
+    return pc.unique(pa.concat_arrays([loss.rows for loss in losses])) if losses else None
+
+
+def _sent(given: Array) -> Array:
+    """Values as texts: as Arrow writes them; binary ones and those with parts as JSON has them."""
+    if not (pa.types.is_nested(given.type) or _is_binary(given.type)):
+        with suppress(pa.ArrowNotImplementedError):
+            return given.cast(pa.string())
+    texts = [None if v is None else _json(v, False) for v in python_values(given)]
+    return pa.array(texts, pa.string())
 
 
 def _exactly(given: Array, target: ArrowType) -> Array:

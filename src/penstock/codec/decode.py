@@ -10,8 +10,7 @@ fit its type is called a misfit. Not here: messages of a protocol; the words of 
 list are parameters. Neighbours: ``engine.worker.row_decoding`` calls it, ``codec.parquet_parts``
 writes its table, ``codec.columns`` decodes Arrow columns in the same way."""
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +19,16 @@ import msgspec
 from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
-from penstock.codec.body_repair import NO_OBJECT, TOO_DEEP, is_object, mend
+from penstock.codec.body_repair import NO_OBJECT, TOO_DEEP, Failure, is_object, mend
 from penstock.codec.delete_marks import UNKNOWN_MARK, JudgedMarks, judged
+from penstock.codec.losses import Losses, Mask, counts
 from penstock.codec.packed_bodies import Packed
-from penstock.codec.system_columns import ascending, change_lists, row_ids
+from penstock.codec.system_columns import ascending, row_ids
 from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
 from penstock.codec.undeclared_json import UndeclaredValues
 from penstock.codec.untyped import Array, ArrowSchema, Table, pa
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import FittedColumn, fit
+from penstock.codec.values import fit
 from penstock.errors import Defect
 from penstock.model.catalog import FieldPath
 from penstock.model.delete_marks import DeleteMark
@@ -62,13 +62,14 @@ class DecodedBatch:
     """A decoded batch. ``table``: in exactly the part schema, a row per body that was not rejected,
     in order. By field, how many values (of rows not rejected) are NULL since they did not fit
     (``nulled``) and how many numbers lost digits (``rounded``); ``cut``: how many timestamps lost
-    digits after the microsecond. ``extra_fields``: for each property that the schema lacks, by
-    dotted path (``user.email``, ``items[].qty``), how many records had it with another value than
-    null; ``user.*`` stands for all those of one object that are too many to be named. ``kept``: the
-    same of those that the column ``EXTRA`` has. ``incomplete``: the columns (original names) that
-    lack such properties of their objects. ``missing``: the columns without which properties of this
-    batch are lost that are to be kept; None: there are none. ``filled_marks``, ``cleared_marks``:
-    how many delete marks got another value (``codec.delete_marks``)."""
+    digits after the microsecond, ``listed``: how many of them have an entry. ``extra_fields``: for
+    each property that the schema lacks, by dotted path (``user.email``, ``items[].qty``), how many
+    records had it with another value than null; ``user.*`` stands for all those of one object that
+    are too many to be named. ``kept``: the same of those that the column ``EXTRA`` has.
+    ``incomplete``: the columns (original names) that lack such properties of their objects.
+    ``missing``: the columns without which properties of this batch are lost that are to be kept;
+    None: there are none. ``filled_marks``, ``cleared_marks``: how many delete marks got another
+    value (``codec.delete_marks``)."""
 
     table: Table
     rejects: list[RowReject] = field(default_factory=list[RowReject])
@@ -78,6 +79,7 @@ class DecodedBatch:
     extra_fields: Mapping[str, int] = field(default_factory=dict[str, int])
     kept: Mapping[str, int] = field(default_factory=dict[str, int])
     incomplete: frozenset[str] = frozenset()
+    listed: Mapping[str, int] = field(default_factory=dict[str, int])
     missing: MissingColumns | None = None
     filled_marks: Mapping[str, int] = field(default_factory=dict[str, int])
     cleared_marks: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -102,7 +104,9 @@ class RowDecoder:
     are never kept. ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no
     field is extra. ``undeclared``: what is done with others; ``closed``: paths of objects whose
     extra fields are dropped in any case. ``mark``: the property that marks deletes, where it gets a
-    column whether it is declared or not. ``deletes``: how marks of deletes are judged.
+    column whether it is declared or not. ``deletes``: how marks of deletes are judged. ``texts``:
+    entries have the source's text, ``mask`` hides what none may show; ``cursor``: the path of the
+    cursor, which gets an entry where it is cut.
     """
 
     def __init__(
@@ -118,7 +122,13 @@ class RowDecoder:
         closed: Collection[FieldPath] = (),
         mark: str | None = None,
         deletes: DeleteMark | None = None,
+        texts: bool = False,
+        cursor: FieldPath = (),
+        mask: Mask | None = None,
     ) -> None:
+        def losses() -> Losses:
+            return Losses(texts=texts, cursor=".".join(cursor), mask=mask)
+
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
             aliases = _aliases(own)
@@ -135,6 +145,7 @@ class RowDecoder:
                 aliases=aliases,
                 read=read,
                 texts=shape.TextExtractor(read.fields),
+                losses=losses,
                 values=UndeclaredValues(
                     read, schema, UndeclaredPolicy.drop if whole else undeclared, closed, mark
                 ),
@@ -190,6 +201,7 @@ class _Plan:
     aliases: dict[str, str]
     read: UndeclaredProperties
     texts: shape.TextExtractor
+    losses: Callable[[], Losses]
     values: UndeclaredValues
 
     def learn(self, names: Mapping[FieldPath, Sequence[str]]) -> bool:
@@ -210,9 +222,8 @@ class _Batch:
         self._bodies = shape.column(self._packed)
         self._mended: dict[int, bytes] = {}
         self._rejects: dict[int, RowReject] = {}
-        self._cast_failures: dict[int, list[str]] = {}
-        self._rounded: dict[int, list[str]] = {}
-        self._cut: dict[str, int] = {}
+        self._repaired: dict[int, list[Failure]] = {}
+        self._losses = plan.losses()
         self._extra: list[Undeclared] = []
         self._unreadable: list[int] = []  # rows with properties that are not read by column
         self._read: list[Array] = []  # the texts of all that is read
@@ -241,6 +252,7 @@ class _Batch:
         typed: list[Array] = []
         for column, known in zip(texts, of.schema.fields, strict=False):
             typed.append(self._typed(column, known.type, known.source, _same))
+        self._losses.add_repaired(self._repaired)
         return typed
 
     def extra_column(self) -> Array:
@@ -264,13 +276,7 @@ class _Batch:
         fields are none here: the whole record has them."""
         for index, reject in other._rejects.items():
             self._rejects.setdefault(index, reject)
-        for mine, others in (
-            (self._cast_failures, other._cast_failures),
-            (self._rounded, other._rounded),
-        ):
-            for index, paths in others.items():
-                mine.setdefault(index, []).extend(paths)
-        self._cut |= other._cut
+        self._losses.take(other._losses)
         self.filled_marks |= other.filled_marks
         self.cleared_marks |= other.cleared_marks
 
@@ -309,16 +315,14 @@ class _Batch:
     ) -> DecodedBatch:
         of, rows = self._of, len(self._raw)
         if of.strict:
-            self._rejects = (
-                strict_rejects(self._cast_failures, self._rounded, of.words) | self._rejects
-            )
+            self._rejects = strict_rejects(self._losses, of.words) | self._rejects
         table = pa.Table.from_arrays(
             [
                 *columns,
                 ascending(first_seq, rows),
                 row_ids(rows),
                 extraction_times(extracted_at_ms),
-                change_lists(rows, changes, self._cast_failures, self._rounded, of.words),
+                self._losses.change_lists(rows, changes, of.words),
             ],
             schema=of.part_schema,
         )
@@ -330,12 +334,13 @@ class _Batch:
         return DecodedBatch(
             table,
             [self._rejects[i] for i in sorted(self._rejects)],
-            by_field(self._cast_failures, self._rejects),
-            by_field(self._rounded, self._rejects),
-            self._cut,
+            counts(self._losses.nulled, self._rejects),
+            counts(self._losses.rounded, self._rejects),
+            self._losses.cut,
             {e.label: e.records for e in dropped},
             {e.label: e.records for e in kept},
             frozenset(e.at[0] for e in dropped if e.at),
+            counts(self._losses.shortened, self._rejects),
             of.values.missing(self._extra),
             self.filled_marks,
             self.cleared_marks,
@@ -349,7 +354,7 @@ class _Batch:
             if mended.refused is not None:
                 self._rejects[index] = RowReject(index, mended.refused)
             if mended.cast_failures:
-                self._cast_failures[index] = mended.cast_failures
+                self._repaired[index] = mended.cast_failures
             self._mended[index] = mended.body if mended.body is not None else b"{}"
         if len(self._mended) == before:
             return False
@@ -451,7 +456,7 @@ class _Batch:
                 arrow, len(column), column.buffers()[:1], column.null_count, children=children
             )
         found = fit(column, data_type)
-        note_losses(found, path, rows, self._cast_failures, self._rounded, self._cut)
+        self._losses.note(found, path, rows, column.take)
         return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
@@ -490,24 +495,6 @@ def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
     return [RowReject(i, NULL_KEY, ", ".join(missing[i])) for i in sorted(missing)]
 
 
-def note_losses(
-    found: FittedColumn,
-    path: str,
-    rows: shape.Rows,
-    cast_failures: dict[int, list[str]],
-    rounded: dict[int, list[str]],
-    cut: dict[str, int],
-) -> None:
-    """Records what a cast lost: into ``cast_failures`` and ``rounded`` by row, into ``cut`` by
-    field."""
-    for positions, by_row in ((found.cast_failures, cast_failures), (found.rounded, rounded)):
-        if positions is not None:
-            for index in _list(rows(positions)):
-                by_row.setdefault(index, []).append(path)
-    if found.cut:
-        cut[path] = cut.get(path, 0) + found.cut
-
-
 def extraction_times(millis: Sequence[int]) -> Array:
     """Epoch milliseconds as the times of :data:`EXTRACTED_AT`."""
     return pc.multiply(pa.array(millis, pa.int64()), 1000).cast(pa.timestamp("us", tz="UTC"))
@@ -524,24 +511,14 @@ def note_marks(
     if found.unknown is not None:
         for index in _list(found.unknown):
             rejects.setdefault(index, RowReject(index, UNKNOWN_MARK, mark.source))
-    for count, counts in ((found.filled, filled), (found.cleared, cleared)):
-        if count:
-            counts[mark.source] = counts.get(mark.source, 0) + count
+    for number, by_field in ((found.filled, filled), (found.cleared, cleared)):
+        if number:
+            by_field[mark.source] = by_field.get(mark.source, 0) + number
 
 
-def strict_rejects(
-    cast_failures: Mapping[int, Sequence[str]],
-    rounded: Mapping[int, Sequence[str]],
-    words: ChangeWords,
-) -> dict[int, RowReject]:
+def strict_rejects(losses: Losses, words: ChangeWords) -> dict[int, RowReject]:
     """A reject for each row that lost something, with the first such field (strict mode)."""
-    found = {**rounded, **cast_failures}
-    return {i: RowReject(i, words.reason, paths[0]) for i, paths in found.items()}
-
-
-def by_field(paths: Mapping[int, Sequence[str]], rejects: Collection[int]) -> dict[str, int]:
-    """Counts the values by field, in rows that were not rejected."""
-    return Counter(p for i, found in paths.items() if i not in rejects for p in found)
+    return {i: RowReject(i, words.reason, path) for i, path in losses.first_fields().items()}
 
 
 def _aliases(schema: RowSchema) -> dict[str, str]:

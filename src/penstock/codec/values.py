@@ -83,7 +83,7 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
         (r"^([0-9-]{10}[T ][0-9:.]{5,15}) ?(?:Z|UTC|GMT|[+-]00(?::?00)?)$", r"\1"),
     ),
 }
-_BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
+BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
 _MOST_PLACES = 300
 _LEAST_NORMAL = 2.2250738585072014e-308  # smaller doubles have fewer digits
@@ -203,7 +203,7 @@ def _with_losses(
         return FittedColumn(typed, cast_failures, _rounded(tidy, typed))
     if kind not in (Kind.timestamp, Kind.timestamp_ntz):
         return FittedColumn(typed, cast_failures)
-    beyond = pc.match_substring_regex(texts, _BEYOND_MICROS)
+    beyond = pc.match_substring_regex(texts, BEYOND_MICROS)
     cut = pc.sum(pc.and_(beyond, typed.is_valid())).as_py() or 0
     return FittedColumn(typed, cast_failures, cut=cut)
 

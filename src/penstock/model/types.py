@@ -156,10 +156,15 @@ class MetadataNames(msgspec.Struct, frozen=True):
     generation_id: str
 
 
+MAX_REASON_TEXT = 1024  # bytes of a value's text in an entry's reason
+REASON_CUT = "\u2026"  # ends a text that was longer
+
+
 class ChangeWords(msgspec.Struct, frozen=True):
     """The texts of a change list's entries (L9): ``change`` and ``reason`` for a value that is NULL
-    since it did not fit its type; ``rounded``, with the same reason, for a number that lost digits.
-    A protocol may define its own (``ProtocolPackage.change_words``)."""
+    since it did not fit its type; ``rounded``, with the same reason, for a number or a cursor that
+    lost digits. In a table the value's text follows the reason's word: ``WORD: text``. A protocol
+    may define its own (``ProtocolPackage.change_words``)."""
 
     change: str = "NULLED"
     reason: str = "TYPE_MISFIT"

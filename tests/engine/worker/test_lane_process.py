@@ -159,7 +159,7 @@ def test_changes_are_in_the_words_of_the_protocol(tmp_path: Path) -> None:
     lane(tmp_path, f"say({bad!r})", change_words=PACKAGE.change_words)
     (part,) = tmp_path.glob("log/epochs/*/parts/*.parquet")
     assert pq.read_table(part)["_penstock_changes"].to_pylist() == [
-        [{"field": "id", "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}]
+        [{"field": "id", "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR: no number"}]
     ]
     assert ChangeWords().reason == "TYPE_MISFIT"
 

@@ -39,7 +39,8 @@ def test_l9_notes_name_the_stream_and_the_field_and_count() -> None:
     for first in (0, 2):
         known.decode(USERS, [body, body], first, [0, 0], {})
     assert known.notes() == [
-        "values that did not fit their type and became NULL: shop.users.age (4)",
+        "4 values of shop.users.age did not fit integer and became NULL; their text is in the "
+        "row's change list",
         "numbers with more digits than their type keeps, rounded and listed in their rows: "
         "shop.users.sum (4)",
         "times with more than 6 digits of a second, cut to the microsecond: shop.users.at (4)",

@@ -145,7 +145,7 @@ class _Rows:
         decoder = self._decoder(self._schema, columnar=isinstance(batch.bodies, Columns))
         decoded: Any = cast(Any, decoder).decode(batch.bodies, 0, batch.extracted_at, batch.changes)
         self.changes += decoded.cast_failures
-        self.odd.count(batch.stream, decoded)
+        self.odd.count(batch.stream, decoded, self._schema, texts=False)
         kept = decoded.table.drop_columns([SEQ, RAW_ID, EXTRACTED_AT, CHANGES])
         for row in _python_rows(kept.slice(0, left)):
             if row.get(EXTRA, "") is None:

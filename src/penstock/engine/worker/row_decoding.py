@@ -6,7 +6,7 @@ Neighbours: ``engine.worker.lane_events`` adds streams, ``engine.worker.sealer``
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -14,16 +14,25 @@ import msgspec
 from penstock.codec.columns import ColumnDecoder, Columns
 from penstock.codec.decode import DecodedBatch, RowDecoder
 from penstock.engine.specs.lane import LaneJob, StreamJob
-from penstock.model.catalog import FieldPath, StreamId
+from penstock.model.catalog import FieldPath, StreamId, default_cursor
 from penstock.model.events import Batch
-from penstock.model.types import SEQ_EPOCH_SHIFT, MissingColumns, RowSchema
+from penstock.model.type_words import type_text
+from penstock.model.types import (
+    SEQ_EPOCH_SHIFT,
+    DataType,
+    Field,
+    Kind,
+    MissingColumns,
+    RowSchema,
+)
+from penstock.runtimes.masking import Masker
 from penstock.short_texts import shown
 
 _SHOWN = 20
 _WORDS = (
-    "values that did not fit their type and became NULL",
     "numbers with more digits than their type keeps, rounded and listed in their rows",
     "times with more than 6 digits of a second, cut to the microsecond",
+    "cursors among these, whose text is in their row's change list",
     "field not in the schema, dropped",
     "field not in the schema, kept",
     "deletes whose mark did not fit its column, which has the extraction time, true or 1 instead",
@@ -36,12 +45,23 @@ class ChangedValueCounts:
 
     def __init__(self) -> None:
         self._found: dict[str, dict[str, int]] = {words: {} for words in _WORDS}
+        self._misfits: dict[tuple[str, str, bool], int] = {}
         self._incomplete: dict[StreamId, set[str]] = {}
 
-    def count(self, stream: StreamId, decoded: DecodedBatch) -> None:
-        """Adds the counts of one decoded batch."""
-        found = (decoded.nulled, decoded.rounded, decoded.cut, decoded.extra_fields, decoded.kept,
-                 decoded.filled_marks, decoded.cleared_marks)  # fmt: skip
+    def count(
+        self, stream: StreamId, decoded: DecodedBatch, schema: RowSchema, *, texts: bool
+    ) -> None:
+        """Adds the counts of one batch that was decoded by ``schema``. ``texts``: the entries of
+        its values have the source's text."""
+        if decoded.nulled:
+            types = dict(_types(schema.fields))
+            for name, count in decoded.nulled.items():
+                misfit = (f"{stream}.{name}", types.get(name, "its type"), texts)
+                self._misfits[misfit] = self._misfits.get(misfit, 0) + count
+        found = (
+            decoded.rounded, decoded.cut, decoded.listed, decoded.extra_fields, decoded.kept,
+            decoded.filled_marks, decoded.cleared_marks,
+        )  # fmt: skip
         for words, counts in zip(_WORDS, found, strict=True):
             known = self._found[words]
             for name, count in counts.items():
@@ -53,7 +73,7 @@ class ChangedValueCounts:
     def notes(self) -> list[str]:
         """Returns a note for each field, the fields with the highest counts first, and how to keep
         those inside objects."""
-        notes: list[str] = []
+        notes = [*self._misfit_notes()]
         for words, counts in self._found.items():
             ordered = sorted(counts.items(), key=lambda kv: -kv[1])
             notes += [f"{words}: {shown(name)} ({n})" for name, n in ordered[:_SHOWN]]
@@ -67,6 +87,26 @@ class ChangedValueCounts:
                 "(a table that exists gets the new types by `penstock run --recreate`)"
             )
         return notes
+
+    def _misfit_notes(self) -> Iterator[str]:
+        ordered = sorted(self._misfits.items(), key=lambda kv: -kv[1])
+        for (name, kind, texts), count in ordered[:_SHOWN]:
+            where = "; their text is in the row's change list" if texts else ""
+            values = f"{count:,} value{'s' * (count != 1)} of {shown(name)} did not fit {kind}"
+            yield f"{values} and became NULL{where}"
+        if left := ordered[_SHOWN:]:
+            yield f"values that became NULL: {len(left)} more fields ({sum(n for _, n in left)})"
+
+
+def _types(fields: Sequence[Field], above: str = "") -> Iterator[tuple[str, str]]:
+    """Yields the type of each value by its dotted path of original names."""
+    for field in fields:
+        path, kind = above + field.source, field.type
+        yield path, type_text(kind)
+        while kind.kind is Kind.array:
+            path, kind = f"{path}[]", kind.item or DataType(Kind.json)
+            yield path, type_text(kind)
+        yield from _types(kind.fields, f"{path}.")
 
 
 class ArrowRows:
@@ -90,6 +130,8 @@ class StreamDecoders:
         self._decoders: dict[tuple[StreamId, bool], RowDecoder | ColumnDecoder] = {}
         self._given: dict[tuple[StreamId, bool, int], tuple[RowSchema, Any]] = {}
         self._odd = ChangedValueCounts()
+        masker = Masker(job.secrets)
+        self._mask = masker.mask if masker else None
 
     def learn(self, stream: StreamJob) -> None:
         """Adds a stream, or replaces how it goes on."""
@@ -115,7 +157,7 @@ class StreamDecoders:
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
         decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
         self.seconds += time.monotonic() - began
-        return self._counted(stream, decoded)
+        return self._counted(stream, decoded, self.jobs[stream].schema, texts=True)
 
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
         """Decodes a batch into the columns that a transform takes; their sequence numbers mean
@@ -131,19 +173,21 @@ class StreamDecoders:
             known = self._given[key] = (schema, self._made(columnar, job, schema, (), first=True))
         decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
         self.seconds += time.monotonic() - began
-        return self._counted(batch.stream, decoded)
+        return self._counted(batch.stream, decoded, schema, texts=False)
 
-    def _counted(self, stream: StreamId, decoded: DecodedBatch) -> ArrowRows:
+    def _counted(
+        self, stream: StreamId, decoded: DecodedBatch, schema: RowSchema, *, texts: bool
+    ) -> ArrowRows:
         """Counts what decoding changed, unless the rows are decoded again with more columns."""
         if decoded.missing is None:
-            self._odd.count(stream, decoded)
+            self._odd.count(stream, decoded, schema, texts=texts)
         return ArrowRows(decoded)
 
     def _decoder(self, stream: StreamId, columnar: bool) -> Any:
         decoder = self._decoders.get((stream, columnar))
         if decoder is None:
             job = self.jobs[stream]
-            decoder = self._made(columnar, job, job.schema, job.key)
+            decoder = self._made(columnar, job, job.schema, job.key, texts=True)
             self._decoders[stream, columnar] = decoder
         return decoder
 
@@ -153,15 +197,22 @@ class StreamDecoders:
         job: StreamJob,
         schema: RowSchema,
         key: tuple[FieldPath, ...],
+        *,
+        texts: bool = False,
         first: bool = False,
     ) -> Any:
-        """``first``: transforms follow, which are given marks as they were sent."""
+        """``texts``: of records as the table gets them. What a transform is given has no texts in
+        its entries: the transform may hash or drop the value. ``first``: transforms follow, which
+        are given marks as they were sent."""
         marks = job.deletes
         if marks is not None and first:
             marks = msgspec.structs.replace(marks, null_if_live=False)
         job_wide: dict[str, Any] = {
             "strict": self._job.strict, "words": self._job.change_words, "deletes": marks,
         }  # fmt: skip
+        if texts:
+            cursor = default_cursor(job.configured) if job.lane.disposition.cursor else ()
+            job_wide |= {"texts": True, "cursor": cursor, "mask": self._mask}
         if columnar:
             return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
         return RowDecoder(
