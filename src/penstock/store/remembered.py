@@ -20,10 +20,10 @@ _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _PACKAGES, _RESULTS, _LOG = "packages", "results", "log"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
-_CURSOR, _REFRESH, _TYPES = "cursor:", "refresh:", "types:"
+_CURSOR, _REFRESH, _TYPES, _NESTED = "cursor:", "refresh:", "types:", "nested:"
 _OF_STREAM = (
     _COLUMNS, _ANSWER, _MODES, _CALLED, _PASSED, _VERSIONS, _VISIBLE, _REFRESHED, _CURSOR, _REFRESH,
-    _TYPES,
+    _TYPES, _NESTED,
 )  # fmt: skip
 _OVER, _UNREAD, _READ, _PUBLISHED, _GIVEN = "over", "unread", "read", "published", "given"
 
@@ -132,7 +132,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     connectors (by reference) that have answered the end of a stream with a result; no stream's.
     ``refresh``: the newest refresh of the stream that a user asked for. ``types``: the types of
     columns that files do not tell themselves, by original name, as earlier runs found them.
-    ``log``: the log of the pipeline's last run."""
+    ``log``: the log of the pipeline's last run. ``nested``: the names of fields inside objects, by
+    the JSON of their path (``engine.plan.nested_names``)."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -151,6 +152,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     refresh: dict[StreamId, Refresh] = {}
     types: dict[StreamId, dict[str, DataType]] = {}
     log: LogPlace | None = None
+    nested: dict[StreamId, dict[str, str]] = {}
 
     @property
     def pending_refreshes(self) -> dict[StreamId, Refresh]:
@@ -197,6 +199,7 @@ def remembered(rows: Rows) -> Remembered:
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
         types={s: _types(row) for s, row in of[_TYPES].items()},
         log=_log(rows.get(_LOG, {})),
+        nested={s: dict(row) for s, row in of[_NESTED].items()},
     )
 
 
@@ -204,7 +207,7 @@ def streams_of(more: Remembered, taken_up: Iterable[StreamId]) -> set[StreamId]:
     """Returns the streams whose rows :func:`added` may change."""
     maps = (more.columns, more.answer_columns, more.modes, more.state_names, more.versions)
     newest = (more.visible, more.refreshes, more.unread, more.cursors, more.refresh, more.types)
-    named = {s for one in (*maps, *newest) for s in one}
+    named = {s for one in (*maps, *newest, more.nested) for s in one}
     return named | more.passed_over | set(taken_up)
 
 
@@ -219,6 +222,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         _PACKAGES: more.packages,
         _RESULTS: dict.fromkeys(more.results, _GIVEN),
         **{_COLUMNS + s.key: columns for s, columns in more.columns.items()},
+        **{_NESTED + s.key: names for s, names in more.nested.items()},
         **{_ANSWER + s.key: columns for s, columns in more.answer_columns.items()},
         **{_CALLED + s.key: {n: n for n in names} for s, names in more.state_names.items()},
         **{_VERSIONS + s.key: _texts(numbers) for s, numbers in more.versions.items()},

@@ -21,6 +21,7 @@ from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.empty_namespaces import with_earlier_ids
 from penstock.engine.plan.kept_json import referring, with_kept_json
 from penstock.engine.plan.named_packages import used
+from penstock.engine.plan.nested_names import nested_so_far
 from penstock.engine.plan.saved_cursors import SavedCursor, saved_cursors
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_protocol
@@ -178,6 +179,10 @@ def _prepared(
     catalog = _with_named(pipeline, source, discover(), store)
     earlier, known = store.remembered(pipeline.pipeline), store.known_streams(pipeline.pipeline)
     catalog = with_earlier_ids(catalog, known)
+    if not pipeline.transforms:
+        ids = [s.id for s in catalog.streams]
+        nested = nested_so_far(store, pipeline.pipeline, ids, earlier)
+        earlier = msgspec.structs.replace(earlier, nested={**earlier.nested, **nested})
     if not recreate:
         catalog = _with_kept_json(pipeline, source, catalog, store, earlier)
     if not destination.has_tables:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.nested_names import nested_so_far
 from penstock.engine.plan.nested_tables import nested_tables
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.repeats import repeats
@@ -79,6 +80,7 @@ class Planner:
             rules,
             table_name=tables.tables[stream_id.key],
             columns=known.columns.get(stream_id, {}),
+            nested=self._nested(stream_id, known),
             before=before,
             showed=ask.showed,
             undeclared=self._undeclared(ask, before),
@@ -108,6 +110,12 @@ class Planner:
         for text in notes:
             self._note(text)
         return self._remember(self._settle(planned) if self._settle else planned, tables)
+
+    def _nested(self, stream: StreamId, known: Remembered) -> dict[str, str]:
+        """Returns the names of the fields inside the stream's columns so far."""
+        if self._prepared.pipeline.transforms:
+            return known.nested.get(stream, {})
+        return nested_so_far(self._store, self._lease.pipeline, [stream], known).get(stream, {})
 
     def pass_over(self, stream: StreamId) -> None:
         self._prepared.passed.add(stream)

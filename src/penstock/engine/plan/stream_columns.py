@@ -15,6 +15,7 @@ from penstock.codec.json_schema import holds_decimal, row_schema
 from penstock.config import did_you_mean
 from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.reader import join
+from penstock.engine.plan.nested_names import with_nested_names
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -46,15 +47,17 @@ NO_COLUMNS = MissingColumns((), False)
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """The columns of a stream as they are read. ``names``: original property -> cleaned column.
-    ``whole``: the column ``WHOLE_RECORD`` is among them, since not every property is known.
-    ``ignored``: paths of properties that the source has and the schema has not, as the pipeline or
-    the catalog says. ``narrowed``: columns whose numbers may have more digits than their type.
-    ``closed``: paths of objects whose undeclared properties are never kept."""
+    """The columns of a stream as they are read. ``names``: original property -> cleaned column;
+    ``nested``: names of fields inside columns (``engine.plan.nested_names``). ``whole``: the column
+    ``WHOLE_RECORD`` is among them, since not every property is known. ``ignored``: paths of
+    properties that the source has and the schema has not, as the pipeline or the catalog says.
+    ``narrowed``: columns whose numbers may have more digits than their type. ``closed``: paths of
+    objects whose undeclared properties are never kept."""
 
     schema: RowSchema
     names: dict[str, str]
     whole: bool
+    nested: dict[str, str]
     ignored: tuple[FieldPath, ...] = ()
     narrowed: tuple[str, ...] = ()
     closed: tuple[FieldPath, ...] = ()
@@ -66,13 +69,15 @@ def source_columns(
     rules: SchemaRole,
     *,
     named: Mapping[str, str],
+    nested: Mapping[str, str] = {},
     reserved: Iterable[str],
     deleted_at: str | None = None,
     undeclared: MissingColumns = NO_COLUMNS,
 ) -> SourceColumns:
     """Returns the columns of a configured stream: those that it selects, and those that its key and
     its cursor need. Where its schema does not declare every property, each record is kept whole, as
-    JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave;
+    JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave, ``nested``: to fields
+    inside columns;
     ``reserved``: names that no column may have; ``deleted_at``: the property that marks deletes;
     ``undeclared``: columns of properties that records have and the schema does not declare. Raises
     ``ConfigError``, ``SchemaError``."""
@@ -80,6 +85,7 @@ def source_columns(
     whole = lacks_properties(configured.stream, rules)
     if whole:
         record = _with_whole_record(record, configured, deleted_at)
+    record, inner = with_nested_names(record, nested)
     declared = {f.source for f in record.fields}
     more = [] if whole else [name for name in undeclared.names if name not in declared]
     names = clean_columns((*(f.source for f in record.fields), *more), named, reserved)
@@ -104,7 +110,13 @@ def source_columns(
     ignored = [*_left_out(record.fields, schema.fields)]
     ignored += (path for path in configured.unselected if path not in read)
     return SourceColumns(
-        schema, names, kept_whole, tuple(dict.fromkeys(ignored)), narrowed, _closed(configured)
+        schema,
+        names,
+        kept_whole,
+        inner,
+        tuple(dict.fromkeys(ignored)),
+        narrowed,
+        _closed(configured),
     )
 
 

@@ -119,11 +119,13 @@ def plan_stream(
     *,
     table_name: str,
     columns: Mapping[str, str],
+    nested: Mapping[str, str] = {},
     before: PlannedStream | None = None,
     showed: TransformColumns | None = None,
     undeclared: MissingColumns | None = None,
 ) -> PlannedStream:
-    """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far.
+    """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far,
+    ``nested``: of the fields inside them.
     ``before``: the stream as it was planned before its source sent a change of it, which keeps its
     sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
     ``undeclared``: columns of undeclared properties; None: those that it had before. Raises
@@ -148,7 +150,8 @@ def plan_stream(
         refreshes = rules.refreshes(stream.id) if before is None else before.configured.refreshes
         if refreshes:
             configured = msgspec.structs.replace(configured, refreshes=True)
-        return _planned(configured, settings, rules, table_name, columns, before, showed, more)
+        named = (columns, nested)
+        return _planned(configured, settings, rules, table_name, named, before, showed, more)
 
     explicit = overrides.destination_sync_mode is not None
     try:
@@ -222,20 +225,22 @@ def _planned(
     settings: StreamSettings,
     rules: StreamRules,
     table_name: str,
-    columns: Mapping[str, str],
+    named: tuple[Mapping[str, str], Mapping[str, str]],
     before: PlannedStream | None,
     showed: TransformColumns | None,
     undeclared: MissingColumns,
 ) -> PlannedStream:
-    """Adds columns and table to a configured stream. ``columns``: cleaned names that earlier runs
-    gave. ``undeclared``: columns of properties that its schema does not declare."""
+    """Adds columns and table to a configured stream. ``named``: cleaned names that earlier runs
+    gave, to columns and to fields inside them. ``undeclared``: columns of properties that its
+    schema does not declare."""
     package, transforms, queried = rules.package, rules.transforms, rules.queried
     reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
     read = source_columns(
         configured,
         settings,
         package.schema,
-        named=columns,
+        named=named[0],
+        nested=named[1],
         reserved=reserved,
         deleted_at=package.deleted_at_field,
         undeclared=undeclared,
@@ -257,6 +262,7 @@ def _planned(
         given=given,
         chain=chain,
         columns=read.names,
+        nested=read.nested,
         disposition=_disposition(configured, settings, schema, rules, read.names),
         table=TableName(space, name),
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),

@@ -185,6 +185,7 @@ def _planned_each(
                     rules,
                     table_name=called.tables[stream.id.key],
                     columns=rules.earlier.columns.get(stream.id, {}),
+                    nested=rules.earlier.nested.get(stream.id, {}),
                 )
             )
         except ConfigError as e:
@@ -232,6 +233,7 @@ def to_remember(
     return Remembered(
         tables=tables,
         columns={s.id: s.columns for s in streams},
+        nested={s.id: s.nested for s in streams},
         modes={s.id: modes_of(s.configured) for s in streams},
         state_names=names_in_states(rules.package, [s.configured.stream for s in streams]),
     )

@@ -28,7 +28,8 @@ SHORTEST_POLL = 0.02  # seconds
 class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as planned. ``schema``: of the rows; its version is the store's once
     ``engine.plan.prepare.remember`` has saved it. ``columns``: original property -> cleaned column,
-    as far as this run knows. ``deferred``: why its loads wait for the end of the sync (a Parquet
+    as far as this run knows; ``nested``: the names of fields inside them
+    (``engine.plan.nested_names``). ``deferred``: why its loads wait for the end of the sync (a Parquet
     table that is rewritten), or None. ``key``: original paths. ``given``: the schema before the
     transforms, where there are any; ``schema`` is the one after them. ``queried``: a load's rows go
     through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to. ``chain``:
@@ -46,6 +47,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     given: RowSchema | None = None
     chain: PlannedChain | None = None
     columns: dict[str, str]
+    nested: dict[str, str] = {}
     disposition: WriteDisposition
     table: TableName
     lane: int = 0
