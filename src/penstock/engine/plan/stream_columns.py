@@ -76,8 +76,8 @@ def source_columns(
 ) -> SourceColumns:
     """Returns the columns of a configured stream: those that it selects, and those that its key and
     its cursor need. Where its schema does not declare every property, each record is kept whole, as
-    JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave, ``nested``: to fields
-    inside columns;
+    JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave,
+    ``nested``: to fields inside columns;
     ``reserved``: names that no column may have; ``deleted_at``: the property that marks deletes;
     ``undeclared``: columns of properties that records have and the schema does not declare. Raises
     ``ConfigError``, ``SchemaError``."""

@@ -29,8 +29,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as planned. ``schema``: of the rows; its version is the store's once
     ``engine.plan.prepare.remember`` has saved it. ``columns``: original property -> cleaned column,
     as far as this run knows; ``nested``: the names of fields inside them
-    (``engine.plan.nested_names``). ``deferred``: why its loads wait for the end of the sync (a Parquet
-    table that is rewritten), or None. ``key``: original paths. ``given``: the schema before the
+    (``engine.plan.nested_names``). ``deferred``: why its loads wait for the end of the sync (a
+    Parquet table that is rewritten), or None. ``key``: original paths. ``given``: the schema before the
     transforms, where there are any; ``schema`` is the one after them. ``queried``: a load's rows go
     through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to. ``chain``:
     the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many shards its
