@@ -30,17 +30,18 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     ``engine.plan.prepare.remember`` has saved it. ``columns``: original property -> cleaned column,
     as far as this run knows; ``nested``: the names of fields inside them
     (``engine.plan.nested_names``). ``deferred``: why its loads wait for the end of the sync (a
-    Parquet table that is rewritten), or None. ``key``: original paths. ``given``: the schema before the
-    transforms, where there are any; ``schema`` is the one after them. ``queried``: a load's rows go
-    through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to. ``chain``:
-    the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many shards its
-    read is split; they fill one generation. ``max_rejected`` None: the pipeline's. ``whole``: not
-    every property is known, so that one column takes the record as JSON. ``retry_rejected``: in how
-    many later runs a row that was rejected is sent again. ``deleted_at``: the property of its rows
-    that says that one is gone at the source; None: they have none. ``undeclared``: what is done
-    with properties that its schema does not declare. ``ignored``, ``narrowed``, ``closed``: as in
-    ``engine.plan.stream_columns.SourceColumns``. ``mark``: the property that marks deletes, where
-    it gets a column though its schema does not declare it."""
+    Parquet table that is rewritten), or None. ``key``: original paths. ``given``: the schema before
+    the transforms, where there are any; ``schema`` is the one after them. ``queried``: a load's
+    rows go through queries (``engine.deliver.stream_queries``), whose result ``key`` refers to.
+    ``chain``: the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many
+    shards its read is split; they fill one generation. ``max_rejected`` None: the pipeline's.
+    ``whole``: not every property is known, so that one column takes the record as JSON.
+    ``retry_rejected``: in how many later runs a row that was rejected is sent again.
+    ``deleted_at``: the property of its rows that says that one is gone at the source; None: they
+    have none. ``undeclared``: what is done with properties that its schema does not declare.
+    ``ignored``, ``narrowed``, ``closed``: as in ``engine.plan.stream_columns.SourceColumns``.
+    ``mark``: the property that marks deletes, where it gets a column though its schema does not
+    declare it."""
 
     configured: ConfiguredStream
     schema: RowSchema

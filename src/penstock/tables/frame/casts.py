@@ -37,11 +37,13 @@ _DAY = r"^\s*[+-]?\d{4,}-\d{1,2}-\d{1,2}(?!\d)"
 class Cast(NamedTuple):
     """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
     can lose, its path and a map from the column to whether the value was lost; ``rounded``: the
-    same of digits of a value that is kept."""
+    same of digits of a value that is kept; ``texts``: by path, a map from the column to the text of
+    what was lost."""
 
     value: Apply
     failures: Tests
     rounded: Tests = ()
+    texts: Tests = ()
 
 
 def casts_between(
@@ -74,7 +76,7 @@ def _cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast
         def each(c: "Column") -> "Column":
             return F.transform(c, inner.value)
 
-        return Cast(each, any_of(inner.failures), any_of(inner.rounded))
+        return Cast(each, any_of(inner.failures), any_of(inner.rounded), ((path, json_text),))
     if have.kind is Kind.string and keeps_parts(have, want) and change is not TypeChange.null:
         return _parsed_cast(want, path, change)
     return _scalar_cast(have, want, path, change)
@@ -119,7 +121,8 @@ def _parsed_cast(want: DataType, path: str, change: TypeChange) -> Cast:
     def rounded(c: "Column") -> "Column":
         return F.coalesce(once(c, functools.partial(_any, inner.rounded)), F.lit(False))
 
-    return Cast(value, ((path, lost),), ((path, rounded),) if inner.rounded else ())
+    roundings = ((path, rounded),) if inner.rounded else ()
+    return Cast(value, ((path, lost),), roundings, ((path, _same),))
 
 
 def _any(tests: Tests, c: "Column") -> "Column":
@@ -139,10 +142,14 @@ def _scalar_cast(have: DataType, want: DataType, path: str, change: TypeChange) 
     def lost(c: "Column") -> "Column":
         return c.isNotNull() & value(c).isNull()
 
+    def text(c: "Column") -> "Column":
+        return _exact(c, have, DataType(Kind.string))
+
     if change is not TypeChange.null and holds(want, have):
         return Cast(value, ())
     rounds = have.kind is Kind.string and want.kind is Kind.number
-    return Cast(value, ((path, lost),), ((path, _rounded),) if rounds else ())
+    roundings = ((path, _rounded),) if rounds else ()
+    return Cast(value, ((path, lost),), roundings, ((path, text),))
 
 
 def holds(want: DataType, have: DataType) -> bool:
@@ -217,7 +224,12 @@ def _struct_cast(have: DataType, want: DataType, path: str, change: TypeChange) 
             for at, test in tests_of(cast)
         )
 
-    return Cast(value, of_fields(lambda cast: cast.failures), of_fields(lambda cast: cast.rounded))
+    return Cast(
+        value,
+        of_fields(lambda cast: cast.failures),
+        of_fields(lambda cast: cast.rounded),
+        of_fields(lambda cast: cast.texts),
+    )
 
 
 def null_of(kind: DataType) -> "Column":

@@ -22,7 +22,9 @@ from penstock.model.table_columns import CHANGE_LIST, metadata_fields
 from penstock.model.types import (
     CHANGES,
     EXTRACTED_AT,
+    MAX_REASON_TEXT,
     RAW_ID,
+    REASON_CUT,
     SEQ,
     ChangeWords,
     Field,
@@ -449,8 +451,8 @@ def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
     if columns:
         notes.append(
             f"the source's values of {', '.join(columns)} have another type than the table's"
-            " column: those that do not fit it become NULL, with an entry in the row's change list"
-            " (`penstock run --recreate` gives the table the new type; `schema_evolution:"
+            " column: those that do not fit it become NULL, with their text in the row's change"
+            " list (`penstock run --recreate` gives the table the new type; `schema_evolution:"
             " {type_change: fail}` refuses them)"
         )
     if kept := [name for name in texts if name not in columns]:
@@ -522,16 +524,21 @@ def _no_changes() -> "Column":
 
 def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords) -> "Column":
     """Appends to the change list ``changes`` one entry for every value that a cast loses, and for
-    every one that loses digits."""
+    every one that loses digits, with the value's text."""
     from pyspark.sql import functions as F
 
+    texts = {
+        path: _short(text(F.col(quoted(name))))
+        for name, cast in casts.items()
+        for path, text in cast.texts
+    }
     entries = [
         F.when(
             lost,
             F.struct(
                 F.lit(path).alias("field"),
                 F.lit(word).alias("change"),
-                F.lit(words.reason).alias("reason"),
+                F.concat_ws(": ", F.lit(words.reason), texts[path]).alias("reason"),
             ),
         )
         for word, losses in (
@@ -541,6 +548,19 @@ def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords)
         for path, lost in losses
     ]
     return F.concat(changes, F.array_compact(F.array(*entries))) if entries else changes
+
+
+def _short(text: "Column") -> "Column":
+    """``text`` in at most ``MAX_REASON_TEXT`` bytes: the most of it that is sure to fit."""
+    from pyspark.sql import functions as F
+
+    most = MAX_REASON_TEXT - len(REASON_CUT.encode())
+    short = F.left(text, F.lit(most // 4))
+    for width in (3, 2, 1):
+        begin = F.left(text, F.lit(most // width))
+        short = F.when(F.octet_length(begin) <= most, begin).otherwise(short)
+    whole = F.octet_length(text) <= MAX_REASON_TEXT
+    return F.when(whole, text).otherwise(F.concat(short, F.lit(REASON_CUT)))
 
 
 def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
