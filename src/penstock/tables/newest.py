@@ -14,7 +14,6 @@ engines (:data:`DUCKDB`, :data:`SPARK`), so that the two ways to a table cannot 
 neither engine. Not here: which files are read (``files.newest_rows``), DataFrames
 (``frame.load_frame``)."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.model.types import Kind
@@ -194,13 +193,6 @@ class _Steps:
             f"'.', trim(TRAILING '0' FROM substr({fraction}, 2))) ELSE '00.' END"
         )
         return valid, minute, seconds, offset
-
-
-def with_steps(sql: str, steps: Sequence[tuple[str, str]]) -> str:
-    """A Spark expression: ``sql``, which may use the names of the ``steps``."""
-    for name, step in reversed(steps):
-        sql = f"transform(array({step}), {name} -> {sql})[0]"
-    return sql
 
 
 def replaces(row: Order, table: Order, *, two_forms: str = "false", bare: str = "false") -> str:

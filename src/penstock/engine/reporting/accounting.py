@@ -316,7 +316,8 @@ class Accounting:
         """Notes the streams whose every row was older than what their tables have."""
         for stream, line in self.streams.items():
             planned = self.planned.get(stream)
-            if line.written or not line.superseded or planned is None:
+            rows = sum(load.rows for load in self._loads if load.stream == stream)
+            if not rows or line.superseded < rows or planned is None:
                 continue
             cursor = ".".join(planned.disposition.cursor)
             self.note(

@@ -53,7 +53,6 @@ from penstock.tables.newest import (
     fold,
     order_of,
     replaces,
-    with_steps,
 )
 
 if TYPE_CHECKING:
@@ -281,11 +280,18 @@ def newest_beside(
 ) -> "DataFrame":
     """Keeps the load's newest row of each key, as :func:`newest`, for a merge into ``table`` (its
     rows with the columns ``fields``). Where a delete without a cursor has other rows of its key
-    beside it, the table's row decides its rank too; a key whose newest row is then the table's is
+    beside it, or the cursor is text, the table's row is compared here; a key whose newest row is then the table's is
     left out. A soft delete may need the table's row as well."""
     from pyspark.sql import functions as F
 
-    late = None if load.arrival else _late_deletes(rows, load, fields)
+    if load.arrival:
+        late = None
+    elif has_text_cursor(load, fields):  # whose comparison is too much for a merge's condition
+        names = [f"_penstock_key_{index}" for index in range(len(load.primary_key))]
+        texts = zip(key_sql(load, fields), names, strict=True)
+        late = rows.select(*(F.expr(sql).alias(name) for sql, name in texts)).distinct()
+    else:
+        late = _late_deletes(rows, load, fields)
     found = [k for k in (late, _bare_deletes(rows, load, fields)) if k is not None]
     if not found:
         return newest(rows, load, fields)
@@ -335,16 +341,14 @@ def _bare_deletes(
     ).distinct()
 
 
-def cursor_order(
-    load: TableLoad, fields: Sequence[Field], alias: str = "", prefix: str = ""
-) -> Order | None:
-    """The order of the load's cursor; None where ``fields`` lack it. ``prefix``: of its steps."""
+def cursor_order(load: TableLoad, fields: Sequence[Field], alias: str = "") -> Order | None:
+    """The order of the load's cursor; None where ``fields`` lack it."""
     sql = path_sql(fields, load.cursor, alias)
     if sql is None:
         return None
     as_text = load.cursor_order is CursorOrder.text
     kind = _kind_at(fields, load.cursor)
-    return order_of(sql, kind, SPARK, as_text=as_text, prefix=prefix)
+    return order_of(sql, kind, SPARK, as_text=as_text)
 
 
 def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
@@ -367,13 +371,12 @@ def has_text_cursor(load: TableLoad, fields: Sequence[Field]) -> bool:
 def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field]) -> str:
     """A SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the table's row
     ``t``, whose columns are ``old``."""
-    row = None if load.arrival else cursor_order(load, target, "s", "s_")
-    if row is None:
-        return "true"
-    table = cursor_order(load, old, "t", "t_") or NO_ORDER
+    row = None if load.arrival else cursor_order(load, target, "s")
+    if row is None or has_text_cursor(load, target):
+        return "true"  # a text was compared with the table's row (newest_beside)
+    table = cursor_order(load, old, "t") or NO_ORDER
     bare = cursorless_delete_sql(load, target, "s")
-    condition = replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
-    return with_steps(condition, (*row.steps, *table.steps))
+    return replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
 
 
 def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:
