@@ -280,8 +280,8 @@ def newest_beside(
 ) -> "DataFrame":
     """Keeps the load's newest row of each key, as :func:`newest`, for a merge into ``table`` (its
     rows with the columns ``fields``). Where a delete without a cursor has other rows of its key
-    beside it, or the cursor is text, the table's row is compared here; a key whose newest row is then the table's is
-    left out. A soft delete may need the table's row as well."""
+    beside it, or the cursor is text, the table's row is compared here; a key whose newest row is
+    then the table's is left out. A soft delete may need the table's row as well."""
     from pyspark.sql import functions as F
 
     if load.arrival:
