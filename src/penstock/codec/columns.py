@@ -25,6 +25,7 @@ from penstock.codec.decode import (
     DecodedBatch,
     RowReject,
     extraction_times,
+    inexact_keys,
     note_marks,
     null_keys,
     strict_rejects,
@@ -36,7 +37,7 @@ from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, row_ids
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table, pa
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import FittedColumn, fit, in_years
+from penstock.codec.values import FittedColumn, fit, in_years, with_cut
 from penstock.model.catalog import FieldPath
 from penstock.model.delete_marks import DeleteMark
 from penstock.model.types import ChangeWords, DataType, Field, Kind, RowSchema
@@ -170,8 +171,9 @@ class _Losses(Losses):
         texts: bool = False,
         cursor: str = "",
         mask: Mask | None = None,
+        exact: Collection[FieldPath] = (),
     ) -> None:
-        super().__init__(texts=texts, cursor=cursor, mask=mask)
+        super().__init__(texts=texts, cursor=cursor, mask=mask, exact=exact)
         self.extra: dict[str, int] = {}
         self.incomplete: set[str] = set()
         self.column = ""
@@ -202,8 +204,12 @@ class ColumnDecoder:
         texts: bool = False,
         cursor: FieldPath = (),
         mask: Mask | None = None,
+        exact: tuple[FieldPath, ...] = (),
     ) -> None:
-        self._asked: Any = {"texts": texts, "cursor": ".".join(cursor), "mask": mask}
+        self._asked: Any = {
+            "texts": texts, "cursor": ".".join(cursor), "mask": mask, "exact": exact,
+        }  # fmt: skip
+        self._exact = exact
         self._schema, self._strict, self._key = schema, strict, key
         self._deletes = deletes
         self._words = words or ChangeWords()
@@ -244,7 +250,8 @@ class ColumnDecoder:
                     columns[place] = found.values
                     note_marks(found, self._deletes, unknown, filled, cleared)
         keys = {path: self._at(path, columns) for path in self._key}
-        rejects = {**unknown, **{r.index: r for r in null_keys(keys)}}
+        found = (*null_keys(keys), *inexact_keys(self._exact, losses))
+        rejects = {**unknown, **{r.index: r for r in found}}
         if self._strict:
             rejects = strict_rejects(losses, self._words) | rejects
         part = pa.Table.from_arrays(
@@ -341,7 +348,7 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     lost = None
     if values.null_count > given.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
-    found = FittedColumn(values, lost, cast.rounded, cast.cut)
+    found = FittedColumn(values, lost, cast.rounded, cast.cut, cast.cut_at)
     losses.note(found, path, rows, lambda places: _sent(given.take(places)))
     return values
 
@@ -358,8 +365,7 @@ def _cast(given: Array, wanted: DataType) -> FittedColumn:
     if types.is_timestamp(target) and types.is_timestamp(given.type) and given.type.unit == "ns":
         nanos = given.view(pa.timestamp("ns"))
         floor = pc.floor_temporal(nanos, unit="microsecond")
-        cut = pc.sum(pc.not_equal(floor, nanos)).as_py() or 0
-        return FittedColumn(_exactly(floor.view(given.type), target), cut=cut)
+        return with_cut(_exactly(floor.view(given.type), target), pc.not_equal(floor, nanos))
     if types.is_timestamp(target) and _is_text(given.type):
         return fit(given.cast(pa.string()), wanted)
     if wanted.kind is Kind.number and types.is_decimal(given.type):

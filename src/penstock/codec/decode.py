@@ -45,6 +45,10 @@ from penstock.model.types import (
 )
 
 NULL_KEY = "primary key is null"
+INEXACT_KEY = (
+    "the column of the primary key cannot hold this value exactly (`types` of the stream gives a "
+    "column another type; `penstock run --recreate` makes the table anew with the types of now)"
+)
 
 
 @dataclass(slots=True)
@@ -101,12 +105,13 @@ class RowDecoder:
     ``key``: paths of original names; a row in which any of them is null or missing is rejected.
     ``words``: the texts of a misfit's entry in the change list. ``ignored``: paths of properties
     that were deselected (lists on the way are passed over), which do not count as extra fields and
-    are never kept. ``whole``: the column ``WHOLE_RECORD`` takes the record as JSON text, so that no
-    field is extra. ``undeclared``: what is done with others; ``closed``: paths of objects whose
-    extra fields are dropped in any case. ``mark``: the property that marks deletes, where it gets a
-    column whether it is declared or not. ``deletes``: how marks of deletes are judged. ``texts``:
-    entries have the source's text, ``mask`` hides what none may show; ``cursor``: the path of the
-    cursor, which gets an entry where it is cut.
+    are never kept. ``exact``: paths of key columns; a row in which one of them was given a value
+    that its column does not hold exactly is rejected (L9). ``whole``: the column ``WHOLE_RECORD``
+    takes the record as JSON text, so that no field is extra. ``undeclared``: what is done with
+    others; ``closed``: paths of objects whose extra fields are dropped in any case. ``mark``: the
+    property that marks deletes, where it gets a column whether it is declared or not. ``deletes``:
+    how marks of deletes are judged. ``texts``: entries have the source's text, ``mask`` hides what
+    none may show; ``cursor``: the path of the cursor, which gets an entry where it is cut.
     """
 
     def __init__(
@@ -117,6 +122,7 @@ class RowDecoder:
         key: tuple[FieldPath, ...] = (),
         words: ChangeWords | None = None,
         ignored: Collection[FieldPath] = (),
+        exact: tuple[FieldPath, ...] = (),
         whole: bool = False,
         undeclared: UndeclaredPolicy = UndeclaredPolicy.drop,
         closed: Collection[FieldPath] = (),
@@ -127,7 +133,7 @@ class RowDecoder:
         mask: Mask | None = None,
     ) -> None:
         def losses() -> Losses:
-            return Losses(texts=texts, cursor=".".join(cursor), mask=mask)
+            return Losses(texts=texts, cursor=".".join(cursor), mask=mask, exact=exact)
 
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
@@ -140,6 +146,7 @@ class RowDecoder:
                 part_schema=part_schema(schema),
                 strict=strict,
                 key=key,
+                exact=exact,
                 words=words or ChangeWords(),
                 deletes=deletes,
                 aliases=aliases,
@@ -196,6 +203,7 @@ class _Plan:
     part_schema: ArrowSchema
     strict: bool
     key: tuple[FieldPath, ...]
+    exact: tuple[FieldPath, ...]
     words: ChangeWords
     deletes: DeleteMark | None
     aliases: dict[str, str]
@@ -301,7 +309,10 @@ class _Batch:
         columns[place] = found.values
         note_marks(found, mark, self._rejects, self.filled_marks, self.cleared_marks)
 
-    def reject_null_keys(self, columns: list[Array]) -> None:
+    def reject_keys(self, columns: list[Array]) -> None:
+        """Rejects the rows whose key is not held exactly, or is NULL."""
+        for reject in inexact_keys(self._of.exact, self._losses):
+            self._rejects.setdefault(reject.index, reject)
         found = {path: self._at(path, columns) for path in self._of.key}
         for reject in null_keys(found):
             self._rejects.setdefault(reject.index, reject)
@@ -478,7 +489,7 @@ def _decoded(
     batch = _Batch(plan, bodies)
     columns = batch.columns()
     batch.judge_marks(columns, times)
-    batch.reject_null_keys(columns)
+    batch.reject_keys(columns)
     return batch, columns
 
 
@@ -493,6 +504,14 @@ def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
             for index in _list(pc.indices_nonzero(pc.is_null(column))):
                 missing.setdefault(index, []).append(".".join(path))
     return [RowReject(i, NULL_KEY, ", ".join(missing[i])) for i in sorted(missing)]
+
+
+def inexact_keys(key: Sequence[FieldPath], losses: Losses) -> list[RowReject]:
+    """Rejects of the rows in which a path of ``key``, or an object around it, lost something;
+    ``field`` is the first of them."""
+    paths = {".".join(path[:end]) for path in key for end in range(1, len(path) + 1)}
+    found = losses.rows_of(paths) if paths else {}
+    return [RowReject(index, INEXACT_KEY, path) for index, path in found.items()]
 
 
 def extraction_times(millis: Sequence[int]) -> Array:

@@ -83,7 +83,7 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
         (r"^([0-9-]{10}[T ][0-9:.]{5,15}) ?(?:Z|UTC|GMT|[+-]00(?::?00)?)$", r"\1"),
     ),
 }
-BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
+_BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
 _MOST_PLACES = 300
 _LEAST_NORMAL = 2.2250738585072014e-308  # smaller doubles have fewer digits
@@ -112,12 +112,13 @@ class FittedColumn(NamedTuple):
     of the values that did not fit; they are NULL in it (a JSON text has null only in place of what
     JSON does not have). ``rounded``: positions of numbers whose double or decimal lacks some of
     their digits. None: there are none. ``cut``: how many timestamps lost digits after the
-    microsecond."""
+    microsecond, at the positions ``cut_at``."""
 
     values: Array
     cast_failures: Array | None = None
     rounded: Array | None = None
     cut: int = 0
+    cut_at: Array | None = None
 
 
 def fit(texts: Array, data_type: DataType) -> FittedColumn:
@@ -203,9 +204,16 @@ def _with_losses(
         return FittedColumn(typed, cast_failures, _rounded(tidy, typed))
     if kind not in (Kind.timestamp, Kind.timestamp_ntz):
         return FittedColumn(typed, cast_failures)
-    beyond = pc.match_substring_regex(texts, BEYOND_MICROS)
-    cut = pc.sum(pc.and_(beyond, typed.is_valid())).as_py() or 0
-    return FittedColumn(typed, cast_failures, cut=cut)
+    beyond = pc.match_substring_regex(texts, _BEYOND_MICROS)
+    return with_cut(typed, pc.and_(beyond, typed.is_valid()), cast_failures)
+
+
+def with_cut(times: Array, cut: Array, cast_failures: Array | None = None) -> FittedColumn:
+    """The result for timestamps of which those in the mask ``cut`` lost digits after the
+    microsecond."""
+    count = pc.sum(cut).as_py() or 0
+    at = pc.indices_nonzero(cut).cast(pa.int64()) if count else None
+    return FittedColumn(times, cast_failures, cut=count, cut_at=at)
 
 
 def _rounded(texts: Array, numbers: Array) -> Array | None:

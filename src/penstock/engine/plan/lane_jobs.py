@@ -17,7 +17,7 @@ from penstock.engine.plan.load_ways import shaped
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
-from penstock.model.catalog import Shard, SyncMode
+from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, SyncMode
 from penstock.model.delete_marks import DeleteMark, is_time
 from penstock.model.rejected import MaxRejected
 from penstock.model.segments import PartLayout
@@ -140,6 +140,7 @@ class LaneJobs:
             given=stream.given,
             made=() if stream.chain is None else stream.chain.made,
             key=configured.primary_key if asked else stream.key,
+            exact=self._exact_key(stream),
             whole=stream.whole,
             ignored=stream.ignored,
             undeclared=stream.undeclared,
@@ -157,6 +158,13 @@ class LaneJobs:
             return None
         to_connector = not self._prepared.destination.has_tables
         return DeleteMark(mark.source, is_time(mark.type), null_if_live=to_connector)
+
+    def _exact_key(self, stream: PlannedStream) -> tuple[FieldPath, ...]:
+        """Returns the key by which a table merges the rows (L9); a connector is sent keys as they
+        came."""
+        merges = stream.disposition.mode is DestinationSyncMode.append_dedup
+        tables = self._prepared.destination.has_tables
+        return stream.configured.primary_key if merges and tables else ()
 
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:
         """Returns the layout of parts that the stream's table can take as they are; None where rows

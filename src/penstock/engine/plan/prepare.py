@@ -201,7 +201,7 @@ def _prepared(
         cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
         recreate=recreate,
     )  # fmt: skip
-    rules = _with_undeclared(pipeline, rules, catalog, store)
+    rules = _with_schemas(pipeline, rules, catalog, store)
     cores = os.cpu_count() or 1
     plan = plan_streams(
         pipeline,
@@ -296,19 +296,25 @@ def _rules(
         adds_columns=not destination.has_tables or changes.new_column == "add",
         takes_undeclared=destination.takes_undeclared,
         names_extra=any(EXTRA in str(t.config) for t in pipeline.transforms),
+        merges=destination.has_tables,
+        coerces=changes.type_change == "coerce",
     )
 
 
-def _with_undeclared(
+def _with_schemas(
     pipeline: Pipeline, rules: StreamRules, catalog: Catalog, store: Store
 ) -> StreamRules:
-    """Adds the columns that earlier runs made of undeclared properties, unless all are dropped."""
+    """Adds the schemas of earlier runs, where tables keep the types of their keys, and the columns
+    that those runs made of undeclared properties, unless all are dropped."""
     settings = (pipeline.source.defaults, *(pipeline.source.streams or ()))
-    if all(rules.policy(s) is UndeclaredPolicy.drop for s in settings):
+    drops = all(rules.policy(s) is UndeclaredPolicy.drop for s in settings)
+    if drops and not rules.merges:
         return rules
     before = store.newest_schemas(pipeline.pipeline, [s.id for s in catalog.streams])
-    made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
-    return dataclasses.replace(rules, undeclared=made)
+    if not drops:
+        made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
+        rules = dataclasses.replace(rules, undeclared=made)
+    return dataclasses.replace(rules, schemas=before)
 
 
 def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:

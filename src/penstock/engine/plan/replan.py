@@ -227,11 +227,12 @@ def _rekeyed(planned: PlannedStream, before: PlannedStream) -> bool:
 
 
 def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
-    """Returns the rules under which a stream whose rows are being read keeps its mode, as it does
-    between runs."""
+    """Returns the rules under which a stream whose rows are being read keeps its mode and the
+    types of its key, as it does between runs."""
     modes = {**rules.earlier.modes, before.id: modes_of(before.configured)}
     earlier = msgspec.structs.replace(rules.earlier, modes=modes)
-    return dataclasses.replace(rules, earlier=earlier)
+    schemas = {before.id: before.schema, **rules.schemas}
+    return dataclasses.replace(rules, earlier=earlier, schemas=schemas)
 
 
 def _other_key(planned: PlannedStream, before: PlannedStream) -> SchemaError:

@@ -15,6 +15,7 @@ import msgspec
 
 from penstock.config import modes
 from penstock.config.pipeline import StreamSettings
+from penstock.engine.plan import key_types
 from penstock.engine.plan.earlier_modes import as_before
 from penstock.engine.plan.saved_cursors import SavedCursor, keep_cursor
 from penstock.engine.plan.stream_columns import (
@@ -69,7 +70,9 @@ class StreamRules:
     ``undeclared``: the columns of undeclared properties that earlier runs made. ``adds_columns``:
     the destination takes columns that it does not have. ``takes_undeclared``: it is sent undeclared
     properties, unless the pipeline says otherwise. ``names_extra``: a transform or query names
-    the column of undeclared properties, which has to be there."""
+    the column of undeclared properties, which has to be there. ``merges``: the destination is
+    tables, which merge rows by their keys; ``coerces``: a value whose type changes is cast to that
+    of the table's column. ``schemas``: of the rows that the tables have."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -87,6 +90,9 @@ class StreamRules:
     adds_columns: bool = True
     takes_undeclared: bool = True
     names_extra: bool = False
+    merges: bool = False
+    coerces: bool = True
+    schemas: Mapping[StreamId, RowSchema] = field(default_factory=dict[StreamId, RowSchema])
 
     def policy(self, settings: StreamSettings) -> UndeclaredPolicy:
         """What is done with undeclared properties of a stream's records."""
@@ -255,6 +261,7 @@ def _planned(
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
+    schema, exact = _with_exact_keys(schema, configured, settings, rules)
     space, name = split_table(table_name)
     planned_stream = PlannedStream(
         configured=configured,
@@ -272,6 +279,7 @@ def _planned(
         closed=read.closed,
         mark=rules.mark if mode is DestinationSyncMode.append_dedup and not read.whole else None,
         narrowed=read.narrowed,
+        exact=exact,
         queried=queried,
         max_rejected=settings.max_rejected,
         retry_rejected=_retry_rejected(configured, settings),
@@ -285,6 +293,26 @@ def _planned(
             hint="select it too, or choose a mode that sends no removals",
         )
     return as_shown(planned_stream, (), {})
+
+
+def _with_exact_keys(
+    schema: RowSchema, configured: ConfiguredStream, settings: StreamSettings, rules: StreamRules
+) -> tuple[RowSchema, tuple[str, ...]]:
+    """Returns the schema with the types in which a table keeps the stream's keys apart, and the
+    columns (dotted paths) that have another type than declared for it in a new table. What
+    transforms make, and doubles that a source sends as such, are exact as they are."""
+    key = configured.primary_key
+    if configured.destination_sync_mode is not DestinationSyncMode.append_dedup or not rules.merges:
+        return schema, ()
+    chosen, exact = schema, ()
+    if not (rules.transforms or rules.queried or rules.package.columnar):
+        chosen = key_types.exact_keys(schema, key, settings.types or {})
+        exact = key_types.exact_columns(chosen, schema, key)
+    replaces = rules.refreshes(configured.id) or configured.fills_generation
+    before = None if replaces else rules.schemas.get(configured.id)
+    if before is None:
+        return chosen, exact
+    return key_types.kept_keys(chosen, schema, before, key, coerces=rules.coerces), ()
 
 
 def _disposition(

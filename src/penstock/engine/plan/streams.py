@@ -16,6 +16,7 @@ from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of
 from penstock.engine.plan.empty_namespaces import separated
+from penstock.engine.plan.key_types import EXACT_NUMBER
 from penstock.engine.plan.left_out_columns import unknown_left_out
 from penstock.engine.plan.nested_tables import nested_tables
 from penstock.engine.plan.pending_refreshes import refresh_notes, refuse_left_out
@@ -201,6 +202,7 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     that are gone at the source. ``columns``: cleaned names by original ones, so far."""
     notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, columns)
+    notes += _exact_keys(stream)
     notes += _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
     return notes + _deletes_held_back(stream, rules.package) + _left_out_unknown(stream)
 
@@ -317,6 +319,18 @@ def _narrowed_decimals(stream: PlannedStream) -> list[str]:
         f"{', '.join(columns)}: a number with more digits before the point becomes NULL, one with "
         "more after it is rounded, both with an entry in the row; `types` of the stream gives such "
         "a column another type, as decimal(38,9), number or string"
+    ]
+
+
+def _exact_keys(stream: PlannedStream) -> list[str]:
+    """Returns a note where a new table gets decimals for numbers of the key."""
+    if not stream.exact:
+        return []
+    return [
+        f"stream {stream.id}: its key {', '.join(stream.exact)} is a number, which the new table "
+        f"stores as {type_text(EXACT_NUMBER)}: a double would take keys that differ after its "
+        "15th digit for one; a row whose key has more than 20 digits before the point or 18 after "
+        "it is a reject (`types` of the stream gives the column another type, as integer or string)"
     ]
 
 

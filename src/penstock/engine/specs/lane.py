@@ -117,8 +117,9 @@ class LaneBounds(msgspec.Struct, frozen=True, kw_only=True):
 class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     """A stream of a lane's job. ``schema``: of the rows in the log. ``given``: of the source's
     records, where transforms change it. ``key``: paths of original property names; a row in which
-    any of them is null is a reject. ``ignored``: paths of properties that the user did not
-    select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text.
+    any of them is null is a reject. ``exact``: those by which a table merges; a row in which one
+    does not fit its column exactly is a reject. ``ignored``: paths of properties that the user did
+    not select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text.
     ``undeclared``: what is done with properties that the schema does not declare; ``closed``: paths
     of objects whose undeclared properties are dropped in any case; ``mark``: the property that
     marks deletes, where it gets a column though undeclared. ``deletes``: how marks are judged;
@@ -128,6 +129,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     lane: LaneStream
     schema: RowSchema
     key: tuple[FieldPath, ...] = ()
+    exact: tuple[FieldPath, ...] = ()
     ignored: tuple[FieldPath, ...] = ()
     whole: bool = False
     undeclared: UndeclaredPolicy = UndeclaredPolicy.drop

@@ -41,7 +41,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     have none. ``undeclared``: what is done with properties that its schema does not declare.
     ``ignored``, ``narrowed``, ``closed``: as in ``engine.plan.stream_columns.SourceColumns``.
     ``mark``: the property that marks deletes, where it gets a column though its schema does not
-    declare it."""
+    declare it. ``exact``: the key columns that are decimals in a new table, since the
+    source declares them as numbers."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -62,6 +63,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     deleted_at: str | None = None
     ignored: tuple[FieldPath, ...] = ()
     narrowed: tuple[str, ...] = ()
+    exact: tuple[str, ...] = ()
     undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
     closed: tuple[FieldPath, ...] = ()
     mark: str | None = None

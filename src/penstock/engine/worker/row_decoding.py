@@ -162,8 +162,8 @@ class StreamDecoders:
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
         """Decodes a batch into the columns that a transform takes; their sequence numbers mean
         nothing. ``place``: of the transform's stage; only the first stage is given source records.
-        The key is not checked here but in the transform's output, so that a transform can fill it
-        in."""
+        That no key is NULL is not checked here but in the transform's output, so that a transform
+        can fill it in."""
         began = time.monotonic()
         columnar = isinstance(batch.bodies, Columns)
         job, bodies = self.jobs[batch.stream], cast(Any, batch.bodies)
@@ -209,6 +209,7 @@ class StreamDecoders:
             marks = msgspec.structs.replace(marks, null_if_live=False)
         job_wide: dict[str, Any] = {
             "strict": self._job.strict, "words": self._job.change_words, "deletes": marks,
+            "exact": job.exact,
         }  # fmt: skip
         if texts:
             cursor = default_cursor(job.configured) if job.lane.disposition.cursor else ()
@@ -234,6 +235,6 @@ class StreamDecoders:
 def _decoding(job: StreamJob) -> tuple[Any, ...]:
     """What a decoder is made of."""
     return (
-        job.schema, job.given, job.key, job.whole, job.ignored, job.undeclared, job.closed,
-        job.mark, job.deletes,
+        job.schema, job.given, job.key, job.exact, job.whole, job.ignored, job.undeclared,
+        job.closed, job.mark, job.deletes,
     )  # fmt: skip
