@@ -162,3 +162,49 @@ def test_l9_a_key_whose_type_changed_keeps_its_column_and_the_stream_goes_on(
     assert sender.rows() == {"1": 0, "2": 200, "3": 102, **found}
     sender.run(NUMBER, "2.5", "9007199254740993", recreate=True)
     assert sender.rows() == {"2.5": 300, "9007199254740993": 301}
+
+
+def test_l9_a_table_with_a_double_as_its_key_goes_on_with_the_keys_that_it_holds(
+    site: Callable[..., Site],
+) -> None:
+    """As the tables are that the code before made of a number: its home has that type too."""
+    sender = Sender(site("delta"), "airbyte")
+    sender.run(NUMBER, "1", "9007199254740992", "0.1", defaults={"types": {"id": "number"}})
+    done = sender.run(NUMBER, "1.0", "9007199254740993", "0.1", "0.1000000000000000055", "2.5")
+    assert done.stream("t").rejected == 2
+    assert sender.rows() == {"9007199254740992": 1, "1": 100, "0.1": 102, "2.5": 104}
+    assert all("--recreate" in reason for reason in sender.reasons())
+    sender.run(NUMBER, "9007199254740993", "9007199254740992", recreate=True)
+    assert sender.rows() == {"9007199254740993": 200, "9007199254740992": 201}
+
+
+def test_l9_nested_and_composite_keys_are_exact(site: Callable[..., Site]) -> None:
+    sender = Sender(site("parquet"), "airbyte")
+    inside = {"type": "object", "properties": {"id": NUMBER, "at": TIME}}
+    texts = [
+        '{"k": {"id": 9007199254740993, "at": "2024-05-01T00:00:00Z"}, "n": "a", "v": 1}',
+        '{"k": {"id": 9007199254740992, "at": "2024-05-01T00:00:00.000000001Z"}, "n": "a", "v": 2}',
+        '{"k": {"id": 9007199254740992, "at": "2024-05-01T00:00:00Z"}, "n": "b", "v": 3}',
+        '{"k": {"id": 9007199254740992.0, "at": "2024-05-01T00:00:00Z"}, "n": "b", "v": 4}',
+        '{"k": {"id": 7e300, "at": null}, "n": "c", "v": 5}',
+        '{"k": 7, "n": "c", "v": 6}',
+    ]
+    keys: dict[str, Any] = {"primary_key": [["k", "id"], ["n"]]}
+    done = sender.send({"k": inside, "n": TEXT}, texts, key=[], defaults=keys)
+    assert [row["v"] for row in sender.site.rows("t", "v")] == [1, 2, 4]
+    assert done.stream("t").rejected == 2
+    keys = {"primary_key": [["k", "at"], ["n"]]}
+    done = sender.send({"k": inside, "n": TEXT}, texts[:2], key=[], defaults=keys)
+    assert done.stream("t").rejected == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_l9_a_transform_is_not_given_a_key_that_lost_digits(
+    site: Callable[..., Site], strict: bool
+) -> None:
+    sender = Sender(site("parquet"), "singer")
+    query = {"use": "transform-sql", "config": {"query": "SELECT id, v FROM input"}}
+    parts: dict[str, Any] = {"transforms": [query], "strict": strict}
+    done = sender.run(NUMBER, "9007199254740992", "9007199254740993", "7", **parts)
+    assert sender.rows() == {"9007199254740992": 0, "7": 2}
+    assert done.stream("t").rejected == 1 and "--recreate" in sender.reasons()[0]

@@ -72,7 +72,8 @@ def _kept(had: DataType, now: DataType) -> DataType:
     """The type into which keys of type ``now`` are decoded, for a column of type ``had``."""
     if stored(had).kind in _TEXT or had.kind in _NESTED or now.kind in _NESTED:
         return now
-    return now if widened(had, now) == now and now.kind is not Kind.number else had
+    wider = widened(had, now)
+    return had if wider == had or wider.kind is Kind.number else now
 
 
 def _at(schema: RowSchema, path: FieldPath) -> DataType | None:
