@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.codec.columns import ColumnDecoder, Columns, data_type, row_schema
-from penstock.codec.decode import NULL_KEY
+from penstock.codec.decode import INEXACT_KEY, NULL_KEY
 from penstock.model.types import CHANGES, RAW_ID, SEQ, DataType, Field, Kind, RowSchema
 
 
@@ -226,3 +226,29 @@ def test_rows_are_cut_joined_and_shown_as_json() -> None:
     both = Columns.joined([rows[:1], Columns(pa.table({"a": [9], "z": ["new"]}))])
     assert both.table.column("a").to_pylist() == [1, 9]
     assert both.table.column("z").to_pylist() == [None, "new"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_l9_a_key_that_its_column_does_not_hold_exactly_is_a_reject(strict: bool) -> None:
+    """Nanoseconds, a decimal past the scale, a number that a double rounds; a null of another
+    column stays a value that did not fit."""
+    types = {"at": DataType(Kind.timestamp_ntz), "d": DataType(Kind.decimal, 38, 2)}
+    types["n"] = DataType(Kind.number)
+    schema = RowSchema(tuple(Field(name, name, of) for name, of in types.items()))
+    key = tuple((name,) for name in types)
+    table = pa.table(
+        {
+            "at": pa.array([0, 1, 1000, 1000, 1000], pa.timestamp("ns")),
+            "d": ["1.25", "1", "1234567890123456.125", "2", "3"],
+            "n": ["1", "1", "1", "9007199254740993", "x"],
+        }
+    )
+    decoder = ColumnDecoder(schema, strict=strict, key=key, exact=key)
+    found = decoder.decode(Columns(table), 0, [0] * 5, {})
+    assert [(r.index, r.reason, r.field) for r in found.rejects] == [
+        (1, INEXACT_KEY, "at"),
+        (2, INEXACT_KEY, "d"),
+        (3, INEXACT_KEY, "n"),
+        (4, INEXACT_KEY, "n"),
+    ]
+    assert found.table.num_rows == 1 and not found.cut and not found.nulled

@@ -16,7 +16,8 @@ import msgspec
 from penstock.codec.arrow import change_type
 from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import BEYOND_MICROS, FittedColumn
+from penstock.codec.values import FittedColumn
+from penstock.model.catalog import FieldPath
 from penstock.model.types import MAX_REASON_TEXT, REASON_CUT, ChangeWords
 
 Rows = Callable[[Array], Array]
@@ -38,16 +39,25 @@ class Loss(NamedTuple):
 class Losses:
     """What a batch lost. ``nulled``: values that did not fit; ``rounded``: numbers that lost
     digits; ``shortened``: cursors that lost digits after the microsecond; ``cut``: by field, how
-    many times did.
+    many times did; ``cut_keys``: those of the key ``exact``, which are not in ``cut``.
 
     ``texts``: entries have the source's text. ``cursor``: the dotted path of the stream's cursor.
     ``mask``: hides what no entry may show (secrets of the configuration)."""
 
-    def __init__(self, *, texts: bool = False, cursor: str = "", mask: Mask | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        texts: bool = False,
+        cursor: str = "",
+        mask: Mask | None = None,
+        exact: Collection[FieldPath] = (),
+    ) -> None:
         self.nulled: list[Loss] = []
         self.rounded: list[Loss] = []
         self.shortened: list[Loss] = []
         self.cut: dict[str, int] = {}
+        self.cut_keys: list[Loss] = []
+        self._exact = {".".join(path) for path in exact}
         self._texts, self._cursor, self._mask = texts, cursor, mask
 
     def note(self, found: FittedColumn, path: str, rows: Rows, sent: Rows) -> None:
@@ -55,15 +65,14 @@ class Losses:
         positions -> the texts of the values."""
         self._add(self.nulled, found.cast_failures, path, rows, sent)
         self._add(self.rounded, found.rounded, path, rows, sent)
-        if not found.cut:
+        if found.cut_at is None:
+            return
+        if path in self._exact:
+            self.cut_keys.append(Loss(path, rows(found.cut_at), None))
             return
         self.cut[path] = self.cut.get(path, 0) + found.cut
-        if self._texts and path == self._cursor:
-            every = pa.array(range(len(found.values)), pa.int64())
-            beyond = pc.match_substring_regex(sent(every), BEYOND_MICROS)
-            lost = pc.and_(pc.fill_null(beyond, False), found.values.is_valid())
-            places = pc.indices_nonzero(lost).cast(pa.int64())
-            self._add(self.shortened, places, path, rows, sent)
+        if path == self._cursor and self._texts:
+            self._add(self.shortened, found.cut_at, path, rows, sent)
 
     def _add(self, to: list[Loss], places: Array | None, path: str, rows: Rows, sent: Rows) -> None:
         if places is not None and len(places):
@@ -87,6 +96,7 @@ class Losses:
         self.nulled += other.nulled
         self.rounded += other.rounded
         self.shortened += other.shortened
+        self.cut_keys += other.cut_keys
         self.cut |= other.cut
 
     def _shown(self, texts: Array) -> Array:
@@ -102,6 +112,15 @@ class Losses:
         for loss in (*self.nulled, *self.rounded):
             for row in loss.rows.to_pylist():
                 first.setdefault(row, loss.path)
+        return first
+
+    def rows_of(self, paths: Collection[str]) -> dict[int, str]:
+        """For each row that lost something in one of the fields ``paths``, the first of them."""
+        first: dict[int, str] = {}
+        for loss in (*self.nulled, *self.rounded, *self.cut_keys):
+            if loss.path in paths:
+                for row in loss.rows.to_pylist():
+                    first.setdefault(row, loss.path)
         return first
 
     def change_lists(self, rows: int, given: Mapping[int, bytes], words: ChangeWords) -> Array:
