@@ -205,7 +205,9 @@ def test_of_equal_or_absent_cursors_the_later_row_wins_whenever_it_was_extracted
         (6, 1, "older", 1),
         (6, 2, "newer", 1),
     )
-    assert put(tables, spark, second) == [LoadResult(4, superseded=2, notes=())]
+    (done,) = put(tables, spark, second)
+    assert (done.written, done.superseded) == (4, 2)
+    assert "two forms" in done.notes[0]  # of key 4: none after a number
     assert rows(tables, spark, "id", "v") == [
         (1, "extracted before the table's"),
         (2, "same moment: arrival"),
