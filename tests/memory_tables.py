@@ -78,6 +78,9 @@ class MemoryTables:
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None
 
+    def columns_of(self, table: TableName) -> None:
+        return None
+
     def commit(
         self, spark: "SparkSession | None", tasks: LoadTasks | None, loads: Sequence[TableLoad]
     ) -> list[LoadResult | PenstockError]:

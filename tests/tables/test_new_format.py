@@ -51,6 +51,9 @@ class ListTables:
     def planned_on(self, table):
         return None
 
+    def columns_of(self, table):
+        return None
+
     def commit(self, spark, tasks, loads):
         return [self._commit(load) for load in loads]
 

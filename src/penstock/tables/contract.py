@@ -23,7 +23,7 @@ from penstock.model.catalog import (
     StreamId,
 )
 from penstock.model.segments import CursorOrder, Load, PlannedOn
-from penstock.model.types import ChangeWords, MetadataNames, RowSchema
+from penstock.model.types import ChangeWords, Field, MetadataNames, RowSchema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -412,6 +412,11 @@ class TableFormat(PlannedDestination, Protocol):
     def planned_on(self, table: TableName) -> PlannedOn | None:
         """The version of the table on which a load of now is planned; None: its tables have no
         versions by which a commit that a power cut damaged is recognised."""
+        ...
+
+    def columns_of(self, table: TableName) -> Sequence[Field] | None:
+        """The columns that the table has, found without Spark: none where there is no table. None:
+        they cannot be found so. JSON and times of day are text. Raises nothing."""
         ...
 
     def commit(

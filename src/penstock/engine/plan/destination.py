@@ -17,8 +17,9 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.state import StoredState
+from penstock.model.types import Field
 from penstock.store.contract import Store
-from penstock.tables.contract import TableFormat
+from penstock.tables.contract import TableFormat, TableName
 from penstock.tables.formats import open_table
 
 D = TypeVar("D")
@@ -43,6 +44,9 @@ class TableDestination:
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
         del streams
         return []
+
+    def columns_of(self, table: TableName) -> Sequence[Field] | None:
+        return self.place.columns_of(table)
 
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
         del source_protocol, streams

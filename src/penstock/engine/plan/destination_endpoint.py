@@ -164,6 +164,10 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         result = self.connector.check(self.config, self.timeouts)
         return msgspec.structs.replace(result, end=DESTINATION)
 
+    def columns_of(self, table: TableName) -> None:
+        """Returns None: it has no tables that Penstock could read."""
+        del table
+
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
         """Returns the reasons why the destination cannot take these streams, a sentence each."""
         targets = targets_of((s.id for s in streams), self._namespace, self._prefix)

@@ -29,6 +29,7 @@ from penstock.engine.plan.state_names import state_role
 from penstock.engine.plan.stream_columns import undeclared_columns
 from penstock.engine.plan.stream_plan import StreamRules, as_shown
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
+from penstock.engine.plan.table_types import TableTypes
 from penstock.engine.plan.transform_endpoint import Outlines, TransformEndpoint, transform_jobs
 from penstock.engine.plan.unread import brought_by_user, separable, with_own
 from penstock.engine.plan.unsupported import not_enforced, permissions_asked, refused
@@ -201,7 +202,7 @@ def _prepared(
         cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
         recreate=recreate,
     )  # fmt: skip
-    rules = _with_schemas(pipeline, rules, catalog, store)
+    rules = _with_stored(pipeline, rules, catalog, store, destination)
     cores = os.cpu_count() or 1
     plan = plan_streams(
         pipeline,
@@ -301,20 +302,33 @@ def _rules(
     )
 
 
-def _with_schemas(
-    pipeline: Pipeline, rules: StreamRules, catalog: Catalog, store: Store
+def _with_stored(
+    pipeline: Pipeline,
+    rules: StreamRules,
+    catalog: Catalog,
+    store: Store,
+    destination: DestinationEnd,
 ) -> StreamRules:
-    """Adds the schemas of earlier runs, where tables keep the types of their keys, and the columns
-    that those runs made of undeclared properties, unless all are dropped."""
+    """Adds what the schemas of earlier runs bind: the columns of undeclared properties, unless all
+    are dropped, and the types of tables."""
     settings = (pipeline.source.defaults, *(pipeline.source.streams or ()))
-    drops = all(rules.policy(s) is UndeclaredPolicy.drop for s in settings)
-    if drops and not rules.merges:
+    keeps = any(rules.policy(s) is not UndeclaredPolicy.drop for s in settings)
+    if not keeps and not destination.has_tables:
         return rules
     before = store.newest_schemas(pipeline.pipeline, [s.id for s in catalog.streams])
-    if not drops:
-        made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
-        rules = dataclasses.replace(rules, undeclared=made)
-    return dataclasses.replace(rules, schemas=before)
+    made = {stream: undeclared_columns(schema) for stream, schema in before.items()}
+    types = TableTypes(
+        destination.columns_of,
+        before,
+        partial(store.schemas, pipeline.pipeline),
+        evolution(pipeline).type_change,
+    )
+    return dataclasses.replace(
+        rules,
+        undeclared=made if keeps else rules.undeclared,
+        schemas=before,
+        table_types=types if destination.has_tables else None,
+    )
 
 
 def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:

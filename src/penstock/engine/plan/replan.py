@@ -228,11 +228,12 @@ def _rekeyed(planned: PlannedStream, before: PlannedStream) -> bool:
 
 def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
     """Returns the rules under which a stream whose rows are being read keeps its mode and the
-    types of its key, as it does between runs."""
+    types of its key, as it does between runs, and its columns of text stay as they are."""
     modes = {**rules.earlier.modes, before.id: modes_of(before.configured)}
     earlier = msgspec.structs.replace(rules.earlier, modes=modes)
     schemas = {before.id: before.schema, **rules.schemas}
-    return dataclasses.replace(rules, earlier=earlier, schemas=schemas)
+    going_on = before.given or before.schema
+    return dataclasses.replace(rules, earlier=earlier, schemas=schemas, going_on=going_on)
 
 
 def _other_key(planned: PlannedStream, before: PlannedStream) -> SchemaError:

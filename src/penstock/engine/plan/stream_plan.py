@@ -23,6 +23,7 @@ from penstock.engine.plan.stream_columns import (
     source_columns,
     undeclared_columns,
 )
+from penstock.engine.plan.table_types import TableTypes, decoded_whole, with_types
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
@@ -38,6 +39,7 @@ from penstock.model.events import TransformColumns
 from penstock.model.names import split_table
 from penstock.model.segments import CursorOrder, WriteDisposition
 from penstock.model.types import (
+    DataType,
     MetadataNames,
     MissingColumns,
     RowSchema,
@@ -72,7 +74,9 @@ class StreamRules:
     properties, unless the pipeline says otherwise. ``names_extra``: a transform or query names
     the column of undeclared properties, which has to be there. ``merges``: the destination is
     tables, which merge rows by their keys; ``coerces``: a value whose type changes is cast to that
-    of the table's column. ``schemas``: of the rows that the tables have."""
+    of the table's column. ``schemas``: of the rows that the tables have. ``table_types``: those
+    that tables have; None: the destination has no tables. ``going_on``: the schema of the rows that
+    the stream's lane has read, while it is planned in the middle of an epoch."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -93,6 +97,8 @@ class StreamRules:
     merges: bool = False
     coerces: bool = True
     schemas: Mapping[StreamId, RowSchema] = field(default_factory=dict[StreamId, RowSchema])
+    table_types: TableTypes | None = None
+    going_on: RowSchema | None = None
 
     def policy(self, settings: StreamSettings) -> UndeclaredPolicy:
         """What is done with undeclared properties of a stream's records."""
@@ -251,7 +257,11 @@ def _planned(
         deleted_at=package.deleted_at_field,
         undeclared=undeclared,
     )
-    schema = read.schema
+    space, name = split_table(table_name)
+    table = TableName(space, name)
+    kept = _kept_types(configured, read.schema, rules, table)
+    declared = {f.source: f.type for f in read.schema.fields if f.source in kept}
+    schema = with_types(read.schema, kept)
     given, chain = None, None
     if transforms:
         known = None if before is None else before.chain
@@ -262,7 +272,6 @@ def _planned(
         schema = chain.schema
     mode = configured.destination_sync_mode
     schema, exact = _with_exact_keys(schema, configured, settings, rules)
-    space, name = split_table(table_name)
     planned_stream = PlannedStream(
         configured=configured,
         schema=schema,
@@ -271,7 +280,7 @@ def _planned(
         columns=read.names,
         nested=read.nested,
         disposition=_disposition(configured, settings, schema, rules, read.names),
-        table=TableName(space, name),
+        table=table,
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=read.whole,
         ignored=read.ignored,
@@ -280,6 +289,7 @@ def _planned(
         mark=rules.mark if mode is DestinationSyncMode.append_dedup and not read.whole else None,
         narrowed=read.narrowed,
         exact=exact,
+        declared=declared,
         queried=queried,
         max_rejected=settings.max_rejected,
         retry_rejected=_retry_rejected(configured, settings),
@@ -313,6 +323,27 @@ def _with_exact_keys(
     if before is None:
         return chosen, exact
     return key_types.kept_keys(chosen, schema, before, key, coerces=rules.coerces), ()
+
+
+def _kept_types(
+    configured: ConfiguredStream, schema: RowSchema, rules: StreamRules, table: TableName
+) -> dict[str, DataType]:
+    """Returns the types of columns that are decoded by the type that their table has: none where
+    the table's rows are replaced, or the source sends typed columns."""
+    overwrites = configured.destination_sync_mode is DestinationSyncMode.overwrite
+    replaced = overwrites or configured.replaces or configured.refreshes
+    if rules.table_types is None or rules.package.columnar or replaced:
+        return {}
+    return rules.table_types.kept(
+        configured.stream.id,
+        table,
+        decoded_whole(configured, schema, {rules.package.deleted_at_field}),
+        rules.going_on,
+        compared={
+            path[0] for path in (*configured.primary_key, default_cursor(configured)) if path
+        },
+        transformed=bool(rules.transforms) or rules.queried,
+    )
 
 
 def _disposition(

@@ -33,6 +33,7 @@ from penstock.engine.plan.stream_plan import (
     plan_stream,
 )
 from penstock.engine.plan.table_names import misnamed, only, record_names, table_names
+from penstock.engine.plan.table_types import kept_notes
 from penstock.engine.plan.unread import inseparable, unread_notes, unread_streams, with_own
 from penstock.engine.specs.plan import PlannedStream, UnreadStreams
 from penstock.errors import ConfigError, SchemaError
@@ -203,6 +204,7 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
     notes += _recased(stream, columns)
     notes += _exact_keys(stream)
+    notes += kept_notes(stream.id, stream.given or stream.schema, stream.declared)
     notes += _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
     return notes + _deletes_held_back(stream, rules.package) + _left_out_unknown(stream)
 

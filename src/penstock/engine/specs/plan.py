@@ -17,7 +17,7 @@ from penstock.model.rejected import MaxRejected
 from penstock.model.segments import WriteDisposition
 from penstock.model.state import StoredState
 from penstock.model.table_columns import stored
-from penstock.model.types import Kind, RowSchema, UndeclaredPolicy
+from penstock.model.types import DataType, Kind, RowSchema, UndeclaredPolicy
 from penstock.protocols.contract import EffectiveLimit
 from penstock.tables.contract import TableName
 from penstock.transforms.chain import PlannedChain
@@ -42,7 +42,8 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     ``ignored``, ``narrowed``, ``closed``: as in ``engine.plan.stream_columns.SourceColumns``.
     ``mark``: the property that marks deletes, where it gets a column though its schema does not
     declare it. ``exact``: the key columns that are decimals in a new table, since the
-    source declares them as numbers."""
+    source declares them as numbers. ``declared``: the source's types of the columns that
+    are decoded by their table's type (``engine.plan.table_types``), by original name."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -67,6 +68,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     undeclared: UndeclaredPolicy = UndeclaredPolicy.drop
     closed: tuple[FieldPath, ...] = ()
     mark: str | None = None
+    declared: dict[str, DataType] = {}
 
     @property
     def id(self) -> StreamId:

@@ -26,7 +26,7 @@ import msgspec
 from penstock.files import sync
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import DataType, Field, Kind
-from penstock.spark.types import SOURCE_NAME, struct_type
+from penstock.spark.types import SOURCE_NAME, row_schema, struct_type
 from penstock.tables.contract import LoadResult, TableLoad
 from penstock.tables.delta.commit import never_named
 from penstock.tables.delta.spec import LOG
@@ -213,6 +213,22 @@ def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | Non
     except DeltaError:
         return None  # what deltalake cannot read, Spark may
     return DeltaFiles(folder, load, table) if _takes_files(table, load) else None
+
+
+def columns_in(folder: Path) -> tuple[Field, ...] | None:
+    """The columns of the table in ``folder``: none where there is no table; None where they cannot
+    be read without Spark."""
+    if not _has_log(folder):
+        return ()
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = json.loads(DeltaTable(str(folder)).schema().to_json())
+        return row_schema(StructType.fromJson(schema)).fields
+    except (DeltaError, OSError, ValueError):  # also a type that only Spark knows
+        return None
 
 
 def _merges(load: TableLoad) -> bool:

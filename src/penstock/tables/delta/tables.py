@@ -59,6 +59,7 @@ from penstock.tables.delta.files import (
     CommitConflict,
     DeltaFiles,
     StagedFiles,
+    columns_in,
     table_for,
 )
 from penstock.tables.delta.locations import (
@@ -190,6 +191,9 @@ class DeltaTables:
 
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None if self._local is None else delta_repair.planned_on(self._folder(table))
+
+    def columns_of(self, table: TableName) -> Sequence[Field] | None:
+        return None if self._local is None else columns_in(self._folder(table))
 
     def _folder(self, table: TableName) -> Path:
         return Path(self.location(table))

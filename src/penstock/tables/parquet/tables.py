@@ -161,6 +161,13 @@ class ParquetTables:
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None
 
+    def columns_of(self, table: TableName) -> Sequence[Field] | None:
+        try:
+            marker = read_marker(self._root.folder(table))
+        except (OSError, PenstockError):  # raised again when a load reads it
+            return None
+        return () if marker is None else marker.columns
+
     def commit(
         self, spark: "SparkSession", tasks: LoadTasks, loads: Sequence[TableLoad]
     ) -> list[Outcome]:

@@ -1,0 +1,176 @@
+"""Decides which columns of a stream are decoded by the type that their table has, not by the type
+that the source declares now.
+
+A column that is text in its table stores the text that the source sends: a JSON string without its
+quotes, a number with its digits. If the table's column is one of JSON (it was made for a union or
+for `{}`), it goes on to hold JSON. So rows from before and after a change of the declaration have
+the same form, and a key stays one key. A column of another type gets the values that fit it, as
+exactly as if the source had declared it (L9).
+
+Reads the table only if a declared type is not that of all rows before. Not here: values that no
+lane decodes by the table's type (``tables.frame.casts``), columns that become wider
+(``tables.frame.schema_evolution``). Neighbours: ``engine.plan.stream_plan`` calls,
+``engine.plan.prepare`` makes :class:`TableTypes`."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import msgspec
+
+from penstock.model.catalog import ConfiguredStream, StreamId
+from penstock.model.type_words import type_text
+from penstock.model.types import EXTRA, DataType, Field, Kind, Origin, RowSchema
+from penstock.tables.contract import TableName, TypeChange
+
+_STRING, _JSON = DataType(Kind.string), DataType(Kind.json)
+_TIMES = (Kind.time, Kind.time_tz)
+_TEXT = (Kind.string, Kind.json, *_TIMES)  # kinds that a table keeps as text
+_NESTED = (Kind.array, Kind.struct)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTypes:
+    """What is known of the types in the tables of a run. ``columns_of``: as in ``TableFormat``.
+    ``newest``: the newest stored schema of each stream, ``versions`` returns all of a stream, by
+    their number. ``change``: the pipeline's ``schema_evolution.type_change``."""
+
+    columns_of: Callable[[TableName], Sequence[Field] | None]
+    newest: Mapping[StreamId, RowSchema]
+    versions: Callable[[StreamId], Mapping[int, RowSchema]]
+    change: TypeChange
+
+    def kept(
+        self,
+        stream: StreamId,
+        table: TableName,
+        fields: Sequence[Field],
+        before: RowSchema | None,
+        *,
+        transformed: bool,
+    ) -> dict[str, DataType]:
+        """Returns the types by which columns are decoded, by original name, where the source
+        declares others. ``before``: the schema of rows that this run has read already; None: there
+        are no such rows. ``transformed``: the declared types are those that transforms expect, so
+        that only text stays text."""
+        stored = before or self.newest.get(stream)
+        had = {f.source: f.type for f in stored.fields} if stored is not None else {}
+        changed = [f for f in fields if had.get(f.source) != f.type]
+        if before is None and stored is not None and stored.version > 1:
+            # versions before this one stored types that the table may not have
+            other = self._other_types(stream, had)
+            changed += [f for f in fields if f.source in other and f not in changed]
+        if not changed:
+            return {}
+        columns = None if before is not None else self.columns_of(table)
+        types = {f.name: f.type for f in columns or ()}
+        if columns is None:  # whether a column has another type than text is the load's to find
+            types = (
+                {f.name: f.type for f in stored.fields if f.type.kind in _TEXT} if stored else {}
+            )
+        kept: dict[str, DataType] = {}
+        for field in changed:
+            at = types.get(field.name)
+            found = None if at is None else self._type(stream, field, at, had, transformed)
+            if found is not None and found != field.type:
+                kept[field.source] = found
+        return kept
+
+    def _type(
+        self,
+        stream: StreamId,
+        field: Field,
+        at: DataType,
+        had: Mapping[str, DataType],
+        transformed: bool,
+    ) -> DataType | None:
+        """Returns the type by which ``field`` is decoded. ``at``: the type of its column."""
+        text, coerces = field.type.kind in _TEXT, self.change is TypeChange.coerce
+        if at.kind in _TEXT and (text or (coerces and not transformed)):
+            return self._text(stream, field, had)
+        if at.kind in (*_TEXT, *_NESTED) or not text or not coerces or transformed:
+            return None
+        return at
+
+    def _text(self, stream: StreamId, field: Field, had: Mapping[str, DataType]) -> DataType | None:
+        """Returns the kind of text that the column has: that of its newest rows."""
+        last = had.get(field.source)
+        if last is None or last.kind not in _TEXT:
+            last = next(self._earlier(stream, field.source), None)
+        if last is None:
+            return None if field.type.kind in _TEXT else _STRING
+        if last.kind is Kind.json:
+            return _JSON
+        return None if last.kind in _TIMES and field.type.kind in _TIMES else _STRING
+
+    def _other_types(self, stream: StreamId, had: Mapping[str, DataType]) -> set[str]:
+        """Returns the columns that had another type than in the newest stored schema."""
+        every = (f for schema in self.versions(stream).values() for f in schema.fields)
+        return {f.source for f in every if had.get(f.source, f.type) != f.type}
+
+    def _earlier(self, stream: StreamId, source: str) -> Iterator[DataType]:
+        """Yields the kinds of text that the column had, the newest first."""
+        versions = self.versions(stream)
+        for number in sorted(versions, reverse=True):
+            yield from (
+                f.type
+                for f in versions[number].fields
+                if f.source == source and f.type.kind in _TEXT
+            )
+
+
+def with_types(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
+    """Returns the schema with these types of columns, by original name."""
+    if not types:
+        return schema
+    replace = msgspec.structs.replace
+    fields = tuple(replace(f, type=types.get(f.source, f.type)) for f in schema.fields)
+    return replace(schema, fields=fields)
+
+
+def decoded_whole(
+    configured: ConfiguredStream, schema: RowSchema, apart: Set[str | None]
+) -> list[Field]:
+    """Returns the columns that may be decoded by another type: each is a property of its own, of
+    which no part is selected, or is part of the key or the cursor. ``apart``: properties that are
+    read by rules of their own."""
+    paths = (*configured.primary_key, configured.cursor_field, *configured.nested)
+    looked_into = {path[0] for path in paths if len(path) > 1}
+    return [
+        f
+        for f in schema.fields
+        if f.source not in looked_into
+        and f.source not in apart
+        and f.name != EXTRA
+        and f.origin is not Origin.record
+    ]
+
+
+def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataType]) -> list[str]:
+    """Returns notes about columns that are decoded by their table's type. ``schema``: as they are
+    decoded; ``declared``: the source's types, by original name."""
+    as_text: list[str] = []
+    typed: list[str] = []
+    for field in schema.fields:
+        if (now := declared.get(field.source)) is None:
+            continue
+        text = field.type.kind in _TEXT
+        known = "JSON" if field.type.kind is Kind.json else type_text(field.type)
+        (as_text if text else typed).append(
+            f"{field.name} ({'text' if known == 'string' else known}; the source declares"
+            f" {type_text(now)})"
+        )
+    notes: list[str] = []
+    if as_text:
+        notes.append(
+            f"stream {stream}: the source's values of {', '.join(as_text)} are written as text, as"
+            " they were sent, since the table has columns of text for them (`penstock run"
+            " --recreate` gives the table the new type)"
+        )
+    if typed:
+        notes.append(
+            f"stream {stream}: the source's values of {', '.join(typed)} have another type than the"
+            " table's column: those that do not fit it become NULL, with an entry in the row's"
+            " change list (`penstock run --recreate` gives the table the new type;"
+            " `schema_evolution: {type_change: fail}` refuses them)"
+        )
+    return notes
