@@ -190,7 +190,8 @@ class _Losses(Losses):
 class ColumnDecoder:
     """Decodes batches of Arrow columns of one stream. Parameters as in ``codec.decode.RowDecoder``.
     Columns are found by their original names. A column that is declared non-null and holds no NULL
-    is non-null in the part, and a column keeps its frame type."""
+    is non-null in the part, and a column keeps its frame type. ``texts``: original names of columns
+    of JSON whose values are texts, not JSON already."""
 
     def __init__(
         self,
@@ -205,7 +206,9 @@ class ColumnDecoder:
         cursor: FieldPath = (),
         mask: Mask | None = None,
         exact: tuple[FieldPath, ...] = (),
+        json_texts: Collection[str] = (),
     ) -> None:
+        self._texts = frozenset(json_texts)
         self._asked: Any = {
             "texts": texts, "cursor": ".".join(cursor), "mask": mask, "exact": exact,
         }  # fmt: skip
@@ -231,6 +234,8 @@ class ColumnDecoder:
             losses.column = field.source
             chunks, made, at = _chunks(table, field.source), list[Array](), 0
             for chunk in chunks:
+                if field.source in self._texts:
+                    chunk = _as_json(chunk)
                 made.append(_fitted(chunk, field.type, field.source, losses, _behind(at)))
                 at += len(chunk)
             made = made or [pa.nulls(count, arrow_type(field.type))]
@@ -483,6 +488,16 @@ def _json(value: Any, entries: bool) -> str:
             if len(named) == len(value):
                 return msgspec.json.encode(named, enc_hook=str).decode()
     return msgspec.json.encode(value, enc_hook=str).decode()
+
+
+def _as_json(texts: Array) -> Array:
+    """Texts as JSON strings; a column of another type unchanged."""
+    if pa.types.is_dictionary(texts.type) or pa.types.is_run_end_encoded(texts.type):
+        texts = written_out(texts)
+    if not _is_text(texts.type):
+        return texts
+    quoted = duckdb_call.run_query("SELECT to_json(b)::VARCHAR AS b FROM bodies", texts).column(0)
+    return pc.if_else(pc.is_valid(texts), quoted.combine_chunks(), None)
 
 
 def _behind(rows: int) -> Rows:

@@ -15,6 +15,7 @@ from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.plan.load_ways import shaped
 from penstock.engine.plan.prepare import Prepared
+from penstock.engine.plan.table_types import json_texts
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
 from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, SyncMode
@@ -147,6 +148,7 @@ class LaneJobs:
             closed=stream.closed,
             mark=stream.mark,
             deletes=self._delete_mark(stream),
+            json_texts=json_texts(stream.given or stream.schema, stream.declared),
         )
 
     def _delete_mark(self, stream: PlannedStream) -> DeleteMark | None:

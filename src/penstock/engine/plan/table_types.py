@@ -26,6 +26,7 @@ _STRING, _JSON = DataType(Kind.string), DataType(Kind.json)
 _TIMES = (Kind.time, Kind.time_tz)
 _TEXT = (Kind.string, Kind.json, *_TIMES)  # kinds that a table keeps as text
 _NESTED = (Kind.array, Kind.struct)
+_EXACT = (*_TEXT, Kind.integer, Kind.boolean, Kind.date)  # of which no value loses digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,14 @@ class TableTypes:
         fields: Sequence[Field],
         before: RowSchema | None,
         *,
-        transformed: bool,
+        compared: Set[str] = frozenset(),
+        transformed: bool = False,
     ) -> dict[str, DataType]:
         """Returns the types by which columns are decoded, by original name, where the source
         declares others. ``before``: the schema of rows that this run has read already; None: there
-        are no such rows. ``transformed``: the declared types are those that transforms expect, so
-        that only text stays text."""
+        are no such rows. ``compared``: the properties by which rows are merged: no number of them
+        may be rounded here, as the load proves that it lost nothing. ``transformed``: transforms
+        expect the declared types, so that only text stays text."""
         stored = before or self.newest.get(stream)
         had = {f.source: f.type for f in stored.fields} if stored is not None else {}
         changed = [f for f in fields if had.get(f.source) != f.type]
@@ -71,7 +74,9 @@ class TableTypes:
         for field in changed:
             at = types.get(field.name)
             found = None if at is None else self._type(stream, field, at, had, transformed)
-            if found is not None and found != field.type:
+            if found is None or found == field.type:
+                continue
+            if found.kind in _EXACT or field.source not in compared:
                 kept[field.source] = found
         return kept
 
@@ -143,6 +148,13 @@ def decoded_whole(
         and f.name != EXTRA
         and f.origin is not Origin.record
     ]
+
+
+def json_texts(schema: RowSchema, declared: Mapping[str, DataType]) -> tuple[str, ...]:
+    """Returns the properties that are declared as text and are decoded as JSON. Parameters as in
+    :func:`kept_notes`."""
+    json = (f.source for f in schema.fields if f.type.kind is Kind.json)
+    return tuple(s for s in json if s in declared and declared[s].kind in (Kind.string, *_TIMES))
 
 
 def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataType]) -> list[str]:

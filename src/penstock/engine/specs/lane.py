@@ -123,7 +123,8 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     ``undeclared``: what is done with properties that the schema does not declare; ``closed``: paths
     of objects whose undeclared properties are dropped in any case; ``mark``: the property that
     marks deletes, where it gets a column though undeclared. ``deletes``: how marks are judged;
-    None: no deletes are carried out."""
+    None: no deletes are carried out. ``json_texts``: properties that are declared as text and have
+    columns of JSON."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -136,6 +137,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     closed: tuple[FieldPath, ...] = ()
     mark: str | None = None
     deletes: DeleteMark | None = None
+    json_texts: tuple[str, ...] = ()
     given: RowSchema | None = None
     made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
 

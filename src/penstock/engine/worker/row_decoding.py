@@ -215,6 +215,7 @@ class StreamDecoders:
             cursor = default_cursor(job.configured) if job.lane.disposition.cursor else ()
             job_wide |= {"texts": True, "cursor": cursor, "mask": self._mask}
         if columnar:
+            job_wide["json_texts"] = job.json_texts
             return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
         return RowDecoder(
             schema,
@@ -236,5 +237,5 @@ def _decoding(job: StreamJob) -> tuple[Any, ...]:
     """What a decoder is made of."""
     return (
         job.schema, job.given, job.key, job.exact, job.whole, job.ignored, job.undeclared,
-        job.closed, job.mark, job.deletes,
+        job.closed, job.mark, job.deletes, job.json_texts,
     )  # fmt: skip

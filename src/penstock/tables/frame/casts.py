@@ -246,6 +246,8 @@ def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
     if want.kind is Kind.string:
         if have.kind in (Kind.struct, Kind.array):
             return json_text(c)
+        if have.kind is Kind.number:
+            return _number_text(c)
         return F.base64(c) if have.kind is Kind.binary else c.cast("string")
     if have.kind is Kind.string:
         return _from_text(c, want)
@@ -254,6 +256,21 @@ def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
         cast = c.try_cast(ddl(want))
         return F.when(cast.try_cast(ddl(have)).eqNullSafe(c), cast)
     return null_of(want)
+
+
+def _number_text(c: "Column") -> "Column":
+    """The text of a double as a source writes it: ``7``, ``12345678.5``; Spark writes ``7.0`` and
+    ``1.23456785E7``. Very large and very small numbers keep Spark's text."""
+    from pyspark.sql import functions as F
+
+    whole, text = c.try_cast("bigint"), c.cast("string")
+    plain = F.rtrim(text.try_cast("decimal(38,10)").cast("string"), F.lit("0"))
+    large = F.abs(c).between(1e7, float(1 << 53))
+    return (
+        F.when(whole.cast("double") == c, whole.cast("string"))
+        .when(large & (plain.try_cast("double") == c), plain)
+        .otherwise(text)
+    )
 
 
 def _from_text(c: "Column", want: DataType) -> "Column":
