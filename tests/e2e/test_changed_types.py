@@ -158,3 +158,49 @@ def test_l9_a_text_column_stores_what_was_sent_whatever_is_declared(site: Any, f
             wrong[f"k_{had}_{now}"] = found
     assert not wrong, wrong
     assert any("stream a:" in note and "--recreate" in note for note in done.notes), done.notes
+
+
+TYPED = [name for name in TYPES if name not in (*TEXT, *JSON)]
+TAKES = {  # of other types that are no text, those whose values fit, or that make the column wider
+    "integer": ("number", "decimal"),
+    "number": ("integer", "decimal"),
+    "decimal": ("integer", "number"),
+    "date": ("timestamp_ntz",),
+    "timestamp": ("date", "timestamp_ntz"),
+    "timestamp_ntz": ("date", "timestamp"),
+}
+READ = [name for name in TYPED if name not in ("binary", "array", "object")]
+
+
+def test_l9_a_typed_column_takes_what_fits_and_names_what_does_not(site: Any) -> None:
+    here: Site = site("delta")
+    pairs = [(had, now) for had in TYPED for now in TYPES if now != had]
+    fits = [(had, now) for had in READ for now in ("string", *JSON)]
+
+    def declared(side: int) -> list[dict[str, Any]]:
+        columns = {f"{p[0]}_{p[1]}": TYPES[p[side]][0] for p in pairs}
+        return [stream("a", columns | {f"fit_{p[0]}_{p[1]}": TYPES[p[side]][0] for p in fits})]
+
+    def sent(side: int) -> dict[str, Any]:
+        row = {f"{p[0]}_{p[1]}": TYPES[p[side]][1] for p in pairs}
+        for had, now in fits:
+            value = TYPES[had][1]
+            if side and not isinstance(value, str):
+                value = TYPES[had][2]  # as text
+            row[f"fit_{had}_{now}"] = value
+        return {"a": [{**row, "seq": side, "v": ""}]}
+
+    run(here, declared(0), sent(0))
+    run(here, declared(1), sent(1))
+    old, new = rows(here, "a")
+    lost = {entry["field"] for entry in new["_airbyte_meta"]["changes"]}
+    wrong = {}
+    for had, now in pairs:
+        name, taken = f"{had}_{now}", now in TAKES.get(had, ())
+        if (new[name] is not None) is not taken or (name in lost) is taken:
+            wrong[name] = (old[name], new[name])
+    for had, now in fits:
+        name = f"fit_{had}_{now}"
+        if new[name] != old[name] or new[name] is None or name in lost:
+            wrong[name] = (old[name], new[name])
+    assert not wrong, wrong

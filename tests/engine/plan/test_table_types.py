@@ -80,6 +80,7 @@ def test_a_typed_column_takes_text_and_json_that_fit_it() -> None:
     assert decoded(Kind.string, Kind.timestamp, Kind.timestamp) is Kind.timestamp
     assert decoded(Kind.number, Kind.integer, Kind.integer) is None  # the column becomes wider
     assert decoded(Kind.date, Kind.timestamp, Kind.timestamp) is None
+    assert decoded(Kind.string, Kind.binary, Kind.binary) is None  # `A1` would become a byte
 
 
 def test_l9_no_key_and_no_cursor_is_rounded_by_its_tables_type() -> None:

@@ -92,7 +92,9 @@ class TableTypes:
         text, coerces = field.type.kind in _TEXT, self.change is TypeChange.coerce
         if at.kind in _TEXT and (text or (coerces and not transformed)):
             return self._text(stream, field, had)
-        if at.kind in (*_TEXT, *_NESTED) or not text or not coerces or transformed:
+        # any short text is base64 of something
+        apart = at.kind in (*_TEXT, *_NESTED, Kind.binary)
+        if apart or not text or not coerces or transformed:
             return None
         return at
 
