@@ -5,7 +5,7 @@ Data only. Neighbours: ``engine.query`` has it written, ``engine.worker.staged_s
 
 import msgspec
 
-from penstock.model.catalog import Change
+from penstock.model.catalog import Change, StreamId
 
 KIND, SEND = "penstock_kind", "penstock_send"
 """Columns of staged changes: a row's :class:`Change`, and whether it is sent."""
@@ -67,6 +67,12 @@ class _Saved(msgspec.Struct):
 def form_of(state: str) -> RowForm | None:
     """Returns the form in which the rows of a model's state were sent; None: it has none."""
     return msgspec.json.decode(state, type=_Saved).form
+
+
+def cursor_state(stream: StreamId, column: str, value: str) -> str:
+    """Returns the state of a model's rows whose highest cursor is ``value``."""
+    state = {"stream": stream.name, "cursor_field": column, "cursor": value}
+    return msgspec.json.encode(state).decode()
 
 
 class StagedRows(msgspec.Struct, frozen=True, kw_only=True):

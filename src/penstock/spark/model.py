@@ -18,6 +18,7 @@ import msgspec
 from penstock.codec.csv_lines import CsvDialect
 from penstock.errors import ConfigError, LogError, SourceError
 from penstock.model.catalog import FieldPath
+from penstock.model.database_query import CURSOR, DatabaseQuery
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.key_types import retyped
 from penstock.spark.parquet_types import TypesDiffer, widened
@@ -28,9 +29,6 @@ from penstock.spark.types import data_type, json_text, quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql import types as T
-
-CURSOR = "cursor"
-"""The name of the parameter of a query that is read incrementally."""
 
 HANDED_OVER = "rows"
 """Position (:attr:`Model.where`) of rows that a program hands over."""
@@ -55,17 +53,6 @@ _OF_FILES = ("[FAILED_READ_FILE", f"[{_CANNOT_MERGE}")
 """How Spark's messages begin that are about files, and that PySpark raises as errors of Java."""
 
 
-class QueryDatabase(msgspec.Struct, frozen=True, kw_only=True):
-    """The database that runs a model's query. ``url``: its address, which may hold a password.
-    ``pieces``: the query's text, cut where :data:`CURSOR` stands."""
-
-    url: str
-    pieces: tuple[str, ...]
-
-    def __repr__(self) -> str:
-        return "Database(...)"
-
-
 class TextFiles(msgspec.Struct, frozen=True):
     """Files of lines that are records (``spark.text_files``). ``kind``: csv or json. ``dialect``:
     of CSV."""
@@ -82,7 +69,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     the parameter :data:`CURSOR`. ``types``: of columns that have another one here than by
     themselves (``key_types``). ``tables``: the table format whose tables it
     reads, where that needs jars. ``database``: what runs the
-    query (``spark.postgres``); None: Spark. ``where``: its position in the pipeline file, for
+    query (``databases.postgres``); None: Spark. ``where``: its position in the pipeline file, for
     errors."""
 
     name: str
@@ -95,7 +82,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     cursor: bool = False
     types: dict[str, str] = {}
     tables: str | None = None
-    database: QueryDatabase | None = None
+    database: DatabaseQuery | None = None
     where: str = "source.use"
 
 

@@ -1,7 +1,7 @@
 """A source that Spark reads: its one stream has the columns of a query's result.
 
 Moves no record. Neighbours: ``engine.plan.source_endpoint`` is any other source;
-``spark.model`` and ``spark.postgres`` read the query.
+``spark.model`` and ``databases.postgres`` read the query.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from penstock.config.modes import SENDS, canonical
 from penstock.config.pipeline import Pipeline
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.source import SourceConnector
+from penstock.databases import postgres
 from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.plan.endpoint import Save
 from penstock.engine.plan.source_endpoint import SourceEndpoint
@@ -26,12 +27,12 @@ from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, Change, FieldPath, Stream, StreamId, SyncMode
+from penstock.model.database_query import DatabaseQuery
 from penstock.model.staged_rows import DELETED_AT, RowForm
 from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field, Kind
 from penstock.protocols.connection import EventSink
 from penstock.protocols.json_schema.exact_types import object_schema
-from penstock.spark import postgres
 from penstock.spark.key_types import fits
 from penstock.spark.model import Model, columns, failing, frame, untyped_columns
 from penstock.spark.text_files import file_columns
@@ -39,6 +40,7 @@ from penstock.spark.types import ddl
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
 from penstock.tables.formats import session_needs
+from penstock.tasks.submit import Submit
 from penstock.transforms.model_cursor import begins_after
 from penstock.transforms.spark_model import model_of
 
@@ -67,7 +69,7 @@ class ModelSource(SourceEndpoint):
         name, url = self.config.get("stream"), self.config.get("datasource")
         target, named = self.connector.ref.target or "", name if isinstance(name, str) else None
         self.model = (
-            postgres.model_of(target, url, named)
+            _of_database(postgres.query_of(target, url, named), target)
             if isinstance(url, str)
             else _dialect(model_of(target, Path.cwd(), named), self.config)
         )
@@ -96,6 +98,7 @@ class ModelSource(SourceEndpoint):
         rules: StreamRules,
         form: RowForm | None,
         saved: Callable[[], Sequence[StoredState]],
+        submit: Submit,
     ) -> LaneReader:
         assert self._spark is not None and self._snapshots is not None
         diff = ModelDiff(
@@ -108,7 +111,7 @@ class ModelSource(SourceEndpoint):
             rules=transform_rules(streams, rules),
             form=form,
         )
-        return QueryReader(self._spark, self.model, diff, mailbox, lanes)
+        return QueryReader(self._spark, self.model, diff, mailbox, lanes, submit)
 
     def given(self, catalog: Catalog | None = None) -> str:
         """Nothing: its catalog is that of the run."""
@@ -120,11 +123,11 @@ class ModelSource(SourceEndpoint):
         ``ConfigError``."""
         del first, recovers
         fields: tuple[Field, ...] | None = None
-        if self.model.database is not None:
-            described = postgres.describe(self.model)
+        if (database := self.model.database) is not None:
+            described = postgres.describe(database)
             overrides = self._pipeline.stream_settings(self.stream)
             if overrides is not None and overrides.cursor_field:
-                postgres.refuse_cursor(self.model, described, overrides.cursor_field[0])
+                postgres.refuse_cursor(database, described, overrides.cursor_field[0])
             fields = tuple(c.field for c in described)
         if self._open is not None:
             self._spark = self._open(_needs(self.model))
@@ -293,6 +296,11 @@ def _with_known(
         if inner is not None:
             fields.append(msgspec.structs.replace(field, type=inner))
     return DataType(Kind.struct, fields=tuple(fields)) if fields else None
+
+
+def _of_database(query: DatabaseQuery, text: str) -> Model:
+    cursor = len(query.pieces) > 1
+    return Model(name=query.name, query=text, cursor=cursor, database=query, where=query.where)
 
 
 def _dialect(model: Model, config: Mapping[str, Any]) -> Model:

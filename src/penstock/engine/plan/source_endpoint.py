@@ -33,6 +33,7 @@ from penstock.model.types import DataType
 from penstock.protocols.connection import EventSink
 from penstock.store.contract import Store
 from penstock.tables.contract import SessionNeeds
+from penstock.tasks.submit import Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,11 +141,12 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         rules: StreamRules,
         form: RowForm | None,
         saved: Callable[[], Sequence[StoredState]],
+        submit: Submit,
     ) -> LaneReader:
         """Returns what reads the lanes of a sync: ``lanes``, which reads each in a process of its
         own, or what uses that. ``form``: in which a destination connector is sent the rows;
-        ``saved``: returns the saved states."""
-        del mailbox, streams, rules, form, saved
+        ``saved``: returns the saved states; ``submit``: runs other processes of ours in tasks."""
+        del mailbox, streams, rules, form, saved, submit
         return lanes
 
     def _asked(self) -> Catalog:

@@ -1,10 +1,14 @@
 """Reads a lane that is a model: has Spark stage its rows, then a lane's process read them.
 
 A model (``spark:``) has no connector that a lane could run, and a lane has no Spark. So the rows of
-an epoch are written by a Spark job of the driver, into the epoch's folder of the log, and its lane
-reads them as it reads what a connector says: under the epoch's CLAIM (L4), through transforms,
-rejects and the sealer, so that whatever follows is the same. Spark may run the query's tasks more
-than once; what a task wrote that did not end well is no part of the rows.
+an epoch are written by a Spark job, into the epoch's folder of the log, and its lane reads them as
+it reads what a connector says: under the epoch's CLAIM (L4), through transforms, rejects and the
+sealer, so that whatever follows is the same. Spark may run the query's tasks more than once; what a
+task wrote that did not end well is no part of the rows.
+
+Where a database runs the query, the lane reads the rows from there itself. Rows that are compared
+with those that were sent before, and those of a dry run, are first written to files by a task of
+its own (``engine.worker.database_files``), which Spark reads.
 
 Not here: the query (``spark.model``), when lanes begin (``engine.run.lane_runner``). Neighbours:
 ``engine.plan.model_source`` makes it, ``engine.worker.staged_source`` reads what is staged.
@@ -20,13 +24,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.databases.postgres import describe
 from penstock.engine.channel.mailbox import Mailbox, Progress
 from penstock.engine.query.file_rows import stage_files
 from penstock.engine.query.model_diff import ModelDiff
+from penstock.engine.specs.database_fetch import FetchJob, FetchResult
 from penstock.engine.specs.lane import LaneEnd, LaneJob, LaneReader, LaneResult, StreamJob
 from penstock.errors import PenstockError, StateError
 from penstock.model.catalog import ConfiguredStream, SyncMode
-from penstock.model.staged_rows import StagedRows
+from penstock.model.database_query import DatabaseRead
+from penstock.model.staged_rows import StagedRows, cursor_state
 from penstock.model.state import StoredState
 from penstock.model.types import DataType, Field
 from penstock.spark.model import (
@@ -38,20 +45,21 @@ from penstock.spark.model import (
     highest,
     write,
 )
-from penstock.spark.postgres import describe, fetch
-from penstock.spark.postgres import frame as fetched
 from penstock.tasks.storage import storage
+from penstock.tasks.submit import Submit
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WATCH_SECONDS = 0.5
 FOLDER, FETCHED = "model", "fetched"  # in the epoch's
+_FETCH = "penstock.engine.worker.database_files"
 
 
 class QueryReader:
     """Implements ``engine.specs.lane.LaneReader`` for a model: stages its rows, and has ``lanes``,
-    which reads lanes in processes of their own, read them."""
+    which reads lanes in processes of their own, read them. ``submit``: runs a process of ours in a
+    task."""
 
     def __init__(
         self,
@@ -60,9 +68,10 @@ class QueryReader:
         diff: ModelDiff,
         mailbox: Mailbox,
         lanes: LaneReader,
+        submit: Submit,
     ) -> None:
         self._spark, self._model, self._diff = spark, model, diff
-        self._mailbox, self._lanes = mailbox, lanes
+        self._mailbox, self._lanes, self._submit = mailbox, lanes, submit
 
     def read(self, job: LaneJob) -> LaneResult:
         """As of ``LaneReader``. A failure of the query is the lane's result."""
@@ -70,14 +79,14 @@ class QueryReader:
         # It has started, as far as whoever waits for the lane is concerned.
         self._mailbox.put_progress(job.epoch, Progress())
         began = time.monotonic()
+        if self._model.database is not None and not (job.dry or job.streams[0].configured.sends):
+            return self._from_database(job)
         try:
             with self._stopped_with_the_run(job.epoch), storage(folder, "write to"):
                 folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 staged = self._staged(job, folder)
         except PenstockError as e:
-            end = LaneEnd.cancelled if self._mailbox.cancelled() else LaneEnd.failed
-            e.stream = e.stream or str(job.streams[0].id)
-            return LaneResult(end=end, errors=[e.as_dict()])
+            return self._failed(job, e)
         finally:
             shutil.rmtree(folder.with_name(FETCHED), ignore_errors=True)
         seconds = time.monotonic() - began
@@ -92,6 +101,40 @@ class QueryReader:
         result.notes = [*self._diff.notes, *result.notes]
         self._diff.notes = []
         return result
+
+    def _failed(self, job: LaneJob, error: PenstockError) -> LaneResult:
+        end = LaneEnd.cancelled if self._mailbox.cancelled() else LaneEnd.failed
+        error.stream = error.stream or str(job.streams[0].id)
+        return LaneResult(end=end, errors=[error.as_dict()])
+
+    def _from_database(self, job: LaneJob) -> LaneResult:
+        """Has the lane read the rows itself."""
+        stream = job.streams[0].configured
+        incremental = stream.sync_mode is SyncMode.incremental
+        state = next((s for s in job.states if s.scope.stream == stream.id), None)
+        try:
+            read = self._read_of(stream, state if incremental else None, job.limit)
+        except PenstockError as e:
+            return self._failed(job, e)
+        follows = stream.cursor_field[0] if incremental else None
+        last = None if incremental else self._diff.forgotten(stream)
+        read = msgspec.structs.replace(read, follows=follows, last=last)
+        result = self._lanes.read(msgspec.structs.replace(job, config={}, queried=read))
+        result.notes = [*self._diff.notes, *result.notes]
+        self._diff.notes = []
+        return result
+
+    def _read_of(
+        self, stream: ConfiguredStream, state: StoredState | None, limit: int | None
+    ) -> DatabaseRead:
+        """The read of the query from the saved cursor on."""
+        query, cursor = self._model.database, None
+        assert query is not None
+        if state is not None:
+            text, _ = _bound(state, stream, tuple(c.field for c in describe(query)))
+            cursor = stream.cursor_field[0], text
+        at = int(time.time() * 1000)
+        return DatabaseRead(query=query, cursor=cursor, limit=limit, at=at)
 
     def _staged(self, lane: LaneJob, folder: Path) -> StagedRows:
         stream = lane.streams[0].configured
@@ -140,21 +183,21 @@ class QueryReader:
         self, folder: Path, stream: ConfiguredStream, state: StoredState | None, limit: int | None
     ) -> "tuple[DataFrame, tuple[Field, ...]]":
         """As :meth:`_analysed`, of a query that a database runs: its rows are in files first."""
-        cursor = None
-        if state is not None:
-            text, _ = _bound(state, stream, tuple(c.field for c in describe(self._model)))
-            cursor = stream.cursor_field[0], text
-        place = folder.with_name(FETCHED)
-        shutil.rmtree(place, ignore_errors=True)
-        saved = fetch(
-            self._model,
-            place,
-            cursor=cursor,
-            limit=limit,
-            stopped=self._mailbox.cancelled,
-            every=WATCH_SECONDS,
+        from pyspark.sql import functions as F
+
+        job = FetchJob(
+            run=self._mailbox.run,
+            log_root=str(self._mailbox.log_root),
+            folder=str(folder.with_name(FETCHED)),
+            read=self._read_of(stream, state, limit),
         )
-        return fetched(self._spark, place, saved), tuple(c.field for c in saved)
+        answer = self._submit(_FETCH, msgspec.json.encode(job))
+        result = msgspec.json.decode(answer, type=FetchResult)
+        if result.error is not None:
+            raise PenstockError.from_dict(result.error)
+        rows = self._spark.read.parquet(result.folder)
+        named = (F.col(f"c{i}").alias(f.name) for i, f in enumerate(result.fields))
+        return rows.select(*named), result.fields
 
     def _next_state(
         self,
@@ -171,12 +214,7 @@ class QueryReader:
         found = highest(staged, f"c{index}", kind, self._model)
         if found is None:
             return None
-        state = {
-            "stream": stream.id.name,
-            "cursor_field": stream.cursor_field[0],
-            "cursor": found,
-        }
-        return msgspec.json.encode(state).decode()
+        return cursor_state(stream.id, stream.cursor_field[0], found)
 
     @contextmanager
     def _stopped_with_the_run(self, epoch: int) -> Generator[None]:

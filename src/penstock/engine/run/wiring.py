@@ -96,6 +96,7 @@ class Assembly:
             prepared.rules,
             prepared.destination.form(),
             lambda: session.store.states(session.pipeline),
+            submit,
         )
 
     def _save_source(self, new: NewConfig) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.config.sections import MAX_DEAD_LETTERS
 from penstock.model.catalog import ConfiguredStream, FieldPath, Shard, Stream, StreamId
+from penstock.model.database_query import DatabaseRead
 from penstock.model.delete_marks import DeleteMark
 from penstock.model.events import TransformColumns
 from penstock.model.segments import PartLayout, WriteDisposition
@@ -161,7 +162,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     ``shared_states``: False where other lanes read other streams of the same source: a state shared
     by all streams is then an error. ``abilities``, ``unchosen``, ``tries``, ``attempts``,
     ``backoff``: as in ``ReadRequest``. ``staged``: a query's rows, which the lane reads in place of
-    a connector."""
+    a connector; ``queried``: a query whose rows it has a database send."""
 
     run: str
     lane: int
@@ -195,6 +196,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     mail_key: bytes = b""  # of Mailbox
     open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``
     staged: StagedRows | None = None
+    queried: DatabaseRead | None = None
 
 
 class StreamAnswer(msgspec.Struct, kw_only=True):

@@ -151,6 +151,10 @@ class Lane:
         """Returns a function that begins to read the lane's source."""
         if (staged := self._job.staged) is not None:
             return partial(staged_events, staged, self._job.streams[0].id, self._process.talk)
+        if (read := self._job.queried) is not None:
+            from penstock.engine.worker.database_source import database_events
+
+            return partial(database_events, read, self._job.streams[0].id, self._process.talk)
         connection = self._process.connect(self._said.stderr)
         return lambda: connection.read(self._request())
 

@@ -1,0 +1,203 @@
+"""Reads the rows of a query that Postgres runs as Arrow tables, in a task of Spark.
+
+The rows come by binary ``COPY``. ADBC's driver parses them by column, without Python's lock. One
+transaction describes the query and exports what it sees; the one that reads imports it, so that
+columns and rows are of one state of the database. Whoever reads is never kept waiting for long: a
+block, or None. A query whose reader goes away is cancelled; the server cancels one whose reader
+died (Postgres 14 and later).
+
+Not here: what the rows become (``engine.worker.database_source``, ``database_files``). Neighbours:
+``postgres`` has the statement, ``postgres_session`` the connections.
+"""
+
+import re
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
+
+from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong, WriterFailed
+from penstock.codec.arrow import arrow_type
+from penstock.codec.untyped import Array, Table, pa
+from penstock.codec.untyped import compute as pc
+from penstock.config.packages import install_extra
+from penstock.databases.postgres import SETTING, ResultColumn, described, statement
+from penstock.databases.postgres_session import (
+    CANCEL_SECONDS,
+    SESSION,
+    ServerWatch,
+    cancel,
+    connection_words,
+    transaction,
+    unreachable,
+)
+from penstock.errors import ConfigError, PenstockError, SourceError
+from penstock.model.database_query import DatabaseQuery, DatabaseRead
+from penstock.model.types import DataType, Kind
+
+if TYPE_CHECKING:
+    from adbc_driver_postgresql.dbapi import Connection, Cursor
+
+BLOCK_BYTES = 8 << 20
+_AHEAD_BYTES = 2 * BLOCK_BYTES
+_CHECK = "client_connection_check_interval"  # Postgres 14
+_ENDS_WITH_ITS_READER = (
+    f"SELECT set_config(name, '10s', true) FROM pg_settings WHERE name = '{_CHECK}'"
+    " AND version() !~* 'msvc|visual c|mingw|windows'"  # which cannot look at a connection
+)
+_SERVER_SAID = re.compile(r"\b[A-Z]{3,}: {2}([^\n]+)")  # ERROR, in the server's language
+_DAYS = (-719_162, 2_932_896)  # of the years 1 to 9999
+_MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
+
+
+class DatabaseRows:
+    """Reads a query once. ``columns``: of the result, once the first row came, or the end."""
+
+    def __init__(self, read: DatabaseRead, every: float) -> None:
+        """``every``: the most seconds after which :meth:`tables` yields."""
+        self._read, self._every = read, every
+        self._queue: ByteQueue[Any] = ByteQueue(_AHEAD_BYTES)
+        self._session: int | None = None
+        self.columns: tuple[ResultColumn, ...] = ()
+
+    def tables(self) -> Generator[Table | None]:
+        """Yields the rows, under the columns' names; None where there are none yet. Raises
+        ``ConfigError`` (``source.query``), ``SourceError`` (``source.unreachable``,
+        ``source.query_failed``). Close it always: that cancels the query."""
+        thread = threading.Thread(target=self._pull, name="database", daemon=True)
+        thread.start()
+        try:
+            with ServerWatch(self._read.query) as watch:
+                while True:
+                    try:
+                        block = self._queue.get(self._every)
+                    except TooLong:
+                        if watch.gone:
+                            words = "it does not answer any more"
+                            raise unreachable(ConnectionError(words)) from None
+                        block = None
+                    except WriterFailed as e:
+                        raise e.cause from None
+                    if isinstance(block, QueueEnd):
+                        return
+                    yield None if block is None else _table(block, self.columns, self._read.query)
+        finally:
+            self._queue.abandon()
+            if thread.is_alive() and self._session is not None:
+                cancel(self._read.query, self._session)
+            thread.join(CANCEL_SECONDS)  # the process's end ends it too
+
+    def _pull(self) -> None:
+        try:
+            with (
+                closing(_connected(self._read.query)) as connection,
+                closing(connection.cursor()) as cursor,
+            ):
+                for block in self._blocks(cursor):
+                    self._queue.put(block, block.nbytes)
+        except QueueAbandoned:
+            return
+        except BaseException as e:  # raised again in the reading thread
+            self._queue.fail(e if isinstance(e, PenstockError) else _failed(self._read.query, e))
+            return
+        self._queue.end()
+
+    def _blocks(self, cursor: "Cursor") -> "Generator[Any]":
+        """The answer in record batches."""
+        with transaction(self._read.query) as described_in:
+            found = described_in.execute("SELECT pg_export_snapshot()").fetchone()
+            assert found is not None
+            self.columns = described(described_in, self._read.query)
+            self._begin(cursor, str(found[0]))
+            cursor.adbc_statement.set_options(
+                **{"adbc.postgresql.batch_size_hint_bytes": str(BLOCK_BYTES)}
+            )
+            cursor.execute(statement(self._read, self.columns))
+        # The reading transaction has the tables now: the other one need not live as long.
+        yield from cast(Any, cursor.fetch_record_batch())
+
+    def _begin(self, cursor: "Cursor", snapshot: str) -> None:
+        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+        for setting in SESSION:
+            cursor.execute(setting.replace("SET ", "SET LOCAL ", 1))
+        cursor.execute(_ENDS_WITH_ITS_READER)
+        cursor.fetchall()
+        if self._read.cursor is not None:
+            cursor.execute("SELECT set_config($1, $2, true)", (SETTING, self._read.cursor[1]))
+            cursor.fetchall()
+        cursor.execute("SELECT pg_backend_pid()")
+        row = cursor.fetchone()
+        self._session = None if row is None else int(row[0])
+
+
+def _connected(query: DatabaseQuery) -> "Connection":
+    try:
+        from adbc_driver_manager import Error
+        from adbc_driver_postgresql import dbapi
+    except ImportError:
+        raise ConfigError(
+            "the model's query is run by Postgres, and its driver is not installed",
+            code="source.driver_missing",
+            hint=install_extra("postgres"),
+        ) from None
+    try:
+        return dbapi.connect(connection_words(query), autocommit=True)
+    except Error as e:
+        raise unreachable(e) from None
+
+
+# -- rows
+
+
+def arrow_of(kind: DataType) -> Any:
+    """The Arrow type of a column of the answer."""
+    return pa.string() if kind.kind is Kind.json else arrow_type(kind)
+
+
+def _table(block: Any, columns: Sequence[ResultColumn], query: DatabaseQuery) -> Table:
+    try:
+        made = [_values(block.column(i), c) for i, c in enumerate(columns)]
+    except (pa.ArrowInvalid, ValueError) as e:
+        said = str(e).partition("\n")[0]
+        raise SourceError(
+            f"a value of the query's rows fits no column: {said}",
+            code="source.query_failed",
+            stream=query.name,
+            hint="dates like 'infinity' and NUMERIC's NaN have no equal: CAST the column to text",
+        ) from None
+    fields = [pa.field(c.field.name, a.type) for c, a in zip(columns, made, strict=True)]
+    return pa.Table.from_arrays(made, schema=pa.schema(fields))
+
+
+def _values(values: Array, column: ResultColumn) -> Array:
+    kind = column.field.type.kind
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = values.storage
+    if kind is Kind.date:
+        _refuse_beyond(values.view(pa.int32()), _DAYS, column)
+    elif kind in (Kind.timestamp, Kind.timestamp_ntz):
+        _refuse_beyond(values.view(pa.int64()), _MICROS, column)
+    elif kind in (Kind.string, Kind.json):
+        values.validate(full=True)  # a database may hold bytes that are no text
+    return pc.cast(values, arrow_of(column.field.type))
+
+
+def _refuse_beyond(numbers: Array, years: tuple[int, int], column: ResultColumn) -> None:
+    least, most = pc.min_max(numbers).as_py().values()
+    if least is not None and not years[0] <= least <= most <= years[1]:
+        raise ValueError(f"{column.field.name} has a date that is not in the years 1 to 9999")
+
+
+def _failed(query: DatabaseQuery, failure: BaseException) -> PenstockError:
+    """The database's message without the lines after it, which may have values."""
+    said = _SERVER_SAID.search(str(failure))
+    if said is None:  # the connection was lost
+        return unreachable(ConnectionError(" ".join(str(failure).split())[:300]))
+    return SourceError(
+        f"the query failed on its rows: {said[1].strip()}",
+        code="source.query_failed",
+        stream=query.name,
+        where=query.where,
+        hint="nothing was read and nothing was changed: mend the query and run again",
+    )

@@ -1,0 +1,134 @@
+"""Opens a session on the Postgres that runs a model's query, and bounds the waits for it (L11).
+
+A query may run for hours, so that no wait for its rows has a bound of time alone: another
+connection looks whether the server still answers, and a run that was stopped cancels the query. Not
+here: the query and its columns (``postgres``), its rows (``postgres_rows``). Connections of psycopg
+are those of the store (``store.bounded_connection``).
+"""
+
+import threading
+import uuid
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.config.packages import install_extra
+from penstock.errors import ConfigError, SourceError
+from penstock.model.database_query import DatabaseQuery
+from penstock.store.database_url import libpq_options, libpq_url
+
+if TYPE_CHECKING:
+    import psycopg
+
+CANCEL_SECONDS = 5.0
+_ANSWER_SECONDS = 60.0  # for what is no query of the user's; and between two looks at the server
+_PROBES = 2  # that fail one after the other: the server is gone
+SESSION = (
+    "SET TIME ZONE 'UTC'",
+    "SET datestyle = 'ISO'",
+    "SET intervalstyle = 'iso_8601'",
+    "SET client_encoding = 'UTF8'",
+)
+
+
+@contextmanager
+def transaction(query: DatabaseQuery) -> "Generator[psycopg.Connection[Any]]":
+    """One read-only transaction that sees one state of the database."""
+    try:
+        import psycopg
+
+        from penstock.store.bounded_connection import Link
+    except ImportError:
+        raise ConfigError(
+            "the model's query is run by Postgres, and its driver is not installed",
+            code="source.driver_missing",
+            hint=install_extra("postgres"),
+        ) from None
+    try:
+        url = libpq_url(query.url)
+        connection = Link(lambda: _ANSWER_SECONDS).connect(url, **libpq_options())
+    except psycopg.Error as e:
+        raise unreachable(e) from None
+    with connection:
+        connection.read_only = True
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        for statement in SESSION:
+            connection.execute(statement.encode())
+        yield connection
+
+
+class ServerWatch:
+    """Looks every minute whether the database answers a new connection, beside a query that may
+    run for hours. ``gone``: it does not, so that nothing more is to be waited for (L11)."""
+
+    def __init__(self, query: DatabaseQuery) -> None:
+        self._query, self._done = query, threading.Event()
+        self.gone = False
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._look, name="database-watch", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()  # a look that is under way ends by itself
+
+    def _look(self) -> None:
+        failed = 0
+        while not self._done.wait(_ANSWER_SECONDS):
+            failed = 0 if _answers(self._query) else failed + 1
+            if failed == _PROBES:
+                self.gone = True
+                return
+
+
+def cancel(query: DatabaseQuery, session: int) -> None:
+    """Has the server cancel what the session (its process id) runs. A server that is stopped takes
+    no order."""
+    import psycopg
+
+    from penstock.store.bounded_connection import Link
+
+    with suppress(psycopg.Error):
+        link = Link(lambda: CANCEL_SECONDS)
+        with link.connect(libpq_url(query.url), **libpq_options()) as connection:
+            connection.execute("SELECT pg_cancel_backend(%s)", (session,))
+
+
+def connection_words(query: DatabaseQuery) -> str:
+    """The database's address and the connection's options, as libpq reads them. Raises
+    ``SourceError`` where the address cannot be read."""
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+    options = libpq_options() | {"application_name": f"penstock:{uuid.uuid4().hex[:12]}"}
+    del options["prepare_threshold"]  # of psycopg
+    try:
+        return make_conninfo("", **(options | conninfo_to_dict(libpq_url(query.url))))
+    except psycopg.Error as e:
+        raise unreachable(e) from None
+
+
+def _answers(query: DatabaseQuery) -> bool:
+    """Whether the model's database answers a new connection."""
+    import psycopg
+
+    try:
+        with transaction(query):
+            return True
+    except (SourceError, psycopg.Error):
+        return False
+
+
+def unreachable(failure: Exception) -> SourceError:
+    return SourceError(
+        f"the model's database cannot be reached: {words(failure)}",
+        code="source.unreachable",
+        where="source.config.datasource",
+        hint="check host, port, user and password of the datasource, and what may reach it",
+    )
+
+
+def words(failure: Exception) -> str:
+    """The database's message in one line."""
+    message = getattr(getattr(failure, "diag", None), "message_primary", None)
+    return " ".join(str(message or failure).split()) or type(failure).__name__
