@@ -18,7 +18,8 @@ _WRITES = ("write", "pwrite64", "writev", "pwritev", "pwritev2", "ftruncate", "c
            "sendfile")  # fmt: skip
 _NAMES = ("open", "openat", "creat", "rename", "renameat", "renameat2", "link", "linkat", "symlink",
           "symlinkat", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir")  # fmt: skip
-_READS = ("read", "pread64", "readv", "preadv", "preadv2", "mmap", "sendfile", "copy_file_range")
+_READS = ("read", "pread64", "readv", "preadv", "preadv2", "mmap", "sendfile", "copy_file_range",
+          "recvfrom", "recvmsg")  # fmt: skip
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)\) += (-?\d+|0x\w+|\?)(.*)")
 _BEGUN = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>")
 _ENDED = re.compile(r"(\d+) +<\.\.\. (\w+) resumed>(.*)")
@@ -86,6 +87,16 @@ def read_of(trace: Iterable[Call]) -> dict[str, tuple[int, int]]:
             source = call.paths[-1 if call.name == "sendfile" else 0]
             read[source] += int(call.words.split(", ")[1]) if call.name == "mmap" else call.result
     return {path: (count, read[path]) for path, count in opened.items()}
+
+
+def received(trace: Iterable[Call]) -> int:
+    """The bytes that came by sockets."""
+    return sum(call.result for call in trace if call.name in ("recvfrom", "recvmsg"))
+
+
+def written(trace: Iterable[Call]) -> set[str]:
+    """The files that were written to."""
+    return {call.paths[-1] for call in trace if call.name in _WRITES and call.paths}
 
 
 def _plain(text: str) -> str:

@@ -18,7 +18,8 @@ import pytest
 
 import warm_spark
 from forked_cli import SCRIPT
-from system_calls import calls, read_of, traced
+from postgres_cluster import running_cluster
+from system_calls import calls, read_of, received, traced, written
 
 pytestmark = [
     pytest.mark.spark,
@@ -65,12 +66,15 @@ class Lake:
     def run(self, mode: str, keys: tuple[int, int], trace: Path | None = None) -> None:
         """One run that sends the keys from the first to before the second, as a user starts it."""
         stream = {"name": "s", "destination_sync_mode": mode, **MODES[mode]}
+        source = {"use": "singer:./tap.py", "config": {"keys": keys}, "streams": [stream]}
+        self.run_from(source, mode, trace)
+
+    def run_from(self, source: dict[str, Any], mode: str, trace: Path | None = None) -> None:
+        """One run of a source's stream ``s``, as a user starts it."""
         file = self.folder / f"{mode}.yml"
         file.write_text(json.dumps({
             "pipeline": f"rows-{mode}",
-            "source": {
-                "use": "singer:./tap.py", "config": {"keys": keys}, "streams": [stream],
-            },
+            "source": source,
             "destination": {"use": f"{self._format}:./{mode}"},
             "spark": {"conf": self._conf},
         }))  # fmt: skip
@@ -145,6 +149,26 @@ def test_l13_the_driver_reads_of_parts_and_data_files_no_more_than_footers(
     assert lake.ids(mode) == right[mode]
     assert max(file.stat().st_size for file in lake.files(mode)) > 4 * FOOTER
     assert [lake.rows_read(trace) for trace in traces] == [{}, {}]
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert", "mirror"])
+def test_l13_the_driver_gets_no_row_of_a_query_that_a_database_runs(lake: Lake, mode: str) -> None:
+    """By its sockets and by what it writes; all rows are there. In mode mirror Spark compares them
+    with those that were sent before."""
+    text = "(SELECT string_agg(md5(n::text || ' ' || m), '') FROM generate_series(1, 12) m)"
+    query = f"SELECT n AS id, {text} AS text FROM generate_series(0, {RECORDS - 1}) n"
+    trace = lake.folder / f"query-{mode}.trace"
+    with running_cluster() as folder:
+        url = f"postgresql://penstock@/postgres?host={folder}"
+        stream = {"name": "s", "mode": mode, "primary_key": ["id"]}
+        source = {"use": f"spark:{query}", "config": {"datasource": url, "stream": "s"}}
+        lake.run_from(source | {"streams": [stream]}, f"query-{mode}", trace)
+    assert lake.ids(f"query-{mode}") == [*range(RECORDS)]
+    rows = max(file.stat().st_size for file in lake.files(f"query-{mode}"))
+    assert rows > 4 * FOOTER
+    assert received(calls(trace)) < rows // 2
+    assert not [path for path in written(calls(trace)) if path.endswith(".parquet")]
+    assert lake.rows_read(trace) == {}
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta"])
