@@ -1,6 +1,8 @@
 """A query that a real Postgres runs: every type, and nothing lost or written (L8, L11)."""
 
 import datetime
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ from penstock.databases import postgres, postgres_rows, postgres_session
 from penstock.errors import ConfigError, PenstockError, SourceError
 from penstock.model.database_query import DatabaseRead
 from penstock.model.types import Kind
-from postgres_cluster import running_cluster, server_processes, stopped
+from postgres_cluster import running_cluster, server_processes, sessions, stopped
 
 pytestmark = pytest.mark.dear
 
@@ -190,3 +192,138 @@ def test_no_password_is_told() -> None:
     assert secret not in f"{failed.value.as_dict()}{model!r}"
     with pytest.raises(ConfigError, match="mysql:// cannot be queried"):
         postgres.query_of("SELECT 1", f"mysql://u:{secret}@h/d", "users")
+
+
+MATRIX = [
+    ("1::smallint", 1),
+    ("'-9223372036854775808'::bigint", -(2**63)),
+    ("4294967295::oid", 2**32 - 1),
+    ("'t'::bool", True),
+    ("0.1::real", 0.1),
+    ("'-Infinity'::real", float("-inf")),
+    ("3.4028235e38::real", 3.4028235e38),
+    ("2.2250738585072014e-308::float8", 2.2250738585072014e-308),
+    ("-0.0::float8", 0.0),
+    ("1::numeric(38, 0)", Decimal(1)),
+    ("'-0.5'::numeric(5, 5)", Decimal("-0.50000")),
+    ("(10::numeric ^ 37)::numeric(38, 0)", Decimal(10**37)),
+    ("12345::numeric(2, -3)", "12000"),
+    ("1.10::numeric", "1.10"),
+    ("'NaN'::numeric", "NaN"),
+    ("'-Infinity'::numeric", "-Infinity"),
+    ("1::numeric(39, 0)", "1"),
+    ("1e-20::numeric", "0.00000000000000000001"),
+    ("'0001-01-01'::date", datetime.date(1, 1, 1)),
+    ("'9999-12-31'::date", datetime.date(9999, 12, 31)),
+    ("'0001-01-01 00:00:00'::timestamp", datetime.datetime(1, 1, 1)),
+    (
+        "'9999-12-31 23:59:59.999999Z'::timestamptz",
+        datetime.datetime(9999, 12, 31, 23, 59, 59, 999999, UTC),
+    ),
+    ("''::bytea", b""),
+    ("'\\x00ff'::bytea", b"\x00\xff"),
+    ("' {\"a\" : 1.0}'::json", ' {"a" : 1.0}'),
+    ('\'{"b":1,"a":[1e2]}\'::jsonb', '{"a": [100], "b": 1}'),
+    ("'null'::jsonb", "null"),
+    ("ARRAY[]::int[]", "[]"),
+    ("ARRAY[[1,2],[3,NULL]]", "[[1,2],[3,null]]"),
+    ("ARRAY['infinity'::timestamptz]", '["infinity"]'),
+    ("ARRAY['\\x01'::bytea]", '["\\\\x01"]'),
+    ("ROW(1, NULL)::pair", '{"a":1,"b":null}'),
+    ("ROW(NULL, NULL)::pair", '{"a":null,"b":null}'),
+    ("ROW(1, 'x')", "(1,x)"),
+    ("ROW(NULL, NULL)", "(,)"),
+    ("'ab'::char(5)", "ab   "),
+    ("'x'::\"char\"", "x"),
+    ("'n'::name", "n"),
+    ("'Ab'::varchar(2)", "Ab"),
+    ("E'\\x01\\u00e9\\U0001F600\\r\\n\\t\"\\\\'", '\x01é😀\r\n\t"\\'),
+    ("'\\N'", "\\N"),
+    ("''", ""),
+    ("' '", " "),
+    ("'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'::uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    ("'-1 mon 3 days 04:05:06.7'::interval", "P-1M3DT4H5M6.7S"),
+    ("'24:00'::time", "24:00:00"),
+    ("'04:05:06.789+05:30'::timetz", "04:05:06.789+05:30"),
+    ("'ok'::mood", "ok"),
+    ("5::positive", 5),
+    ("'a@b'::address", "a@b"),
+    ("1.5::price", Decimal("1.50")),
+    ("'[1,5)'::int4range", "[1,5)"),
+    ("'empty'::tsrange", "empty"),
+    ("'[2026-01-01 00:00Z,)'::tstzrange", '["2026-01-01 00:00:00+00",)'),
+    ("'{[1,2),[5,9)}'::int4multirange", "{[1,2),[5,9)}"),
+    ("B'0101'", "0101"),
+    ("B'1'::varbit", "1"),
+    ("'1234.50'::money", "$1,234.50"),
+    ("'1.2.3.4'::inet", "1.2.3.4"),
+    ("'1.2.3.0/24'::cidr", "1.2.3.0/24"),
+    ("'::1/128'::inet", "::1"),
+    ("'08:00:2b:01:02:03'::macaddr", "08:00:2b:01:02:03"),
+    ("'(1,2)'::point", "(1,2)"),
+    ("'a b'::tsvector", "'a' 'b'"),
+    ("'<a/>'::xml", "<a/>"),
+    ("'t'::regclass", "t"),
+    ("'1 2'::int2vector", "[1,2]"),
+    ("'16/B374D848'::pg_lsn", "16/B374D848"),
+]
+
+
+def test_a_matrix_of_types_and_their_null(url: str, read: Callable[..., Rows]) -> None:
+    """L9: the value that Postgres's own text of it has, beside a row of NULLs."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for made in (
+            "DROP TYPE IF EXISTS pair", "CREATE TYPE pair AS (a int, b text)",
+            "CREATE DOMAIN positive AS int CHECK (VALUE > 0)", "CREATE DOMAIN address AS text",
+            "CREATE DOMAIN price AS numeric(10, 2)",
+        ):  # fmt: skip
+            connection.execute(made.encode())
+    chosen = ", ".join(f"{text} AS c{n}" for n, (text, _) in enumerate(MATRIX))
+    first, second = read(
+        f"SELECT * FROM (SELECT 1 AS n, {chosen}) one RIGHT JOIN generate_series(1, 2) n USING (n)"
+        " ORDER BY n"
+    )
+    wrong = {
+        text: first[f"c{n}"] for n, (text, value) in enumerate(MATRIX) if first[f"c{n}"] != value
+    }
+    assert wrong == {}
+    assert second == dict.fromkeys(second) | {"n": 2}
+
+
+def test_bytes_that_are_no_text_are_refused(url: str) -> None:
+    """L9: a database without an encoding keeps any bytes as text."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE bytes ENCODING 'SQL_ASCII' TEMPLATE template0")
+    plain = url.replace("/postgres?", "/bytes?")
+    assert rows_of("SELECT 'plain' AS a", plain, stopped=lambda: False) == [{"a": "plain"}]
+    with pytest.raises(SourceError, match="invalid byte sequence") as failed:
+        rows_of("SELECT convert_from('\\xff', 'SQL_ASCII') AS a", plain, stopped=lambda: False)
+    assert failed.value.code == "source.query_failed"
+
+
+READER = """
+import sys
+from penstock.databases import postgres, postgres_rows
+from penstock.model.database_query import DatabaseRead
+query = postgres.query_of("SELECT pg_sleep(3000)::text AS a", sys.argv[1], "s")
+for _ in postgres_rows.DatabaseRows(DatabaseRead(query=query), 0.1).tables():
+    print("waits", flush=True)
+"""
+
+
+def test_l11_the_server_ends_the_query_of_a_reader_that_was_killed(url: str) -> None:
+    folder = url.rpartition("host=")[2]
+    before = set(sessions(folder))
+    reader = subprocess.Popen([sys.executable, "-c", READER, url], stdout=subprocess.PIPE)
+    try:
+        assert reader.stdout is not None
+        for _ in range(20):
+            assert reader.stdout.readline()
+        assert set(sessions(folder)) - before
+    finally:
+        reader.kill()
+        reader.wait(10)
+    until = time.monotonic() + 30
+    while set(sessions(folder)) - before and time.monotonic() < until:
+        time.sleep(0.2)
+    assert not set(sessions(folder)) - before
