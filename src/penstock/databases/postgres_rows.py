@@ -30,8 +30,9 @@ from penstock.databases.postgres_session import (
     connection_words,
     transaction,
     unreachable,
+    words,
 )
-from penstock.errors import ConfigError, PenstockError, SourceError
+from penstock.errors import ConfigError, SourceError
 from penstock.model.database_query import DatabaseQuery, DatabaseRead
 from penstock.model.types import DataType, Kind
 
@@ -73,8 +74,8 @@ class DatabaseRows:
                         block = self._queue.get(self._every)
                     except TooLong:
                         if watch.gone:
-                            words = "it does not answer any more"
-                            raise unreachable(ConnectionError(words)) from None
+                            silent = "it does not answer any more"
+                            raise unreachable(ConnectionError(silent)) from None
                         block = None
                     except WriterFailed as e:
                         raise e.cause from None
@@ -98,7 +99,7 @@ class DatabaseRows:
         except QueueAbandoned:
             return
         except BaseException as e:  # raised again in the reading thread
-            self._queue.fail(e if isinstance(e, PenstockError) else _failed(self._read.query, e))
+            self._queue.fail(_failed(self._read.query, e))
             return
         self._queue.end()
 
@@ -189,13 +190,22 @@ def _refuse_beyond(numbers: Array, years: tuple[int, int], column: ResultColumn)
         raise ValueError(f"{column.field.name} has a date that is not in the years 1 to 9999")
 
 
-def _failed(query: DatabaseQuery, failure: BaseException) -> PenstockError:
-    """The database's message without the lines after it, which may have values."""
+def _failed(query: DatabaseQuery, failure: BaseException) -> BaseException:
+    """The error of a failure that is the database's, with its message and without the lines after
+    it, which may have values. Any other stays as it is."""
+    import psycopg
+    from adbc_driver_manager import Error
+
+    if not isinstance(failure, (psycopg.Error, Error, OSError, pa.ArrowException)):
+        return failure
     said = _SERVER_SAID.search(str(failure))
-    if said is None:  # the connection was lost
+    message = said[1].strip() if said is not None else None
+    if isinstance(failure, psycopg.Error) and failure.sqlstate is not None:
+        message = words(failure)
+    if message is None:  # the connection was lost
         return unreachable(ConnectionError(" ".join(str(failure).split())[:300]))
     return SourceError(
-        f"the query failed on its rows: {said[1].strip()}",
+        f"the query failed on its rows: {message}",
         code="source.query_failed",
         stream=query.name,
         where=query.where,
