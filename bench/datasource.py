@@ -142,7 +142,8 @@ def main() -> None:
         with psycopg.connect(f"host={server} user=penstock dbname=postgres") as connection:
             connection.execute(TABLE.format(rows=given.rows).encode())
         bench = Bench(Path(place), port, given.dlt)
-        bench.penstock("parquet", "warming")
+        for case in CASES:  # the Java of each format, its jars
+            bench.penstock(case, f"warming-{case.split()[-1]}")
         found: dict[str, list[dict[str, float]]] = {"penstock": [], "dlt": []}
         for _ in range(given.runs):
             for which, rounds in found.items():
