@@ -120,6 +120,7 @@ _CONFLICT = re.compile(
     r"(?:Concurrent(?:Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)"
     r"|ProtocolChanged|MetadataChanged|FileAlreadyExists)Exception|DELTA_CONCURRENT_"
     r"|DELTA_(?:PROTOCOL|METADATA)_CHANGED|TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS"
+    rf"|{re.escape(load_frame.MERGED_SINCE)}"
 )
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 
@@ -501,7 +502,7 @@ class _LoadCommit:
         from pyspark.sql import functions as F
 
         deleted = load_frame.deleted_sql(self.load, fields)
-        if deleted == "false" and not load_frame.has_text_cursor(self.load, fields):
+        if deleted == "false" and (self.load.arrival or not self.load.cursor):
             return _Counts(0, 0)
         one = newest.agg(F.count_if(TWO), F.count_if(F.expr(deleted))).collect()[0]
         return _Counts(int(one[0]), int(one[1]))
