@@ -6,7 +6,6 @@ import pytest
 from newest_cases import TEXTS, Row, cases, oracle
 
 from penstock.model.segments import CursorOrder
-from penstock.tables.delta import tables
 from penstock.tables.frame import load_frame
 from penstock.tables.load_columns import load_fields
 from penstock.tables.newest import TWO
@@ -61,25 +60,3 @@ def test_the_newest_row_is_the_oracle_s(
     assert {key: taken.get(key, 0) for key in wanted} == {
         key: fold.row.seq for key, fold in wanted.items()
     }
-
-
-def test_l12_a_row_that_changed_since_it_was_compared_ends_a_merge(spark: Any, loads: Any) -> None:
-    columns = {"id": "integer", "c": "string", "gone": "string"}
-    load = loads.load(1, [{"id": 1}], columns, mode="append_dedup", cursor=("c",),
-                      deleted="gone", metadata=None)  # fmt: skip
-    target = load_fields(load)
-    fresh = frame(spark, [Row(1, 1, "5", False), Row(2, 2, "5", False)], "string")
-    before = frame(spark, [Row(1, 0, "4", False), Row(2, 0, None, False)], "string")
-    rows = load_frame.newest_beside(fresh, lambda: before.drop(load_frame.ARRIVAL), load, target)
-    condition = load_frame.replaces_sql(load, target, target)
-
-    def merged(table: Any) -> int:
-        both = rows.alias("s").join(table.alias("t"), "id", "inner")
-        return len(both.selectExpr("s.id", condition).collect())
-
-    assert merged(before) == 2
-    for one, two in (("9", None), ("4", "1")):
-        since = frame(spark, [Row(1, 0, one, False), Row(2, 0, two, False)], "string")
-        with pytest.raises(Exception, match=load_frame.MERGED_SINCE) as failure:
-            merged(since)
-        assert tables._CONFLICT.search(str(failure.value))

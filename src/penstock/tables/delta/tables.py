@@ -120,7 +120,6 @@ _CONFLICT = re.compile(
     r"(?:Concurrent(?:Append|Write|Transaction|DeleteRead|DeleteDelete|Modification)"
     r"|ProtocolChanged|MetadataChanged|FileAlreadyExists)Exception|DELTA_CONCURRENT_"
     r"|DELTA_(?:PROTOCOL|METADATA)_CHANGED|TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS"
-    rf"|{re.escape(load_frame.MERGED_SINCE)}"
 )
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 
@@ -489,8 +488,12 @@ class _LoadCommit:
         shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=(load_frame.ARRIVAL,))
         if old is not None and not load.load.replaces:
             table = functools.partial(self._rows_as, old, columns.fields)
+            marks = load.deleted_column is not None
+            compares = marks or load_frame.has_text_cursor(load, columns.fields)
+            compared = self._version() if compares else None
             newest = load_frame.newest_beside(shaped, table, load, columns.fields)
-            return self._merge(newest.drop(load_frame.ARRIVAL), old, columns.fields)
+            newest = newest.drop(load_frame.ARRIVAL)
+            return self._merge(newest, old, columns.fields, compared)
         newest = load_frame.newest(shaped, load, columns.fields).drop(load_frame.ARRIVAL)
         found = self._counted(newest, columns.fields)
         kept = newest.drop(TWO).filter(f"NOT ({load_frame.deleted_sql(load, columns.fields)})")
@@ -687,8 +690,14 @@ class _LoadCommit:
     # -- append_dedup into an existing table
 
     def _merge(
-        self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
+        self,
+        newest: "DataFrame",
+        old: Sequence[Field],
+        target: Sequence[Field],
+        compared: int | None,
     ) -> LoadResult:
+        """``compared``: the version of the table whose rows the load's were compared with; None:
+        the statement compares them. Raises :class:`CommitConflict`."""
         load = self.load
         # a column that the table lacks is NULL in its rows
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
@@ -709,6 +718,8 @@ class _LoadCommit:
         found = self._counted(newest, target)
         newest.createOrReplaceTempView(view)
         try:
+            if compared not in (None, self._version()):
+                raise CommitConflict("another writer's commit came after the rows were compared")
             with self._transaction():
                 metrics = self.spark.sql(statement).collect()
         finally:

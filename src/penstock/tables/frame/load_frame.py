@@ -63,8 +63,6 @@ ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
 LOAD = "_penstock_load"  # the index of the row's load among several
 ARRIVAL = "_penstock_arrival"  # SEQ of the load's rows
 IN_TABLE = "_penstock_known"  # whether the table had a row of this key
-SEEN = "_penstock_seen"  # the cursors that the table's rows of the key had, where they are text
-MERGED_SINCE = "another writer changed rows that were compared with those of this load"
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
@@ -283,9 +281,7 @@ def newest_beside(
     """Keeps the load's newest row of each key, as :func:`newest`, for a merge into ``table`` (its
     rows with the columns ``fields``). Where a delete without a cursor has other rows of its key
     beside it, or the cursor is text, the table's row is compared here; a key whose newest row is
-    then the table's is left out. A soft delete may need the table's row as well. The result has
-    :data:`SEEN` where the cursor is text, for :func:`replaces_sql`."""
-    from pyspark.sql import Window
+    then the table's is left out. A soft delete may need the table's row as well."""
     from pyspark.sql import functions as F
 
     if load.arrival:
@@ -303,12 +299,7 @@ def newest_beside(
     keys = [F.expr(sql) for sql in key_sql(load, fields)]
     same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
     old = with_table_order(table()).join(late, same, "left_semi")
-    both = rows.withColumn(ORIGIN, F.lit(1)).unionByName(old)
-    if has_text_cursor(load, fields):
-        cursor = F.expr(_seen_sql(path_sql(fields, load.cursor)))
-        seen = F.collect_set(F.when(F.col(ORIGIN) == 0, cursor))
-        both = both.withColumn(SEEN, seen.over(Window.partitionBy(*keys)))
-    kept = newest(both, load, fields)
+    kept = newest(rows.withColumn(ORIGIN, F.lit(1)).unionByName(old), load, fields)
     return kept.filter(f"{ORIGIN} = 1").drop(ORIGIN, IN_TABLE)
 
 
@@ -381,21 +372,11 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
     """A SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the table's row
     ``t``, whose columns are ``old``."""
     row = None if load.arrival else cursor_order(load, target, "s")
-    if row is None:
-        return "true"
-    if has_text_cursor(load, target):  # newest_beside compared it, with the row that was there then
-        # Delta asks it of rows without a match too, whose columns of the other side are NULL
-        alone = f"{path_sql(old, load.primary_key[0], 't') or 'NULL'} IS NULL OR s.{SEEN} IS NULL"
-        seen = f"array_contains(s.{SEEN}, {_seen_sql(path_sql(old, load.cursor, 't'))})"
-        return f"CASE WHEN {alone} OR {seen} THEN true ELSE raise_error('{MERGED_SINCE}') END"
+    if row is None or has_text_cursor(load, target):
+        return "true"  # a text was compared with the table's row (newest_beside)
     table = cursor_order(load, old, "t") or NO_ORDER
     bare = cursorless_delete_sql(load, target, "s")
     return replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
-
-
-def _seen_sql(cursor: str | None) -> str:
-    """A cursor of text, or that there is none, as text that is never NULL."""
-    return f"coalesce(concat('=', {cursor or 'NULL'}), '')"
 
 
 def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:
