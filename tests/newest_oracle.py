@@ -25,7 +25,7 @@ _BASIC = re.compile(
 def order_of(value: Any, *, as_text: bool = False) -> tuple[str, Any]:
     """(form, value): what a stored cursor is compared by."""
     if isinstance(value, str):
-        return ("text", value.encode()) if as_text else _order_of_text(value.strip(" "))
+        return ("text", value.encode()) if as_text else _order_of_text(value.strip(' "'))
     if isinstance(value, bool) or value is None:
         return OTHER
     if isinstance(value, int | Decimal):

@@ -15,17 +15,22 @@ from pathlib import Path
 from penstock.runtimes.trusted_folders import unsafe
 
 _FOLDER = ("penstock", "bytecode")
+_FIXED = 315_705_600  # until 1980-01-03: times that builds of images give to every file
 
 
 def keep(environ: Mapping[str, str] = os.environ) -> None:
     """Has this process write and read compiled code in a folder of the user's cache, or of
     Penstock's home. Does nothing where Python may write beside the source, where this package is
-    compiled already, and where no folder is safe."""
+    compiled already, where no folder is safe, and where the sources have no times of their own:
+    code of an older image would be taken for theirs."""
     if not sys.dont_write_bytecode or sys.pycache_prefix or os.path.exists(_compiled()):
+        return
+    if os.stat(__file__).st_mtime < _FIXED:
         return
     for folder in _folders(environ):
         if unsafe(folder) is None:
-            sys.pycache_prefix = str(folder)
+            # the path that was looked at: a link in a given one may lead elsewhere later
+            sys.pycache_prefix = str(folder.resolve())
             sys.dont_write_bytecode = False
             return
 

@@ -31,7 +31,8 @@ OTHERS = [
     *("2024-W01-1T00:00", "2024-05-01T10:00:00+24:00", "5\n", "2024-05-01T10:00:00Z\n"),
     *("\u0665", "24:00:00"),
 ]
-TEXTS: list[str | None] = [*NUMBERS, *TIMES, *CLOCKS, *OTHERS, None]
+JSON = ['"2024-05-01T10:00:00Z"', '"2024-05-02T10:00:00Z"', '"7"', '"', '"1.9.0"']
+TEXTS: list[str | None] = [*NUMBERS, *TIMES, *CLOCKS, *OTHERS, *JSON, None]
 
 
 class Row(NamedTuple):

@@ -45,7 +45,7 @@ def test_the_newest_row_is_the_oracle_s(
     from pyspark.sql import functions as F
 
     both = fresh.withColumn(load_frame.ORIGIN, F.lit(1)).unionByName(
-        load_frame.with_table_order(table)
+        load_frame.with_table_order(table, load, target)
     )
     found = load_frame.newest(both, load, target).select("id", load_frame.ARRIVAL, TWO).collect()
     assert {r[0]: (r[1] or 0, r[2]) for r in found} == {

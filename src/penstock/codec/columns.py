@@ -354,7 +354,7 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     if values.null_count > given.null_count:
         lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
     found = FittedColumn(values, lost, cast.rounded, cast.cut, cast.cut_at)
-    losses.note(found, path, rows, lambda places: _sent(given.take(places)))
+    losses.note(found, path, rows, lambda places: _sent(_taken(given, places)))
     return values
 
 
@@ -413,6 +413,18 @@ def fit_text(texts: Array, wanted: DataType) -> FittedColumn:
 
 def _rows_of(losses: Sequence[Loss]) -> Array | None:
     return pc.unique(pa.concat_arrays([loss.rows for loss in losses])) if losses else None
+
+
+def _taken(given: Array, places: Array) -> Array:
+    """The values at ``places``, at least one. Arrow cannot take from views, also inside lists."""
+    if pa.types.is_string_view(given.type):
+        given = given.cast(pa.string())
+    elif pa.types.is_binary_view(given.type):
+        given = given.cast(pa.binary())
+    try:
+        return given.take(places)
+    except pa.ArrowNotImplementedError:
+        return pa.concat_arrays([given.slice(i, 1) for i in places.to_pylist()])
 
 
 def _sent(given: Array) -> Array:

@@ -209,8 +209,8 @@ def _entries(loss: Loss, change: str, word: str) -> tuple[Array, Array]:
             table = pa.table({"row": rows, "text": texts})
             grouped = table.group_by("row", use_threads=False).aggregate([("text", "list")])
             rows = grouped["row"].combine_chunks()
-            texts = pc.binary_join(grouped["text_list"].combine_chunks(), ", ")
-            texts = reason_texts(texts)
+            joined = pc.binary_join(grouped["text_list"].combine_chunks(), ", ").to_pylist()
+            texts = pa.array([shortened(text) for text in joined], pa.string())
     count = len(rows)
     reasons = pa.repeat(pa.scalar(word, pa.string()), count)
     if texts is not None:

@@ -125,7 +125,8 @@ class _Steps:
         """A number is ordered by the length of its digits, then by its digits; a time by its
         minute, then by its seconds, in which 60 is a leap second."""
         matches = self._dialect.matches
-        text = self._add("text", f"trim(BOTH ' ' FROM {sql})")
+        # quotes: a column of JSON is text in the table, and has them around its texts
+        text = self._add("text", f"trim(BOTH ' \"' FROM {sql})")
         integer = self._add("integer", f"coalesce({matches(text, _INTEGER_TEXT)}, false)")
         digits = self._add("digits", f"trim(LEADING '+-0' FROM {text})")
         minus = f"substr({text}, 1, 1) = '-'"

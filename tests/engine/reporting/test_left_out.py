@@ -36,7 +36,7 @@ def load(rows: int) -> Load:
 def test_a_stream_whose_every_row_was_left_out_says_so(result: LoadResult, told: bool) -> None:
     progress: Any = SimpleNamespace(note=lambda text: None, phase=lambda *_: None)
     accounting = Accounting(progress)
-    accounting.planned[USERS] = SimpleNamespace(disposition=KEPT)  # type: ignore[assignment]
+    accounting.planned[USERS] = SimpleNamespace(disposition=KEPT, queried=False)  # type: ignore[assignment]
     accounting.loaded(load(3), result)
     outcome = SyncOutcome(complete={USERS}, failed={}, errors=[])
     report = accounting.report(

@@ -26,7 +26,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError, PenstockError
 from penstock.model.catalog import DestinationSyncMode, FieldPath, StreamId, default_cursor
 from penstock.model.segments import PartRef, WriteDisposition
-from penstock.model.types import Field, MetadataNames, RowSchema, cleaned_path
+from penstock.model.types import SEQ, Field, MetadataNames, RowSchema, cleaned_path
 from penstock.spark.error_text import table_failure
 from penstock.spark.query import CODE, Query, QueryColumns, answer, write
 from penstock.store.remembered import Remembered
@@ -145,10 +145,13 @@ class Queries:
     def _answered(self, load: TableLoad) -> TableLoad | PenstockError:
         folder = self._folder / f"{load.load.number:012d}-{secrets.token_hex(4)}"
         try:
+            rows = read_parts(self._spark, load)
+            if load.mode is DestinationSyncMode.append_dedup:
+                rows = rows.orderBy(SEQ)  # Spark reads the largest part first
             found = write(
                 self._spark,
                 self._queries,
-                read_parts(self._spark, load),
+                rows,
                 load.schema,
                 str(folder),
                 taken=self._names(load.stream),

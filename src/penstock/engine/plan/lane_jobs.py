@@ -96,6 +96,7 @@ class LaneJobs:
             backoff=pipeline.source.backoff,
             keys=prepared.keys,
             mail_key=mailbox.key,
+            change_lists=prepared.destination.has_tables and prepared.rules.metadata is not None,
         )
 
     def continued(self, stream: ContinuedStream, lane: int) -> StreamJob:

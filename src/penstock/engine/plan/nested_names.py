@@ -70,7 +70,8 @@ def nested_so_far(
     found = {stream: known.nested[stream] for stream in streams if stream in known.nested}
     unnamed = [stream for stream in streams if stream not in found and stream in known.columns]
     for stream, newest in store.newest_schemas(pipeline, unnamed).items():
-        if any(True for column in newest.fields for _ in _inside(column.type, ())):
+        inside = (True for column in newest.fields for _ in _inside(column.type, ()))
+        if newest.version > 1 or any(inside):  # an older version may have objects that are gone
             found[stream] = names_so_far(store.schemas(pipeline, stream))
     return found
 

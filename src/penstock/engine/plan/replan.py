@@ -231,7 +231,7 @@ def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
     types of its key, as it does between runs, and its columns of text stay as they are."""
     modes = {**rules.earlier.modes, before.id: modes_of(before.configured)}
     earlier = msgspec.structs.replace(rules.earlier, modes=modes)
-    schemas = {before.id: before.schema, **rules.schemas}
+    schemas = {**rules.schemas, before.id: before.schema}
     going_on = before.given or before.schema
     return dataclasses.replace(rules, earlier=earlier, schemas=schemas, going_on=going_on)
 

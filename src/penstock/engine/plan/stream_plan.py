@@ -271,7 +271,7 @@ def _planned(
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
-    schema, exact = _with_exact_keys(schema, configured, settings, rules)
+    schema, exact = _with_exact_keys(schema, configured, settings, rules, table)
     planned_stream = PlannedStream(
         configured=configured,
         schema=schema,
@@ -306,7 +306,11 @@ def _planned(
 
 
 def _with_exact_keys(
-    schema: RowSchema, configured: ConfiguredStream, settings: StreamSettings, rules: StreamRules
+    schema: RowSchema,
+    configured: ConfiguredStream,
+    settings: StreamSettings,
+    rules: StreamRules,
+    table: TableName,
 ) -> tuple[RowSchema, tuple[str, ...]]:
     """Returns the schema with the types in which a table keeps the stream's keys apart, and the
     columns (dotted paths) that have another type than declared for it in a new table. What
@@ -322,6 +326,8 @@ def _with_exact_keys(
     before = None if replaces else rules.schemas.get(configured.id)
     if before is None:
         return chosen, exact
+    if rules.table_types is not None and rules.going_on is None:
+        before = rules.table_types.as_in_table(configured.id, table, before)
     return key_types.kept_keys(chosen, schema, before, key, coerces=rules.coerces), ()
 
 

@@ -80,6 +80,20 @@ class TableTypes:
                 kept[field.source] = found
         return kept
 
+    def as_in_table(self, stream: StreamId, table: TableName, newest: RowSchema) -> RowSchema:
+        """Returns the ``newest`` stored schema with the types that the table has, where the stored
+        schemas differ: the table may have a column of another type than the newest one says."""
+        had = {f.source: f.type for f in newest.fields}
+        other = self._other_types(stream, had) if newest.version > 1 else set[str]()
+        columns = self.columns_of(table) if other else None
+        types = {f.name: f.type for f in columns or ()}
+        found = {
+            f.source: types[f.name]
+            for f in newest.fields
+            if f.source in other and f.name in types and f.type.kind not in _NESTED
+        }
+        return with_types(newest, found)
+
     def _type(
         self,
         stream: StreamId,

@@ -316,8 +316,11 @@ class Accounting:
         """Notes the streams whose every row was older than what their tables have."""
         for stream, line in self.streams.items():
             planned = self.planned.get(stream)
+            if planned is None or line.superseded <= 0:
+                continue
             rows = sum(load.rows for load in self._loads if load.stream == stream)
-            if not rows or line.superseded < rows or planned is None:
+            # a query makes any number of rows of those that were read
+            if line.written if planned.queried else line.superseded < rows:
                 continue
             cursor = ".".join(planned.disposition.cursor)
             self.note(

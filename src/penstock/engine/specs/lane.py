@@ -194,6 +194,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     every_state: bool = False  # that program is sent each state, else the newest of a load
     keys: KeysAt | None = None
     mail_key: bytes = b""  # of Mailbox
+    change_lists: bool = True  # the rows of a table have them
     open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``
     staged: StagedRows | None = None
     queried: DatabaseRead | None = None

@@ -58,8 +58,9 @@ class ChangedValueCounts:
             for name, count in decoded.nulled.items():
                 misfit = (f"{stream}.{name}", types.get(name, "its type"), texts)
                 self._misfits[misfit] = self._misfits.get(misfit, 0) + count
+        listed = decoded.listed if texts else {}
         found = (
-            decoded.rounded, decoded.cut, decoded.listed, decoded.extra_fields, decoded.kept,
+            decoded.rounded, decoded.cut, listed, decoded.extra_fields, decoded.kept,
             decoded.filled_marks, decoded.cleared_marks,
         )  # fmt: skip
         for words, counts in zip(_WORDS, found, strict=True):
@@ -157,7 +158,8 @@ class StreamDecoders:
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
         decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
         self.seconds += time.monotonic() - began
-        return self._counted(stream, decoded, self.jobs[stream].schema, texts=True)
+        listed = self._job.change_lists
+        return self._counted(stream, decoded, self.jobs[stream].schema, texts=listed)
 
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
         """Decodes a batch into the columns that a transform takes; their sequence numbers mean
@@ -170,7 +172,8 @@ class StreamDecoders:
         key = (batch.stream, columnar, place)
         known = self._given.get(key)
         if known is None or known[0] != schema:
-            known = self._given[key] = (schema, self._made(columnar, job, schema, (), first=True))
+            made = self._made(columnar, job, schema, (), first=True, sent=place == 0)
+            known = self._given[key] = (schema, made)
         decoded = known[1].decode(bodies, 0, batch.extracted_at, batch.changes)
         self.seconds += time.monotonic() - began
         return self._counted(batch.stream, decoded, schema, texts=False)
@@ -187,7 +190,8 @@ class StreamDecoders:
         decoder = self._decoders.get((stream, columnar))
         if decoder is None:
             job = self.jobs[stream]
-            decoder = self._made(columnar, job, job.schema, job.key, texts=True)
+            sent = job.given is None
+            decoder = self._made(columnar, job, job.schema, job.key, texts=True, sent=sent)
             self._decoders[stream, columnar] = decoder
         return decoder
 
@@ -200,10 +204,12 @@ class StreamDecoders:
         *,
         texts: bool = False,
         first: bool = False,
+        sent: bool,
     ) -> Any:
         """``texts``: of records as the table gets them. What a transform is given has no texts in
         its entries: the transform may hash or drop the value. ``first``: transforms follow, which
-        are given marks as they were sent."""
+        are given marks as they were sent. ``sent``: the columns are the source's, and not a
+        transform's, in which JSON is JSON already."""
         marks = job.deletes
         if marks is not None and first:
             marks = msgspec.structs.replace(marks, null_if_live=False)
@@ -215,7 +221,7 @@ class StreamDecoders:
             cursor = default_cursor(job.configured) if job.lane.disposition.cursor else ()
             job_wide |= {"texts": True, "cursor": cursor, "mask": self._mask}
         if columnar:
-            job_wide["json_texts"] = job.json_texts
+            job_wide["json_texts"] = job.json_texts if sent else ()
             return ColumnDecoder(schema, key=key, ignored=job.ignored, **job_wide)
         return RowDecoder(
             schema,
@@ -237,5 +243,6 @@ def _decoding(job: StreamJob) -> tuple[Any, ...]:
     """What a decoder is made of."""
     return (
         job.schema, job.given, job.key, job.exact, job.whole, job.ignored, job.undeclared,
-        job.closed, job.mark, job.deletes, job.json_texts,
+        job.closed, job.mark, job.deletes, job.json_texts, default_cursor(job.configured),
+        bool(job.lane.disposition.cursor),
     )  # fmt: skip

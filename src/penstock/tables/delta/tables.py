@@ -727,10 +727,11 @@ class _LoadCommit:
         if not metrics:  # no row: Delta skipped the statement
             return self._skipped()
         done = LoadResult(int(metrics[0]["num_affected_rows"]))
-        older = load.load.rows - done.written
+        # of several rows of a key in the table each is counted as written
+        older = max(0, load.load.rows - done.written)
         if found.deletes > int(metrics[0]["num_deleted_rows"]) and older:
             older -= self._needless(newest, deleted, target, found, metrics[0])
-        return self._with_counts(done, found, older)
+        return self._with_counts(done, found, max(0, older))
 
     def _needless(
         self,

@@ -178,12 +178,17 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
     return owned.withColumn(LOAD, checked.otherwise(F.col(LOAD)))
 
 
-def with_table_order(rows: "DataFrame") -> "DataFrame":
-    """The table's rows with the columns by which :func:`newest` orders them: no :data:`ARRIVAL`,
-    and :data:`ORIGIN` 0."""
+def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
+    """The table's rows (columns ``fields``) with the columns by which :func:`newest` orders them:
+    :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time, where they have one: all that is
+    known of the order of several rows of a key (a table that was appended to)."""
     from pyspark.sql import functions as F
 
-    return rows.withColumns({ARRIVAL: F.lit(None).cast("bigint"), ORIGIN: F.lit(0)})
+    at = load.policy.metadata.extracted_at if load.policy.metadata else None
+    arrival = F.lit(None).cast("bigint")
+    if at is not None and any(f.name == at for f in fields):
+        arrival = F.unix_micros(F.col(quoted(at)).cast("timestamp"))
+    return rows.withColumns({ARRIVAL: arrival, ORIGIN: F.lit(0)})
 
 
 def literal_path(path: str) -> str:
@@ -298,7 +303,7 @@ def newest_beside(
     late = functools.reduce(lambda one, other: one.union(other), found).distinct()
     keys = [F.expr(sql) for sql in key_sql(load, fields)]
     same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
-    old = with_table_order(table()).join(late, same, "left_semi")
+    old = with_table_order(table(), load, fields).join(late, same, "left_semi")
     kept = newest(rows.withColumn(ORIGIN, F.lit(1)).unionByName(old), load, fields)
     return kept.filter(f"{ORIGIN} = 1").drop(ORIGIN, IN_TABLE)
 

@@ -459,7 +459,7 @@ class _Wave:
             return old.unionByName(fresh) if old is not None else fresh
         both = fresh.withColumn(load_frame.ORIGIN, F.lit(1))
         if old is not None:
-            both = load_frame.with_table_order(old).unionByName(both)
+            both = load_frame.with_table_order(old, load, target).unionByName(both)
         kept = load_frame.newest(both, load, target)
         deleted = F.expr(load_frame.deleted_sql(load, target))
         taken = F.col(load_frame.ORIGIN) == 1
