@@ -430,7 +430,12 @@ class ScriptedLane(LaneEvents):
 
     def __init__(self, epoch: int, jobs: Mapping[StreamId, StreamJob]) -> None:
         self._job: Any = SimpleNamespace(
-            limit=None, shared_states=True, epoch=epoch, served=False, streams=(*jobs.values(),)
+            limit=None,
+            shared_states=True,
+            epoch=epoch,
+            served=False,
+            streams=(*jobs.values(),),
+            secrets=(),
         )
         self._streams = StreamDecoders(self._job)
         self.read = dict.fromkeys(jobs, 0)

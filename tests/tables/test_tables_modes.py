@@ -104,25 +104,26 @@ def test_append_dedup_keeps_the_newest_within_and_across_loads(
             {"id": 1, "at": day(5), "v": "new"},
             {"id": 1, "at": day(4), "v": "older arrives later"},
             {"id": 2, "at": None, "v": "no cursor"},
-            {"id": 2, "at": day(1), "v": "any cursor beats none"},
+            {"id": 2, "at": day(1), "v": "a cursor after none"},
             {"id": 3, "at": day(1), "v": "tie, first"},
             {"id": 3, "at": day(1), "v": "tie, last"},
         ],
     )
     assert put(tables, spark, first)[0].written == 3
-    want = [(1, "new"), (2, "any cursor beats none"), (3, "tie, last")]
+    want = [(1, "new"), (2, "a cursor after none"), (3, "tie, last")]
     assert ids(tables, spark) == want
     second = load(
         2,
         [
             {"id": 1, "at": day(4), "v": "older never wins"},
-            {"id": 2, "at": None, "v": "nor without a cursor"},
+            {"id": 2, "at": None, "v": "without a cursor, and later"},
             {"id": 3, "at": day(1), "v": "tie: the load wins"},
             {"id": 4, "at": None, "v": "fresh"},
         ],
     )
-    assert put(tables, spark, second) == [LoadResult(2)]
-    want = [(1, "new"), (2, "any cursor beats none"), (3, "tie: the load wins"), (4, "fresh")]
+    (done,) = put(tables, spark, second)
+    assert (done.written, done.superseded) == (3, 1)
+    want = [(1, "new"), (2, "without a cursor, and later"), (3, "tie: the load wins"), (4, "fresh")]
     assert ids(tables, spark) == want
     assert put(tables, spark, second, second) == [LoadResult(0, repeated=True)] * 2
     assert ids(tables, spark) == want
@@ -197,7 +198,7 @@ def test_append_dedup_by_a_column_that_is_new_in_the_table(
         key = (("id",), ("shop",))
         return loads.load(number, rows, wider, mode="append_dedup", primary_key=key)
 
-    assert put(tables, spark, load(2, "b", "c")) == [LoadResult(1)]
+    assert put(tables, spark, load(2, "b", "c")) == [LoadResult(1, superseded=1)]
     put(tables, spark, load(3, "d"))
     assert ids(tables, spark, "id", "v") == [(1, "a"), (1, "d")]
     put(tables, spark, loads.load(1, [{"id": 1, "v": "a"}], table="fixed", mode="append_dedup"))
