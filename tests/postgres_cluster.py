@@ -233,6 +233,7 @@ class LossyPort:
         self._folder = folder
         self._lost = threading.Event()
         self._answers_lost_after: bytes | None = None
+        self.answer_lost = threading.Event()  # the server has done the word
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._serve, daemon=True).start()
@@ -250,6 +251,7 @@ class LossyPort:
         """Once: what a connection that sends ``word`` would be answered from then on is lost; the
         server gets the word."""
         self._answers_lost_after = word
+        self.answer_lost.clear()
 
     def close(self) -> None:
         self._listener.close()
@@ -281,7 +283,9 @@ class LossyPort:
                 if not answers and word is not None and word in block:
                     self._answers_lost_after = None
                     mute.set()
-                if not self._lost.is_set() and not (answers and mute.is_set()):
+                if answers and mute.is_set():
+                    self.answer_lost.set()
+                elif not self._lost.is_set():
                     there.sendall(block)
             there.shutdown(socket.SHUT_WR)
 

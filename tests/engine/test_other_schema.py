@@ -61,10 +61,26 @@ def test_L6_a_refresh_takes_the_types_that_come_before_its_first_row(
     assert row["old"] is None  # the catalog's column, of which nothing came
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["mirror", "full_refresh_overwrite_deduped"])
 def test_L6_types_that_change_after_the_first_row_end_the_refresh(bench: Bench, mode: str) -> None:
     """Rows before and after would be one generation of two schemas."""
     report = run(bench, ["string", ["a"]], ["integer", [2]], mode=mode)
     assert report.error is not None and report.error["code"] == "schema.changed"
     assert "id (string -> integer)" in report.error["message"]
+    assert bench.ids("users") == []
+
+
+def test_L6_a_text_column_of_a_table_that_is_added_to_takes_numbers_as_text(bench: Bench) -> None:
+    """The generation keeps one schema: a column of text stores what is sent, whatever is said."""
+    report = run(bench, ["string", ["a"]], ["integer", [2]], mode="full_refresh_append")
+    assert report.status == "succeeded", report.error
+    assert bench.ids("users") == ["2", "a"]
+    report = run(bench, ["integer", [1]], ["string", ["b"]], mode="full_refresh_append")
+    assert report.status == "succeeded", report.error
+    assert bench.ids("users") == ["1", "2", "a", "b"]
+
+
+def test_L6_a_number_column_that_turns_to_text_ends_the_refresh_that_adds(bench: Bench) -> None:
+    report = run(bench, ["integer", [1]], ["string", ["b"]], mode="full_refresh_append")
+    assert report.error is not None and report.error["code"] == "schema.changed"
     assert bench.ids("users") == []

@@ -220,7 +220,7 @@ def test_l11_a_stopped_session_that_has_the_lock_ends_the_call_within_the_bound(
     thread = threading.Thread(target=lambda: failed.append(_failure(of_run)))
     failed: list[BaseException | None] = []
     thread.start()
-    time.sleep(0.5)
+    assert lossy.answer_lost.wait(10)
     with stopped(sessions(cluster)):
         thread.join(20)
         assert time.monotonic() - began < 12
