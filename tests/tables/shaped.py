@@ -6,7 +6,7 @@ import msgspec
 import pyarrow.parquet as pq
 
 from penstock.codec.parquet_parts import write_part
-from penstock.model.types import MetadataNames
+from penstock.model.types import SEQ, MetadataNames
 from penstock.tables.contract import TableLoad
 from penstock.tables.files.direct_parts import layout
 
@@ -23,11 +23,12 @@ def shaped(
     paths, parts = [], []
     for path, part in zip(load.parts, load.load.parts, strict=True):
         file = Path(path).with_suffix(".shaped.parquet")
-        size, crc = write_part(file, pq.read_table(path), form)
+        rows = pq.read_table(path)
+        size, crc = write_part(file, rows, form)
         paths.append(str(file))
-        parts.append(
-            msgspec.structs.replace(part, path=file.name, size=size, crc=crc, shape=form.shape)
-        )
+        first = rows[SEQ][0].as_py() if rows.num_rows else None
+        about = {"path": file.name, "size": size, "crc": crc, "shape": form.shape, "first": first}
+        parts.append(msgspec.structs.replace(part, **about))
     inner = msgspec.structs.replace(load.load, parts=tuple(parts))
     return msgspec.structs.replace(load, load=inner, parts=tuple(paths))
 

@@ -22,7 +22,7 @@ from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.delta import files as delta_files
 from penstock.tables.delta import tables as delta
 from penstock.tables.delta.tables import DeltaTables
-from penstock.tables.files import direct_parts
+from penstock.tables.files import direct_parts, linked_parts
 from penstock.tables.files.statistics import statistics
 
 T = TableName(None, "t")
@@ -94,7 +94,7 @@ def test_a_load_that_died_between_its_steps_is_repeated_exactly_L3(
     load = numbered(shaped(loads.load(number, [[{"id": 2}], [{"id": 3}]])), number - 1)
     with monkeypatch.context() as patch:
         if step == "half_linked":
-            patch.setattr(direct_parts.os, "utime", dies)
+            patch.setattr(linked_parts.os, "utime", dies)
         elif step == "linked":
             patch.setattr(delta_files.DeltaFiles, "commit", dies)
         else:
@@ -287,21 +287,31 @@ def test_new_tables_with_columns_or_settings_of_their_own_are_made_by_spark(
     tables: Any, spark: Any, loads: Any
 ) -> None:
     odd = shaped(loads.load(1, [{"id": 1, "a b": "x"}], {"id": "integer", "a b": "string"}))
-    wall = {"id": "integer", "wall": "timestamp_ntz"}
-    clock = shaped(loads.load(1, [{"id": 1, "wall": dt.datetime(2024, 1, 2)}], wall, table="u"))
-    assert tables.commit(spark, LOCAL, [odd, clock]) == [LoadResult(1), LoadResult(1)]
+    assert tables.commit(spark, LOCAL, [odd]) == [LoadResult(1)]
     key = "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
     spark.conf.set(key, "true")
     tables.commit(spark, LOCAL, [shaped(loads.load(1, [{"id": 1}], table="v"))])
     spark.conf.unset(key)
     settings = DeltaTable(tables.location(TableName(None, "v"))).metadata().configuration
     assert settings["delta.enableChangeDataFeed"] == "true"
-    more = shaped(loads.load(2, [{"id": 2, "wall": dt.datetime(2024, 1, 3)}], wall, table="u"))
-    assert tables.commit(spark, LOCAL, [more]) == [LoadResult(1)]
-    place = tables.location(TableName(None, "u"))
-    assert inodes(more.parts) <= inodes([*Path(place).glob("*.parquet")])
-    walls = spark.read.format("delta").load(place).orderBy("id").collect()
-    assert [r.wall for r in walls] == [dt.datetime(2024, 1, 2), dt.datetime(2024, 1, 3)]
+
+
+@pytest.mark.spark
+def test_times_without_a_zone_are_published_into_a_new_table_which_spark_reads_and_changes(
+    tables: Any, spark: Any, loads: Any
+) -> None:
+    columns = {"id": "integer", "wall": "timestamp_ntz", "in": [{"wall": "timestamp_ntz"}]}
+    days = [dt.datetime(2024, 1, day) for day in (2, 3)]
+    rows = [{"id": n, "wall": day, "in": [{"wall": day}]} for n, day in enumerate(days)]
+    first, more = (shaped(loads.load(n + 1, [row], columns)) for n, row in enumerate(rows))
+    assert tables.commit(NO_SPARK, LOCAL, [first, more]) == [LoadResult(1), LoadResult(1)]
+    assert inodes(files(tables)) == inodes(first.parts) | inodes(more.parts)
+    place = tables.location(T)
+    protocol = DeltaTable(place).protocol()
+    assert protocol.reader_features == protocol.writer_features == ["timestampNtz"]
+    spark.sql(f"DELETE FROM delta.`{place}` WHERE id = 0")
+    found = spark.read.format("delta").load(place).collect()
+    assert [(r.wall, r["in"][0].wall) for r in found] == [(days[1], days[1])]
 
 
 @pytest.mark.spark

@@ -22,7 +22,7 @@ from penstock.codec.table_rows import part_rows
 from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNames
 from penstock.tables import conflicts
 from penstock.tables.contract import LoadResult, TableName
-from penstock.tables.files import direct_parts
+from penstock.tables.files import direct_parts, linked_parts
 from penstock.tables.parquet import folders as parquet_folders
 from penstock.tables.parquet import publish as parquet_publish
 from penstock.tables.parquet.tables import ParquetTables
@@ -145,7 +145,7 @@ def dies_at(patch: pytest.MonkeyPatch, step: str) -> None:
         real(source, target)
 
     if step == "link":
-        patch.setattr(direct_parts.os, "chmod", dies)
+        patch.setattr(linked_parts.os, "chmod", dies)
     elif step == "half_taken":
         patch.setattr(parquet_folders.os, "replace", dies_second)
     elif step == "marker":
@@ -237,7 +237,7 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
     assert tables.commit(NO_SPARK, LOCAL, [second])[0].code == "destination.table_behind"
     assert not table.exists()
     os.rename(aside, table)
-    real = direct_parts.linked
+    real = linked_parts.linked
 
     def meanwhile(*given: Any) -> Any:
         found = real(*given)
@@ -247,7 +247,7 @@ def test_a_table_that_was_dropped_or_changed_meanwhile_is_no_success_L3(
         parquet_folders.write_marker(table, changed)
         return found
 
-    monkeypatch.setattr(direct_parts, "linked", meanwhile)
+    monkeypatch.setattr(linked_parts, "linked", meanwhile)
     monkeypatch.setattr(conflicts, "CONFLICT_TRIES", 1)  # the next try needs Spark
     assert tables.commit(NO_SPARK, LOCAL, [second])[0].code == "destination.conflict"
     assert ids(tables) == [1]
@@ -264,7 +264,7 @@ def test_where_no_link_can_be_made_spark_writes(
     def refused(*_: Any) -> None:
         raise OSError(refusal, os.strerror(refusal))
 
-    monkeypatch.setattr(direct_parts.os, "link", refused)
+    monkeypatch.setattr(linked_parts.os, "link", refused)
     for number, one in enumerate((load, new), 1):
         assert tables.commit(spark, LOCAL, [one]) == [LoadResult(1)]
         assert ids(tables) == [number]

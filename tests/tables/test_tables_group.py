@@ -26,7 +26,7 @@ as_others = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two o
 TURN = """
 import os, sys, types
 from pathlib import Path
-from penstock.tables.files import direct_parts
+from penstock.tables.files import linked_parts
 from penstock.tables.contract import TableName
 from penstock.tables.parquet.folders import Marker, Root, read_marker, write_marker
 root, me, own = Root(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3])
@@ -40,7 +40,7 @@ with root.lock(table), root.staging() as staging:
     old = read_marker(folder)
     write_marker(folder, Marker((), {**(old.applied if old else {}), me: 1}))
     load = types.SimpleNamespace(parts=[str(own / "part")])
-    assert direct_parts.linked(load, folder, os.urandom(4).hex()) is not None
+    assert linked_parts.linked(load, folder, os.urandom(4).hex()) is not None
     left = {p.name for p in root.own.glob("*.staging")}
     assert left == {staging.name}, "what a dead writer left is swept"
     if me == "0":

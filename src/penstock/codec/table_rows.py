@@ -45,8 +45,7 @@ def metadata(
 
 def part_rows(rows: Any, names: MetadataNames) -> Any:
     """The rows (table or record batch) of a part in its table's shape, with the internal columns in
-    place of the metadata columns. They have no sequence numbers: only tables of one row per key
-    need them, whose parts are never written in this shape."""
+    place of the metadata columns. They have no sequence numbers (``PartRef.first`` has them)."""
     changes = pc.struct_field(rows.column(names.meta), "changes")
     internal: dict[str, Any] = {
         SEQ: pa.nulls(rows.num_rows, pa.int64()),

@@ -50,7 +50,9 @@ class PartLayout(msgspec.Struct, frozen=True, kw_only=True):
 class PartRef(msgspec.Struct, frozen=True, omit_defaults=True):
     """Refers to a part. ``path``: relative to the pipeline's log. ``crc``: CRC-32 of the file.
     ``size``: its bytes. ``raw_bytes``: bytes of its records as the source sent them. ``shape``: of
-    a part that a table can take as it is; None: it has the internal columns."""
+    a part that a table can take as it is; None: it has the internal columns. ``first``: of a part
+    with a shape, the sequence number of its first row (``model.types.SEQ``), from which those of
+    the others are counted; None: not known (written by an earlier version of Penstock)."""
 
     path: str
     rows: int
@@ -58,6 +60,7 @@ class PartRef(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int
     crc: int
     shape: TableShape | None = None
+    first: int | None = None
 
 
 class CursorOrder(StrEnum):

@@ -1,7 +1,7 @@
 """Gives files and folders in a lake the access that its folders ask for: by the umask, a
 set-group-ID bit and a default access list, as the kernel gives it to what is made there.
 
-Needed for what is not made there, or is changed after: parts that are linked (``direct_parts``),
+Needed for what is not made there, or is changed after: parts that are linked (``linked_parts``),
 and folders that Spark makes, since Hadoop sets their mode, which cuts an access list. (Hadoop's
 umask is set to this process's: ``spark.session``.) Not here: files that are simply written.
 """

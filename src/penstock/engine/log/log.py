@@ -29,6 +29,7 @@ from penstock.engine.log.rejects import rejects_path
 from penstock.errors import LogError
 from penstock.files import make_folder, private, replace, sync, sync_files, write_new
 from penstock.model.segments import PartLayout, PartRef, Segment
+from penstock.model.types import SEQ
 from penstock.tasks.sealed_files import DIFFERS, MISSING, Finding, check
 from penstock.tasks.storage import storage, unreadable
 
@@ -207,8 +208,10 @@ class FileLog:
             size, crc = write_part(path, rows, layout, sync=raw_bytes >= SYNC_BYTES)
         if raw_bytes < SYNC_BYTES:
             self._unsynced.append(path)
-        shape = None if layout is None else layout.shape
-        return PartRef(relative, rows.num_rows, raw_bytes, size, crc, shape)
+        if layout is None:
+            return PartRef(relative, rows.num_rows, raw_bytes, size, crc)
+        first = rows.column(SEQ)[0].as_py() if rows.num_rows else None
+        return PartRef(relative, rows.num_rows, raw_bytes, size, crc, layout.shape, first)
 
     def rejects_folder(self, epoch: int) -> Path:
         """Returns the folder for files of records that are too long for memory; a reject names such

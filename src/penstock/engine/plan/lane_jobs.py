@@ -13,7 +13,7 @@ from penstock.config.pipeline import Pipeline
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import MAX_DEAD_LETTERS, Limits
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.plan.load_ways import shaped
+from penstock.engine.plan.load_ways import shaped, shaped_with_keys
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.table_types import json_texts
 from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
@@ -173,7 +173,8 @@ class LaneJobs:
         """Returns the layout of parts that the stream's table can take as they are; None where rows
         need more than to be appended, or the table is not on this machine."""
         names, disposition = self._prepared.rules.metadata, stream.disposition
-        if names is None or not shaped(self._prepared, stream):
+        prepared = self._prepared
+        if names is None or not (shaped(prepared, stream) or shaped_with_keys(prepared, stream)):
             return None
         given = disposition.generation_id
         number = generation if given is None else given

@@ -8,6 +8,7 @@ from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import DestinationSyncMode
 from penstock.model.table_columns import metadata_fields, stored
 from penstock.spark.session import choose_master, is_cluster
+from penstock.tables.files.merge_job import compared_in_tasks
 from penstock.tables.load_way import PlannedLoads, PlannedWay, planned_way
 
 
@@ -19,6 +20,23 @@ def shaped(prepared: Prepared, stream: PlannedStream) -> bool:
     if rewritten or not named or not prepared.destination.takes_parts:
         return False
     return not on_cluster(prepared)
+
+
+def shaped_with_keys(prepared: Prepared, stream: PlannedStream) -> bool:
+    """Whether the lanes of a stream with keys write its parts so too: no row of it was read before,
+    or its load replaces them all, so that the parts most likely become files of the table as they
+    are. A Spark task proves that no key comes twice; else it merges them."""
+    given, names = stream.disposition, prepared.rules.metadata
+    known = stream.id in prepared.rules.schemas and not stream.replaces_table
+    if given.mode is not DestinationSyncMode.append_dedup or names is None or known:
+        return False
+    if stream.queried or not prepared.destination.takes_parts or on_cluster(prepared):
+        return False
+    fields = (*stream.schema.fields, *metadata_fields(names))
+    kinds = {f.name: stored(f.type).kind for f in fields}
+    if given.deleted_column in kinds:
+        return False
+    return compared_in_tasks(kinds, given.primary_key, given.cursor, arrival=given.arrival)
 
 
 def on_cluster(prepared: Prepared) -> bool:

@@ -25,12 +25,12 @@ import msgspec
 
 from penstock.files import sync
 from penstock.model.catalog import DestinationSyncMode
-from penstock.model.types import DataType, Field, Kind
+from penstock.model.types import DataType, Field
 from penstock.spark.types import SOURCE_NAME, row_schema, struct_type
 from penstock.tables.contract import LoadResult, TableLoad
 from penstock.tables.delta.commit import never_named
 from penstock.tables.delta.spec import LOG
-from penstock.tables.files import direct_parts
+from penstock.tables.files import direct_parts, linked_parts
 from penstock.tables.files.merge_job import (
     BOUNDED,
     MergeJob,
@@ -95,7 +95,7 @@ class DeltaFiles:
         Spark has to write them."""
         self._folder.mkdir(parents=True, exist_ok=True)
         stem = f"{_PREFIX}{secrets.token_hex(8)}-"
-        files = direct_parts.linked(self._load, self._folder, stem)
+        files = linked_parts.linked(self._load, self._folder, stem)
         if files is None:
             return None
         sync(self._folder)  # before a commit names them
@@ -118,6 +118,7 @@ class DeltaFiles:
             old_folder=str(self._folder),
             old=tuple(old),
             gathers=gathers,
+            links=direct_parts.fits_where_whole(self._load),
         )
 
     def discard(self, staged: StagedFiles) -> None:
@@ -232,11 +233,9 @@ def columns_in(folder: Path) -> tuple[Field, ...] | None:
 
 
 def _merges(load: TableLoad) -> bool:
-    """Whether ``merged_files`` may write the load. Parts in a table's shape have lost the order of
-    arrival."""
-    if load.mode is not DestinationSyncMode.append_dedup or not load.parts:
-        return False
-    return not any(part.shape for part in load.load.parts) and comparable(load)
+    """Whether ``merged_files`` may write the load."""
+    merges = load.mode is DestinationSyncMode.append_dedup and bool(load.parts)
+    return merges and comparable(load)
 
 
 def _has_log(folder: Path) -> bool:
@@ -257,14 +256,15 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _needs_feature(field: Field) -> bool:
-    """Whether a new table with this column needs more than the oldest protocol."""
+    """Whether a new table with this column needs more than the oldest protocol. deltalake itself
+    adds the feature of times without a zone."""
     return NEEDS_MAPPING.search(field.name) is not None or _has_feature(field.type)
 
 
 def _has_feature(kind: DataType) -> bool:
     inner = (kind.item,) if kind.item else tuple(f.type for f in kind.fields)
     odd = any(NEEDS_MAPPING.search(f.name) for f in kind.fields)
-    return odd or kind.kind is Kind.timestamp_ntz or any(map(_has_feature, inner))
+    return odd or any(map(_has_feature, inner))
 
 
 def _takes_files(table: "DeltaTable", load: TableLoad) -> bool:

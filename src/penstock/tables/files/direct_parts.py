@@ -1,16 +1,14 @@
-"""Says which parts a table can take as its own files, and links them into its folder.
+"""Says which parts a table can take as its own files.
 
-A lane writes the parts of a stream that is only appended in the shape of its table
-(:func:`layout`). A load publishes them without reading them where the table still has that shape
-(:func:`fits`) and lies on the log's file system (:func:`linked`); else Spark reads and writes them.
-Not here: how a load becomes visible (``parquet``, ``delta``). Neighbours: ``engine.plan.lane_jobs``
-asks for layouts, ``codec.parquet_parts`` writes the files."""
+A lane writes parts in the shape of their table (:func:`layout`) where the rows of a stream are only
+appended, or are most likely new keys. A load publishes them without writing them again where the
+table still has that shape (:func:`fits`; with keys :func:`fits_where_whole`) and lies on the log's
+file system (``linked_parts``); else they are read and written. Not here: how a load becomes visible
+(``parquet``, ``delta``). Neighbours: ``engine.plan.lane_jobs`` asks for layouts,
+``codec.parquet_parts`` writes the files."""
 
 import hashlib
 import importlib.metadata
-import os
-from contextlib import suppress
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +17,6 @@ from penstock.model.segments import PartLayout, TableShape
 from penstock.model.table_columns import metadata_fields, stored
 from penstock.model.types import Field, MetadataNames, RowSchema
 from penstock.spark.types import struct_type
-from penstock.tables import folder_access
 from penstock.tables.contract import TableLoad
 
 SMALL_BYTES = 512 << 10  # parts that are smaller on average are written together
@@ -55,38 +52,30 @@ def described(columns: tuple[Field, ...]) -> dict[str, str]:
 
 
 def in_shape(load: TableLoad) -> bool:
-    """Whether every part of ``load`` has the columns, types and metadata values that the load's
-    rows have in a table."""
-    parts, names = load.load.parts, load.policy.metadata
-    if load.mode is DestinationSyncMode.append_dedup or names is None or not parts:
-        return False
-    wanted = layout(load.schema, names, load.sync_id, load.generation_id).shape
-    return all(p.shape == wanted for p in parts)
+    """Whether every part of ``load``, which has no keys, has the columns, types and metadata values
+    that the load's rows have in a table."""
+    return load.mode is not DestinationSyncMode.append_dedup and _have_shape(load)
 
 
 def fits(load: TableLoad) -> bool:
     """Whether the parts of ``load`` are :func:`in_shape` and not too many for their size. A load of
     one part makes one file either way."""
-    parts = load.load.parts
-    if len(parts) > 1 and sum(p.size for p in parts) < SMALL_BYTES * len(parts):
+    return _few(load) and in_shape(load)
+
+
+def fits_where_whole(load: TableLoad) -> bool:
+    """As :func:`fits`, for a load with keys of which the table takes every row."""
+    return load.mode is DestinationSyncMode.append_dedup and _few(load) and _have_shape(load)
+
+
+def _have_shape(load: TableLoad) -> bool:
+    parts, names = load.load.parts, load.policy.metadata
+    if names is None or not parts:
         return False
-    return in_shape(load)
+    wanted = layout(load.schema, names, load.sync_id, load.generation_id).shape
+    return all(p.shape == wanted for p in parts)
 
 
-def linked(load: TableLoad, folder: Path, stem: str = "") -> list[Path] | None:
-    """Gives each part's file a second name in ``folder`` (``stem`` and a number), readable as other
-    new files are and as new as they; the log keeps its own names, so that the load can be repeated.
-    None where the file system, or the parts' owner, does not allow it: nothing is left then."""
-    files = [folder / f"{stem}{index:05d}.parquet" for index in range(len(load.parts))]
-    try:
-        access = folder_access.of_new_file(folder / f".{stem}permissions")
-        for part, file in zip(load.parts, files, strict=True):
-            os.link(part, file)
-            access.give(file)
-            os.utime(file)  # what looks for files that no table has goes by their age
-    except OSError:
-        for file in files:
-            with suppress(FileNotFoundError):
-                file.unlink()
-        return None
-    return files
+def _few(load: TableLoad) -> bool:
+    parts = load.load.parts
+    return len(parts) < 2 or sum(p.size for p in parts) >= SMALL_BYTES * len(parts)

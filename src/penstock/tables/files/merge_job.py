@@ -62,6 +62,8 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
     into which the load is merged.
 
     ``gathers``: the load's parts have the table's shape and become few files, unchanged.
+    ``links``: its parts become files as they are, if the table gets every row of them and loses
+    none.
     ``plain_folder``: the table is a folder of Parquet files alone: the bounds of ``old`` are in
     their footers, many small ones are written together, and a table without rows has a file."""
 
@@ -73,6 +75,7 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
     old_folder: str = ""
     old: tuple[TableFile, ...] = ()
     gathers: bool = False
+    links: bool = False
     plain_folder: bool = False
 
     @property
@@ -115,7 +118,9 @@ class MergeTaskResult(msgspec.Struct, frozen=True):
 
 def comparable(load: TableLoad) -> bool:
     """Whether the load's keys and cursor may be of a kind that is compared alike here and in
-    Spark."""
+    Spark, and the order of its rows is known."""
+    if any(part.shape is not None and part.first is None for part in load.load.parts):
+        return False
     fields = {f.name: f.type.kind for f in load_fields(load)}
     return compared_in_tasks(fields, load.primary_key, load.cursor, arrival=load.arrival)
 

@@ -1,5 +1,6 @@
 """Writes the files of a local table that a load changes, by Arrow: the rows that it gets, and what
-is left of files that lose rows; or many small parts as few files. Runs in a Spark task; no Spark.
+is left of files that lose rows; or many small parts as few files. Parts of which the table gets
+every row are linked, where they have its shape. Runs in a Spark task; no Spark.
 
 Files and parts are read a batch at a time. New files have the form of parts in their table's shape
 (``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
@@ -23,11 +24,12 @@ import pyarrow.parquet as pq
 
 from penstock.codec.arrow import arrow_type
 from penstock.codec.parquet_parts import long_columns, table_file
-from penstock.codec.table_rows import metadata
+from penstock.codec.table_rows import metadata, part_rows
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.files import SHARED, private, sync, sync_file
 from penstock.tables.contract import TableLoad
+from penstock.tables.files.linked_parts import linked
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.newest_rows import NewestRows, RowSelection, opened
 from penstock.tables.files.old_files import file_of, with_small_files
@@ -72,8 +74,10 @@ def _merge(job: MergeJob, output: "_Output") -> MergeResult:
     for index, numbers in lost.items():
         for rows in _left(folder / old[index].name, numbers, output.schema):
             output.add(rows)
-    for rows in _taken(load, outcome):
-        output.add(_as(rows, output.schema))
+    whole = not lost and sum(map(len, outcome.taken)) == load.load.rows
+    if not (job.links and whole and output.link(load)):
+        for rows in _taken(load, outcome):
+            output.add(_as(rows, output.schema))
     return MergeResult(
         removed=(*lost,),
         written=outcome.written,
@@ -109,7 +113,7 @@ def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
 def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
     """The rows of the load that the table gets, in the table's columns."""
     names = load.policy.metadata
-    for path, taken in zip(load.parts, outcome.taken, strict=True):
+    for path, part, taken in zip(load.parts, load.load.parts, outcome.taken, strict=True):
         with opened(path) as file:
             for start, rows in _batches(file):
                 found = _between(taken, start, start + rows.num_rows)
@@ -117,6 +121,8 @@ def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
                     continue
                 if len(found) < rows.num_rows:  # else all of them, which need no copy
                     rows = rows.take(pc.subtract(found, start))
+                if part.shape is not None:
+                    rows = part_rows(rows, part.shape.names)
                 columns = {f.name: rows.column(f.name) for f in load.schema.fields}
                 if names is not None:
                     columns |= metadata(rows, names, load.sync_id, load.generation_id)
@@ -201,6 +207,12 @@ class _Output:
             self.files.append(path)
             self._writer = table_file(self._file, self.schema, self._long)
         return self._file, self._writer
+
+    def link(self, load: TableLoad) -> bool:
+        """Makes the load's parts new files. False: the file system does not allow it."""
+        files = linked(load, self._folder, self._stem)
+        self.files += files or ()
+        return files is not None
 
     def add(self, rows: Table) -> None:
         if not rows.num_rows:

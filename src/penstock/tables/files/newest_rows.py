@@ -76,6 +76,9 @@ class NewestRows:
         """``files``: the table's, with what is known of their keys. Raises :class:`NeedsSpark`."""
         try:
             self._take_load()
+            if not files and not self._several():
+                return self._whole()
+            self._choose()
             for index, (file, bounds) in enumerate(files):
                 if self._meets(bounds):
                     self._compare(index, file)
@@ -86,17 +89,37 @@ class NewestRows:
     # -- the load
 
     def _take_load(self) -> None:
-        """Makes the table ``winner``: one row per key of the load."""
-        for index, path in enumerate(self._load.parts):
-            rows = _read(path, [*self._names(), SEQ, self._deleted])
+        """Makes the tables ``part_rows``, and ``many``: the keys that several of its rows have."""
+        for index, (path, part) in enumerate(
+            zip(self._load.parts, self._load.load.parts, strict=True)
+        ):
+            kept = None if part.shape is not None else SEQ
+            rows = _read(path, [*self._names(), kept, self._deleted])
             if self._deleted is not None:
                 self._leave_bare(path, rows[self._deleted])
             columns = self._compared_columns(rows, self._deleted)
-            self._put(index, {**columns, "seq": rows[SEQ]})
+            seq = rows[SEQ] if kept else _numbers(columns["gone"], part.first or 0)
+            self._put(index, {**columns, "seq": seq})
         keys = ", ".join(self._key_names())
         self._duckdb.execute(
             f"CREATE TABLE many AS SELECT {keys} FROM part_rows GROUP BY ALL HAVING count(*) > 1"
         )
+
+    def _several(self) -> bool:
+        """Whether a key comes twice, or rows may be deletes."""
+        found = _asked(self._duckdb, "SELECT EXISTS (FROM many) AS found")
+        return self._deleted is not None or bool(found["found"][0].as_py())
+
+    def _whole(self) -> RowSelection:
+        """The outcome for a new table that gets every row."""
+        parts = self._load.load.parts
+        every: list[Any] = [pa.arange(0, part.rows) for part in parts]
+        rows = self._load.load.rows
+        return RowSelection(taken=(*every,), lost={}, written=rows, superseded=0, mixed=0)
+
+    def _choose(self) -> None:
+        """Makes the table ``winner``: one row per key of the load."""
+        keys = ", ".join(self._key_names())
         same = " AND ".join(f"r.{k} IS NOT DISTINCT FROM m.{k}" for k in self._key_names())
         order = None if self._cursor is None else self._order("cursor")
         bare = "bare" if self._cursor is not None and self._deleted is not None else "false"
@@ -299,9 +322,9 @@ def _read(path: Path | str, columns: Sequence[str | None]) -> Table:
         return file.read(columns=[*wanted])
 
 
-def _numbers(column: Any) -> Array:
-    """0, 1, 2 and so on, one for each row of ``column``."""
-    made: Any = pa.arange(0, len(column))
+def _numbers(column: Any, first: int = 0) -> Array:
+    """``first`` and the numbers after it, one for each row of ``column``."""
+    made: Any = pa.arange(first, first + len(column))
     return made
 
 

@@ -9,14 +9,14 @@ table gets (``schema_evolution``), how rows are committed (the formats).
 import functools
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.errors import SchemaError
-from penstock.model.catalog import FieldPath
+from penstock.model.catalog import DestinationSyncMode, FieldPath
 from penstock.model.segments import CursorOrder
 from penstock.model.table_columns import CHANGE_LIST, metadata_fields
 from penstock.model.types import (
@@ -63,6 +63,7 @@ ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
 LOAD = "_penstock_load"  # the index of the row's load among several
 ARRIVAL = "_penstock_arrival"  # SEQ of the load's rows
 IN_TABLE = "_penstock_known"  # whether the table had a row of this key
+_FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's shape
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
@@ -123,9 +124,15 @@ def _rows_of(
     spark: "SparkSession", loads: Sequence[TableLoad], file: str | None = None
 ) -> "DataFrame":
     """Every row of the parts of ``loads``, which have equal columns: data and internal ones. A part
-    in its table's shape has no sequence numbers. ``file``: a column for the part's URI."""
+    in its table's shape has no sequence numbers, except in a load with keys, which is read alone.
+    ``file``: a column for the part's URI."""
     from pyspark.sql import functions as F
 
+    firsts = {
+        path: part.first
+        for path, part in zip(loads[0].parts, loads[0].load.parts, strict=True)
+        if loads[0].mode is DestinationSyncMode.append_dedup and part.first is not None
+    }
     paths: dict[MetadataNames | None, list[str]] = {}
     for load in loads:
         for path, part in zip(load.parts, load.load.parts, strict=True):
@@ -139,8 +146,11 @@ def _rows_of(
             frames.append(rows.select("*", *uri))
             continue
         rows = spark.read.schema(struct_type((*data, *metadata_fields(names)))).parquet(*files)
+        seq = F.lit(None).cast("bigint")
+        if firsts:
+            rows, seq = _with_first(spark, rows, firsts), F.col(_FIRST) + F.col(_ROW)
         internal = {
-            SEQ: F.lit(None).cast("bigint"),
+            SEQ: seq,
             RAW_ID: F.col(quoted(names.raw_id)),
             EXTRACTED_AT: F.col(quoted(names.extracted_at)),
             CHANGES: F.col(quoted(names.meta)).getField("changes"),
@@ -149,6 +159,29 @@ def _rows_of(
         columns += [value.alias(name) for name, value in internal.items()]
         frames.append(rows.select(*columns, *uri))
     return functools.reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def _with_first(spark: "SparkSession", rows: "DataFrame", firsts: Mapping[str, int]) -> "DataFrame":
+    """Rows of parts with the sequence number of their part's first row, by its path, and their
+    number in the part."""
+    from pyspark.sql import functions as F
+
+    owners = spark.createDataFrame([*firsts.items()], f"part STRING, {_FIRST} BIGINT")
+    numbered = rows.select(
+        "*",
+        _part_of("_metadata.file_path").alias("_penstock_part"),
+        F.col("_metadata.row_index").alias(_ROW),
+    )
+    same = F.col("_penstock_part") == F.col("part")
+    return numbered.join(F.broadcast(owners), same, "left").drop("part", "_penstock_part")
+
+
+def _part_of(uri: str) -> "Column":
+    """The path of a file, of its URI in the column ``uri``."""
+    from pyspark.sql import functions as F
+
+    escaped = F.regexp_replace(uri, r"\+", "%2B")
+    return F.regexp_replace(F.url_decode(escaped), "^file:/+", "/")
 
 
 def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) -> "DataFrame":
@@ -169,9 +202,7 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
         literal_path(str(listing))
     )
     uri = "_penstock_file"
-    escaped = F.regexp_replace(uri, r"\+", "%2B")
-    part = F.regexp_replace(F.url_decode(escaped), "^file:/+", "/")
-    rows = _rows_of(spark, loads, uri).withColumn("part", part).drop(uri)
+    rows = _rows_of(spark, loads, uri).withColumn("part", _part_of(uri)).drop(uri)
     owned = rows.join(F.broadcast(owners), "part", "left")
     reason = F.concat(F.lit("a part belongs to no load: "), F.col("part"))
     checked = F.when(F.col(LOAD).isNull(), F.raise_error(reason).cast("int"))

@@ -65,11 +65,12 @@ def _job(
         folder=str(staging),
         stem=stem,
         gathers=gathers,
+        links=direct_parts.fits_where_whole(load),
     )
 
 
 def _old_files(load: TableLoad, marker: Marker | None, folder: Path) -> tuple[TableFile, ...]:
-    if any(part.shape for part in load.load.parts) or not load.parts or not comparable(load):
+    if not load.parts or not comparable(load):
         raise NeedsSpark("its rows cannot be compared here")
     if marker is None:
         return ()

@@ -41,7 +41,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
-from penstock.tables.files import direct_parts
+from penstock.tables.files import direct_parts, linked_parts
 from penstock.tables.files.load_tasks import (
     MergeTasks,
     Pending,
@@ -393,7 +393,7 @@ class _Wave:
     def _rewrite(self, plan: _LoadPlan) -> LoadResult:
         staged, load = self.staging / f"table-{plan.index}", plan.load.load
         staged.mkdir()
-        if plan.direct and direct_parts.linked(plan.load, staged):
+        if plan.direct and linked_parts.linked(plan.load, staged):
             self.ways[plan.index] = LoadWay.publish
             done: LoadResult | None = LoadResult(load.rows)
         else:
@@ -501,7 +501,7 @@ class _Wave:
         they have to be written. The parts were made durable when they were sealed."""
         if not plan.direct:
             return None
-        files = direct_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
+        files = linked_parts.linked(plan.load, self.staging, f"parts-{plan.index}-")
         if files is not None:
             self.ways[plan.index] = LoadWay.publish
         return files
