@@ -82,6 +82,30 @@ def test_every_type_comes_as_it_is(read: Callable[..., Rows]) -> None:
     assert second == dict.fromkeys(first) | {"id": 2}
 
 
+def test_decimals_keep_every_digit_L9(read: Callable[..., Rows]) -> None:
+    nines = "9" * 29 + "." + "9" * 9
+    texts = (nines, f"-{nines}", "0.000000001", "-0.000000001", "0", "1.5")
+    values = ", ".join(f"({n}, '{text}'::numeric(38, 9))" for n, text in enumerate(texts))
+    found = read(
+        f"SELECT a::numeric(38, 9) AS a FROM (VALUES {values}, (99, NULL)) v (n, a) ORDER BY n"
+    )
+    assert [row["a"] for row in found] == [*map(Decimal, texts), None]
+
+
+def test_the_reader_of_rows_imports_no_frames(url: str) -> None:
+    """ADBC's own DBAPI does, where they are installed: a second of a short run."""
+    code = (
+        "import sys\nfrom penstock.databases import postgres, postgres_rows\n"
+        "from penstock.model.database_query import DatabaseRead\n"
+        f"query = postgres.query_of('SELECT 1 AS a', {url!r}, 'q')\n"
+        "tables = postgres_rows.DatabaseRows(DatabaseRead(query=query), 0.1).tables()\n"
+        "assert sum(t.num_rows for t in tables if t is not None) == 1\n"
+        "print([m for m in ('pandas', 'polars', 'pyarrow.dataset') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
 def test_a_null_in_the_only_column_no_rows_and_a_long_row(read: Callable[..., Rows]) -> None:
     """L8."""
     assert [row["t"] is None for row in read("SELECT t FROM t ORDER BY id")] == [False, True]

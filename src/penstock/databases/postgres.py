@@ -194,7 +194,7 @@ def _around(query: DatabaseQuery, bound: str, before: str, after: str) -> str:
 def _expression(index: int, column: ResultColumn) -> str:
     """A value as the output function of its type writes it, where it comes as text."""
     name, oid = f"c{index}", column.oid
-    if oid in _AS_THEY_ARE or (oid == _NUMERIC and column.field.type.kind is Kind.decimal):
+    if oid in _AS_THEY_ARE:
         return name
     if oid == _OID:
         return f"CAST({name} AS bigint)"
@@ -202,7 +202,7 @@ def _expression(index: int, column: ResultColumn) -> str:
         return f"CAST(CAST({name} AS text) AS double precision)"
     if column.by_json:
         return f"CAST(to_json({name}) AS text)"
-    if oid in _AS_TEXT or oid == _NUMERIC:
+    if oid in _AS_TEXT or oid == _NUMERIC:  # ADBC makes text of a numeric too, and takes longer
         return f"CAST({name} AS text)"
     # IS DISTINCT FROM: a record of NULLs is a value
     return f"CASE WHEN {name} IS DISTINCT FROM NULL THEN format('%s', {name}) END"

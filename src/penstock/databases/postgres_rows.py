@@ -1,45 +1,40 @@
 """Reads the rows of a query that Postgres runs as Arrow tables, in a task of Spark.
 
-The rows come by binary ``COPY``. ADBC's driver parses them by column, without Python's lock. One
+The rows come by binary ``COPY``, which is parsed by column, without Python's lock. One
 transaction describes the query and exports what it sees; the one that reads imports it, so that
 columns and rows are of one state of the database. Whoever reads is never kept waiting for long: a
 block, or None. A query whose reader goes away is cancelled; the server cancels one whose reader
 died (Postgres 14 and later).
 
 Not here: what the rows become (``engine.worker.database_source``, ``database_files``). Neighbours:
-``postgres`` has the statement, ``postgres_session`` the connections.
+``postgres`` has the statement, ``postgres_binary`` and ``postgres_session`` the connections.
 """
 
 import re
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, cast
+from contextlib import ExitStack
+from typing import Any
 
 from penstock.byte_queue import ByteQueue, QueueAbandoned, QueueEnd, TooLong, WriterFailed
 from penstock.codec.arrow import arrow_type
 from penstock.codec.untyped import Array, Table, pa
 from penstock.codec.untyped import compute as pc
-from penstock.config.packages import install_extra
 from penstock.databases.postgres import SETTING, ResultColumn, described, statement
+from penstock.databases.postgres_binary import BLOCK_BYTES, BinaryConnection
 from penstock.databases.postgres_session import (
     CANCEL_SECONDS,
     SESSION,
     ServerWatch,
     cancel,
-    connection_words,
     transaction,
     unreachable,
     words,
 )
-from penstock.errors import ConfigError, SourceError
+from penstock.errors import SourceError
 from penstock.model.database_query import DatabaseQuery, DatabaseRead
 from penstock.model.types import DataType, Kind
 
-if TYPE_CHECKING:
-    from adbc_driver_postgresql.dbapi import Connection, Cursor
-
-BLOCK_BYTES = 8 << 20
 _AHEAD_BYTES = 2 * BLOCK_BYTES
 _CHECK = "client_connection_check_interval"  # Postgres 14
 _ENDS_WITH_ITS_READER = (
@@ -90,11 +85,8 @@ class DatabaseRows:
 
     def _pull(self) -> None:
         try:
-            with (
-                closing(_connected(self._read.query)) as connection,
-                closing(connection.cursor()) as cursor,
-            ):
-                for block in self._blocks(cursor):
+            with BinaryConnection(self._read.query) as connection:
+                for block in self._blocks(connection):
                     self._queue.put(block, block.nbytes)
         except QueueAbandoned:
             return
@@ -103,49 +95,27 @@ class DatabaseRows:
             return
         self._queue.end()
 
-    def _blocks(self, cursor: "Cursor") -> "Generator[Any]":
+    def _blocks(self, connection: BinaryConnection) -> "Generator[Any]":
         """The answer in record batches."""
-        with transaction(self._read.query) as described_in:
-            found = described_in.execute("SELECT pg_export_snapshot()").fetchone()
-            assert found is not None
-            self.columns = described(described_in, self._read.query)
-            self._begin(cursor, str(found[0]))
-            cursor.adbc_statement.set_options(
-                **{"adbc.postgresql.batch_size_hint_bytes": str(BLOCK_BYTES)}
-            )
-            cursor.execute(statement(self._read, self.columns))
-        # The reading transaction has the tables now: the other one need not live as long.
-        yield from cast(Any, cursor.fetch_record_batch())
+        with ExitStack() as opened:
+            with transaction(self._read.query) as described_in:
+                found = described_in.execute("SELECT pg_export_snapshot()").fetchone()
+                assert found is not None
+                self.columns = described(described_in, self._read.query)
+                self._begin(connection, str(found[0]))
+                rows = opened.enter_context(connection.rows(statement(self._read, self.columns)))
+            # The reading transaction has the tables now: the other one need not live as long.
+            yield from rows
 
-    def _begin(self, cursor: "Cursor", snapshot: str) -> None:
-        cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+    def _begin(self, connection: BinaryConnection, snapshot: str) -> None:
+        connection.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.run(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         for setting in SESSION:
-            cursor.execute(setting.replace("SET ", "SET LOCAL ", 1))
-        cursor.execute(_ENDS_WITH_ITS_READER)
-        cursor.fetchall()
+            connection.run(setting.replace("SET ", "SET LOCAL ", 1))
+        connection.value(_ENDS_WITH_ITS_READER)
         if self._read.cursor is not None:
-            cursor.execute("SELECT set_config($1, $2, true)", (SETTING, self._read.cursor[1]))
-            cursor.fetchall()
-        cursor.execute("SELECT pg_backend_pid()")
-        row = cursor.fetchone()
-        self._session = None if row is None else int(row[0])
-
-
-def _connected(query: DatabaseQuery) -> "Connection":
-    try:
-        from adbc_driver_manager import Error
-        from adbc_driver_postgresql import dbapi
-    except ImportError:
-        raise ConfigError(
-            "the model's query is run by Postgres, and its driver is not installed",
-            code="source.driver_missing",
-            hint=install_extra("postgres"),
-        ) from None
-    try:
-        return dbapi.connect(connection_words(query), autocommit=True)
-    except Error as e:
-        raise unreachable(e) from None
+            connection.value("SELECT set_config($1, $2, true)", SETTING, self._read.cursor[1])
+        self._session = connection.value("SELECT pg_backend_pid()")
 
 
 # -- rows
@@ -173,8 +143,6 @@ def _table(block: Any, columns: Sequence[ResultColumn], query: DatabaseQuery) ->
 
 def _values(values: Array, column: ResultColumn) -> Array:
     kind = column.field.type.kind
-    if isinstance(values.type, pa.BaseExtensionType):
-        values = values.storage
     if kind is Kind.date:
         _refuse_beyond(values.view(pa.int32()), _DAYS, column)
     elif kind in (Kind.timestamp, Kind.timestamp_ntz):

@@ -2,8 +2,9 @@
 is left of files that lose rows; or many small parts as few files. Parts of which the table gets
 every row are linked, where they have its shape. Runs in a Spark task; no Spark.
 
-Files and parts are read a batch at a time. New files have the form of parts in their table's shape
-(``codec.parquet_parts``), about :data:`FILE_BYTES` at most, and are durable on return. Nothing
+Files and parts are read a batch at a time, while a thread writes what was read before. New files
+have the form of parts in their table's shape (``codec.parquet_parts``), about :data:`FILE_BYTES` at
+most, and are durable on return. Nothing
 refers to them yet: the driver commits or removes them. What Arrow would read otherwise than Spark
 is left to Spark (``NeedsSpark``). Neighbours: ``newest_rows`` says which rows, ``old_files`` reads
 footers; ``merge_task`` calls this; ``delta.files`` and ``parquet.merge`` make the files part of
@@ -13,6 +14,7 @@ their table.
 import secrets
 from bisect import bisect_left
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -37,7 +39,7 @@ from penstock.tables.files.statistics import described_file
 from penstock.tables.load_columns import load_fields
 
 FILE_BYTES = 128 << 20
-GROUP_BYTES = 64 << 20  # of a row group, in memory
+GROUP_BYTES = 32 << 20  # of a row group, in memory: one is written while the next is read
 MOST_BYTES = 2 << 30  # of files that are written anew; more is Spark's work
 _BATCH_ROWS = 1 << 16
 # of what other writers leave in a file, what is read without loss
@@ -198,6 +200,8 @@ class _Output:
         self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._long: set[str] = set()  # columns of which the file has no statistics
+        self._thread = ThreadPoolExecutor(1, "write")
+        self._writing: Future[None] | None = None
 
     def begin_file(self) -> tuple[IO[bytes], pq.ParquetWriter]:
         """The file that is written; a new one where none is."""
@@ -224,11 +228,14 @@ class _Output:
 
     def close(self) -> None:
         self._write()
+        self._wait()
+        self._thread.shutdown()
         self._end_file()
         sync(self._folder)
 
     def discard(self) -> None:
         """Removes what was written."""
+        self._thread.shutdown()
         if self._file is not None:
             self._file.close()
         for file in self.files:
@@ -236,16 +243,26 @@ class _Output:
                 file.unlink()
 
     def _write(self) -> None:
-        if not self._pending:
-            return
-        group = pa.concat_tables(self._pending)
+        """Has the rows so far written, once those before them are."""
+        self._wait()
+        if self._pending:
+            group = pa.concat_tables(self._pending)
+            self._pending, self._bytes = [], 0
+            self._writing = self._thread.submit(self._write_group, group)
+
+    def _wait(self) -> None:
+        """Raises what the writing of the last rows failed of."""
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
+
+    def _write_group(self, group: Table) -> None:
         long = long_columns(group)
         if not long <= self._long:
             self._end_file()
             self._long |= long
         file, writer = self.begin_file()
         writer.write_table(group, row_group_size=max(1, group.num_rows))
-        self._pending, self._bytes = [], 0
         if file.tell() >= FILE_BYTES:
             self._end_file()
 
