@@ -93,7 +93,7 @@ def test_decimals_keep_every_digit_L9(read: Callable[..., Rows]) -> None:
 
 
 def test_the_reader_of_rows_imports_no_frames(url: str) -> None:
-    """ADBC's own DBAPI does, where they are installed: a second of a short run."""
+    """ADBC's own DBAPI does, where they are installed."""
     code = (
         "import sys\nfrom penstock.databases import postgres, postgres_rows\n"
         "from penstock.model.database_query import DatabaseRead\n"

@@ -1,9 +1,9 @@
 """Runs statements on a Postgres by ADBC's driver, which reads rows by binary ``COPY`` into Arrow.
 
-By the driver's plain interface: ``adbc_driver_*.dbapi`` imports pandas and polars where they are
-installed, which takes a second of a short run. Calls of one connection come from one thread. Not
-here: what is asked (``postgres_rows``), connections of psycopg (``postgres_session``). The driver
-comes with ``penstock[postgres]``.
+By the driver's plain interface: its DBAPI also imports what makes frames (polars, where it is
+installed, and ``pyarrow.dataset``), an eighth of a second of a short run. Calls of one connection
+come from one thread. Not here: what is asked (``postgres_rows``), connections of psycopg
+(``postgres_session``). The driver comes with ``penstock[postgres]``.
 """
 
 from collections.abc import Generator
