@@ -22,6 +22,8 @@ GONE: list[Any] = [
     True, "true", "T", "yes", "Y", "on", 1, -1, "1", "2.5", 0.001, 1542891090, "1e3", "0.5",
     "2018-11-22T12:51:30Z", "2018-11-22 12:51:30", "2018-11-22", "1970-01-01T00:00:00Z",
     "1970-01-01", "0001-01-01", "2018-11-22T12:51:30.123456789+02:00",
+    "20181122T125130Z", "2018-11-22T24:00:00Z", "2016-12-31T23:59:60Z", "12018-11-22T00:00:00Z",
+    "20181122T1251+0100",
 ]  # fmt: skip
 ODD: list[Any] = [
     "2018-11-22T12:51:30+00:00+00:00", "Thu Nov 22 2018 12:51:30 GMT", "2024-00-00", "deleted",
@@ -85,6 +87,31 @@ def test_a_destination_connector_is_sent_null_for_a_live_mark() -> None:
     found = decoded(["", "No", "yes", None], TYPES["string"], null_if_live=True)
     assert found.table["gone"].to_pylist() == [None, None, "yes", None]
     assert found.cleared_marks == {"_sdc_deleted_at": 2}
+
+
+def test_l9_a_mark_that_does_not_fit_its_column_is_counted_once_and_strict_takes_it() -> None:
+    schema = RowSchema((Field("gone", "_sdc_deleted_at", TYPES["timestamp"]),))
+    sent = [b'{"_sdc_deleted_at":"2018-11-22T12:51:30+00:00+00:00"}', b'{"_sdc_deleted_at":""}']
+    mark = DeleteMark("_sdc_deleted_at", of_time=True)
+    for strict in (False, True):
+        found = RowDecoder(schema, deletes=mark, strict=strict).decode(sent, 0, [0, 0])
+        assert not found.rejects and found.table.num_rows == 2
+        assert found.filled_marks == {"_sdc_deleted_at": 1}
+        assert found.nulled == {"_sdc_deleted_at": 1}, "of the live mark only"
+        columns = pa.table({"_sdc_deleted_at": ["2018-11-22T12:51:30+00:00+00:00", ""]})
+        decoder = ColumnDecoder(schema, deletes=mark, strict=strict)
+        other = decoder.decode(Columns(columns), 0, [0, 0], {})
+        assert not other.rejects and other.filled_marks == found.filled_marks
+        assert other.nulled == found.nulled
+
+
+def test_l9_an_escape_in_a_mark_is_what_it_says() -> None:
+    bodies = [b'{"id":1,"_sdc_deleted_at":"\\t0"}', b'{"id":2,"_sdc_deleted_at":"fals\\u0065"}']
+    for name in ("json", "boolean", "string", "integer"):
+        schema = RowSchema((Field("gone", "_sdc_deleted_at", TYPES[name]),))
+        mark = DeleteMark("_sdc_deleted_at", of_time=False)
+        found = RowDecoder(schema, deletes=mark).decode(bodies, 0, [0, 0])
+        assert not found.rejects, name
 
 
 COLUMNS: dict[str, tuple[pa.Array, list[bool | None]]] = {

@@ -1,7 +1,7 @@
 """Maps the types of ``model.types`` to Arrow's and DuckDB's, and builds the Arrow schema of a part.
 
-Kinds that are kept as text (string, time, time_tz, json) are strings in both. Not here: values
-(``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's.
+Kinds that are kept as text (string, number_text, time, time_tz, json) are strings in both. Not
+here: values (``codec.decode``). Neighbours: ``spark.types`` maps the same types to Spark's.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -33,6 +33,7 @@ _ARROW: dict[Kind, Callable[[], ArrowType]] = {
     Kind.time: lambda: pa.string(),
     Kind.time_tz: lambda: pa.string(),
     Kind.binary: lambda: pa.binary(),
+    Kind.number_text: lambda: pa.string(),
     Kind.json: lambda: pa.string(),
 }
 
@@ -47,13 +48,14 @@ _DUCKDB: dict[Kind, str] = {
     Kind.time: "VARCHAR",
     Kind.time_tz: "VARCHAR",
     Kind.binary: "BLOB",
+    Kind.number_text: "VARCHAR",
     Kind.json: "VARCHAR",
 }
 
 # These kinds are extracted as JSON, which tells 3 from "3".
-_KEEPS_QUOTES = frozenset(
-    {Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.binary, Kind.json}
-)
+_KEEPS_QUOTES = frozenset({
+    Kind.boolean, Kind.integer, Kind.number, Kind.decimal, Kind.binary, Kind.number_text, Kind.json,
+})  # fmt: skip
 
 
 def arrow_type(data_type: DataType) -> ArrowType:

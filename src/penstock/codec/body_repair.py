@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from penstock.codec.losses import ELEMENT
+from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind, RowSchema
 
 MAX_DEPTH = 400  # levels of a body that is mended; Python's own stack ends not far beyond
@@ -22,8 +24,8 @@ _NO_TEXT = "not UTF-8"
 TOO_DEEP = f"nested deeper than {MAX_DEPTH} levels"
 
 
-Failure = tuple[str, str]
-"""A dotted path of original names, and the text of the value there."""
+Failure = tuple[FieldPath, str]
+"""A path of original names (``codec.losses``), and the text of the value there."""
 
 
 class Number(str):
@@ -37,7 +39,7 @@ class _NoJson(str):
 @dataclass(slots=True)
 class RepairedBody:
     """The result of :func:`mend`. ``body``: the repaired body; None where it cannot be a row, and
-    ``refused`` says why. ``cast_failures``: the values that did not fit, each by its dotted
+    ``refused`` says why. ``cast_failures``: the values that did not fit, each by its
     original path and its text: they are null in ``body``, or, in a JSON column, have null in place
     of a part."""
 
@@ -69,7 +71,7 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
         record = cast(dict[str, Any], found)
         cast_failures: list[Failure] = []
         for field in schema.fields:
-            _check(record, field, "", cast_failures)
+            _check(record, field, (), cast_failures)
         for name, alias in aliases.items():
             if name in record:
                 record[alias] = record.pop(name)
@@ -82,24 +84,26 @@ def mend(body: bytes, schema: RowSchema, aliases: Mapping[str, str]) -> Repaired
         return RepairedBody(None, refused=NO_OBJECT)
 
 
-def _check(record: dict[str, Any], field: Field, above: str, cast_failures: list[Failure]) -> None:
+def _check(
+    record: dict[str, Any], field: Field, above: FieldPath, cast_failures: list[Failure]
+) -> None:
     value = record.get(field.source)
     if value is not None:
-        record[field.source] = _fitted(value, field.type, above + field.source, cast_failures)
+        record[field.source] = _fitted(value, field.type, (*above, field.source), cast_failures)
 
 
-def _fitted(value: Any, data_type: DataType, path: str, cast_failures: list[Failure]) -> Any:
+def _fitted(value: Any, data_type: DataType, path: FieldPath, cast_failures: list[Failure]) -> Any:
     """The value where its JSON type fits ``data_type``; else None (a JSON column keeps it), with
     its path and text appended to ``cast_failures``."""
     if value is None:
         return None
     if data_type.kind is Kind.array and isinstance(value, list):
         item = data_type.item or DataType(Kind.json)
-        return [_fitted(v, item, f"{path}[]", cast_failures) for v in cast(list[Any], value)]
+        return [_fitted(v, item, (*path, ELEMENT), cast_failures) for v in cast(list[Any], value)]
     if data_type.kind is Kind.struct and isinstance(value, dict):
         inner = cast(dict[str, Any], value)
         for field in data_type.fields:
-            _check(inner, field, f"{path}.", cast_failures)
+            _check(inner, field, path, cast_failures)
         return inner
     if data_type.kind not in (Kind.array, Kind.struct) and not _has_no_json(value, 0):
         return value

@@ -31,7 +31,7 @@ from penstock.codec.decode import (
     strict_rejects,
 )
 from penstock.codec.delete_marks import judged
-from penstock.codec.losses import Loss, Losses, Mask, counts
+from penstock.codec.losses import ELEMENT, Loss, Losses, Mask, counts, dotted
 from penstock.codec.plain_text import written_as_json
 from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, row_ids
@@ -49,6 +49,8 @@ _FROM_TEXT = {
     Kind.timestamp_ntz, Kind.binary,
 }  # fmt: skip
 _CAST_BY_ARROW = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timestamp)}
+_NUMBERS = {Kind.integer, Kind.number, Kind.decimal}
+_AS_TEXT = {Kind.string, Kind.number_text}
 _DATED = {Kind.date, Kind.timestamp, Kind.timestamp_ntz}
 Rows = Callable[[Array], Array]
 
@@ -169,7 +171,7 @@ class _Losses(Losses):
         ignored: Collection[FieldPath],
         *,
         texts: bool = False,
-        cursor: str = "",
+        cursor: FieldPath = (),
         mask: Mask | None = None,
         exact: Collection[FieldPath] = (),
     ) -> None:
@@ -177,12 +179,13 @@ class _Losses(Losses):
         self.extra: dict[str, int] = {}
         self.incomplete: set[str] = set()
         self.column = ""
-        self._ignored = {".".join(path) for path in ignored}
+        self._ignored = frozenset(ignored)
 
-    def leave_out(self, name: str, rows: int, inside: str = "") -> None:
-        """Counts the rows that have a value in a column without a place. ``name``: its path;
+    def leave_out(self, path: FieldPath, rows: int, inside: str = "") -> None:
+        """Counts the rows that have a value in a column without a place. ``path``: of it;
         ``inside``: the column of the schema that it is inside of."""
-        if rows and name.replace("[]", "") not in self._ignored:
+        if rows and tuple(step for step in path if step != ELEMENT) not in self._ignored:
+            name = dotted(path)
             self.extra[name] = self.extra.get(name, 0) + rows
             self.incomplete |= {inside} if inside else set()
 
@@ -210,7 +213,7 @@ class ColumnDecoder:
     ) -> None:
         self._texts = frozenset(json_texts)
         self._asked: Any = {
-            "texts": texts, "cursor": ".".join(cursor), "mask": mask, "exact": exact,
+            "texts": texts, "cursor": cursor, "mask": mask, "exact": exact,
         }  # fmt: skip
         self._exact = exact
         self._schema, self._strict, self._key = schema, strict, key
@@ -236,29 +239,28 @@ class ColumnDecoder:
             for chunk in chunks:
                 if field.source in self._texts:
                     chunk = _as_json(chunk)
-                made.append(_fitted(chunk, field.type, field.source, losses, _behind(at)))
+                made.append(_fitted(chunk, field.type, (field.source,), losses, _behind(at)))
                 at += len(chunk)
             made = made or [pa.nulls(count, arrow_type(field.type))]
             columns.append(made[0] if len(made) == 1 else pa.concat_arrays(made))
         known = {f.source for f in self._schema.fields}
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name not in known:
-                losses.leave_out(name, count - column.null_count)
+                losses.leave_out((name,), count - column.null_count)
         times = extraction_times(extracted_at_ms)
         unknown: dict[int, RowReject] = {}
-        filled, cleared = dict[str, int](), dict[str, int]()
         if self._deletes is not None:
             for place, field in enumerate(self._schema.fields):
                 if field.source == self._deletes.source and (given := _chunks(table, field.source)):
                     sent = _whole(given)
                     found = judged(self._deletes, sent, columns[place], field.type, times)
                     columns[place] = found.values
-                    note_marks(found, self._deletes, unknown, filled, cleared)
+                    note_marks(found, self._deletes, unknown, losses)
         keys = {path: self._at(path, columns) for path in self._key}
         found = (*null_keys(keys), *inexact_keys(self._exact, losses))
         rejects = {**unknown, **{r.index: r for r in found}}
         if self._strict:
-            rejects = strict_rejects(losses, self._words) | rejects
+            rejects = strict_rejects(losses, self._words, self._deletes) | rejects
         part = pa.Table.from_arrays(
             [
                 *columns,
@@ -279,13 +281,13 @@ class ColumnDecoder:
         return DecodedBatch(
             part,
             [rejects[i] for i in sorted(rejects)],
-            counts(losses.nulled, rejects),
+            counts(losses.missed, rejects),
             counts(losses.rounded, rejects),
             losses.cut,
             losses.extra,
             incomplete=frozenset(losses.incomplete),
-            filled_marks=filled,
-            cleared_marks=cleared,
+            filled_marks=counts(losses.filled, rejects),
+            cleared_marks=counts(losses.cleared, rejects),
             listed=counts(losses.shortened, rejects),
         )
 
@@ -328,7 +330,7 @@ def _has_dictionary(arrow: ArrowType) -> bool:
     return any(_has_dictionary(arrow.field(i).type) for i in range(arrow.num_fields))
 
 
-def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
+def _fitted(given: Array, wanted: DataType, path: FieldPath, losses: _Losses, rows: Rows) -> Array:
     """Casts a column to ``wanted`` and puts what it lost into ``losses``. ``rows`` maps positions
     in the column to row numbers."""
     types = pa.types
@@ -338,7 +340,7 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
         return _struct(given, wanted, path, losses, rows)
     if wanted.kind is Kind.array and _is_list(given.type):
         return _list(given, wanted, path, losses, rows)
-    nested = wanted.kind is Kind.string and types.is_nested(given.type)
+    nested = wanted.kind in _AS_TEXT and types.is_nested(given.type)
     if nested or (wanted.kind is Kind.json and not _is_text(given.type)):
         entries = types.is_map(given.type)
         texts = [None if v is None else _json(v, entries) for v in python_values(given)]
@@ -355,6 +357,10 @@ def _fitted(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
         lost = pc.indices_nonzero(pc.and_(pc.is_valid(given), pc.is_null(values))).cast(pa.int64())
     found = FittedColumn(values, lost, cast.rounded, cast.cut, cast.cut_at)
     losses.note(found, path, rows, lambda places: _sent(_taken(given, places)))
+    typed = types.is_floating(given.type) or types.is_nested(given.type)
+    if wanted.kind is Kind.number and not typed and losses.is_key(path):
+        texts = _as_text(given, wanted.kind)
+        losses.note_key(given.cast(pa.string()) if texts is None else texts, values, path, rows)
     return values
 
 
@@ -372,6 +378,8 @@ def _cast(given: Array, wanted: DataType) -> FittedColumn:
         floor = pc.floor_temporal(nanos, unit="microsecond")
         return with_cut(_exactly(floor.view(given.type), target), pc.not_equal(floor, nanos))
     if types.is_timestamp(target) and _is_text(given.type):
+        return fit(given.cast(pa.string()), wanted)
+    if wanted.kind is Kind.number_text and data_type(given.type).kind in _NUMBERS:
         return fit(given.cast(pa.string()), wanted)
     if wanted.kind is Kind.number and types.is_decimal(given.type):
         return fit(given.cast(pa.string()), wanted)
@@ -406,7 +414,7 @@ def fit_text(texts: Array, wanted: DataType) -> FittedColumn:
     if wanted.kind is Kind.string:
         return FittedColumn(texts)
     losses = _Losses(())
-    values = _fitted(texts, wanted, "", losses, _behind(0))
+    values = _fitted(texts, wanted, (), losses, _behind(0))
     cut = losses.cut.get("", 0)
     return FittedColumn(values, _rows_of(losses.nulled), _rows_of(losses.rounded), cut)
 
@@ -455,11 +463,11 @@ def _one(value: Array, target: ArrowType) -> Array:
         return pa.nulls(1, target)
 
 
-def _struct(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
+def _struct(given: Array, wanted: DataType, path: FieldPath, losses: _Losses, rows: Rows) -> Array:
     names = [given.type.field(i).name for i in range(given.type.num_fields)]
     sent, children = given.flatten(), list[Array]()
     for field in wanted.fields:
-        below = f"{path}.{field.source}"
+        below = (*path, field.source)
         if field.source not in names:
             children.append(pa.nulls(len(given), arrow_type(field.type)))
             continue
@@ -469,20 +477,20 @@ def _struct(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Ro
     for name, child in zip(names, sent, strict=True):
         if name not in known:
             found = rows(pc.indices_nonzero(child.is_valid()).cast(pa.int64()))
-            losses.leave_out(f"{path}.{name}", pc.count_distinct(found).as_py(), losses.column)
+            losses.leave_out((*path, name), pc.count_distinct(found).as_py(), losses.column)
     target = arrow_type(wanted)
     fields = [target.field(i) for i in range(target.num_fields)]
     return pa.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(given))
 
 
-def _list(given: Array, wanted: DataType, path: str, losses: _Losses, rows: Rows) -> Array:
+def _list(given: Array, wanted: DataType, path: FieldPath, losses: _Losses, rows: Rows) -> Array:
     item = wanted.item or DataType(Kind.json)
     lengths = pc.fill_null(pc.list_value_length(given), 0).cast(pa.int32())
     ends = pa.concat_arrays([pa.array([0], pa.int32()), pc.cumulative_sum(lengths)])
     inner = given.flatten()
     # PyArrow gives no parents for list views that share values, so equivalent lists are built.
     parents = pc.list_parent_indices(pa.ListArray.from_arrays(ends, pa.nulls(len(inner))))
-    values = _fitted(inner, item, f"{path}[]", losses, lambda at: rows(parents.take(at)))
+    values = _fitted(inner, item, (*path, ELEMENT), losses, lambda at: rows(parents.take(at)))
     return pa.ListArray.from_arrays(ends, values, type=arrow_type(wanted), mask=pc.is_null(given))
 
 

@@ -21,7 +21,7 @@ from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
 from penstock.codec.body_repair import NO_OBJECT, TOO_DEEP, Failure, is_object, mend
 from penstock.codec.delete_marks import UNKNOWN_MARK, JudgedMarks, judged
-from penstock.codec.losses import Losses, Mask, counts
+from penstock.codec.losses import ELEMENT, Loss, Losses, Mask, counts, dotted
 from penstock.codec.packed_bodies import Packed
 from penstock.codec.system_columns import ascending, row_ids
 from penstock.codec.undeclared import KeysAt, Undeclared, UndeclaredProperties
@@ -43,12 +43,10 @@ from penstock.model.types import (
     RowSchema,
     UndeclaredPolicy,
 )
+from penstock.short_texts import shown
 
 NULL_KEY = "primary key is null"
-INEXACT_KEY = (
-    "the column of the primary key cannot hold this value exactly (`types` of the stream gives a "
-    "column another type; `penstock run --recreate` makes the table anew with the types of now)"
-)
+INEXACT_KEY = "the column of the primary key cannot hold this value exactly"
 
 
 @dataclass(slots=True)
@@ -133,7 +131,7 @@ class RowDecoder:
         mask: Mask | None = None,
     ) -> None:
         def losses() -> Losses:
-            return Losses(texts=texts, cursor=".".join(cursor), mask=mask, exact=exact)
+            return Losses(texts=texts, cursor=cursor, mask=mask, exact=exact)
 
         def plan(*fields: Field) -> _Plan:
             own = RowSchema(fields)
@@ -235,8 +233,6 @@ class _Batch:
         self._extra: list[Undeclared] = []
         self._unreadable: list[int] = []  # rows with properties that are not read by column
         self._read: list[Array] = []  # the texts of all that is read
-        self.filled_marks: dict[str, int] = {}
-        self.cleared_marks: dict[str, int] = {}
         self._keys: dict[str, Array] = {}  # by path, of the bodies that are looked into
 
     def columns(self) -> list[Array]:
@@ -259,7 +255,7 @@ class _Batch:
         self._read = texts
         typed: list[Array] = []
         for column, known in zip(texts, of.schema.fields, strict=False):
-            typed.append(self._typed(column, known.type, known.source, _same))
+            typed.append(self._typed(column, known.type, (known.source,), _same))
         self._losses.add_repaired(self._repaired)
         return typed
 
@@ -285,8 +281,6 @@ class _Batch:
         for index, reject in other._rejects.items():
             self._rejects.setdefault(index, reject)
         self._losses.take(other._losses)
-        self.filled_marks |= other.filled_marks
-        self.cleared_marks |= other.cleared_marks
 
     def reject_more_than_one(self, values: Sequence[Any]) -> None:
         """Rejects those of ``values``, of which each is a property's in a body, that are no object
@@ -307,7 +301,7 @@ class _Batch:
         times = extraction_times(extracted_at_ms)
         found = judged(mark, self._read[place], columns[place], fields[place].type, times)
         columns[place] = found.values
-        note_marks(found, mark, self._rejects, self.filled_marks, self.cleared_marks)
+        note_marks(found, mark, self._rejects, self._losses)
 
     def reject_keys(self, columns: list[Array]) -> None:
         """Rejects the rows whose key is not held exactly, or is NULL."""
@@ -326,7 +320,7 @@ class _Batch:
     ) -> DecodedBatch:
         of, rows = self._of, len(self._raw)
         if of.strict:
-            self._rejects = strict_rejects(self._losses, of.words) | self._rejects
+            self._rejects = strict_rejects(self._losses, of.words, of.deletes) | self._rejects
         table = pa.Table.from_arrays(
             [
                 *columns,
@@ -345,7 +339,7 @@ class _Batch:
         return DecodedBatch(
             table,
             [self._rejects[i] for i in sorted(self._rejects)],
-            counts(self._losses.nulled, self._rejects),
+            counts(self._losses.missed, self._rejects),
             counts(self._losses.rounded, self._rejects),
             self._losses.cut,
             {e.label: e.records for e in dropped},
@@ -353,8 +347,8 @@ class _Batch:
             frozenset(e.at[0] for e in dropped if e.at),
             counts(self._losses.shortened, self._rejects),
             of.values.missing(self._extra),
-            self.filled_marks,
-            self.cleared_marks,
+            counts(self._losses.filled, self._rejects),
+            counts(self._losses.cleared, self._rejects),
         )
 
     def _mend(self, rows: Sequence[int]) -> bool:
@@ -450,17 +444,19 @@ class _Batch:
         wrong = shape.rows_of_another_type(self._bodies.take(suspects), path, wanted)
         return set(_list(suspects.take(wrong)))
 
-    def _typed(self, column: Array, data_type: DataType, path: str, rows: shape.Rows) -> Array:
+    def _typed(
+        self, column: Array, data_type: DataType, path: FieldPath, rows: shape.Rows
+    ) -> Array:
         arrow = arrow_type(data_type)
         if data_type.kind is Kind.array:
             item = data_type.item or DataType(Kind.json)
-            values = self._typed(column.values, item, f"{path}[]", shape.below(column, rows))
+            values = self._typed(column.values, item, (*path, ELEMENT), shape.below(column, rows))
             return pa.Array.from_buffers(
                 arrow, len(column), column.buffers()[:2], column.null_count, children=[values]
             )
         if data_type.kind is Kind.struct:
             children = [
-                self._typed(child, known.type, f"{path}.{known.source}", rows)
+                self._typed(child, known.type, (*path, known.source), rows)
                 for child, known in zip(column.flatten(), data_type.fields, strict=False)
             ]
             return pa.Array.from_buffers(
@@ -468,6 +464,8 @@ class _Batch:
             )
         found = fit(column, data_type)
         self._losses.note(found, path, rows, column.take)
+        if data_type.kind is Kind.number and self._losses.is_key(path):
+            self._losses.note_key(column, found.values, path, rows)
         return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
@@ -509,9 +507,20 @@ def null_keys(columns: Mapping[FieldPath, Array | None]) -> list[RowReject]:
 def inexact_keys(key: Sequence[FieldPath], losses: Losses) -> list[RowReject]:
     """Rejects of the rows in which a path of ``key``, or an object around it, lost something;
     ``field`` is the first of them."""
-    paths = {".".join(path[:end]) for path in key for end in range(1, len(path) + 1)}
+    paths = {path[:end] for path in key for end in range(1, len(path) + 1)}
     found = losses.rows_of(paths) if paths else {}
-    return [RowReject(index, INEXACT_KEY, path) for index, path in found.items()]
+    return [RowReject(index, _inexact(path), dotted(path)) for index, path in found.items()]
+
+
+def _inexact(path: FieldPath) -> str:
+    """The reason of a reject, with the way to a column that holds the value."""
+    anew = "`penstock run --recreate` makes the table anew with the types of now"
+    if len(path) > 1:
+        return f"{INEXACT_KEY} ({anew})"
+    return (
+        f"{INEXACT_KEY} ({anew}; with `types: {{ {shown(path[0])}: string }}` for the stream the "
+        "column is text, which holds every value)"
+    )
 
 
 def extraction_times(millis: Sequence[int]) -> Array:
@@ -520,24 +529,24 @@ def extraction_times(millis: Sequence[int]) -> Array:
 
 
 def note_marks(
-    found: JudgedMarks,
-    mark: DeleteMark,
-    rejects: dict[int, RowReject],
-    filled: dict[str, int],
-    cleared: dict[str, int],
+    found: JudgedMarks, mark: DeleteMark, rejects: dict[int, RowReject], losses: Losses
 ) -> None:
-    """Records what judging the marks of deletes found: rejects by row, counts by field."""
+    """Records what judging the marks of deletes found."""
     if found.unknown is not None:
         for index in _list(found.unknown):
             rejects.setdefault(index, RowReject(index, UNKNOWN_MARK, mark.source))
-    for number, by_field in ((found.filled, filled), (found.cleared, cleared)):
-        if number:
-            by_field[mark.source] = by_field.get(mark.source, 0) + number
+    for positions, noted in ((found.filled, losses.filled), (found.cleared, losses.cleared)):
+        if positions is not None:
+            noted.append(Loss((mark.source,), positions, None))
 
 
-def strict_rejects(losses: Losses, words: ChangeWords) -> dict[int, RowReject]:
-    """A reject for each row that lost something, with the first such field (strict mode)."""
-    return {i: RowReject(i, words.reason, path) for i, path in losses.first_fields().items()}
+def strict_rejects(
+    losses: Losses, words: ChangeWords, deletes: DeleteMark | None
+) -> dict[int, RowReject]:
+    """A reject for each row that lost something, with the first such field (strict mode). A mark of
+    deletes lost nothing: it was judged by what was sent."""
+    found = losses.first_fields(() if deletes is None else (deletes.source,))
+    return {i: RowReject(i, words.reason, dotted(path)) for i, path in found.items()}
 
 
 def _aliases(schema: RowSchema) -> dict[str, str]:

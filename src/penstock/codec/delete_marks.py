@@ -23,15 +23,25 @@ from penstock.model.types import DataType, Kind
 UNKNOWN_MARK = "the delete mark is no time, no number and no word that says whether the row is gone"
 
 
+_NEAR_TIMES = (
+    (r"^(\d{4})(\d\d)(\d\d)T", r"\1-\2-\3T"),  # ISO 8601's basic form
+    (r"T(\d\d)(\d\d)(\d\d)?", r"T\1:\2:\3"),
+    (r"T(\d\d):(\d\d):($|[^\d])", r"T\1:\2\3"),
+    (r"[T ]24:00(?::00(?:[.,]0+)?)?", "T23:59"),
+    (r":60(?:[.,]\d+)?", ":59"),  # a leap second
+    (r"^\+?[1-9]\d{4,5}-", "9999-"),
+)
+
+
 class JudgedMarks(NamedTuple):
-    """``values``: the column. ``unknown``: positions of the rows to reject. ``filled``: how many
-    deletes got a value in place of one that did not fit; ``cleared``: how many live marks are
-    null in place of what was sent."""
+    """``values``: the column. Positions (int64; None: there are none): ``unknown``, of the rows to
+    reject; ``filled``, of the deletes that got a value in place of one that did not fit;
+    ``cleared``, of the live marks that are null in place of what was sent."""
 
     values: Array
     unknown: Array | None = None
-    filled: int = 0
-    cleared: int = 0
+    filled: Array | None = None
+    cleared: Array | None = None
 
 
 def marked(column: Any) -> Any:
@@ -76,26 +86,39 @@ def judged(
     odd = pc.fill_null(odd.take(texts.indices), False)
     stored = marked(values)
     fill = pc.and_(pc.invert(pc.or_(live, odd)), pc.invert(stored))
-    filled = pc.sum(fill).as_py() or 0
-    if filled:
+    filled = _positions(fill)
+    if filled is not None:
         values = pc.if_else(fill, _fill(data_type, times), values)
     clear = pc.and_(live, pc.is_valid(values)) if mark.null_if_live else pc.and_(live, stored)
-    cleared = pc.sum(clear).as_py() or 0
-    if cleared:
+    cleared = _positions(clear)
+    if cleared is not None:
         values = pc.if_else(clear, pa.scalar(None, values.type), values)
-    unknown = pc.indices_nonzero(odd).cast(pa.int64())
-    return JudgedMarks(values, unknown if len(unknown) else None, filled, cleared)
+    return JudgedMarks(values, _positions(odd), filled, cleared)
+
+
+def _positions(mask: Array) -> Array | None:
+    found = pc.indices_nonzero(mask).cast(pa.int64())
+    return found if len(found) else None
 
 
 def _as_times(texts: Array) -> Array:
+    """Times that the texts are, NULL for others; those of ISO 8601 that no column of times holds as
+    others near them."""
     bare = pc.utf8_trim(texts, characters='" \t\n\r')
+    for pattern, near in _NEAR_TIMES:
+        bare = pc.replace_substring_regex(bare, pattern, near)
     return fit(bare, DataType(Kind.timestamp)).values
 
 
 def _texts(given: Array) -> Array:
-    """The values as texts, an object or a list as its JSON."""
+    """The values as texts, an object or a list as its JSON; a JSON string with an escape as what it
+    says."""
     if pa.types.is_string(given.type):
-        return given
+        escaped = pc.match_substring_regex(given, r'^".*\\.*"$')
+        if not pc.any(escaped).as_py():
+            return given
+        read = [_read(text) for text in given.filter(escaped).to_pylist()]
+        return pc.replace_with_mask(given, pc.fill_null(escaped, False), pa.array(read))
     if not pa.types.is_nested(given.type):
         try:
             return given.cast(pa.string())
@@ -104,6 +127,13 @@ def _texts(given: Array) -> Array:
     found = [_bare(value) for value in python_values(given)]
     return pa.array([None if v is None else msgspec.json.encode(v, enc_hook=str).decode()
                      for v in found], pa.string())  # fmt: skip
+
+
+def _read(text: str) -> str:
+    try:
+        return msgspec.json.decode(text, type=str)
+    except msgspec.MsgspecError:  # a text of a column of text
+        return text
 
 
 def _bare(value: Any) -> Any:

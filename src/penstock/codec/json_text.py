@@ -7,7 +7,8 @@ How a value is written:
 * decimal: all its digits, never with an exponent; a number, or in quotes (``quoted``).
 * date: "2024-02-29". timestamp: RFC 3339 in UTC, "2024-02-29T12:00:00Z"; timestamp_ntz: the same
   without the Z. Microseconds are written, all six digits, where they are not zero.
-* string, time, time_tz: their text. binary: base64 with padding, in the standard alphabet.
+* string, number_text, time, time_tz: their text. binary: base64 with padding, in the standard
+  alphabet.
 * json: the text itself; a line break in it, which can only be white space, becomes a space.
 * array, struct: arrays and objects by original names, every property present.
 
@@ -85,7 +86,7 @@ def pieces(
             return _around('"', _by_duckdb("to_base64(b)", column), '"')
         case Kind.json:
             return [_one_line(column)]
-        case Kind.string | Kind.time | Kind.time_tz:
+        case Kind.string | Kind.number_text | Kind.time | Kind.time_tz:
             return _around('"', _escaped(column), '"')
 
 

@@ -115,7 +115,7 @@ def _texts(
         case Kind.struct:
             for child, field in zip(column.flatten(), data_type.fields, strict=True):
                 yield from _texts(child, field.type, parents)
-        case Kind.string | Kind.json:
+        case Kind.string | Kind.number_text | Kind.json:
             yield column, parents
         case _:
             return

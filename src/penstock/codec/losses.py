@@ -16,7 +16,7 @@ import msgspec
 from penstock.codec.arrow import change_type
 from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
-from penstock.codec.values import FittedColumn
+from penstock.codec.values import FittedColumn, inexact_doubles
 from penstock.model.catalog import FieldPath
 from penstock.model.types import MAX_REASON_TEXT, REASON_CUT, ChangeWords
 
@@ -27,11 +27,22 @@ _given_changes = msgspec.json.Decoder(list[dict[str, Any]])
 _PLAIN = r'^"([^"\\]*)"$'
 
 
+ELEMENT = "[]"
+"""A step of a :data:`FieldPath`: into the elements of a list."""
+
+
+def dotted(path: FieldPath) -> str:
+    """The text of a path: ``items[].qty``. Two paths may have one text (``a.b`` is also a name), so
+    that fields are told apart by their paths."""
+    return ".".join(path).replace(f".{ELEMENT}", ELEMENT)
+
+
 class Loss(NamedTuple):
-    """Values of one field. ``rows``: their row numbers (int64), a row once for each value.
+    """Values of one field: ``path``, of original names and :data:`ELEMENT`. ``rows``: their row
+    numbers (int64), a row once for each value.
     ``texts``: the values as they were sent; None: no texts are asked for."""
 
-    path: str
+    path: FieldPath
     rows: Array
     texts: Array | None
 
@@ -39,16 +50,18 @@ class Loss(NamedTuple):
 class Losses:
     """What a batch lost. ``nulled``: values that did not fit; ``rounded``: numbers that lost
     digits; ``shortened``: cursors that lost digits after the microsecond; ``cut``: by field, how
-    many times did; ``cut_keys``: those of the key ``exact``, which are not in ``cut``.
+    many times did; ``cut_keys``: those of the key ``exact``, which are not in ``cut``, and its
+    numbers that are not those of their doubles. ``filled``, ``cleared``: marks of deletes that
+    have another value than was sent (``codec.delete_marks``).
 
-    ``texts``: entries have the source's text. ``cursor``: the dotted path of the stream's cursor.
+    ``texts``: entries have the source's text. ``cursor``: the path of the stream's cursor.
     ``mask``: hides what no entry may show (secrets of the configuration)."""
 
     def __init__(
         self,
         *,
         texts: bool = False,
-        cursor: str = "",
+        cursor: FieldPath = (),
         mask: Mask | None = None,
         exact: Collection[FieldPath] = (),
     ) -> None:
@@ -57,10 +70,12 @@ class Losses:
         self.shortened: list[Loss] = []
         self.cut: dict[str, int] = {}
         self.cut_keys: list[Loss] = []
-        self._exact = {".".join(path) for path in exact}
+        self.filled: list[Loss] = []
+        self.cleared: list[Loss] = []
+        self._exact = frozenset(exact)
         self._texts, self._cursor, self._mask = texts, cursor, mask
 
-    def note(self, found: FittedColumn, path: str, rows: Rows, sent: Rows) -> None:
+    def note(self, found: FittedColumn, path: FieldPath, rows: Rows, sent: Rows) -> None:
         """Adds what the cast of a column lost. ``rows``: positions -> row numbers; ``sent``:
         positions -> the texts of the values."""
         self._add(self.nulled, found.cast_failures, path, rows, sent)
@@ -70,18 +85,29 @@ class Losses:
         if path in self._exact:
             self.cut_keys.append(Loss(path, rows(found.cut_at), None))
             return
-        self.cut[path] = self.cut.get(path, 0) + found.cut
+        self.cut[dotted(path)] = self.cut.get(dotted(path), 0) + found.cut
         if path == self._cursor and self._texts:
             self._add(self.shortened, found.cut_at, path, rows, sent)
 
-    def _add(self, to: list[Loss], places: Array | None, path: str, rows: Rows, sent: Rows) -> None:
+    def is_key(self, path: FieldPath) -> bool:
+        return path in self._exact
+
+    def note_key(self, texts: Array, numbers: Array, path: FieldPath, rows: Rows) -> None:
+        """Adds the values of a column of the key that are not those of their doubles."""
+        found = inexact_doubles(texts, numbers)
+        if found is not None:
+            self.cut_keys.append(Loss(path, rows(found), None))
+
+    def _add(
+        self, to: list[Loss], places: Array | None, path: FieldPath, rows: Rows, sent: Rows
+    ) -> None:
         if places is not None and len(places):
             texts = self._shown(sent(places)) if self._texts else None
             to.append(Loss(path, rows(places), texts))
 
-    def add_repaired(self, found: Mapping[int, list[tuple[str, str]]]) -> None:
+    def add_repaired(self, found: Mapping[int, list[tuple[FieldPath, str]]]) -> None:
         """Adds values that are null in repaired bodies: by row, each field with its text."""
-        by_path: dict[str, list[tuple[int, str]]] = {}
+        by_path: dict[FieldPath, list[tuple[int, str]]] = {}
         for row, lost in found.items():
             for path, text in lost:
                 by_path.setdefault(path, []).append((row, text))
@@ -97,6 +123,8 @@ class Losses:
         self.rounded += other.rounded
         self.shortened += other.shortened
         self.cut_keys += other.cut_keys
+        self.filled += other.filled
+        self.cleared += other.cleared
         self.cut |= other.cut
 
     def _shown(self, texts: Array) -> Array:
@@ -106,17 +134,32 @@ class Losses:
             texts = hidden.take(distinct.indices)
         return reason_texts(texts)
 
-    def first_fields(self) -> dict[int, str]:
-        """For each row that lost something, the first field that did; nulled ones first."""
-        first: dict[int, str] = {}
+    @property
+    def missed(self) -> list[Loss]:
+        """The values that are NULL since they did not fit: ``nulled`` without those ``filled``."""
+        filled = {loss.path: loss.rows for loss in self.filled}
+        found: list[Loss] = []
+        for loss in self.nulled:
+            if loss.path in filled:
+                left = pc.invert(pc.is_in(loss.rows, value_set=filled[loss.path]))
+                loss = Loss(loss.path, loss.rows.filter(left), None)
+            found.append(loss)
+        return found
+
+    def first_fields(self, but: FieldPath = ()) -> dict[int, FieldPath]:
+        """For each row that lost something, the first field that did; nulled ones first. ``but``: a
+        field that does not count."""
+        first: dict[int, FieldPath] = {}
         for loss in (*self.nulled, *self.rounded):
+            if but and loss.path[: len(but)] == but:
+                continue
             for row in loss.rows.to_pylist():
                 first.setdefault(row, loss.path)
         return first
 
-    def rows_of(self, paths: Collection[str]) -> dict[int, str]:
+    def rows_of(self, paths: Collection[FieldPath]) -> dict[int, FieldPath]:
         """For each row that lost something in one of the fields ``paths``, the first of them."""
-        first: dict[int, str] = {}
+        first: dict[int, FieldPath] = {}
         for loss in (*self.nulled, *self.rounded, *self.cut_keys):
             if loss.path in paths:
                 for row in loss.rows.to_pylist():
@@ -163,7 +206,8 @@ def counts(losses: Collection[Loss], rejects: Collection[int]) -> dict[str, int]
         if rejects:
             lost -= pc.sum(pc.is_in(loss.rows, value_set=refused)).as_py() or 0
         if lost:
-            found[loss.path] = found.get(loss.path, 0) + lost
+            name = dotted(loss.path)
+            found[name] = found.get(name, 0) + lost
     return found
 
 
@@ -202,7 +246,7 @@ def _entries(loss: Loss, change: str, word: str) -> tuple[Array, Array]:
     """The rows of a field's entries, one a row, and the entries: values of one row, in lists, are
     in one entry."""
     rows, texts = loss.rows, loss.texts
-    if "[]" in loss.path:
+    if ELEMENT in loss.path:
         if texts is None:
             rows = pc.unique(rows)
         else:
@@ -215,7 +259,7 @@ def _entries(loss: Loss, change: str, word: str) -> tuple[Array, Array]:
     reasons = pa.repeat(pa.scalar(word, pa.string()), count)
     if texts is not None:
         reasons = pc.binary_join_element_wise(reasons, texts, ": ")
-    fields = [pa.repeat(pa.scalar(t, pa.string()), count) for t in (loss.path, change)]
+    fields = [pa.repeat(pa.scalar(t, pa.string()), count) for t in (dotted(loss.path), change)]
     names = [change_type().field(i) for i in range(3)]
     return rows, pa.StructArray.from_arrays([*fields, reasons], fields=names)
 

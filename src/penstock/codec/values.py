@@ -26,6 +26,8 @@ What fits (everything else is a misfit):
 * Years 0001 to 9999, after the offset; so a " BC" value never fits: Spark cannot hold it.
 * time, time_tz: HH:MM[:SS[.f]], second 60 included; an offset fits time_tz only. Kept as text.
 * binary: base64 text in either alphabet, padded or not, white space ignored.
+* number_text: any value. A JSON number is written in one form (1 for 1.0 and 1e0), so that equal
+  numbers have equal texts, and others do not; everything else as a string.
 * json: any JSON value. Numbers keep their digits; white space and escapes are normalised.
 """
 
@@ -35,7 +37,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import ROUND_HALF_EVEN, Context, Decimal, Inexact
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal, Inexact
 from decimal import InvalidOperation as InvalidDecimal
 from typing import Any, NamedTuple
 
@@ -83,6 +85,9 @@ _TIDY: dict[Kind, tuple[tuple[str, str], ...]] = {
         (r"^([0-9-]{10}[T ][0-9:.]{5,15}) ?(?:Z|UTC|GMT|[+-]00(?::?00)?)$", r"\1"),
     ),
 }
+_ONE_FORM = r"^(?:0|-?[1-9][0-9]{0,36}|-?(?:0|[1-9][0-9]{0,18})\.[0-9]{0,17}[1-9])$"
+_MOST_ZEROS = 36  # a number is written with an exponent where it has more places than these
+_PLAIN_STRING = r'^"([^"\\]*)"$'
 _BEYOND_MICROS = r"[.,][0-9]{6}0*[1-9]"
 _WHOLE_NUMBER = r"^-?[0-9]{1,18}$"
 _MOST_PLACES = 300
@@ -123,12 +128,42 @@ class FittedColumn(NamedTuple):
 
 def fit(texts: Array, data_type: DataType) -> FittedColumn:
     """Casts ``texts``, a leaf extracted by ``codec.arrow.json_structure``, to ``data_type``."""
+    if data_type.kind is Kind.number_text:
+        return FittedColumn(_in_one_form(texts))
     typed = _cast(texts, data_type)
     if typed is None:
         return _fit_some(texts, data_type)
     return FittedColumn(
         typed, rounded=_rounded(texts, typed) if data_type.kind is Kind.number else None
     )
+
+
+def _in_one_form(texts: Array) -> Array:
+    """JSON texts with numbers in one form, and strings without their quotes."""
+    done = pc.match_substring_regex(texts, _ONE_FORM)
+    if _every(done):
+        return texts
+    plain = pc.match_substring_regex(texts, _PLAIN_STRING)
+    values = pc.replace_substring_regex(texts, _PLAIN_STRING, r"\1")
+    odd = pc.fill_null(pc.invert(pc.or_(done, plain)), False)
+    if not _some(odd):
+        return values
+    rest = texts.filter(odd).dictionary_encode()
+    found = pa.array([_one_form(t) for t in rest.dictionary.to_pylist()], pa.string())
+    return pc.replace_with_mask(values, odd, found.take(rest.indices))
+
+
+def _one_form(text: str) -> str:
+    if text.startswith('"'):
+        return json.loads(text)
+    number = _exact(text)
+    if not number:
+        return text if number is None else "0"
+    size = len(number.as_tuple().digits)
+    number = number.normalize(Context(prec=size, Emax=MAX_EMAX, Emin=MIN_EMIN))
+    places = number.adjusted() - len(number.as_tuple().digits) + 1
+    plain = number.adjusted() <= _MOST_ZEROS and places >= -_MOST_ZEROS
+    return f"{number:f}" if plain else f"{number:E}"
 
 
 def _cast(texts: Array, data_type: DataType) -> Array | None:
@@ -290,6 +325,32 @@ def _loses(text: str, least: int = _SAFE_DIGITS) -> bool:
     unit = Decimal(1).scaleb(number.adjusted() - digits + 1, _WIDE)
     apart = _WIDE.subtract(number, Decimal(float(number)))
     return _WIDE.multiply(abs(apart), Decimal(2)) > unit
+
+
+def inexact_doubles(texts: Array, numbers: Array) -> Array | None:
+    """Positions of numbers that are not the one which their double stands for as a key: of a whole
+    double of 64 bits the number that it is, else that of its shortest text. So no two numbers that
+    are kept have one double (9007199254740993; 0.10000000000000000555, beside 0.1). ``texts``: JSON
+    texts, of which ``numbers`` are the doubles; None: there are no such positions."""
+    doubtful = pc.greater(pc.binary_length(texts), _SAFE_DIGITS)
+    doubtful = pc.or_(doubtful, pc.less(pc.abs(numbers), _LEAST_NORMAL))
+    doubtful = pc.and_(doubtful, pc.not_equal(texts, pc.cast(numbers, pa.string())))
+    doubtful = pc.fill_null(doubtful, False)
+    if not _some(doubtful):
+        return None
+    found = texts.filter(doubtful).dictionary_encode()
+    odd = pa.array([not _is_its_double(t) for t in found.dictionary.to_pylist()], pa.bool_())
+    where = pc.indices_nonzero(doubtful).cast(pa.int64()).filter(odd.take(found.indices))
+    return where if len(where) else None
+
+
+def _is_its_double(text: str) -> bool:
+    number = _exact(text)
+    if number is None:  # an exponent of ten digits: zero, unless the number is
+        return _LONG_EXPONENT.fullmatch(text.strip('"')) is None
+    double = float(number)
+    whole = double.is_integer() and abs(double) < 1 << 63
+    return number == (int(double) if whole else Decimal(repr(double)))
 
 
 def _few_digits(texts: Array, data_type: DataType) -> bool:

@@ -1,7 +1,7 @@
 """Gives the types that a table keeps of a stream's columns, and its metadata columns.
 
-Times of day and JSON are text in every table. Not here: names in Spark (``spark.types``), the
-columns of one load (``tables.load_columns``)."""
+Times of day, JSON and numbers as text are text in every table. Not here: names in Spark
+(``spark.types``), the columns of one load (``tables.load_columns``)."""
 
 from penstock.model.types import DataType, Field, Kind, MetadataNames
 
@@ -30,9 +30,9 @@ def metadata_fields(names: MetadataNames) -> tuple[Field, ...]:
 
 
 def stored(kind: DataType) -> DataType:
-    """Returns the type that a table keeps for ``kind``: time, time_tz and json become string, also
-    inside arrays and structs."""
-    if kind.kind in (Kind.time, Kind.time_tz, Kind.json):
+    """Returns the type that a table keeps for ``kind``: time, time_tz, number_text and json become
+    string, also inside arrays and structs."""
+    if kind.kind in (Kind.time, Kind.time_tz, Kind.number_text, Kind.json):
         return STRING
     if kind.kind is Kind.array and kind.item is not None:
         return DataType(Kind.array, item=stored(kind.item))

@@ -28,6 +28,9 @@ class Kind(StrEnum):
     binary = "binary"  # base64 text on the wire
     array = "array"  # item
     struct = "struct"  # fields
+    number_text = (
+        "number_text"  # kept as text: a number of any size in one form, other text as sent
+    )
     json = "json"  # unions, objects without known properties: JSON text, every digit kept
 
 

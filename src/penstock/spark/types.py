@@ -1,9 +1,10 @@
 """Converts column types of ``model.types`` to Spark's, and Spark's schemas back.
 
 Gives ``StructType`` for reading parts and writing tables, DDL text for SQL, and the ``RowSchema``
-of a table that Spark read. Kinds that Spark has no type for (time, time_tz, json) become STRING.
-Not here: the order of types (``model.types``), what a table keeps (``model.table_columns``), casts
-(``tables.frame.casts``). :func:`json_text` makes JSON of a nested column.
+of a table that Spark read. Kinds that Spark has no type for (time, time_tz, number_text, json)
+become STRING. Not here: the order of types (``model.types``), what a table keeps
+(``model.table_columns``), casts (``tables.frame.casts``). :func:`json_text` makes JSON of a nested
+column.
 """
 
 from typing import TYPE_CHECKING
@@ -44,6 +45,7 @@ _DDL = {
     Kind.time: "STRING",
     Kind.time_tz: "STRING",
     Kind.binary: "BINARY",
+    Kind.number_text: "STRING",
     Kind.json: "STRING",
 }
 _WHOLE = {

@@ -20,7 +20,7 @@ from penstock.model.types import Kind
 
 OTHER, NUMBER, TIME, WALL_CLOCK = range(4)  # forms
 
-TEXTS = {Kind.string, Kind.json, Kind.time, Kind.time_tz}
+TEXTS = {Kind.string, Kind.number_text, Kind.json, Kind.time, Kind.time_tz}
 _NUMBERS = {Kind.integer, Kind.decimal, Kind.number}
 _TIMES = {Kind.date, Kind.timestamp, Kind.timestamp_ntz}
 

@@ -24,7 +24,7 @@ from penstock.codec.untyped import compute as pc
 from penstock.model.types import Field, Kind
 from penstock.transforms.validate_rules import NOT_NULL, REGEX, UNIQUE, Bound, Rule
 
-_TEXTS = (Kind.string, Kind.time, Kind.time_tz, Kind.json)
+_TEXTS = (Kind.string, Kind.number_text, Kind.time, Kind.time_tz, Kind.json)
 _NUMBERS = (Kind.integer, Kind.number, Kind.decimal)
 _TIMES = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
 _NESTED = (Kind.array, Kind.struct)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from penstock.engine.plan.key_types import EXACT_NUMBER, exact_columns, exact_keys, kept_keys
+from penstock.engine.plan.key_types import (
+    EXACT_NUMBER,
+    exact_columns,
+    exact_keys,
+    kept_keys,
+    number_texts,
+)
 from penstock.model.type_words import parse_type, type_text
 from penstock.model.types import Field, RowSchema
 
@@ -44,6 +50,10 @@ def test_l9_a_number_of_a_new_tables_key_is_a_decimal_also_inside_an_object() ->
     ("timestamp", "string", "timestamp", "string"),
     ("string", "integer", "integer", "integer"),
     ("json", "number", "number", "number"),
+    ("number_text", "string", "number_text", "number_text"),
+    ("number_text", "number", "number_text", "number"),
+    ("number_text", "integer", "number_text", "integer"),
+    ("string", "number_text", "number_text", "number_text"),
 ])  # fmt: skip
 def test_l9_a_table_that_is_there_keeps_the_type_of_its_key_or_widens_it_exactly(
     had: str, now: str, kept: str, refused: str
@@ -55,3 +65,17 @@ def test_l9_a_table_that_is_there_keeps_the_type_of_its_key_or_widens_it_exactly
         found = kept_keys(chosen, declared, before, key, coerces=coerces)
         assert types(found) == {"id": wanted, "v": "number"}
     assert kept_keys(chosen, declared, schema(other="integer"), key, coerces=True) == chosen
+
+
+def test_l9_a_key_of_numbers_that_the_pipeline_makes_text_is_text_of_one_form() -> None:
+    declared = schema(
+        id="number", o="struct<n: number, m: number>", name="string", n="decimal(4,2)"
+    )
+    given = schema(id="string", o="struct<n: string, m: string>", name="string", n="decimal(4,2)")
+    found = number_texts(given, declared, (("id",), ("o", "n"), ("name",), ("n",), ("absent",)))
+    assert types(found) == {
+        "id": "number_text",
+        "o": "struct<n: number_text, m: string>",
+        "name": "string",
+        "n": "decimal(4,2)",
+    }

@@ -1,7 +1,8 @@
 """Decides the types of key columns in tables, so that keys which differ stay apart (L9).
 
 A double takes 9007199254740993 and 9007199254740992 for one number. So a new table stores a key of
-type ``number`` as a decimal, in which 1, 1.0 and 1e0 are one key. A table that is there keeps the
+type ``number`` as a decimal, in which 1, 1.0 and 1e0 are one key; and as text of one form, of any
+number of digits, where the pipeline says `string`. A table that is there keeps the
 type of its key, unless it can be made wider exactly. Records are decoded into the type that is
 chosen here; the lane rejects a row whose key that type does not hold exactly (``codec.decode``), so
 that the stream goes on. Pure. Not here: the table's own columns (``tables.frame``), which fail a
@@ -21,6 +22,8 @@ EXACT_NUMBER = DataType(Kind.decimal, precision=38, scale=18)
 """What a key of type ``number`` is stored as: 20 digits before the point, more than 64 bits need,
 and 18 after it, those of the shortest text of a double from 0.1 on."""
 
+NUMBER_TEXT = DataType(Kind.number_text)
+_NUMBERS = (Kind.integer, Kind.number, Kind.decimal)
 _Change = Callable[[DataType], DataType]
 _TEXT, _NESTED = (Kind.string,), (Kind.array, Kind.struct)
 
@@ -40,6 +43,17 @@ def exact_keys(
     return schema
 
 
+def number_texts(schema: RowSchema, declared: RowSchema, key: Sequence[FieldPath]) -> RowSchema:
+    """Returns the schema with :data:`NUMBER_TEXT` for each path of ``key`` that is text in it and a
+    number in ``declared``, by the source's own types: 1 and 1.0 are one key as text too."""
+    for path in key:
+        given, own = _at(schema, path), _at(declared, path)
+        text = given is not None and given.kind is Kind.string
+        if text and own is not None and own.kind in _NUMBERS:
+            schema = _replaced(schema, path, lambda _: NUMBER_TEXT)
+    return schema
+
+
 def kept_keys(
     schema: RowSchema, declared: RowSchema, before: RowSchema, key: Sequence[FieldPath], *,
     coerces: bool,
@@ -54,6 +68,8 @@ def kept_keys(
 
         def kept(chosen: DataType, had: DataType = had, now: DataType = now) -> DataType:
             if had in (now, chosen):
+                return had
+            if had == NUMBER_TEXT and stored(now).kind in _TEXT:
                 return had
             return _kept(had, now) if coerces else now
 
@@ -70,6 +86,8 @@ def exact_columns(
 
 def _kept(had: DataType, now: DataType) -> DataType:
     """The type into which keys of type ``now`` are decoded, for a column of type ``had``."""
+    if had == NUMBER_TEXT and now.kind not in _NESTED:
+        return had
     if stored(had).kind in _TEXT or had.kind in _NESTED or now.kind in _NESTED:
         return now
     wider = widened(had, now)

@@ -47,14 +47,16 @@ NO_COLUMNS = MissingColumns((), False)
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """The columns of a stream as they are read. ``names``: original property -> cleaned column;
-    ``nested``: names of fields inside columns (``engine.plan.nested_names``). ``whole``: the column
-    ``WHOLE_RECORD`` is among them, since not every property is known. ``ignored``: paths of
-    properties that the source has and the schema has not, as the pipeline or the catalog says.
+    """The columns of a stream as they are read. ``declared``: with the source's own types.
+    ``names``: original property -> cleaned column; ``nested``: names of fields inside columns
+    (``engine.plan.nested_names``). ``whole``: the column ``WHOLE_RECORD`` is among them, since not
+    every property is known. ``ignored``: paths of properties that the source has and the schema
+    has not, as the pipeline or the catalog says.
     ``narrowed``: columns whose numbers may have more digits than their type. ``closed``: paths of
     objects whose undeclared properties are never kept."""
 
     schema: RowSchema
+    declared: RowSchema
     names: dict[str, str]
     whole: bool
     nested: dict[str, str]
@@ -91,18 +93,20 @@ def source_columns(
     names = clean_columns((*(f.source for f in record.fields), *more), named, reserved)
     selected = {p[0] for p in (*configured.primary_key, configured.cursor_field) if p}
     selected |= configured.selected(f.source for f in record.fields)
-    schema = row_schema(record, names, selected)
+    schema = own_types = row_schema(record, names, selected)
     typed = settings.types or {}
     if whole:
         typed = {name: type_ for name, type_ in typed.items() if name != WHOLE_RECORD}
     schema = _pruned(_retyped(schema, typed) if typed else schema, configured)
+    merges = configured.destination_sync_mode is DestinationSyncMode.append_dedup
+    if merges and deleted_at is not None:
+        schema = _with_whole_mark(schema, deleted_at)
     narrowed = ()
     if any(f.source not in typed and holds_decimal(f.type) for f in schema.fields):
         known = {f.source for f in schema.fields} - typed.keys()
         narrowed = tuple(n for n in rules.narrowed(configured.stream.json_schema) if n in known)
     kept_whole = whole and WHOLE_RECORD in selected
     extra = undeclared.extra and not whole
-    merges = configured.destination_sync_mode is DestinationSyncMode.append_dedup
     marks = {deleted_at} if merges else set[str | None]()
     own = [(names[n], n, _TEXT if n in marks else _JSON) for n in more]
     schema = _with_undeclared(schema, own, extra, whole=kept_whole)
@@ -111,6 +115,7 @@ def source_columns(
     ignored += (path for path in configured.unselected if path not in read)
     return SourceColumns(
         schema,
+        own_types,
         names,
         kept_whole,
         inner,
@@ -118,6 +123,19 @@ def source_columns(
         narrowed,
         _closed(configured),
     )
+
+
+def _with_whole_mark(schema: RowSchema, mark: str) -> RowSchema:
+    """Returns the schema with JSON for the property that marks deletes, where it is declared as an
+    object or a list: a mark is judged by all of what was sent."""
+    replace = msgspec.structs.replace
+    fields = tuple(
+        replace(f, type=_JSON)
+        if f.source == mark and f.type.kind in (Kind.struct, Kind.array)
+        else f
+        for f in schema.fields
+    )
+    return replace(schema, fields=fields)
 
 
 def undeclared_columns(schema: RowSchema) -> MissingColumns:

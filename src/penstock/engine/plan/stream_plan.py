@@ -271,7 +271,7 @@ def _planned(
         )  # fmt: skip
         schema = chain.schema
     mode = configured.destination_sync_mode
-    schema, exact = _with_exact_keys(schema, configured, settings, rules, table)
+    schema, exact = _with_exact_keys(schema, read.declared, configured, settings, rules, table)
     planned_stream = PlannedStream(
         configured=configured,
         schema=schema,
@@ -307,14 +307,16 @@ def _planned(
 
 def _with_exact_keys(
     schema: RowSchema,
+    declared: RowSchema,
     configured: ConfiguredStream,
     settings: StreamSettings,
     rules: StreamRules,
     table: TableName,
 ) -> tuple[RowSchema, tuple[str, ...]]:
     """Returns the schema with the types in which a table keeps the stream's keys apart, and the
-    columns (dotted paths) that have another type than declared for it in a new table. What
-    transforms make, and doubles that a source sends as such, are exact as they are."""
+    columns (dotted paths) that are decimals for it in a new table. ``declared``: the columns by
+    the source's own types. What transforms make, and doubles that a source sends as such, are exact
+    as they are."""
     key = configured.primary_key
     if configured.destination_sync_mode is not DestinationSyncMode.append_dedup or not rules.merges:
         return schema, ()
@@ -322,6 +324,7 @@ def _with_exact_keys(
     if not (rules.transforms or rules.queried or rules.package.columnar):
         chosen = key_types.exact_keys(schema, key, settings.types or {})
         exact = key_types.exact_columns(chosen, schema, key)
+        chosen = key_types.number_texts(chosen, declared, key)
     replaces = rules.refreshes(configured.id) or configured.fills_generation
     before = None if replaces else rules.schemas.get(configured.id)
     if before is None:

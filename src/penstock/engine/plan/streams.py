@@ -50,6 +50,7 @@ from penstock.model.state import StoredState
 from penstock.model.type_words import type_text
 from penstock.model.types import EXTRA, MissingColumns
 from penstock.protocols.contract import ProtocolPackage, ShardRole, StateRole
+from penstock.short_texts import shown
 from penstock.store.remembered import Remembered, TableNames, UsedModes
 
 _SHOWN = 10  # columns in a note
@@ -328,11 +329,19 @@ def _exact_keys(stream: PlannedStream) -> list[str]:
     """Returns a note where a new table gets decimals for numbers of the key."""
     if not stream.exact:
         return []
+    named = (p[0] for p in stream.configured.primary_key if len(p) == 1 and p[0] in stream.exact)
+    name = next(named, None)
+    to_text = (
+        ""
+        if name is None
+        else f" (`types: {{ {shown(name)}: string }}` of the stream makes it text of any number of"
+        " digits, in which 1, 1.0 and 1e0 are one key too)"
+    )
     return [
         f"stream {stream.id}: its key {', '.join(stream.exact)} is a number, which the new table "
         f"stores as {type_text(EXACT_NUMBER)}: a double would take keys that differ after its "
         "15th digit for one; a row whose key has more than 20 digits before the point or 18 after "
-        "it is a reject (`types` of the stream gives the column another type, as integer or string)"
+        f"it is a reject{to_text}"
     ]
 
 

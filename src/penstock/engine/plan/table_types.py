@@ -18,13 +18,14 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.model.catalog import ConfiguredStream, StreamId
+from penstock.model.table_columns import stored
 from penstock.model.type_words import type_text
 from penstock.model.types import EXTRA, DataType, Field, Kind, Origin, RowSchema
 from penstock.tables.contract import TableName, TypeChange
 
-_STRING, _JSON = DataType(Kind.string), DataType(Kind.json)
+_STRING = DataType(Kind.string)
 _TIMES = (Kind.time, Kind.time_tz)
-_TEXT = (Kind.string, Kind.json, *_TIMES)  # kinds that a table keeps as text
+_TEXT = (Kind.string, Kind.number_text, Kind.json, *_TIMES)  # kinds that a table keeps as text
 _NESTED = (Kind.array, Kind.struct)
 _EXACT = (*_TEXT, Kind.integer, Kind.boolean, Kind.date)  # of which no value loses digits
 
@@ -55,10 +56,10 @@ class TableTypes:
         are no such rows. ``compared``: the properties by which rows are merged: no number of them
         may be rounded here, as the load proves that it lost nothing. ``transformed``: transforms
         expect the declared types, so that only text stays text."""
-        stored = before or self.newest.get(stream)
-        had = {f.source: f.type for f in stored.fields} if stored is not None else {}
+        rows = before or self.newest.get(stream)
+        had = {f.source: f.type for f in rows.fields} if rows is not None else {}
         changed = [f for f in fields if had.get(f.source) != f.type]
-        if before is None and stored is not None and stored.version > 1:
+        if before is None and rows is not None and rows.version > 1:
             # versions before this one stored types that the table may not have
             other = self._other_types(stream, had)
             changed += [f for f in fields if f.source in other and f not in changed]
@@ -67,9 +68,7 @@ class TableTypes:
         columns = None if before is not None else self.columns_of(table)
         types = {f.name: f.type for f in columns or ()}
         if columns is None:  # whether a column has another type than text is the load's to find
-            types = (
-                {f.name: f.type for f in stored.fields if f.type.kind in _TEXT} if stored else {}
-            )
+            types = {f.name: f.type for f in rows.fields if f.type.kind in _TEXT} if rows else {}
         kept: dict[str, DataType] = {}
         for field in changed:
             at = types.get(field.name)
@@ -90,7 +89,10 @@ class TableTypes:
         found = {
             f.source: types[f.name]
             for f in newest.fields
-            if f.source in other and f.name in types and f.type.kind not in _NESTED
+            if f.source in other
+            and f.name in types
+            and f.type.kind not in _NESTED
+            and types[f.name] != stored(f.type)
         }
         return with_types(newest, found)
 
@@ -119,8 +121,8 @@ class TableTypes:
             last = next(self._earlier(stream, field.source), None)
         if last is None:
             return None if field.type.kind in _TEXT else _STRING
-        if last.kind is Kind.json:
-            return _JSON
+        if last.kind in (Kind.json, Kind.number_text):
+            return last
         return None if last.kind in _TIMES and field.type.kind in _TIMES else _STRING
 
     def _other_types(self, stream: StreamId, had: Mapping[str, DataType]) -> set[str]:
@@ -180,6 +182,8 @@ def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataT
     typed: list[str] = []
     for field in schema.fields:
         if (now := declared.get(field.source)) is None:
+            continue
+        if field.type.kind is Kind.number_text and now.kind is Kind.string:
             continue
         text = field.type.kind in _TEXT
         known = "JSON" if field.type.kind is Kind.json else type_text(field.type)

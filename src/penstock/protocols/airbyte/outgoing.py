@@ -26,6 +26,7 @@ WRAPPED = "penstock"
 
 _SIMPLE: dict[Kind, dict[str, Any]] = {
     Kind.string: {"type": "string"},
+    Kind.number_text: {"type": "string"},
     Kind.boolean: {"type": "boolean"},
     Kind.integer: {"type": "integer"},
     Kind.number: {"type": "number"},

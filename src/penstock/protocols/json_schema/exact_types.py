@@ -28,6 +28,7 @@ _WORDS: dict[Kind, dict[str, Any]] = {
     Kind.array: {"type": "array"},
     Kind.struct: {"type": "object"},
     Kind.string: {"type": "string"},
+    Kind.number_text: {"type": "string"},
     Kind.json: {},
 }
 

@@ -18,6 +18,7 @@ DECIMAL(precision, scale) of this format; they do not know it without the ``x-``
 _ANY = ["string", "number", "integer", "array", "object", "boolean", "null"]
 _PLAIN: dict[Kind, dict[str, Any]] = {
     Kind.string: {"type": ["null", "string"]},
+    Kind.number_text: {"type": ["null", "string"]},
     Kind.boolean: {"type": ["null", "boolean"]},
     Kind.integer: {"type": ["null", "integer"]},
     Kind.number: {"type": ["null", "number"]},

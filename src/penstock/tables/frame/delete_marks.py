@@ -24,7 +24,7 @@ def marked_sql(field: Field, alias: str = "") -> str:
             return f"coalesce({column} <> 0, false)"
         case Kind.number:
             return f"coalesce({column} <> 0 AND NOT isnan({column}), false)"
-        case Kind.string | Kind.json | Kind.time | Kind.time_tz:
+        case Kind.string | Kind.number_text | Kind.json | Kind.time | Kind.time_tz:
             live = LIVE_TEXT.replace("\\", "\\\\").replace("'", "\\'")
             return f"({column} IS NOT NULL AND NOT {column} RLIKE '{live}')"
         case Kind.binary:
@@ -49,6 +49,9 @@ def as_stored(mark: Field, cast: "Column", target: Field) -> "Column":
         fill = F.lit(True)
     elif kind in (Kind.integer, Kind.number, Kind.decimal):
         fill = F.lit(1).cast(ddl(target.type))
+    elif kind in (Kind.struct, Kind.array):  # Penstock made the column before it kept marks whole
+        empty = F.lit("{}" if kind is Kind.struct else "[null]")
+        return F.when(gone, F.coalesce(cast, F.from_json(empty, ddl(target.type))))
     else:
         return cast
     return F.when(gone & cast.isNull(), fill).otherwise(cast)
