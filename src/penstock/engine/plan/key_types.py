@@ -77,6 +77,19 @@ def kept_keys(
     return schema
 
 
+def lasting_keys(schema: RowSchema, before: RowSchema, key: Sequence[FieldPath]) -> RowSchema:
+    """Returns the schema with the types that keep the keys of ``before`` apart, where rows are only
+    appended now: by a wider type the column would lose what tells them apart, and rows of a key may
+    be merged again later."""
+    for path in key:
+        had, now = _at(before, path), _at(schema, path)
+        number = now is not None and had == EXACT_NUMBER and now.kind is Kind.number
+        if number or (now is not None and had == NUMBER_TEXT and stored(now).kind in _TEXT):
+            kept = EXACT_NUMBER if number else NUMBER_TEXT
+            schema = _replaced(schema, path, lambda _, kept=kept: kept)
+    return schema
+
+
 def exact_columns(
     schema: RowSchema, declared: RowSchema, key: Sequence[FieldPath]
 ) -> tuple[str, ...]:

@@ -317,11 +317,13 @@ def _with_exact_keys(
     columns (dotted paths) that are decimals for it in a new table. ``declared``: the columns by
     the source's own types. What transforms make, and doubles that a source sends as such, are exact
     as they are."""
-    key = configured.primary_key
-    if configured.destination_sync_mode is not DestinationSyncMode.append_dedup or not rules.merges:
+    key, mode = configured.primary_key, configured.destination_sync_mode
+    if mode is DestinationSyncMode.overwrite or not rules.merges:
         return schema, ()
     chosen, exact = schema, ()
-    if not (rules.transforms or rules.queried or rules.package.columnar):
+    as_sent = not (rules.transforms or rules.queried or rules.package.columnar)
+    merges = mode is DestinationSyncMode.append_dedup
+    if as_sent and merges:
         chosen = key_types.exact_keys(schema, key, settings.types or {})
         exact = key_types.exact_columns(chosen, schema, key)
         chosen = key_types.number_texts(chosen, declared, key)
@@ -329,6 +331,8 @@ def _with_exact_keys(
     before = None if replaces else rules.schemas.get(configured.id)
     if before is None:
         return chosen, exact
+    if not merges:
+        return (key_types.lasting_keys(schema, before, key) if as_sent else schema), ()
     if rules.table_types is not None and rules.going_on is None:
         before = rules.table_types.as_in_table(configured.id, table, before)
     return key_types.kept_keys(chosen, schema, before, key, coerces=rules.coerces), ()
