@@ -132,3 +132,12 @@ def test_l9_a_double_that_was_appended_to_rejects_keys_that_it_does_not_hold(
     report = sender.run("9007199254740993", "0.10000000000000000555", "0.1", "1e0", "1.0")
     assert report.streams[0].rejected == 2
     assert sender.rows() == {"9007199254740992": 1, "0.1": 5, "1": 7}
+
+
+def test_l9_a_decimal_that_becomes_a_double_at_the_source_is_noted_once(sender: Sender) -> None:
+    cents = {"type": ["null", "number"], "multipleOf": 0.01}
+    sender.run("1.5", key=cents, mode="append", inside=True)
+    notes = [n for n in sender.run("2.5", mode="append", inside=True).notes if "double" in n]
+    assert len(notes) == 1 and "o.n (decimal(38,2) until now)" in notes[0], notes
+    report = sender.run("3.5", mode="append", inside=True)
+    assert not [n for n in report.notes if "double" in n]

@@ -50,6 +50,11 @@ class Masker:
     def __bool__(self) -> bool:
         return self._any is not None
 
+    @property
+    def longest_without(self) -> int | None:
+        """The most characters of a text in which no secret has room; None: there are no secrets."""
+        return min(map(len, self._forms)) - 1 if self._forms else None
+
     def mask(self, text: str) -> str:
         """Returns the text with each secret, or run of overlapping ones, replaced by ``****``."""
         if self._any is None or self._any.search(text) is None:

@@ -87,12 +87,15 @@ class Deletes(StrEnum):
 
 class TablePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for every load of a run. ``metadata`` None: no metadata columns.
-    ``change_words``: of a value that a cast loses."""
+    ``change_words``: of a value that a cast loses. ``longest_text``: of such a value in its entry,
+    in characters: a longer one may have a secret of the configuration in it, which Spark cannot be
+    told; None: any."""
 
     metadata: MetadataNames | None = None
     deletes: Deletes = Deletes.hard
     evolution: SchemaChangePolicies = SchemaChangePolicies()
     change_words: ChangeWords = ChangeWords()
+    longest_text: int | None = None
 
 
 class TableLoad(msgspec.Struct, frozen=True, kw_only=True):

@@ -150,6 +150,7 @@ class LaneJobs:
             mark=stream.mark,
             deletes=self._delete_mark(stream),
             json_texts=json_texts(stream.given or stream.schema, stream.declared),
+            texts=not stream.queried,
         )
 
     def _delete_mark(self, stream: PlannedStream) -> DeleteMark | None:

@@ -96,6 +96,11 @@ class Prepared(msgspec.Struct, kw_only=True):
         """Returns the connectors: source, transforms, destination."""
         return [self.source, *self.transforms, *self.destination.connectors]
 
+    def secrets(self) -> set[str]:
+        """Returns the secrets of the pipeline file and of all connectors."""
+        own = (secret for end in self.endpoints() for secret in end.secrets())
+        return {*self.pipeline.secret_values, *own}
+
     def effective_limits(self) -> tuple[dict[str, list[EffectiveLimit]], list[str]]:
         """Returns the permissions and limits of each component, as manifest and pipeline grant
         them, by role; and notes about manifests and about how connectors were installed."""

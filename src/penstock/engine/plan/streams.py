@@ -33,7 +33,7 @@ from penstock.engine.plan.stream_plan import (
     plan_stream,
 )
 from penstock.engine.plan.table_names import misnamed, only, record_names, table_names
-from penstock.engine.plan.table_types import kept_notes
+from penstock.engine.plan.table_types import double_notes, kept_notes
 from penstock.engine.plan.unread import inseparable, unread_notes, unread_streams, with_own
 from penstock.engine.specs.plan import PlannedStream, UnreadStreams
 from penstock.errors import ConfigError, SchemaError
@@ -206,6 +206,8 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     notes += _recased(stream, columns)
     notes += _exact_keys(stream)
     notes += kept_notes(stream.id, stream.given or stream.schema, stream.declared)
+    if rules.merges and not rules.refreshes(stream.id):
+        notes += double_notes(stream.id, stream.schema, rules.schemas.get(stream.id))
     notes += _narrowed_decimals(stream) + _lost_deletions(stream, rules.package)
     return notes + _deletes_held_back(stream, rules.package) + _left_out_unknown(stream)
 

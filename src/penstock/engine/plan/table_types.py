@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from penstock.model.catalog import ConfiguredStream, StreamId
+from penstock.model.catalog import ConfiguredStream, FieldPath, StreamId
 from penstock.model.table_columns import stored
 from penstock.model.type_words import type_text
 from penstock.model.types import EXTRA, DataType, Field, Kind, Origin, RowSchema
@@ -206,3 +206,31 @@ def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataT
             " `schema_evolution: {type_change: fail}` refuses them)"
         )
     return notes
+
+
+def double_notes(stream: StreamId, schema: RowSchema, before: RowSchema | None) -> list[str]:
+    """Returns a note about columns that the source declared as decimals in the rows ``before``, and
+    now as numbers, which are doubles."""
+    known = {} if before is None else dict(_types(before.fields))
+    changed = [
+        f"{'.'.join(path)} ({type_text(known[path])} until now)"
+        for path, now in _types(schema.fields)
+        if now.kind is Kind.number and path in known and known[path].kind is Kind.decimal
+    ]
+    if not changed:
+        return []
+    return [
+        f"stream {stream}: the source declares {', '.join(changed)} as a number now, which is a"
+        " double: of more than 15 digits it may lose some (`types` of the stream gives the column"
+        " its decimal again)"
+    ]
+
+
+def _types(fields: Sequence[Field], at: FieldPath = ()) -> Iterator[tuple[FieldPath, DataType]]:
+    """Yields the type at each path of original names; lists on the way are passed over."""
+    for field in fields:
+        path, type_ = (*at, field.source), field.type
+        while type_.kind is Kind.array and type_.item is not None:
+            type_ = type_.item
+        yield path, type_
+        yield from _types(type_.fields, path)

@@ -31,6 +31,7 @@ from penstock.engine.run.part_tasks import CheckInTasks
 from penstock.engine.specs.lane import LaneReader, NewConfig
 from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
+from penstock.runtimes.masking import Masker
 from penstock.spark.session import choose_master, is_cluster, local_slots
 from penstock.tables.contract import Deletes, LoadTasks, TableFormat, TablePolicy
 from penstock.tasks.spark_job import here, on_spark
@@ -160,6 +161,7 @@ class Assembly:
             evolution=evolution(prepared.pipeline),
             deletes=Deletes(prepared.pipeline.destination.deletes),
             change_words=prepared.source.package.change_words,
+            longest_text=Masker(prepared.secrets()).longest_without,
         )
         return TableLoader(session, table, spark, tasks, policy, prepared.plan.streams, queries)
 

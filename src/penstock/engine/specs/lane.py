@@ -125,7 +125,8 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     of objects whose undeclared properties are dropped in any case; ``mark``: the property that
     marks deletes, where it gets a column though undeclared. ``deletes``: how marks are judged;
     None: no deletes are carried out. ``json_texts``: properties that are declared as text and have
-    columns of JSON."""
+    columns of JSON. ``texts``: entries of the change lists have the values' texts; not where a
+    query follows, which may hash or drop them."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -139,6 +140,7 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     mark: str | None = None
     deletes: DeleteMark | None = None
     json_texts: tuple[str, ...] = ()
+    texts: bool = True
     given: RowSchema | None = None
     made: tuple[RowSchema, ...] = ()  # output schema of each transform connector, as planned so far
 

@@ -158,8 +158,9 @@ class StreamDecoders:
         first = (self._job.epoch << SEQ_EPOCH_SHIFT) + first_seq
         decoded = self._decoder(stream, columnar).decode(bodies, first, times, changes)
         self.seconds += time.monotonic() - began
-        listed = self._job.change_lists
-        return self._counted(stream, decoded, self.jobs[stream].schema, texts=listed)
+        job = self.jobs[stream]
+        listed = self._job.change_lists and job.texts
+        return self._counted(stream, decoded, job.schema, texts=listed)
 
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
         """Decodes a batch into the columns that a transform takes; their sequence numbers mean
@@ -191,7 +192,7 @@ class StreamDecoders:
         if decoder is None:
             job = self.jobs[stream]
             sent = job.given is None
-            decoder = self._made(columnar, job, job.schema, job.key, texts=True, sent=sent)
+            decoder = self._made(columnar, job, job.schema, job.key, texts=job.texts, sent=sent)
             self._decoders[stream, columnar] = decoder
         return decoder
 
@@ -243,6 +244,6 @@ def _decoding(job: StreamJob) -> tuple[Any, ...]:
     """What a decoder is made of."""
     return (
         job.schema, job.given, job.key, job.exact, job.whole, job.ignored, job.undeclared,
-        job.closed, job.mark, job.deletes, job.json_texts, default_cursor(job.configured),
-        bool(job.lane.disposition.cursor),
+        job.closed, job.mark, job.deletes, job.json_texts, job.texts,
+        default_cursor(job.configured), bool(job.lane.disposition.cursor),
     )  # fmt: skip

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, ddl, json_text
 from penstock.tables.contract import TypeChange
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Apply = Callable[["Column"], "Column"]
-Tests = tuple[tuple[str, Apply], ...]
+Tests = tuple[tuple[FieldPath, Apply], ...]
 
 MOST_DIGITS = 38  # of a decimal
 _INT64_DIGITS = 19
@@ -36,9 +37,9 @@ _DAY = r"^\s*[+-]?\d{4,}-\d{1,2}-\d{1,2}(?!\d)"
 
 class Cast(NamedTuple):
     """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
-    can lose, its path and a map from the column to whether the value was lost; ``rounded``: the
-    same of digits of a value that is kept; ``texts``: by path, a map from the column to the text of
-    what was lost."""
+    can lose, its path of column names and a map from the column to whether the value was lost;
+    ``rounded``: the same of digits of a value that is kept; ``texts``: by path, a map from the
+    column to the text of what was lost."""
 
     value: Apply
     failures: Tests
@@ -53,11 +54,11 @@ def casts_between(
     every value whose type differs."""
     wanted = {f.name: f.type for f in target}
     return {
-        f.name: _cast(f.type, wanted[f.name], f.name, change) for f in source if f.name in wanted
+        f.name: _cast(f.type, wanted[f.name], (f.name,), change) for f in source if f.name in wanted
     }
 
 
-def _cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast:
+def _cast(have: DataType, want: DataType, path: FieldPath, change: TypeChange) -> Cast:
     from pyspark.sql import functions as F
 
     if have == want:
@@ -88,7 +89,7 @@ def keeps_parts(have: DataType, want: DataType) -> bool:
     return have.kind is Kind.string and want.kind in (Kind.struct, Kind.array)
 
 
-def _parsed_cast(want: DataType, path: str, change: TypeChange) -> Cast:
+def _parsed_cast(want: DataType, path: FieldPath, change: TypeChange) -> Cast:
     """JSON text as an object or a list: its parts are texts, which are cast in their turn, so that
     objects inside are read in the same way."""
     from pyspark.sql import functions as F
@@ -135,7 +136,7 @@ def _same(c: "Column") -> "Column":
     return c
 
 
-def _scalar_cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast:
+def _scalar_cast(have: DataType, want: DataType, path: FieldPath, change: TypeChange) -> Cast:
     def value(c: "Column") -> "Column":
         return null_of(want) if change is TypeChange.null else _exact(c, have, want)
 
@@ -192,12 +193,12 @@ def _digits(c: "Column") -> "Column":
     return F.regexp_replace(F.regexp_replace(c, "[eE].*$|[^0-9]", ""), "^0+|0+$", "")
 
 
-def _struct_cast(have: DataType, want: DataType, path: str, change: TypeChange) -> Cast:
+def _struct_cast(have: DataType, want: DataType, path: FieldPath, change: TypeChange) -> Cast:
     from pyspark.sql import functions as F
 
     wanted = {f.name: f.type for f in want.fields}
     inner = {
-        f.name: _cast(f.type, wanted[f.name], f"{path}.{f.name}", change)
+        f.name: _cast(f.type, wanted[f.name], (*path, f.name), change)
         for f in have.fields
         if f.name in wanted
     }

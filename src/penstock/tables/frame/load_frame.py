@@ -26,7 +26,6 @@ from penstock.model.types import (
     RAW_ID,
     REASON_CUT,
     SEQ,
-    ChangeWords,
     Field,
     Kind,
     MetadataNames,
@@ -38,7 +37,7 @@ from penstock.spark.types import (
     quoted,
     struct_type,
 )
-from penstock.tables.contract import Deletes, TableLoad, TypeChange
+from penstock.tables.contract import Deletes, TableLoad, TablePolicy, TypeChange
 from penstock.tables.frame import soft_deletes
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.delete_marks import as_stored, marked_sql
@@ -238,7 +237,7 @@ def load_rows_as(
         load_fields(load)[: len(load.schema.fields)], target, load.policy.evolution.type_change
     )
     changes = F.coalesce(F.col(CHANGES), _no_changes())
-    changes = _with_entries(changes, casts, load.policy.change_words)
+    changes = _with_entries(changes, casts, load.policy)
     values = _metadata_values(load.policy.metadata, changes) if load.policy.metadata else {}
     mark, stored = _mark(load, load_fields(load)), _mark(load, target)
     if mark is not None and stored is not None and mark.type != stored.type:
@@ -259,7 +258,7 @@ def table_rows_as(
     if load.policy.metadata and any(f.name == load.policy.metadata.meta for f in old):
         meta = F.col(quoted(load.policy.metadata.meta))
         changes = F.coalesce(meta.getField("changes"), _no_changes())
-        changes = _with_entries(changes, casts, load.policy.change_words)
+        changes = _with_entries(changes, casts, load.policy)
         metadata[load.policy.metadata.meta] = F.struct(
             meta.getField("sync_id").alias("sync_id"), changes.alias("changes")
         )
@@ -456,13 +455,13 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     digits may become one. They are scanned only where the types differ."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
-    paths = {".".join(path) for path in load.primary_key}
+    paths = set(load.primary_key)
     losses = [*_cast_failures(casts), *_cast_roundings(casts)]
     lost = [(path, failed) for path, failed in losses if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
         return
     raise SchemaError(
-        f"table {load.table.name}: its primary key {', '.join(dict(lost))} has"
+        f"table {load.table.name}: its primary key {', '.join(map('.'.join, dict(lost)))} has"
         " another type now, and the load has keys that the table's column cannot hold",
         code="schema.key_type",
         where=load.table.name,
@@ -478,7 +477,7 @@ def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
     it."""
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
-    columns = [path for cast in casts.values() for path, _ in cast.failures]
+    columns = [".".join(path) for cast in casts.values() for path, _ in cast.failures]
     types = {f.name: f.type for f in target}
     parts = [f.name for f in data if f.name in casts and keeps_parts(f.type, types[f.name])]
     texts = [
@@ -561,13 +560,19 @@ def _no_changes() -> "Column":
     return F.array().cast(ddl(CHANGE_LIST))
 
 
-def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords) -> "Column":
+def _with_entries(changes: "Column", casts: dict[str, Cast], policy: TablePolicy) -> "Column":
     """Appends to the change list ``changes`` one entry for every value that a cast loses, and for
-    every one that loses digits, with the value's text."""
+    every one that loses digits, with the value's text where no secret can be in it."""
     from pyspark.sql import functions as F
 
+    words = policy.change_words
+
+    def shown(text: "Column") -> "Column":
+        most = policy.longest_text
+        return _short(text) if most is None else F.when(F.length(text) <= most, _short(text))
+
     texts = {
-        path: _short(text(F.col(quoted(name))))
+        path: shown(text(F.col(quoted(name))))
         for name, cast in casts.items()
         for path, text in cast.texts
     }
@@ -575,7 +580,7 @@ def _with_entries(changes: "Column", casts: dict[str, Cast], words: ChangeWords)
         F.when(
             lost,
             F.struct(
-                F.lit(path).alias("field"),
+                F.lit(".".join(path)).alias("field"),
                 F.lit(word).alias("change"),
                 F.concat_ws(": ", F.lit(words.reason), texts[path]).alias("reason"),
             ),
@@ -602,7 +607,7 @@ def _short(text: "Column") -> "Column":
     return F.when(whole, text).otherwise(F.concat(short, F.lit(REASON_CUT)))
 
 
-def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
+def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
     from pyspark.sql import functions as F
 
     return [
@@ -612,7 +617,7 @@ def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
     ]
 
 
-def _cast_roundings(casts: dict[str, Cast]) -> "list[tuple[str, Column]]":
+def _cast_roundings(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
     from pyspark.sql import functions as F
 
     return [
