@@ -75,3 +75,36 @@ def test_l9_what_no_table_can_hold_is_entered(
         [("o", "NULLED")],
         [("n", "NULLED")],
     ]
+
+
+CARDS = """
+card = {"type": ["null", "integer"]}
+schema = {"type": "object", "properties": {"id": {"type": "integer"}, "card": card}}
+stream = {"tap_stream_id": "t", "stream": "t", "schema": schema, "key_properties": ["id"]}
+if "--discover" in sys.argv: say({"streams": [stream]}); sys.exit(0)
+if "--about" in sys.argv or "--help" in sys.argv: sys.exit(2)
+say({"type": "SCHEMA", **stream})
+for i in range(3): say({"type": "RECORD", "stream": "t", "record": {"id": i, "card": "4111-22"}})
+"""
+
+
+@pytest.mark.parametrize("query", [
+    None,
+    "SELECT id FROM input",
+    "SELECT id, card AS number FROM input",
+    "SELECT id, coalesce(card, 7) * 31 AS card FROM input",
+    "SELECT id, card FROM input WHERE id > 0",
+])  # fmt: skip
+def test_l9_a_value_that_a_query_hashes_drops_or_renames_is_in_no_entry_and_no_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str | None
+) -> None:
+    bench = Bench(tmp_path, monkeypatch)
+    bench.set()
+    transform = {"use": "transform-sql", "config": {"query": query}}
+    parts = {} if query is None else {"transforms": [transform]}
+    report = bench.run(bench.connector(CARDS), source=APPEND, **parts)
+    assert report.exit_code == 0, report.error
+    rows = bench.tables.rows[TableName(None, "t")]
+    assert rows and ("4111" in repr(rows)) is (query is None)
+    assert all("TYPE_MISFIT" in repr(row) for row in rows)
+    assert "4111" not in repr(report)
