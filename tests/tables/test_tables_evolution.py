@@ -334,11 +334,36 @@ def test_keys_that_would_lose_digits_are_refused_L9(spark: Any, loads: Any, tmp_
     tables, dedup = open_table("parquet", str(tmp_path / "lake")), {"mode": "append_dedup"}
     number = {"id": "number", "v": "integer"}
     only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1.0, "v": 1}], number, **dedup)]))
-    given = [{"id": "9007199254740992", "v": 2}, {"id": "9007199254740993", "v": 3}]
-    second = loads.load(2, given, {"id": "string", "v": "integer"}, **dedup)
-    with pytest.raises(SchemaError) as caught:
-        only(tables.commit(spark, LOCAL, [second]))
-    assert caught.value.code == "schema.key_type" and "id" in caught.value.message
+    text = {"id": "string", "v": "integer"}
+    for key in ("9007199254740993", "0.10000000000000000555", "1152921504606847000", "1e-400"):
+        with pytest.raises(SchemaError) as caught:
+            only(tables.commit(spark, LOCAL, [loads.load(2, [{"id": key, "v": 2}], text, **dedup)]))
+        assert caught.value.code == "schema.key_type" and "id" in caught.value.message
+    held = ["9007199254740992", "1152921504606846976", "0.1", "1e23", "1.0"]
+    given = [{"id": key, "v": 3} for key in held]
+    only(tables.commit(spark, LOCAL, [loads.load(2, given, text, **dedup)]))
+    assert sorted(r[0] for r in rows(tables, spark, "id")) == sorted(map(float, held))
+
+
+@pytest.mark.spark
+def test_a_text_with_room_for_a_secret_is_in_no_entry_L10(
+    spark: Any, loads: Any, tmp_path: Path
+) -> None:
+    """Spark is not told secrets: its plans are shown. A name with a point is no path."""
+    tables = open_table("parquet", str(tmp_path / "lake"))
+    inside = {"id": "integer", "a.b": "integer", "a": {"b": "integer"}}
+    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1}], inside)]))
+    text = {"id": "integer", "a.b": "string", "a": {"b": "string"}}
+    given = [{"id": 2, "a.b": "short", "a": {"b": "hunter2 is it"}}, {"id": 3, "a.b": "7"}]
+    second = loads.load(2, given, text)
+    policy = msgspec.structs.replace(second.policy, longest_text=6)
+    only(tables.commit(spark, LOCAL, [msgspec.structs.replace(second, policy=policy)]))
+    reasons = "transform(_meta.changes, c -> concat_ws(' ', c.field, c.reason))"
+    assert rows(tables, spark, "id", "`a.b`", "a.b", reasons) == [
+        (1, None, None, []),
+        (2, None, None, ["a.b TYPE_MISFIT: short", "a.b TYPE_MISFIT"]),
+        (3, 7, None, []),
+    ]
 
 
 @pytest.mark.spark
@@ -390,3 +415,20 @@ def test_json_goes_into_a_column_of_objects_as_far_as_it_has_fields_L9(
 
 
 KEYED = {"id": "integer", "v": "integer"}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("old", [{"at": "string"}, ["string"]])
+def test_a_mark_that_was_kept_as_an_object_or_a_list_and_is_json_now_deletes_L9(
+    tables: Any, spark: Any, loads: Any, old: Any
+) -> None:
+    dedup: dict[str, Any] = {"mode": "append_dedup", "deleted": "gone"}
+    before = {"id": "integer", "gone": old}
+    only(
+        tables.commit(spark, LOCAL, [loads.load(1, [{"id": n} for n in range(5)], before, **dedup)])
+    )
+    marks = [None, "{}", '"2018-11-22T12:51:30Z"', "true", "[]"]
+    given = [{"id": n, "gone": mark} for n, mark in enumerate(marks)]
+    second = loads.load(2, given, {"id": "integer", "gone": "json"}, **dedup)
+    only(tables.commit(spark, LOCAL, [second]))
+    assert rows(tables, spark, "id", "gone is null") == [(0, True), (1, True), (4, True)]
