@@ -17,10 +17,13 @@ SYSTEM_PREFIXES = ("_ab_cdc_", "_sdc_", "_rb_")
 """How the properties begin that sources of change logs add to records: they are no data of the
 row, so that a delete which has these only brings no values."""
 
-# RE2, Java and Python read these alike; white space is ASCII's and U+00A0
-_SPACE = r"[\x09-\x0d\x20\xa0]*"
-_ZERO = r"[+-]?(?:0+[.,]?0*|[.,]0+)(?:e[+-]?[0-9]+)?"
-_ZERO_DATE = r"0000[-/.]00[-/.]00(?:[T ][0-9:.,]*)?(?: ?(?:Z|UTC|GMT|[+-][0-9:]+))?"
+# RE2, Java and Python read these alike; white space is Unicode's, and what has no width
+_WIDE_SPACE = "\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
+_SPACE = rf"[\x09-\x0d\x20\x85\xa0{_WIDE_SPACE}]*"
+_ZERO = r"[+-]?(?:0+[.,]?0*|[.,]0+)(?:e[+-]?[0-9]+)?|0x0+"
+_ZERO_DATE = (
+    r"(?:0000[-/.]?00[-/.]?00|00[-/.]00[-/.]0000)(?:[T ][0-9:.,]*)?(?: ?(?:Z|UTC|GMT|[+-][0-9:]+))?"
+)
 _NO = r"null|false|f|no?|off|none|nan|nat|nil|undefined"
 _EMPTY = rf"\[{_SPACE}\]|\{{{_SPACE}\}}"
 _NUMBER = r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:e[+-]?[0-9]+)?"
