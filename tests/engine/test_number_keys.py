@@ -141,3 +141,20 @@ def test_l9_a_decimal_that_becomes_a_double_at_the_source_is_noted_once(sender: 
     assert len(notes) == 1 and "o.n (decimal(38,2) until now)" in notes[0], notes
     report = sender.run("3.5", mode="append", inside=True)
     assert not [n for n in report.notes if "double" in n]
+
+
+def test_l9_a_transform_that_mends_a_key_needs_its_text(sender: Sender) -> None:
+    """As a number the text is gone before the transform, which would make one key of all such."""
+    query = (
+        "SELECT CASE WHEN id LIKE 'n/a%' THEN '-' || right(id, 1) ELSE id END AS id, v FROM input"
+    )
+    by_text = {"transforms": [{"use": "transform-sql", "config": {"query": query}}]}
+    report = sender.run('"n/a 1"', "7", '"n/a 2"', key=INTEGER, parts=by_text, **AS_TEXT)
+    assert report.streams[0].rejected == 0 and sender.rows() == {"-1": 1, "7": 2, "-2": 3}
+
+
+def test_l9_a_key_that_is_lost_before_a_transform_is_a_reject(sender: Sender) -> None:
+    query = "SELECT coalesce(id, -1) AS id, v FROM input"
+    blind = {"transforms": [{"use": "transform-sql", "config": {"query": query}}]}
+    report = sender.run('"n/a 1"', "7", '"n/a 2"', "null", key=INTEGER, parts=blind)
+    assert report.streams[0].rejected == 2 and sender.rows() == {"7": 2, "-1": 4}
