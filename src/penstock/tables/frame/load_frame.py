@@ -487,9 +487,10 @@ def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
     ]
     notes: list[str] = []
     if columns:
+        entry = "their text" if load.policy.longest_text is None else "an entry"
         notes.append(
             f"the source's values of {', '.join(columns)} have another type than the table's"
-            " column: those that do not fit it become NULL, with their text in the row's change"
+            f" column: those that do not fit it become NULL, with {entry} in the row's change"
             " list (`penstock run --recreate` gives the table the new type; `schema_evolution:"
             " {type_change: fail}` refuses them)"
         )
