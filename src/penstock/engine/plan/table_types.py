@@ -21,6 +21,7 @@ from penstock.model.catalog import ConfiguredStream, FieldPath, StreamId
 from penstock.model.table_columns import stored
 from penstock.model.type_words import type_text
 from penstock.model.types import EXTRA, DataType, Field, Kind, Origin, RowSchema
+from penstock.short_texts import shown
 from penstock.tables.contract import TableName, TypeChange
 
 _STRING = DataType(Kind.string)
@@ -213,7 +214,7 @@ def double_notes(stream: StreamId, schema: RowSchema, before: RowSchema | None) 
     now as numbers, which are doubles."""
     known = {} if before is None else dict(_types(before.fields))
     changed = [
-        f"{'.'.join(path)} ({type_text(known[path])} until now)"
+        f"{shown('.'.join(path))} ({type_text(known[path])} until now)"
         for path, now in _types(schema.fields)
         if now.kind is Kind.number and path in known and known[path].kind is Kind.decimal
     ]
