@@ -107,3 +107,10 @@ def test_B3_rows_of_json_carry_what_did_not_fit_and_what_is_broken() -> None:
     assert found[0][GIVEN] == [lines[0].decode()]
     assert [found[n]["c0"] for n in (2, 3)] == [3, 4] and found[4] is None
     assert [found[n][LINE] for n in (1, 5)] == [lines[1], b"7"]
+
+
+def test_B3_a_misfit_is_of_its_column_also_where_the_name_has_a_point() -> None:
+    fields = [Field("a.b", "a.b", INTEGER), Field("x", "x", INTEGER)]
+    reader = JsonRows(fields, "a.jsonl")
+    rows, _ = reader.add(pa.array([b'{"a.b":"no","x":1}', b'{"a.b":1,"x":"no"}'], pa.binary()))
+    assert [row[MISFITS] for row in rows.to_pylist()] == [[0], [1]]

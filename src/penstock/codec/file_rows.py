@@ -183,10 +183,14 @@ class JsonRows:
         lists = table[CHANGES].combine_chunks()
         found: dict[int, list[int]] = {}
         for row in pc.indices_nonzero(pc.greater(pc.list_value_length(lists), 0)).to_pylist():
-            names = {c["field"].partition(".")[0].partition("[")[0] for c in lists[row].as_py()}
-            numbers = [n for n, source in enumerate(self._sources) if source in names]
-            found[row] = numbers
+            fields = [change["field"] for change in lists[row].as_py()]
+            found[row] = [n for n, s in enumerate(self._sources) if any(_of(f, s) for f in fields)]
         return found
+
+
+def _of(field: str, column: str) -> bool:
+    """Whether an entry's ``field`` may be of the column: its name may have points too."""
+    return field == column or field.startswith((f"{column}.", f"{column}["))
 
 
 def _in_file(file: str, faults: Array) -> Array:
