@@ -105,7 +105,8 @@ class State:
 class Package:
     name = "echo"
     source, state, schema = Source(), State(), SchemaDialect()
-    destination = transform = manifest = sharding = undiscovered = deleted_at_field = None
+    destination = transform = manifest = sharding = undiscovered = None
+    deleted_at_field = log_cursor_prefix = None
     columnar = keeps_undeclared = False
     metadata_names, change_words = NEUTRAL_METADATA, ChangeWords()
     secret_word = "secret"

@@ -20,7 +20,7 @@ from penstock.codec import bodies as shape
 from penstock.codec import duckdb_call, key_accounting
 from penstock.codec.arrow import arrow_type, part_schema, proved
 from penstock.codec.body_repair import NO_OBJECT, TOO_DEEP, Failure, is_object, mend
-from penstock.codec.delete_marks import UNKNOWN_MARK, JudgedMarks, judged
+from penstock.codec.delete_marks import UNKNOWN_MARK, JudgedMarks, judged, with_repaired
 from penstock.codec.losses import ELEMENT, Loss, Losses, Mask, counts, dotted
 from penstock.codec.packed_bodies import Packed
 from penstock.codec.system_columns import ascending, row_ids
@@ -296,10 +296,15 @@ class _Batch:
         if mark is None:
             return
         place = next((i for i, f in enumerate(fields) if f.source == mark.source), None)
-        if place is None or self._read[place].null_count == len(self._raw):
+        if place is None:
+            return
+        own = (mark.source,)
+        repaired = {r: t for r, lost in self._repaired.items() for p, t in lost if p == own}
+        sent = with_repaired(self._read[place], repaired)
+        if sent.null_count == len(self._raw):
             return
         times = extraction_times(extracted_at_ms)
-        found = judged(mark, self._read[place], columns[place], fields[place].type, times)
+        found = judged(mark, sent, columns[place], fields[place].type, times)
         columns[place] = found.values
         note_marks(found, mark, self._rejects, self._losses)
 

@@ -2,11 +2,12 @@
 
 A mark is judged by the value that the source sent (``model.delete_marks``), before its column's
 type is asked: what a cast did to a mark decides nothing (L9). A delete whose mark does not fit the
-column gets a value in its place: the extraction time, true, or 1. Not here: which value is which.
-Neighbours: ``codec.decode`` and ``codec.columns`` call :func:`judged`; ``transforms.deletes`` and
-``tables.files`` ask :func:`marked` of columns that were judged.
+column gets a value in its place: the extraction time, true, 1, an object or a list of nulls. Not
+here: which value is which. Neighbours: ``codec.decode`` and ``codec.columns`` call :func:`judged`;
+``transforms.deletes`` and ``tables.files`` ask :func:`marked` of columns that were judged.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -62,6 +63,17 @@ def marked(column: Any) -> Any:
     if types.is_list(kind):
         return pc.fill_null(pc.greater(pc.list_value_length(column), 0), False)
     return pc.is_valid(column)
+
+
+def with_repaired(given: Array, texts: Mapping[int, str]) -> Array:
+    """The marks ``given`` with those that a repair of their body has taken out (``body_repair``),
+    by row: what is no object where the schema has one."""
+    if not texts:
+        return given
+    found = _texts(given).to_pylist()
+    for row, text in texts.items():
+        found[row] = text
+    return pa.array(found, pa.string())
 
 
 def judged(
@@ -165,5 +177,9 @@ def _fill(data_type: DataType, times: Array) -> Any:
             return pa.scalar(1, target)
         case Kind.json:
             return pa.scalar("true", target)
+        case Kind.struct:  # without any value
+            return pa.scalar({}, target)
+        case Kind.array:
+            return pa.scalar([None], target)
         case _:
             return pa.scalar(None, target)

@@ -284,6 +284,9 @@ class ProtocolPackage(Protocol):
     the whole config is credentials."""
     deleted_at_field: str | None
     """Top-level property whose non-null value says that the record was deleted at the source."""
+    log_cursor_prefix: str | None
+    """How the cursors begin that number the changes of a log, where no sync mode says that a stream
+    is read from one: its records come in the log's order. None: a sync mode says it."""
     keeps_undeclared: bool
     """By default, properties of records that their schema does not declare are kept. False: they
     are counted and left out."""

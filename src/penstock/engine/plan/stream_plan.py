@@ -370,7 +370,7 @@ def _disposition(
     original property -> cleaned column. Raises :class:`_KeyLost`."""
     mode = configured.destination_sync_mode
     dedup = mode is DestinationSyncMode.append_dedup
-    arrival = dedup and configured.sync_mode is SyncMode.cdc
+    arrival = dedup and _in_log_order(configured, rules.package)
     named = cleaned_path(default_cursor(configured), schema) if dedup else ()
     cursor = () if arrival else named
     key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
@@ -394,6 +394,15 @@ def _disposition(
         arrival=arrival,
         refreshes=configured.refreshes,
     )
+
+
+def _in_log_order(configured: ConfiguredStream, package: ProtocolPackage) -> bool:
+    """Whether the stream's records are the changes of a log, in its order. The numbers that a log
+    gives its changes may begin again: they order nothing."""
+    if configured.sync_mode is SyncMode.cdc:
+        return True
+    cursor, prefix = default_cursor(configured), package.log_cursor_prefix
+    return bool(cursor) and prefix is not None and cursor[0].startswith(prefix)
 
 
 def _deleted_at(

@@ -7,7 +7,12 @@ from penstock.protocols.airbyte.destination import AirbyteDestination
 from penstock.protocols.airbyte.enums import ChangeKind, ChangeReason
 from penstock.protocols.airbyte.questions import PROTOCOL
 from penstock.protocols.airbyte.schema import AirbyteSchema
-from penstock.protocols.airbyte.source import DELETED_AT, SECRET_WORD, AirbyteSource
+from penstock.protocols.airbyte.source import (
+    DELETED_AT,
+    LOG_CURSORS,
+    SECRET_WORD,
+    AirbyteSource,
+)
 from penstock.protocols.airbyte.state import AirbyteState
 from penstock.protocols.connection import Connection
 from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
@@ -36,6 +41,7 @@ class AirbytePackage(RegistryNames):
     )
     change_words = ChangeWords(ChangeKind.nulled.value, ChangeReason.destination_typecast.value)
     deleted_at_field: str | None = DELETED_AT
+    log_cursor_prefix: str | None = LOG_CURSORS
     secret_word: str | None = SECRET_WORD
 
     keeps_undeclared = False

@@ -30,6 +30,10 @@ from penstock.protocols.stdio.read import read
 from penstock.runtimes.contract import Argument, ByteChannel, PrivateFile, Runtime, RunTimeouts
 
 DELETED_AT = "_ab_cdc_deleted_at"
+LOG_CURSORS = "_ab_cdc_"
+"""How the cursors of sources begin that read a database's log. They have the protocol's incremental
+mode. The cursor's numbers fall where a database moves to another machine, or a newer version of the
+source counts otherwise."""
 SECRET_WORD = "airbyte_secret"
 """The keyword that marks a property of a configuration as secret."""
 

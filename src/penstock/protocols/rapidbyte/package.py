@@ -33,6 +33,7 @@ class RapidbytePackage(RegistryNames):
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
+    log_cursor_prefix: str | None = None
     secret_word: str | None = "x-secret"
     keeps_undeclared = False
     columnar = True

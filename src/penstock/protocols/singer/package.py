@@ -40,6 +40,7 @@ class SingerPackage(RegistryNames):
     )
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
+    log_cursor_prefix: str | None = None
     secret_word: str | None = SECRET_WORD
     keeps_undeclared = True
     columnar = False

@@ -28,6 +28,7 @@ class SparkPackage(RegistryNames):
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
+    log_cursor_prefix: str | None = None
     secret_word: str | None = "secret"
     keeps_undeclared = False
     columnar = True

@@ -31,6 +31,7 @@ class SyncmavenPackage(RegistryNames):
     metadata_names = NEUTRAL_METADATA
     change_words = ChangeWords()
     deleted_at_field: str | None = None
+    log_cursor_prefix: str | None = None
     secret_word: str | None = None
     keeps_undeclared = False
     columnar = False
