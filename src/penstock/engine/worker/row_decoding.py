@@ -35,7 +35,8 @@ _WORDS = (
     "cursors among these, whose text is in their row's change list",
     "field not in the schema, dropped",
     "field not in the schema, kept",
-    "deletes whose mark did not fit its column, which has the extraction time, true, 1 or nulls instead",
+    "deletes whose mark did not fit its column, which has the extraction time, true, 1 or nulls"
+    " instead",
     "delete marks that say that the row is there, sent as null",
 )
 
