@@ -30,7 +30,7 @@ def row(id: Any, v: str, n: int, **more: Any) -> list[Any]:
 
 @BOTH
 def test_L8_texts_that_look_alike_are_keys_of_their_own(bench: Bench, protocol: str) -> None:
-    """pingcap/tidb-binlog#1046: `a` and `A` became one row; pingcap/tidb#44203: `bar` and `bar `."""
+    """pingcap/tidb-binlog#1046: `a` and `A` became one row; pingcap/tidb#44203: `bar`, `bar `."""
     here = Reported(bench, protocol, t=keyed(id=TEXT))
     keys = [
         "a",
@@ -96,6 +96,22 @@ def test_L8_the_order_in_which_a_key_is_declared_changes_nothing(
         [("x", "y", "new"), ("y", "x", "old"), ("x-", "y", "new"), ("x", "-y", "old"),
          ("", "x", "new"), ("x", "", "old")], key=repr,
     )  # fmt: skip
+
+
+def test_a_key_that_the_source_declares_wrongly_can_be_named(bench: Bench) -> None:
+    """airbytehq/airbyte#48394: a source gave the columns of a key as the path of one column. Rows
+    came twice, and the key that the note of it asks for was refused."""
+    of = stream({"id": INTEGER, "kind": TEXT, "v": TEXT, "n": INTEGER}, [("id", "kind")], "n")
+    here = Reported(bench, "airbyte", t=of)
+    chosen = {"name": "t", "mode": "upsert", "sync_mode": "incremental"}
+    source = {"streams": [{**chosen, "primary_key": ["id", "kind"]}]}
+    for v in ("old", "new"):
+        sent = (["t", {"id": 1, "kind": kind, "v": v, "n": 1}] for kind in "ab")
+        here.sends(*sent, source=source)
+    assert here.values("id", "kind", "v") == [(1, "a", "new"), (1, "b", "new")]
+    of["key"] = [["id"], ["kind"]]  # mended at the source
+    here.sends(["t", {"id": 1, "kind": "a", "v": "last", "n": 2}], source={"streams": [chosen]})
+    assert here.values("id", "kind", "v") == [(1, "a", "last"), (1, "b", "new")]
 
 
 @BOTH

@@ -18,6 +18,7 @@ from penstock.protocols.reading import StreamOverrides
 from penstock.protocols.stream_config import (
     configured,
     cursor_missing,
+    has,
     key_missing,
     must_exist,
     paths,
@@ -32,7 +33,7 @@ def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> Co
     """Builds the configured stream. ``deleted_at``: the property that marks deletes. Raises
     ``ConfigError``."""
     sync_mode = _sync_mode(stream, overrides)
-    key = stream.source_defined_primary_key or overrides.primary_key
+    key = _own_key(stream, overrides) or overrides.primary_key
     target = target_of(stream, overrides, sync_mode, key)
     return configured(
         stream,
@@ -82,11 +83,18 @@ def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
     return wanted
 
 
+def _own_key(stream: Stream, overrides: StreamOverrides) -> tuple[FieldPath, ...]:
+    """The key that the source defines. It does not bind a user who gives one where it names what is
+    no property of the stream: the columns of a key as the path of one, for example."""
+    own = stream.source_defined_primary_key or ()
+    return () if overrides.primary_key and not all(has(stream, path) for path in own) else own
+
+
 def _primary_key(
     stream: Stream, overrides: StreamOverrides, *, needed: bool
 ) -> tuple[FieldPath, ...]:
     """The source's key where it defines one, else the user's. Raises ``ConfigError``."""
-    own, wanted = stream.source_defined_primary_key or (), overrides.primary_key or ()
+    own, wanted = _own_key(stream, overrides), overrides.primary_key or ()
     if own:
         if wanted and set(wanted) != set(own):
             raise ConfigError(
