@@ -63,6 +63,22 @@ def test_L8_updates_pass_where_the_positions_of_a_log_begin_again(
     assert planned["newest_by"] == {"by": "arrival", "field": []}
 
 
+@pytest.mark.parametrize("discovers", [True, False])
+def test_L8_the_positions_of_a_tap_that_does_not_say_log_based_order_nothing(
+    bench: Bench, discovers: bool
+) -> None:
+    """MeltanoLabs/tap-postgres names `_sdc_lsn` as the bookmark of its log. A target sees that in
+    SCHEMA, and no method; a catalog may have another. After a failover positions begin again."""
+    here = Reported(bench, "singer", t={**changes("singer"), "cursor": ["_sdc_lsn"], "log": False})
+    if not discovers:
+        asked = 'if "--discover" in sys.argv:'
+        program = here.script.read_text().replace(asked, f"{asked} sys.exit(2)\nif False:")
+        here.script.write_text(program)
+    here.sends(*(row("singer", i, "old", 100 + i) for i in (1, 2, 3)))
+    here.sends(row("singer", 1, "new", 5), row("singer", 2, None, 6, gone=True))
+    assert here.values("id", "v") == [(1, "new"), (3, "old")]
+
+
 def test_a_cursor_that_is_no_position_in_a_log_decides(bench: Bench) -> None:
     """The user may read such a source by a column of the table."""
     of = {**changes("airbyte", at=INTEGER), "cursor": ["at"], "log": False}

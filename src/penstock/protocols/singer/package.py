@@ -7,7 +7,7 @@ from penstock.protocols.connection import Connection
 from penstock.protocols.contract import ManifestRole, RegistryNames, ShardRole
 from penstock.protocols.singer.command_line import SECRET_WORD
 from penstock.protocols.singer.destination import SingerTarget
-from penstock.protocols.singer.schema import DELETED_AT, SingerSchema
+from penstock.protocols.singer.schema import DELETED_AT, LOG_CURSORS, SingerSchema
 from penstock.protocols.singer.source import PROTOCOL, SingerSource
 from penstock.protocols.singer.spec import SPEC
 from penstock.protocols.singer.state import SingerState
@@ -40,7 +40,7 @@ class SingerPackage(RegistryNames):
     )
     change_words = ChangeWords()
     deleted_at_field: str | None = DELETED_AT
-    log_cursor_prefix: str | None = None
+    log_cursor_prefix: str | None = LOG_CURSORS
     secret_word: str | None = SECRET_WORD
     keeps_undeclared = True
     columnar = False

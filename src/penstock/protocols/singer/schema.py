@@ -14,6 +14,9 @@ from penstock.model.types import DataType, Kind
 
 DELETED_AT = "_sdc_deleted_at"
 """A top-level property; many taps add it to the SCHEMA of log replication only."""
+LOG_CURSORS = "_sdc_lsn"
+"""The bookmark of taps that read a database's log (MeltanoLabs' tap for Postgres and others). Not
+all that Penstock is given says that the method is LOG_BASED: a SCHEMA does not."""
 
 _FORMATS = ("singer.decimal", "x-singer.decimal")
 _STANDS_ON = frozenset({"string", "number", "integer", "null"})
