@@ -72,8 +72,8 @@ def test_L8_the_positions_of_a_tap_that_does_not_say_log_based_order_nothing(
     here = Reported(bench, "singer", t={**changes("singer"), "cursor": ["_sdc_lsn"], "log": False})
     if not discovers:
         asked = 'if "--discover" in sys.argv:'
-        program = here.script.read_text().replace(asked, f"{asked} sys.exit(2)\nif False:")
-        here.script.write_text(program)
+        refuses = f"{asked} sys.exit('unrecognized arguments: --discover')\nif False:"
+        here.script.write_text(here.script.read_text().replace(asked, refuses))
     here.sends(*(row("singer", i, "old", 100 + i) for i in (1, 2, 3)))
     here.sends(row("singer", 1, "new", 5), row("singer", 2, None, 6, gone=True))
     assert here.values("id", "v") == [(1, "new"), (3, "old")]
