@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import kept_newest
+
 KEPT = Path(__file__).parents[1] / "fixtures" / "kept_homes"
 STUBS = Path(__file__).parents[1] / "stubs"
 ROOT = "@ROOT@"
@@ -69,6 +71,7 @@ class Case:
     model: str | None = None
     defaults: dict[str, Any] = field(default_factory=dict)
     transforms: list[dict[str, Any]] = field(default_factory=list)
+    deletes: str = "hard"
 
 
 def airbyte(name: str, format: str, *runs: Run, **options: Any) -> Case:
@@ -118,6 +121,13 @@ def cases() -> list[Case]:
                 f"undeclared-{format}", [Run({"steps": undeclared(1, 2)})], THREE[:2],
                 "stub_tap.py", options={"streams": [{"name": s["name"]} for s in THREE[:2]]},
                 format=format,
+            ),
+            Case(
+                f"newest-{format}",
+                [Run({"steps": kept_newest.steps(rows, number)})
+                 for number, rows in enumerate((kept_newest.FIRST, kept_newest.SECOND), 1)],
+                options={"streams": kept_newest.streams()}, format=format, defaults=UPSERT,
+                deletes="soft",
             ),
             Case(
                 f"csv-{format}", [Run({"csv": PARTS})], model="csv", format=format,
@@ -231,6 +241,8 @@ def document(case: Case, folder: Path) -> dict[str, Any]:
     to: dict[str, Any] = {"use": case.format, "config": {"path": str(folder / "lake")}}
     if case.sink:
         to = {"use": f"{case.sink}:{folder / 'destination'}", "config": {}}
+    if case.deletes != "hard":
+        to["deletes"] = case.deletes
     transforms = {"transforms": case.transforms} if case.transforms else {}
     return {
         "pipeline": "kept",

@@ -17,6 +17,7 @@ from typing import Any
 import deltalake
 import duckdb
 import kept_homes
+import kept_newest
 import pytest
 from pipelines import Heard, Ran, Site, assert_adds_up
 
@@ -306,6 +307,39 @@ def with_extra(here: Kept, table: str) -> list[tuple[int, str, str | None]]:
         arrow = duckdb.connect().sql(f"SELECT * FROM {files}").to_arrow_table()
     found = arrow.select(["seq", "name", EXTRA]).to_pylist()
     return sorted((row["seq"], row["name"], row[EXTRA]) for row in found)
+
+
+@of("newest-parquet", "newest-delta")
+def test_L1_tables_that_another_rule_merged_go_on(kept: Kept) -> None:
+    """Issue 38: the first run doubles no key and loses no update; what changes is said once."""
+    for name, before in kept_newest.BEFORE.items():
+        assert merged(kept, name) == before, name
+    streams = kept_newest.streams(changed=True)
+    ran = kept.run(streams=streams, steps=kept_newest.steps(kept_newest.NOW, 3))
+    assert kept.given() == dict.fromkeys(kept_newest.TYPES, 2), "nothing begins again"
+    for name, rows in kept_newest.MERGED.items():
+        assert merged(kept, name) == rows, name
+    assert ran.counts("numbers") == ("complete", 4, 3, 1), "a double has no room for one of them"
+    noted = [note for note in ran.notes if OTHER_RULE in note]
+    assert len(noted) == 4
+    for name in ("times", "texts", "unions", "quoted"):
+        assert [note for note in noted if note.startswith(f"stream {name}: ")], name
+    kept.known = len(kept.reads())
+    ran = kept.run(streams=streams, steps=kept_newest.steps({}, 3))
+    assert kept.given() == dict.fromkeys(kept_newest.TYPES, 3)
+    assert not [note for note in ran.notes if OTHER_RULE in note], "it is said once"
+    assert not any(stream.written for stream in ran.report.streams)
+    for name, rows in kept_newest.MERGED.items():
+        assert merged(kept, name) == rows, name
+
+
+OTHER_RULE = "an earlier version of Penstock wrote its table"
+
+
+def merged(here: Kept, table: str) -> list[tuple[Any, ...]]:
+    """The rows of a table of ``kept_newest``, by key."""
+    columns = ("id", "at", "v", *((kept_newest.MARK,) if table == "soft" else ()))
+    return [tuple(row[name] for name in columns) for row in here.site.rows(table, "id")]
 
 
 @of("csv-parquet", "csv-delta")

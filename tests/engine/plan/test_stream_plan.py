@@ -10,14 +10,14 @@ import pytest
 
 from penstock.config.load import parse_pipeline
 from penstock.engine.plan.description import describe
-from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.earlier_modes import NEWEST, modes_of
 from penstock.engine.plan.stream_plan import StreamRules
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.protocols import load
-from penstock.store.remembered import Remembered
+from penstock.store.remembered import Remembered, UsedModes
 from penstock.tables.contract import TableFormat
 from penstock.tables.formats import open_table
 from penstock.tables.parquet import tables as parquet
@@ -65,6 +65,7 @@ def plan(
             transforms=transforms,
             metadata=None,
             sync_id=1,
+            merges=True,
         ),
         known=set(),
         states=(),
@@ -279,3 +280,40 @@ def test_the_mark_of_deletes_is_planned_whatever_the_mode(tmp_path: Path, mode: 
     assert one(lake(tmp_path), f"mode: {mode}").deleted_at == "_sdc_deleted_at"
     bare = {"type": "object", "properties": {"id": {"type": "integer"}}}
     assert one(lake(tmp_path), f"mode: {mode}", json_schema=bare).deleted_at is None
+
+
+TEXT_CURSOR = {"json_schema": {"properties": {**SCHEMA["properties"], "at": {"type": "string"}}}}
+
+
+@pytest.mark.parametrize(
+    ("stream", "more", "noted"),
+    [
+        ("", TEXT_CURSOR, True),
+        ("", {}, False),  # a column of times
+        ("cursor_order: text", TEXT_CURSOR, False),
+        ("mode: mirror", TEXT_CURSOR, False),
+        ("mode: append", TEXT_CURSOR, False),
+    ],
+)
+def test_another_rule_of_the_newest_row_is_noted_once(
+    tmp_path: Path, stream: str, more: dict[str, Any], noted: bool
+) -> None:
+    """Issue 38: a table that earlier code wrote, whose rows were compared otherwise."""
+    place = lake(tmp_path)
+    first = plan(place, stream, **more)
+    words = "an earlier version of Penstock wrote its table"
+    assert not [n for n in first.notes if words in n], "there is no table yet"
+    of_before = msgspec.structs.replace(modes_of(first.streams[0].configured), newest=0)
+    earlier = Remembered(columns={USERS: first.streams[0].columns}, modes={USERS: of_before})
+    again = plan(place, stream, earlier=earlier, **more)
+    found = [n for n in again.notes if words in n]
+    assert len(found) == noted
+    assert all("the cursor at, which is text" in n for n in found)
+    assert again.found.modes[USERS].newest == NEWEST
+    now = Remembered(columns=earlier.columns, modes=again.found.modes)
+    assert not [n for n in plan(place, stream, earlier=now, **more).notes if words in n]
+
+
+def test_modes_that_an_earlier_version_stored_have_the_rule_of_before() -> None:
+    stored = b'{"sync_mode":"incremental","destination_sync_mode":"append_dedup"}'
+    assert msgspec.json.decode(stored, type=UsedModes).newest == 0

@@ -1,4 +1,5 @@
-"""Keeps the sync modes with which earlier runs of a pipeline synced its streams.
+"""Keeps the sync modes with which earlier runs of a pipeline synced its streams, and the rule by
+which they found the newest row of a key.
 
 Where the pipeline file sets no mode for a stream, the stream keeps its mode: a table that was
 appended to is not suddenly merged into because a default or a catalog changed. The store keeps the
@@ -9,9 +10,15 @@ modes (``store.remembered``). Not here: the modes of a new stream
 import msgspec
 
 from penstock.config.pipeline import StreamSettings
+from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId
+from penstock.model.segments import CursorOrder
 from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered, UsedModes
+
+NEWEST = 1
+"""The rule of ``tables.newest``. 0: that of before, which compared cursors in text as numbers, as
+times or byte by byte, whichever all of them seemed to be, and never took an older one."""
 
 
 def modes_of(configured: ConfiguredStream) -> UsedModes:
@@ -21,7 +28,28 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
         destination_sync_mode=configured.destination_sync_mode,
         replaces=configured.replaces,
         primary_key=configured.primary_key,
+        newest=NEWEST,
     )
+
+
+def other_rule_notes(stream: PlannedStream, had: UsedModes | None) -> list[str]:
+    """Returns a note, once for each stream, where the table's rows were kept by the rule of before
+    and cursors in text now compare otherwise. ``had``: the modes of the last run."""
+    was_merged = had is not None and had.destination_sync_mode is DestinationSyncMode.append_dedup
+    if had is None or had.newest == NEWEST or not was_merged or stream.replaces_table:
+        return []
+    by = stream.newest_by or {}
+    if by.get("order") != CursorOrder.by_value:
+        return []
+    cursor = ".".join(by["field"])
+    return [
+        f"stream {stream.id}: an earlier version of Penstock wrote its table, and compared the"
+        f" cursor {cursor}, which is text, otherwise. From this run on whole numbers and ISO 8601"
+        " times are compared as such, and between other texts the row that came later wins"
+        ' (docs/incremental.md, "Which row wins"). Rows that were left out as older come in when'
+        " the source sends them again: `penstock run --full-refresh` reads the stream from the"
+        " start"
+    ]
 
 
 def as_before(overrides: StreamOverrides, stream: Stream, earlier: Remembered) -> StreamOverrides:

@@ -14,7 +14,7 @@ import msgspec
 from penstock.config.pipeline import Pipeline, StreamSettings
 from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
-from penstock.engine.plan.earlier_modes import modes_of
+from penstock.engine.plan.earlier_modes import modes_of, other_rule_notes
 from penstock.engine.plan.empty_namespaces import separated
 from penstock.engine.plan.key_types import EXACT_NUMBER
 from penstock.engine.plan.left_out_columns import unknown_left_out
@@ -202,7 +202,9 @@ def _planned_each(
 def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str, str]) -> list[str]:
     """Returns notes about a table that is written otherwise than until now, or in which rows stay
     that are gone at the source. ``columns``: cleaned names by original ones, so far."""
-    notes = _written_otherwise(stream, rules.earlier.modes.get(stream.id))
+    had = rules.earlier.modes.get(stream.id)
+    notes = _written_otherwise(stream, had)
+    notes += other_rule_notes(stream, had) if rules.merges else []
     notes += _recased(stream, columns)
     notes += _exact_keys(stream)
     notes += kept_notes(stream.id, stream.given or stream.schema, stream.declared)
