@@ -2,9 +2,9 @@
 
 Real: the command line's options, ``engine.run`` and all that it calls (planning, refusals, states,
 epochs, the sync, deliveries, the report), the lane's reading (``engine.worker.lane``), the
-protocols and the sealer. Twins: store, log, table, mailbox, the connector's process, the decoding
-of rows. One thread but for a load's own. Neighbours: ``fuzz_sources`` plays the connectors,
-``fuzz_model`` says what must come of it.
+protocols and the sealer. Twins: store, log, table, mailbox, the connector's process, and, but for
+the fuzz of values, the decoding of rows. One thread but for a load's own. Neighbours:
+``fuzz_sources`` plays the connectors, ``fuzz_model`` says what must come of it.
 """
 
 import json
@@ -46,6 +46,7 @@ from penstock.engine.specs.observer import NullObserver
 from penstock.engine.specs.plan import ContinuedStream, LaneStart
 from penstock.engine.worker import lane as child
 from penstock.engine.worker import process
+from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.report import Report
@@ -95,15 +96,19 @@ class HomeTwin:
 
 @dataclass
 class World:
-    """``target``: the destination is a connector; None: tables. ``bounds``: of every lane."""
+    """``target``: the destination is a connector; None: tables. ``bounds``: of every lane.
+    ``decodes``: rows are decoded by the codec, into Arrow tables. ``deletes``: as in the
+    pipeline."""
 
     home: HomeTwin = field(default_factory=HomeTwin)
 
     target: Target | None = None
     bounds: LaneBounds = field(default_factory=LaneBounds)
+    decodes: bool = False
+    deletes: str = "hard"
 
     def __post_init__(self) -> None:
-        self.tables = MemoryTables(lambda path: self.home.log.parts[path])
+        self.tables: Any = MemoryTables(lambda path: self.home.log.parts[path])
 
 
 @dataclass
@@ -412,7 +417,7 @@ class _Session:
                 {
                     "FileLog": lambda folder: world.home.log,
                     "Mailbox": lambda root, name, key: mailbox,
-                    "StreamDecoders": FuzzStreams,
+                    "StreamDecoders": StreamDecoders if world.decodes else FuzzStreams,
                     "ReadAhead": _Ahead,
                     "Warming": lambda: SimpleNamespace(check=lambda: None, finish=lambda: None),
                     "storage": lambda root, doing: nullcontext(),
@@ -471,6 +476,8 @@ def run_once(
         try:
             into = f"parquet:{NOWHERE}" if world.target is None else "airbyte:./destination"
             told = pipeline(use, into, options)
+            into = msgspec.structs.replace(told.destination, deletes=world.deletes)
+            told = msgspec.structs.replace(told, destination=into)
             one = run.Run(
                 told,
                 FuzzHome(),
