@@ -6,6 +6,7 @@ merge's process, which runs here. A load that Spark would have to write ends the
 ``memory_tables``.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +66,11 @@ class FileTables:
 
     def commit(self, spark: Any, tasks: Any, loads: Sequence[TableLoad]) -> list[Any]:
         del spark, tasks
-        return self._real.commit(self._spark, TASKS, [self._on_disk(load) for load in loads])
+        done = self._real.commit(self._spark, TASKS, [self._on_disk(load) for load in loads])
+        for thread in threading.enumerate():
+            if thread.name == "merge":  # it has given its result, and frees its memory
+                thread.join(timeout=10)
+        return done
 
     def _on_disk(self, load: TableLoad) -> TableLoad:
         replace, files, parts = msgspec.structs.replace, list[str](), list[Any]()

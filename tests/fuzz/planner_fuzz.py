@@ -1,9 +1,12 @@
 """Random connectors through random modes, runs and moves of the home, against a model of the table.
 
     python tests/fuzz/planner_fuzz.py --cases 200000 --jobs 2
+    python tests/fuzz/planner_fuzz.py --values --cases 3000 --jobs 2
 
-Prints how many cases were played and each rule that was broken, with the seed that shows it; exit
-code 1 where any was. ``--seed N`` begins elsewhere, ``--only N`` plays one and prints it.
+``--values`` plays the cases of ``fuzz_values``: keys, cursors, delete marks and declarations that
+change, with real decoding and real merges (some 0.15 s each). Prints how many cases were played and
+each rule that was broken, with the seed that shows it; exit code 1 where any was. ``--seed N``
+begins elsewhere, ``--only N`` plays one and prints it.
 """
 
 import argparse
@@ -14,20 +17,29 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import repeat
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fuzz_model import Wrong, case_of, play
+from fuzz_values import WrongValue, play_values, value_case
 
 BLOCK = 500
 
 
-def block(first: int, count: int) -> list[tuple[int, str, str]]:
+def play_one(seed: int, values: bool) -> None:
+    if values:
+        play_values(value_case(seed))
+    else:
+        play(case_of(seed))
+
+
+def block(first: int, count: int, values: bool) -> list[tuple[int, str, str]]:
     """(seed, rule, what was wrong) of each case that broke one."""
     found: list[tuple[int, str, str]] = []
     for seed in range(first, first + count):
         try:
-            play(case_of(seed))
-        except Wrong as e:
+            play_one(seed, values)
+        except (Wrong, WrongValue) as e:
             found.append((seed, e.rule, str(e)))
         except Exception as e:
             found.append((seed, "raised", f"{type(e).__name__}: {e}"))
@@ -40,23 +52,28 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--values", action="store_true")
     parser.add_argument("--show", type=int, default=3, help="cases shown of each rule")
     given = parser.parse_args()
     if given.only is not None:
-        case = case_of(given.only)
-        print(case)
-        play(case)
+        print(value_case(given.only) if given.values else case_of(given.only))
+        play_one(given.only, given.values)
         return 0
     began = time.monotonic()
-    starts = range(given.seed, given.seed + given.cases, BLOCK)
+    size = min(BLOCK, given.cases)
+    starts = range(given.seed, given.seed + given.cases, size)
     with ProcessPoolExecutor(given.jobs) as pool:
-        found = [one for each in pool.map(block, starts, repeat(BLOCK)) for one in each]
+        found = [
+            one
+            for each in pool.map(block, starts, repeat(size), repeat(given.values))
+            for one in each
+        ]
     rules = Counter(rule for _, rule, _ in found)
     for rule in rules:
         for _, _, told in [x for x in found if x[1] == rule][: given.show]:
             print(f"{told}\n")
     took = time.monotonic() - began
-    cases = len(starts) * BLOCK
+    cases = len(starts) * size
     print(f"{cases} cases in {took:.0f} s; broken: {dict(rules) or 'none'}")
     return 1 if found else 0
 

@@ -6,11 +6,14 @@ from contextlib import ExitStack
 import pytest
 from fuzz_model import Wrong, case_of, play
 from fuzz_takeouts import TAKEN_OUT
+from fuzz_values import WrongValue, play_values, value_case
+from value_takeouts import VALUES_TAKEN_OUT
 
 pytestmark = pytest.mark.slow
 
 CASES = 600
 MOST = 4000  # cases from its first on in which a fault that is there must show
+VALUE_CASES, MOST_VALUE_CASES = 100, 200  # of values, which are decoded and merged for real
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -38,3 +41,26 @@ def test_a_fix_that_is_taken_out_is_found(fault: str) -> None:
                 if found.rule in rules:
                     return
     pytest.fail(f"{MOST} cases did not show {fault}")
+
+
+def test_L8_L9_no_case_of_values_loses_or_doubles_a_row() -> None:
+    """Issue 38: cursors of every form, keys, marks, and declarations that change."""
+    places = {play_values(value_case(seed)) for seed in range(VALUE_CASES)}
+    assert places == {"parquet", "delta", "memory"}
+
+
+@pytest.mark.parametrize("fault", VALUES_TAKEN_OUT)
+def test_a_fix_of_values_that_is_taken_out_is_found(fault: str) -> None:
+    taken = VALUES_TAKEN_OUT[fault]
+    with ExitStack() as stack:
+        taken.take_out(stack)
+        for seed in range(taken.first, taken.first + MOST_VALUE_CASES):
+            case = value_case(seed)
+            if taken.key not in (None, case.columns["id"].kind):
+                continue
+            try:
+                play_values(case)
+            except WrongValue as found:
+                if found.rule in taken.rules:
+                    return
+    pytest.fail(f"{MOST_VALUE_CASES} cases did not show {fault}")
