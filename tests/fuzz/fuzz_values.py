@@ -52,6 +52,7 @@ from penstock.runtimes.memory import Exit, Step
 NAME = "t"
 MARK = {"airbyte": "_ab_cdc_deleted_at", "singer": "_sdc_deleted_at"}
 MEMORY = Path("/dev/shm")
+CLOCK = (1700000000000, 1700000000, 0, 1699996400000)
 
 
 @dataclass
@@ -66,7 +67,8 @@ class ValueRun:
 class ValueCase:
     """``columns``: of which kind the table's are, as its first run declares them. ``of_time``: the
     delete mark is declared a time, by run. ``format``: ``parquet``, ``delta`` or ``memory``.
-    ``seals``: a state follows every record, and each is sealed."""
+    ``seals``: a state follows every record, and each is sealed. ``clocks``: times of extraction go
+    to and fro, or are in seconds."""
 
     seed: int
     protocol: str
@@ -75,6 +77,7 @@ class ValueCase:
     columns: dict[str, Column]
     runs: list[ValueRun] = field(default_factory=list[ValueRun])
     seals: bool = False
+    clocks: bool = False
 
     @property
     def mark(self) -> str:
@@ -109,6 +112,7 @@ def value_case(seed: int) -> ValueCase:
     )
     # across loads a hard delete leaves no trace
     case.seals = odd(0.3) and not (marked and case.deletes == "hard")
+    case.clocks = odd(0.2)
     bare = case.deletes == "soft" and marked and odd(0.5)
     if bare:  # a delete of an older row than the newest that came would have no one answer
         columns["at"] = Column("integer", (INTEGER,), (["1"],))
@@ -187,10 +191,11 @@ def _script(case: ValueCase, number: int, arguments: Sequence[str | bytes]) -> I
                   "source_defined_primary_key": [["id"]]}  # fmt: skip
         yield _line({"type": "CATALOG", "catalog": {"streams": [stream]}})
         return
-    place = {**about, "stream_state": {"at": number}}
-    state = _line({"type": "STATE", "state": {"type": "STREAM", "stream": place}})
-    for record in run.records:
-        head = b'{"type": "RECORD", "record": {"stream": "t", "emitted_at": 1700000000000, "data": '
+    stream_state = {**about, "stream_state": {"at": number}}
+    state = _line({"type": "STATE", "state": {"type": "STREAM", "stream": stream_state}})
+    for place, record in enumerate(run.records):
+        at = CLOCK[place % len(CLOCK) if case.clocks else 0]
+        head = b'{"type": "RECORD", "record": {"stream": "t", "emitted_at": %d, "data": ' % at
         yield head + _body(record) + b"}}\n"
         yield from [state] * case.seals
     yield state
