@@ -10,12 +10,13 @@ import pytest
 
 from penstock.config.load import parse_pipeline
 from penstock.engine.plan.description import describe
-from penstock.engine.plan.earlier_modes import NEWEST, modes_of
+from penstock.engine.plan.earlier_modes import NEWEST, modes_of, other_rule_notes
 from penstock.engine.plan.stream_plan import StreamRules
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
+from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols import load
 from penstock.store.remembered import Remembered, UsedModes
 from penstock.tables.contract import TableFormat
@@ -312,6 +313,22 @@ def test_another_rule_of_the_newest_row_is_noted_once(
     assert again.found.modes[USERS].newest == NEWEST
     now = Remembered(columns=earlier.columns, modes=again.found.modes)
     assert not [n for n in plan(place, stream, earlier=now, **more).notes if words in n]
+
+
+@pytest.mark.parametrize(("kinds", "noted"), [("string json", True), ("json", False)])
+def test_a_key_that_earlier_code_wrote_in_two_forms_is_noted_once(
+    tmp_path: Path, kinds: str, noted: bool
+) -> None:
+    """Issue 38: once a property was declared a union, that code wrote "A1" with its quotes."""
+    found = one(lake(tmp_path))
+    had = msgspec.structs.replace(modes_of(found.configured), newest=0)
+    stored = {
+        number: RowSchema((Field("id", "id", DataType(Kind(kind))),), number)
+        for number, kind in enumerate(kinds.split(), 1)
+    }
+    notes = other_rule_notes(found, had, lambda stream: stored)
+    assert [("a key may be in the table twice" in note) for note in notes] == [True] * noted
+    assert not other_rule_notes(found, modes_of(found.configured), lambda stream: stored)
 
 
 def test_modes_that_an_earlier_version_stored_have_the_rule_of_before() -> None:

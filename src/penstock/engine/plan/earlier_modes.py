@@ -7,12 +7,15 @@ modes (``store.remembered``). Not here: the modes of a new stream
 (``protocols/*/stream_config.py``).
 """
 
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
 import msgspec
 
 from penstock.config.pipeline import StreamSettings
 from penstock.engine.specs.plan import PlannedStream
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId
 from penstock.model.segments import CursorOrder
+from penstock.model.types import Kind, RowSchema
 from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered, UsedModes
 
@@ -32,24 +35,48 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
     )
 
 
-def other_rule_notes(stream: PlannedStream, had: UsedModes | None) -> list[str]:
-    """Returns a note, once for each stream, where the table's rows were kept by the rule of before
-    and cursors in text now compare otherwise. ``had``: the modes of the last run."""
+def other_rule_notes(
+    stream: PlannedStream,
+    had: UsedModes | None,
+    versions: Callable[[StreamId], Mapping[int, RowSchema]] | None,
+) -> list[str]:
+    """Returns notes, once for each stream, about a table that was merged by the rule of before.
+    ``had``: the modes of the last run; ``versions``: returns the stored schemas of a stream; None:
+    there are none."""
     was_merged = had is not None and had.destination_sync_mode is DestinationSyncMode.append_dedup
     if had is None or had.newest == NEWEST or not was_merged or stream.replaces_table:
         return []
+    doubled = versions is not None and _key_of_both_forms(stream, versions(stream.id).values())
+    return [*_text_cursor(stream), *([_DOUBLED.format(stream.id, doubled)] if doubled else [])]
+
+
+_DOUBLED = (
+    "stream {}: an earlier version of Penstock wrote its key {} as text while the source declared"
+    " text, and as JSON, with quotes, while it declared a union: a key may be in the table twice."
+    " `penstock run --recreate` makes the table anew"
+)
+
+
+def _text_cursor(stream: PlannedStream) -> Iterator[str]:
     by = stream.newest_by or {}
-    if by.get("order") != CursorOrder.by_value:
-        return []
-    cursor = ".".join(by["field"])
-    return [
-        f"stream {stream.id}: an earlier version of Penstock wrote its table, and compared the"
-        f" cursor {cursor}, which is text, otherwise. From this run on whole numbers and ISO 8601"
-        " times are compared as such, and between other texts the row that came later wins"
-        ' (docs/incremental.md, "Which row wins"). Rows that were left out as older come in when'
-        " the source sends them again: `penstock run --full-refresh` reads the stream from the"
-        " start"
-    ]
+    if by.get("order") == CursorOrder.by_value:
+        yield (
+            f"stream {stream.id}: an earlier version of Penstock wrote its table, and compared the"
+            f" cursor {'.'.join(by['field'])}, which is text, otherwise. From this run on whole"
+            " numbers and ISO 8601 times are compared as such, and between other texts the row that"
+            ' came later wins (docs/incremental.md, "Which row wins"). Rows that were left out as'
+            " older come in when the source sends them again: `penstock run --full-refresh` reads"
+            " the stream from the start"
+        )
+
+
+def _key_of_both_forms(stream: PlannedStream, versions: Iterable[RowSchema]) -> str:
+    """The columns of the key that were text in one stored schema and JSON in another."""
+    kinds: dict[str, set[Kind]] = {}
+    for field in (field for schema in versions for field in schema.fields):
+        kinds.setdefault(field.source, set()).add(field.type.kind)
+    keys = dict.fromkeys(path[0] for path in stream.key)
+    return ", ".join(key for key in keys if {Kind.string, Kind.json} <= kinds.get(key, set()))
 
 
 def as_before(overrides: StreamOverrides, stream: Stream, earlier: Remembered) -> StreamOverrides:
