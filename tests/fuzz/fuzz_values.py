@@ -144,8 +144,11 @@ def value_case(seed: int) -> ValueCase:
                 record["o"] = "{" + ",".join(parts) + "}"
             if marked and number > 1 and odd(0.5):
                 record[case.mark] = chance.choice(MARKS)
-            if bare and means(record.get(case.mark), of_time=mark_declared is TIME) == "gone":
-                record = {n: record[n] for n in ("id", "at", case.mark)}
+            if means(record.get(case.mark), of_time=mark_declared is TIME) == "gone":
+                if case.deletes == "soft" and record["at"] == "null":
+                    record["at"] = "5"
+                if bare:
+                    record = {n: record[n] for n in ("id", "at", case.mark)}
             records.append(record)
         case.runs.append(ValueRun(declared, records))
     return case

@@ -20,6 +20,7 @@ from penstock.engine.worker import row_decoding
 from penstock.model.types import DataType
 from penstock.tables.delta import tables as delta_tables
 from penstock.tables.files import newest_rows
+from penstock.tables.frame import soft_deletes
 from penstock.tables.newest import OTHER, TIME
 from penstock.tables.parquet import tables as parquet_tables
 
@@ -128,7 +129,11 @@ def _unknown_marks_pass(stack: ExitStack) -> None:
 
 
 def _bare_deletes_empty_the_row(stack: ExitStack) -> None:
-    _put(stack, memory_tables, "is_bare", lambda *a: False)
+    """No delete is bare: its key counts as a column of its own."""
+    every = lambda load, names: list(names)  # noqa: E731
+    for module in (memory_tables, soft_deletes):
+        if hasattr(module, "own_columns"):
+            _put(stack, module, "own_columns", every)
 
 
 def _nested_names_begin_again(stack: ExitStack) -> None:
