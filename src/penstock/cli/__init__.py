@@ -29,6 +29,8 @@ class Verb(NamedTuple):
 VERBS = {
     "run": Verb("run", "run", "One sync: from a source to a destination"),
     "plan": Verb("run", "plan", "What `run` would do; nothing is read or written"),
+    "search": Verb("find", "search", "Find connectors, before anything is installed"),
+    "info": Verb("find", "info", "A connector's settings and needs, before it is installed"),
     "new": Verb("new", "new", "Write a commented pipeline file, and check it"),
     "import": Verb("import_", "import_", "Pipeline files from meltano.yml or a PyAirbyte program"),
     "check": Verb("inspect_connector", "check", "Are the credentials good?"),

@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.engine.inspect.doctor import DoctorCheck
+    from penstock.engine.inspect.machine_checks import DoctorCheck
 
 
 @verb("penstock doctor", "penstock doctor --fix")

@@ -10,7 +10,8 @@ from penstock.codec import duckdb_call
 from penstock.config.home import Home
 from penstock.config.packages import install
 from penstock.engine.inspect import doctor
-from penstock.engine.inspect.doctor import DoctorCheck, examine
+from penstock.engine.inspect.doctor import examine
+from penstock.engine.inspect.machine_checks import DoctorCheck
 
 BOUND = next(r for r in metadata.requires("penstock") or () if r.startswith("duckdb"))
 

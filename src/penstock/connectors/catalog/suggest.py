@@ -1,0 +1,53 @@
+"""Suggests what a user who named no connector that there is may have meant, for hints.
+
+Raises nothing: a hint is part of another error, also where the index cannot be read. Neighbours:
+``search`` ranks; ``reference`` and ``package_request`` word their errors with these.
+"""
+
+from penstock.config.protocol_spec import specs
+from penstock.connectors.catalog import search
+from penstock.connectors.catalog.index import indexed
+from penstock.errors import ConfigError
+
+
+def found_for(word: str) -> tuple[str, int] | None:
+    """Returns the connector that a word without a protocol finds first, and how many it finds;
+    None: no connector."""
+    try:
+        hits = search.search([word]) or [
+            hit for name in search.near([word], 1) for hit in search.search([name])
+        ]
+    except ConfigError:
+        return None
+    first = next((hit.connector for hit in hits if hit.connector), None)
+    return None if first is None else (first, len(hits))
+
+
+def listed_as(protocol: str, name: str) -> str | None:
+    """Returns the reference of a connector whose name is exactly this; None: the index has none, or
+    the name is the reference."""
+    try:
+        hits = search.search([f"{protocol}:{name}"])
+    except ConfigError:
+        return None
+    exact = [hit.connector for hit in hits if hit.protocol == protocol and hit.name == name]
+    return exact[0] if exact and f"{protocol}:{name}" not in exact else None
+
+
+def meant(protocol: str, name: str) -> str | None:
+    """Returns the reference of the protocol's connector whose name is most like ``name``."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names(protocol), 1, cutoff=0.75)
+    if not close or close[0] == name:
+        return None
+    return listed_as(protocol, close[0]) or f"{protocol}:{close[0]}"
+
+
+def names(protocol: str) -> list[str]:
+    """The names of a protocol's connectors, those that are well known first."""
+    try:
+        found = {entry.name: None for entry in indexed() if entry.protocol == protocol}
+    except ConfigError:
+        found = {}
+    return [*dict.fromkeys((*specs()[protocol].known, *found))] if protocol in specs() else []
