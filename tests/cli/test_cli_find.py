@@ -72,7 +72,8 @@ def test_without_git_a_repository_does_not_run_here(cli: Cli, tmp_path: Path) ->
 
 def test_info_marks_secrets_and_what_is_required(cli: Cli) -> None:
     found = cli("info", "singer:tap-github")
-    rows = {line.split()[0]: line.split() for line in found.out.splitlines() if line.strip()}
+    table = found.out.partition("\n\n")[0]
+    rows = {line.split()[0]: line.split() for line in table.splitlines()}
     assert rows["access_token"][:4] == ["access_token", "password", "yes", "secret"]
     assert rows["repository"][2] == "yes" and "secret" not in rows["repository"]
     assert "next: penstock new singer:tap-github parquet:./lake" in found.out
