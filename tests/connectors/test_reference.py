@@ -143,3 +143,26 @@ def test_wrong_forms_say_what_was_probably_meant(text: str, code: str, hint: str
         parse_ref(text)
     assert caught.value.code == code
     assert hint in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("github", "did you mean airbyte:source-github ? `penstock search github` shows all"),
+        ("gihub", "did you mean airbyte:source-github ? `penstock search github` shows all"),
+        ("tap-github", "did you mean singer:tap-github ?"),
+        ("tap-csv", "did you mean singer:git+https://github.com/MeltanoLabs/tap-csv.git ?"),
+    ],
+)
+def test_a_word_alone_is_looked_for_in_the_index(text: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_ref(text)
+    assert caught.value.hint == hint
+
+
+def test_a_word_that_the_index_lacks_is_told_all_forms() -> None:
+    for text in ("zzzqqqxxx", "z" * 5000):
+        with pytest.raises(ConfigError) as caught:
+            parse_ref(text)
+        assert "PROTOCOL:NAME" in str(caught.value.hint)
+        assert "`penstock search WORDS` finds connectors" in str(caught.value.hint)

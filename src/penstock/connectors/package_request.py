@@ -1,4 +1,5 @@
-"""Describes a package to install, and the names under which it may be in the index. No I/O.
+"""Describes a package to install, and the names under which it may be in the package index. No I/O,
+but that a hint may read the index of connectors (``catalog``).
 
 Neighbours: ``resolve`` makes a :class:`PackageRequest` of a reference, ``install`` builds it.
 """
@@ -67,15 +68,23 @@ def pin(wanted: PackageRequest) -> str:
 
 
 def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
-    """Returns a hint for ``PROTOCOL:NAME``, which the index lacks; None: no known name is similar.
-    ``installed``: names of that protocol's installed connectors."""
+    """Returns a hint for ``PROTOCOL:NAME``, which the package index lacks; None: no known name is
+    similar. ``installed``: names of that protocol's installed connectors."""
+    from penstock.connectors.catalog import suggest  # nobody else here reads the index
+
     spec = specs()[protocol]
     if name in spec.images:
         instead = spec.images[name]
         image = f"it exists as a container image: {protocol}:docker:{spec.image_folder}{name}"
         return f"{image}; {instead} does the same as a package" if instead else image
-    close = get_close_matches(name, [*installed, *spec.known, *spec.images], 1, cutoff=0.75)
-    return f"did you mean {protocol}:{close[0]} ?" if close and close[0] != name else None
+    listed = suggest.listed_as(protocol, name)
+    if listed is not None:
+        return f"it is no package of that name; write {listed}"
+    known = [*installed, *spec.images, *suggest.names(protocol)]
+    close = get_close_matches(name, known, 1, cutoff=0.75)
+    if not close or close[0] == name:
+        return None
+    return f"did you mean {suggest.listed_as(protocol, close[0]) or f'{protocol}:{close[0]}'} ?"
 
 
 def none_of(wanted: PackageRequest, failed: list[ConnectorError]) -> ConnectorError:

@@ -1,4 +1,5 @@
-"""Parses what the user wrote as a connector into a :class:`ConnectorRef`. No I/O.
+"""Parses what the user wrote as a connector into a :class:`ConnectorRef`. No I/O, but that the hint
+for a word that is no reference reads the index of connectors.
 
 The grammar is the command-line contract's CONNECTOR. Not here: whether a name exists. Neighbours:
 ``resolve`` makes a runnable connector of a reference; ``tables`` takes references of kind table.
@@ -32,6 +33,7 @@ _IMAGE_NAME = re.compile(
     r"(?::(?P<tag>\w[\w.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 _USER = re.compile(r"://[^/\s]*@")
+_LONGEST_WORD = 60
 _FORMS = (
     "PROTOCOL:NAME[@VERSION], PROTOCOL:./executable, PROTOCOL:docker:IMAGE, "
     "PROTOCOL:'command with arguments', spark:'SELECT ...', parquet:PATH or delta:PATH"
@@ -271,12 +273,26 @@ def _no_protocol(text: str) -> ConfigError:
     if "/" in text:
         return _wrong(text, "looks like an image", f"did you mean {first}:{_IMAGE}{text} ?")
     if _named(text):
-        return _wrong(text, "does not say its protocol", f"did you mean {first}:{text} ?")
+        from penstock.connectors.catalog.suggest import listed_as
+
+        meant = listed_as(first, text) or f"{first}:{text}"
+        return _wrong(text, "does not say its protocol", f"did you mean {meant} ?")
     if text in specs():
         return _wrong(text, "names no connector", f"write {text}:NAME")
     close = difflib.get_close_matches(text, (*table_formats(), *specs()), 1)
-    meant = f"did you mean {close[0]}: ?" if close else f"write {_FORMS}"
+    meant = f"did you mean {close[0]}: ?" if close else _in_the_index(text)
     return _wrong(text, "does not say its protocol", meant)
+
+
+def _in_the_index(text: str) -> str:
+    """Returns a hint with the connector that a word finds, such as ``github``."""
+    from penstock.connectors.catalog.suggest import found_for
+
+    found = found_for(text) if len(text) <= _LONGEST_WORD else None
+    if found is None:
+        return f"write {_FORMS}; `penstock search WORDS` finds connectors"
+    first, word = found
+    return f"did you mean {first} ? `penstock search {shlex.quote(word)}` shows all"
 
 
 def _named(text: str) -> str | None:

@@ -10,17 +10,17 @@ from penstock.connectors.catalog.index import indexed
 from penstock.errors import ConfigError
 
 
-def found_for(word: str) -> tuple[str, int] | None:
-    """Returns the connector that a word without a protocol finds first, and how many it finds;
-    None: no connector."""
+def found_for(word: str) -> tuple[str, str] | None:
+    """Returns the connector that a word without a protocol finds first, and the word that finds it:
+    this one, or one that it is near. None: no connector."""
     try:
-        hits = search.search([word]) or [
-            hit for name in search.near([word], 1) for hit in search.search([name])
-        ]
+        for name in (word, *search.near([word], 1)):
+            found = next((hit.connector for hit in search.search([name]) if hit.connector), None)
+            if found is not None:
+                return found, name
     except ConfigError:
-        return None
-    first = next((hit.connector for hit in hits if hit.connector), None)
-    return None if first is None else (first, len(hits))
+        pass  # the index is damaged, which `search` says
+    return None
 
 
 def listed_as(protocol: str, name: str) -> str | None:
