@@ -212,3 +212,11 @@ def test_a_missing_uv_is_what_packages_lack(monkeypatch: pytest.MonkeyPatch) -> 
     assert entry is not None
     (lack,) = ThisMachine().lacks(entry)
     assert (lack.name, lack.detail, lack.fix) == ("uv", "uv is not installed", "pip install")
+
+
+def test_list_available_has_every_connector_once(cli: Cli) -> None:
+    answer = cli("list", "--available", "--json").json
+    assert len(answer) > 1500 and list(answer[0]) == KEYS
+    shown = [each["connector"] for each in answer if each["connector"]]
+    assert len(set(shown)) == len(shown)
+    assert "\nairbyte:source-github\n" in cli("list", "--available").out

@@ -141,7 +141,8 @@ def test_on_a_terminal_it_asks(cli: Cli, source: str, tmp_path: Path) -> None:
     os.close(there)
     said = ""
     answers = [
-        ("Source", source),
+        ("Source", "github"),
+        ("  1  airbyte:source-github", source),
         ("Destination [parquet:./lake]", ""),
         ("Name of the pipeline", "asked"),
         ("rows, empty", "many"),

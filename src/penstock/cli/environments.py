@@ -87,9 +87,21 @@ def remove(surface: Surface, connector: Connector) -> None:
                                            _environments(answer)])  # fmt: skip
 
 
-@verb("penstock list", "penstock list --json")
-def list_(surface: Surface) -> None:
+@verb("penstock list", "penstock list --json", "penstock list --available")
+def list_(
+    surface: Surface,
+    available: Annotated[
+        bool, typer.Option("--available", help="All connectors of the index, as `search` does.")
+    ] = False,
+) -> None:
     """The connectors whose environments are built."""
+    if available:
+        from penstock.cli.find import hits_text
+        from penstock.engine.inspect.found_connectors import find
+
+        _, hits = find((), None)
+        surface.output.answer(hits, lambda: hits_text(hits))
+        return
     from penstock.connectors.connector import describe_installed
     from penstock.connectors.environments import installed
 

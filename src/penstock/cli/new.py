@@ -8,6 +8,8 @@ Never overwrites a file, and never writes a secret: secrets become variables. Ne
 import os
 import re
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.connectors.reference import ConnectorRef
 
 _DESTINATION = "parquet:./lake"
+_OFFERED = 5
 
 
 @verb(
@@ -59,9 +62,13 @@ def new(
 ) -> int:
     """Write a commented pipeline file for a source and a destination, and check it."""
     user = _User(surface)
-    source = source or user.must("Source", "airbyte:source-faker, singer:tap-github, ...")
+    source = source or user.connector(
+        "Source", AskedRole.source, lambda: user.must("Source", "airbyte:source-faker, or a word")
+    )
     source_ref = source_reference(source)
-    destination = destination or user.may("Destination", _DESTINATION)
+    destination = destination or user.connector(
+        "Destination", AskedRole.destination, lambda: user.may("Destination", _DESTINATION)
+    )
     into = reference(destination)
     name = name or user.may("Name of the pipeline", _short(source_ref))
     path = Path(file or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.yaml")
@@ -183,6 +190,19 @@ def _short(ref: "ConnectorRef") -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", short).strip("-") or "pipeline"
 
 
+def _found(word: str, role: AskedRole) -> list[str]:
+    """Returns the connectors that a word finds, the best first; none where it is a reference."""
+    from penstock.connectors.catalog.search import search
+
+    with suppress(ConfigError):
+        reference(word)
+        return []
+    with suppress(ConfigError):  # the index is damaged, which `search` says
+        hits = search(word.split(), role.value)
+        return [hit.connector for hit in hits if hit.connector][:_OFFERED]
+    return []
+
+
 def _there_already(path: Path) -> ConfigError:
     return ConfigError(
         f"{path} is there already, and is left as it is",
@@ -206,12 +226,29 @@ class _User:
             if said := self._ask(f"{what} ({hint}): "):
                 return said
         raise ConfigError(
-            f"no {what.lower()} is named", code="usage", hint="penstock new SOURCE DESTINATION"
+            f"no {what.lower()} is named",
+            code="usage",
+            hint="penstock new SOURCE DESTINATION; `penstock search WORDS` finds a source",
         )
 
     def may(self, what: str, default: str) -> str:
         """An answer, or what stands in its place."""
         return (self._ask(f"{what} [{default}]: ") if self._there else "") or default
+
+    def connector(self, what: str, role: AskedRole, ask: Callable[[], str]) -> str:
+        """A reference. Words that are none are looked for in the index, and what they find is
+        offered by numbers."""
+        said, offered = ask(), list[str]()
+        while self._there:
+            if said.isdecimal() and 0 < int(said) <= len(offered):
+                return offered[int(said) - 1]
+            offered = _found(said, role)
+            if not offered:
+                break
+            for number, each in enumerate(offered, 1):
+                self._output.say(f"  {number}  {each}")
+            said = self._ask(f"{what}, a number or a connector [1]: ") or offered[0]
+        return said
 
     def answers(self, end: FileEnd) -> dict[str, Any]:
         """What the user says of required properties that are no secrets; an empty line leaves a
