@@ -115,6 +115,22 @@ def test_a_shell_completes(shell: str, scripts: Path, line: str, offered: set[st
 
 
 @pytest.mark.parametrize("shell", SHELLS)
+def test_a_connector_is_one_of_the_index(shell: str, scripts: Path) -> None:
+    faker = {"airbyte:source-faker"}
+    for line in ("spec airbyte:source-fak", "run airbyte:source-fak", "new airbyte:source-fak"):
+        assert ask(shell, scripts, f"penstock {line}") == faker, line
+    into = ask(shell, scripts, "penstock run airbyte:source-faker singer:target-jsonl-")
+    assert into == {"singer:target-jsonl-webhdfs"}
+    assert ask(shell, scripts, "penstock search --role dest") == {"destination"}
+
+
+def test_bash_completes_a_connector_where_it_splits_words_at_colons(scripts: Path) -> None:
+    assert ask("bash", scripts, "penstock spec airbyte : source-fak") == {"source-faker"}
+    assert "source-faker" in ask("bash", scripts, "penstock spec airbyte :")
+    assert ask("bash", scripts, "penstock spec air") == {"airbyte:"}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
 def test_a_pipeline_is_a_file_of_yaml_or_a_folder(shell: str, scripts: Path) -> None:
     found = ask(shell, scripts, "penstock run sh")
     assert {"shop one.yaml", "shot.yml", "shards"} <= found

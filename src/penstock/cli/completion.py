@@ -1,8 +1,8 @@
 """Writes the completion script of a shell: ``penstock completion bash | zsh | fish``.
 
-A script holds every verb and option, so that completing starts no process of ours; it is of the
-version that wrote it. The options are those that Typer has of each verb. Not here: the verbs
-themselves (``cli.VERBS``).
+A script holds every verb and option, and the packages of the index of connectors, so that
+completing starts no process of ours; it is of the version that wrote it. The options are those that
+Typer has of each verb. Not here: the verbs themselves (``cli.VERBS``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,22 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.main import get_command
 
+from penstock.api.roles import AskedRole
 from penstock.cli import VERBS
 from penstock.cli.app import Surface, verb
 from penstock.config.modes import DESTINATION_WORDS, SYNC_WORDS
+from penstock.connectors.catalog.suggest import packages
 from penstock.errors import ConfigError
 
 _FILES = ("FILE", "JSON|@FILE")
 _FOLDERS = ("DIR",)
 _PIPELINE = "PIPELINE"
-_WORDS = {"--sync-mode": (*SYNC_WORDS,), "--destination-sync-mode": (*DESTINATION_WORDS,)}
+_CONNECTORS = frozenset({"CONNECTOR", "SOURCE", "DESTINATION", "TARGET"})
+_WORDS = {
+    "--sync-mode": (*SYNC_WORDS,),
+    "--destination-sync-mode": (*DESTINATION_WORDS,),
+    "--role": (*AskedRole,),
+}
 
 
 class Option(NamedTuple):
@@ -39,13 +46,15 @@ class Option(NamedTuple):
 
 class Command(NamedTuple):
     """One command line: a verb, or one verb of a group. ``words``: what its argument may be, if
-    that can be listed. ``pipelines``: its argument may be a pipeline file."""
+    that can be listed. ``pipelines``: its argument may be a pipeline file; ``connectors``: a
+    connector."""
 
     path: tuple[str, ...]
     help: str
     options: tuple[Option, ...]
     words: tuple[str, ...] = ()
     pipelines: bool = False
+    connectors: bool = False
 
 
 @verb(
@@ -94,7 +103,17 @@ def _command(path: tuple[str, ...], summary: str, app: Any) -> Command:
             Option(tuple(each.opts), None if bare else each.metavar or "", _sentence(each.help))
         )
     words = tuple(_SHELLS) if arguments == ["SHELL"] else ()
-    return Command(path, summary, tuple(options), words, _PIPELINE in arguments)
+    connectors = not _CONNECTORS.isdisjoint(arguments)
+    return Command(path, summary, tuple(options), words, _PIPELINE in arguments, connectors)
+
+
+def _by_protocol() -> dict[str, list[str]]:
+    """The names of packages, by protocol."""
+    found: dict[str, list[str]] = {}
+    for reference in packages():
+        protocol, _, name = reference.partition(":")
+        found.setdefault(protocol, []).append(name)
+    return found
 
 
 def _sentence(help_text: str | None) -> str:
@@ -115,9 +134,24 @@ _penstock_files() {
     *) COMPREPLY=($(compgen -f -- "$cur")) ;;
   esac
 }
+_penstock_connectors() {  # a shell splits words at colons, or does not (COMP_WORDBREAKS)
+  local protocol="" word="$cur" front="" heads="" before=${#COMPREPLY[@]}
+  case "$cur" in
+    :) protocol="$prev" word="" ;;
+    *:*) protocol="${cur%%:*}" word="${cur#*:}" front="$protocol:" ;;
+    *) [ "$prev" = ":" ] && protocol="${COMP_WORDS[COMP_CWORD-2]}" ;;
+  esac
+  case "$protocol" in
+    "") heads="$(compgen -W "@PROTOCOLS@" -- "$word")"
+        [ "$before" -eq 0 ] && compopt +o filenames -o nospace 2>/dev/null
+        COMPREPLY+=($heads) ;;
+@NAMES@
+  esac
+}
 _penstock() {
   local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}"
   local command="${COMP_WORDS[1]}" options="" words="" files="" folders="" values="" yaml=""
+  local connectors=""
   COMPREPLY=()
   if [ "$COMP_CWORD" -eq 1 ]; then
     COMPREPLY=($(compgen -W "@VERBS@ --help --version" -- "$cur"))
@@ -138,8 +172,13 @@ _penstock() {
   case "$cur" in
     -*) COMPREPLY=($(compgen -W "$options" -- "$cur")) ;;
     *) if [ -n "$words" ]; then COMPREPLY=($(compgen -W "$words" -- "$cur"))
-       elif [ -n "$yaml" ]; then _penstock_files yaml
-       else _penstock_files any; fi ;;
+       else
+         case "$connectors$prev$cur" in
+           1*:*) ;;
+           *) _penstock_files "${yaml:-any}" ;;
+         esac
+         [ -n "$connectors" ] && _penstock_connectors
+       fi ;;
   esac
 }
 complete -F _penstock penstock"""
@@ -157,7 +196,8 @@ def _bash(found: Sequence[Command]) -> Iterator[str]:
             "files": _flags(each, _FILES),
             "folders": _flags(each, _FOLDERS),
             "values": [f for o in each.options if _free(o) for f in o.flags],
-            "yaml": ["1"] if each.pipelines else [],
+            "yaml": ["yaml"] if each.pipelines else [],
+            "connectors": ["1"] if each.connectors else [],
         }
         said = " ".join(f'{key}="{" ".join(some)}"' for key, some in parts.items() if some)
         cases.append(f'    "{name}") {said} ;;')
@@ -168,7 +208,13 @@ def _bash(found: Sequence[Command]) -> Iterator[str]:
             if o.words
             for flag in o.flags
         ]
+    names = [
+        f'    {protocol}) COMPREPLY=($(compgen -P "$front" -W "{" ".join(known)}" -- "$word")) ;;'
+        for protocol, known in _by_protocol().items()
+    ]
     text = _BASH.replace("@VERBS@", " ".join(VERBS)).replace("@GROUPS@", "|".join(groups))
+    text = text.replace("@PROTOCOLS@", " ".join(f"{name}:" for name in _by_protocol()))
+    text = text.replace("@NAMES@", "\n".join(names))
     yield text.replace("@CASES@", "\n".join(cases)).replace("@WORDS@", "\n".join(words))
 
 
@@ -188,6 +234,10 @@ def _free(option: Option) -> bool:
 def _zsh(found: Sequence[Command]) -> Iterator[str]:
     yield "#compdef penstock"
     yield "# Completion of penstock for zsh. Made by `penstock completion zsh`."
+    yield "_penstock_connectors() {"
+    yield f"  local -a known=({' '.join(packages())})"
+    yield "  _wanted connectors expl connector compadd -a known"
+    yield "}"
     for each in found:
         yield f"_penstock_{'_'.join(each.path)}() {{"
         inner = [c for c in found if c.path[:-1] == each.path]
@@ -244,7 +294,10 @@ def _zsh_values(option: Option) -> str:
 def _zsh_argument(command: Command) -> str:
     if command.words:
         return f"*:word:({' '.join(command.words)})"
-    return '*:pipeline:_files -g "*.(yaml|yml)"' if command.pipelines else "*:file:_files"
+    files = '_files -g "*.(yaml|yml)"' if command.pipelines else "_files"
+    if command.connectors:
+        return f"*:connector:{{_penstock_connectors; {files}}}"
+    return f"*:{'pipeline' if command.pipelines else 'file'}:{files}"
 
 
 # -- fish
@@ -253,6 +306,8 @@ def _zsh_argument(command: Command) -> str:
 def _fish(found: Sequence[Command]) -> Iterator[str]:
     yield "# Completion of penstock for fish. Made by `penstock completion fish`."
     yield "complete -c penstock -f"
+    known = _quoted(" ".join(packages()))
+    yield f"function __penstock_connectors; string split ' ' -- {known}; end"
     for each in found:
         *parent, word = each.path
         above = f"__fish_seen_subcommand_from {parent[0]}" if parent else "__fish_use_subcommand"
@@ -273,6 +328,8 @@ def _fish(found: Sequence[Command]) -> Iterator[str]:
             yield f"{head} -a '(__fish_complete_suffix .yaml; __fish_complete_suffix .yml)'"
         else:
             yield f"{head} -F"
+        if each.connectors:
+            yield f"{head} -a '(__penstock_connectors)'"
         for option in each.options:
             flags = " ".join(
                 f"-l {f[2:]}" if f.startswith("--") else f"-s {f[1:]}" for f in option.flags

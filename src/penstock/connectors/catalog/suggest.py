@@ -51,3 +51,13 @@ def names(protocol: str) -> list[str]:
     except ConfigError:
         found = {}
     return [*dict.fromkeys((*specs()[protocol].known, *found))] if protocol in specs() else []
+
+
+def packages() -> list[str]:
+    """The references of all connectors that are packages, in order; none where the index cannot be
+    read."""
+    try:
+        found = {entry.connector for entry in indexed() if entry.needs == "package"}
+    except ConfigError:
+        return []
+    return sorted(each for each in found if each is not None and "@" not in each)
