@@ -57,9 +57,9 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
     ``destinations``, ``transforms``: the prefixes of connector names. ``own_names``: a connector is
     a package of exactly its name, with any prefix. ``registry``: where connectors are installed
     from by their names; ``variables``: what an installed one is given in its environment.
-    ``known``: well-known packages, ``images``: connectors that exist as container images only, each
-    with an alternative, in the ``image_folder`` of the public registry; all for suggestions only,
-    other names run too.
+    ``known``: well-known packages, ``images``: connectors that exist as container images only and
+    that the index of connectors lacks, each with an alternative, in the ``image_folder`` of the
+    public registry; all for suggestions only, other names run too.
     ``components``: its connectors are WebAssembly components, which have
     no protocol prefix and are found by ``find`` (name, environment, home folder; raises
     ``ConfigError``). ``queries``: its sources are queries, tables or files that Spark reads, named

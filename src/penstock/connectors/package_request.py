@@ -74,12 +74,15 @@ def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
 
     spec = specs()[protocol]
     if name in spec.images:
+        listed = f"{protocol}:docker:{spec.image_folder}{name}"
         instead = spec.images[name]
-        image = f"it exists as a container image: {protocol}:docker:{spec.image_folder}{name}"
-        return f"{image}; {instead} does the same as a package" if instead else image
-    listed = suggest.listed_as(protocol, name)
+    else:
+        listed = suggest.listed_as(protocol, name)
+        instead = suggest.package_instead(protocol, name)
     if listed is not None:
-        return f"it is no package of that name; write {listed}"
+        kind = "a container image" if ":docker:" in listed else "a repository"
+        other = f"; {instead} does the same as a package" if instead else ""
+        return f"it exists as {kind}: {listed}{other}"
     known = [*installed, *spec.images, *suggest.names(protocol)]
     close = get_close_matches(name, known, 1, cutoff=0.75)
     if not close or close[0] == name:

@@ -3,15 +3,19 @@ is damaged is said to be."""
 
 import gzip
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from penstock.api.roles import end_of
+from penstock.connectors import uv
 from penstock.connectors.catalog.index import FILE, ConnectorIndex, IndexedConnector, indexed, read
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.errors import ConfigError
@@ -152,3 +156,32 @@ def test_the_shipped_index_has_the_order_of_the_script() -> None:
     """So that a renewed index differs only where facts do."""
     order = [(e.protocol, e.role, e.name, e.connector or "") for e in indexed()]
     assert order == sorted(order)
+
+
+@pytest.mark.network
+def test_the_wheel_has_the_index(tmp_path: Path) -> None:
+    """As ``uv build`` makes it; its search runs from the wheel's own files."""
+    project = tmp_path / "project"
+    shutil.copytree(ROOT / "src", project / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, project)
+    subprocess.run(
+        [uv.find_uv(), "build", "--quiet", "--wheel", "--out-dir", str(tmp_path), str(project)],
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = "from penstock.cli import main; main(['search', 'github']); print(main.__code__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.startswith("airbyte:source-github\n")
+    assert str(tmp_path / "site") in done.stdout.splitlines()[-1]

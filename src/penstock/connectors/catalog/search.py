@@ -91,6 +91,11 @@ def others(entry: IndexedConnector) -> list[IndexedConnector]:
     return sorted(same, key=lambda other: -_worth(other))
 
 
+def is_kept_up(entry: IndexedConnector) -> bool:
+    """Whether its hub calls it active, or its last release is younger than five years."""
+    return entry.maintenance == "active" or (entry.month is not None and _recency(entry.month) >= 0)
+
+
 # -- what a word may match
 
 

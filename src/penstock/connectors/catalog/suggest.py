@@ -34,6 +34,14 @@ def listed_as(protocol: str, name: str) -> str | None:
     return exact[0] if exact and f"{protocol}:{name}" not in exact else None
 
 
+def package_instead(protocol: str, name: str) -> str | None:
+    """Returns a package that is kept up and does the same as a connector that is no package."""
+    listed = listed_as(protocol, name)
+    entry = search.named(listed) if listed is not None else None
+    same = filter(search.is_kept_up, search.others(entry) if entry is not None else [])
+    return next((each.connector for each in same if each.needs == "package"), None)
+
+
 def meant(protocol: str, name: str) -> str | None:
     """Returns the reference of the protocol's connector whose name is most like ``name``."""
     from difflib import get_close_matches

@@ -19,18 +19,7 @@ _KNOWN = (
     "source-zenloop", "destination-duckdb", "destination-motherduck", "destination-sqlite",
 )  # fmt: skip
 _IMAGES: dict[str, str | None] = {
-    "source-bigquery": None,
-    "source-clickhouse": None,
-    "source-db2": None,
-    "source-dynamodb": None,
-    "source-kafka": None,
     "source-mongodb-v2": "singer:tap-mongodb",
-    "source-mssql": "singer:tap-mssql",
-    "source-mysql": "singer:pipelinewise-tap-mysql",
-    "source-oracle": None,
-    "source-postgres": "singer:meltanolabs-tap-postgres",
-    "source-redshift": None,
-    "source-snowflake": "singer:meltanolabs-tap-snowflake",
     "destination-azure-blob-storage": None,
     "destination-bigquery": "singer:z3-target-bigquery",
     "destination-clickhouse": None,
