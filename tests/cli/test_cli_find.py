@@ -30,7 +30,7 @@ def test_a_hit_says_what_to_write_and_what_it_needs(cli: Cli) -> None:
 
 def test_the_json_of_a_search_has_its_keys(cli: Cli) -> None:
     answer = cli("search", "postgres", "--role", "destination", "--json").json
-    assert list(answer) == ["words", "role", "found", "connectors"]
+    assert list(answer) == ["words", "role", "found", "connectors", "tables"]
     assert (answer["words"], answer["role"]) == ("postgres", "destination")
     assert answer["found"] == len(answer["connectors"]) > 5, "JSON has all"
     first = answer["connectors"][0]
@@ -41,6 +41,14 @@ def test_the_json_of_a_search_has_its_keys(cli: Cli) -> None:
     assert list(first["settings"][0]) == [
         "name", "kind", "label", "secret", "default", "options", "required"
     ]  # fmt: skip
+
+
+def test_tables_that_penstock_writes_itself_come_first(cli: Cli) -> None:
+    found = cli("search", "Delta")
+    assert found.out.splitlines()[0] == "delta:PATH"
+    assert cli("search", "parquet", "--json").json["tables"] == ["parquet:PATH"]
+    assert cli("search", "parquet", "--role", "source", "--json").json["tables"] == []
+    assert cli("search", "delta", "zzzqqq", "--json").json["connectors"] == []
 
 
 def test_a_search_shows_the_best_ones_and_how_many_there_are(cli: Cli) -> None:

@@ -99,7 +99,7 @@ def list_(
         from penstock.cli.find import hits_text
         from penstock.engine.inspect.found_connectors import find
 
-        _, hits = find((), None)
+        hits = find((), None).hits
         surface.output.answer(hits, lambda: hits_text(hits))
         return
     from penstock.connectors.connector import describe_installed

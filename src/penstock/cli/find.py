@@ -19,7 +19,7 @@ from penstock.terminal import format as text
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from penstock.engine.inspect.found_connectors import FoundConnector
+    from penstock.engine.inspect.found_connectors import FoundConnector, SearchResult
 
 _HITS_AS_TEXT = 15
 _CELL = 48
@@ -53,23 +53,25 @@ def search(
     from penstock.engine.inspect.found_connectors import find
 
     most = limit if surface.output.as_json or limit is not None else _HITS_AS_TEXT
-    count, hits = find(words, None if role is None else role.value, most)
+    result = find(words, None if role is None else role.value, most)
     answer = {
         "words": " ".join(words),
         "role": role,
-        "found": count,
-        "connectors": hits,
+        "found": result.found,
+        "connectors": result.hits,
+        "tables": result.tables,
     }
-    surface.output.answer(answer, lambda: _search_text(words, hits, count))
+    surface.output.answer(answer, lambda: _search_text(result))
 
 
-def _search_text(
-    words: Sequence[str], hits: "Sequence[FoundConnector]", count: int
-) -> "Iterator[RenderableType]":
-    yield from hits_text(hits)
-    if count > len(hits):
-        yield f"{count - len(hits):,} more; --limit {count} shows all"
-    first = next((hit.connector for hit in hits if hit.connector), None)
+def _search_text(result: "SearchResult") -> Iterator[str]:
+    for table in result.tables:
+        yield table
+        yield "    tables that Penstock writes itself, destination, no connector is needed"
+    yield from hits_text(result.hits)
+    if result.found > len(result.hits):
+        yield f"{result.found - len(result.hits):,} more; --limit {result.found} shows all"
+    first = next((hit.connector for hit in result.hits if hit.connector), None)
     if first is not None:
         yield f"next: penstock info {shlex.quote(first)}"
 

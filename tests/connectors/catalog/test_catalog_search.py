@@ -116,6 +116,12 @@ def test_what_is_like_nothing_is_near_nothing() -> None:
         ("airbyte:docker:airbyte/source-postgres:3.6", "airbyte:docker:airbyte/source-postgres"),
         (f"airbyte:docker:airbyte/source-faker:1@sha256:{'0' * 64}", "airbyte:source-faker"),
         (f"{GIT}/MeltanoLabs/tap-csv.git", f"{GIT}/MeltanoLabs/tap-csv.git"),
+        (f"{GIT}/MeltanoLabs/tap-csv@v1.2", f"{GIT}/MeltanoLabs/tap-csv.git"),
+        (f"{GIT}/Matatika/tap-veeqo.git", f"{GIT}/Matatika/tap-veeqo.git@v0.3.2"),
+        (
+            f"{GIT}/transferwise/pipelinewise.git@v1#subdirectory=singer-connectors/tap-mysql",
+            f"{GIT}/transferwise/pipelinewise.git#subdirectory=singer-connectors/tap-mysql",
+        ),
     ],
 )
 def test_a_reference_names_its_connector_whatever_its_version(reference: str, is_: str) -> None:

@@ -215,9 +215,9 @@ def _references() -> dict[str, IndexedConnector]:
 
 def _unversioned(reference: str) -> str:
     """``airbyte:source-x`` of ``airbyte:source-x@1.2``, ``airbyte:docker:x/y`` of
-    ``airbyte:docker:x/y:1.2``. A repository's revision stays."""
+    ``airbyte:docker:x/y:1.2``, a repository without its revision."""
     if "://" in reference:
-        return reference
+        return re.sub(r"(?:\.git)?(?:@[^/@#]*)?(?=#|$)", "", reference, count=1)
     bare = reference.partition("@")[0]
     return re.sub(r"(?<!:docker):[^/:]+$", "", bare) if ":docker:" in bare else bare
 

@@ -7,11 +7,12 @@ Installs nothing and asks no network. Neighbours: ``connectors.catalog`` has the
 
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.config.protocol_spec import EndpointRole
+from penstock.config.table_formats import table_formats
 from penstock.connectors.catalog.index import IndexedConnector, Setting
 from penstock.connectors.catalog.search import named, near, others, search
 from penstock.connectors.catalog.suggest import meant
@@ -52,16 +53,30 @@ class FoundConnector(msgspec.Struct, frozen=True, kw_only=True):
     required: list[list[str]]
 
 
-def find(
-    words: Sequence[str], role: EndpointRole | None, limit: int | None = None
-) -> tuple[int, list[FoundConnector]]:
-    """Returns how many connectors the words match, and the best ``limit`` of them. Raises
-    ``ConfigError``: ``connector.none_found``, with names that are near; ``connector.index``."""
+class SearchResult(NamedTuple):
+    """``tables``: formats that the words name and that Penstock writes itself, as references
+    (``parquet:PATH``). ``found``: how many connectors match; ``hits``: the best of them."""
+
+    tables: list[str]
+    found: int
+    hits: list[FoundConnector]
+
+
+def find(words: Sequence[str], role: EndpointRole | None, limit: int | None = None) -> SearchResult:
+    """Returns the best ``limit`` connectors that all words match. Raises ``ConfigError``:
+    ``connector.none_found``, with names that are near; ``connector.index``."""
     hits = search(words, role)
-    if not hits:
+    tables = [] if role == "source" else _tables(words)
+    if not hits and not tables:
         raise _none_found(words, role)
     machine = ThisMachine()
-    return len(hits), [_described(hit, machine) for hit in hits[:limit]]
+    return SearchResult(tables, len(hits), [_described(hit, machine) for hit in hits[:limit]])
+
+
+def _tables(words: Sequence[str]) -> list[str]:
+    asked = {word.casefold() for given in words for word in given.split()}
+    formats = table_formats().values()
+    return [f"{f.name}:PATH" for f in formats if asked & {f.name, f.label.casefold()}]
 
 
 def describe(word: str) -> tuple[FoundConnector, list[FoundConnector]]:
