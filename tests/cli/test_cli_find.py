@@ -110,6 +110,7 @@ def test_info_of_a_destination_and_of_one_without_settings(cli: Cli) -> None:
         (["search"], "usage", "penstock search --help"),
         (["info", "singer:tap-gihub"], "connector.not_indexed", "singer:tap-github"),
         (["info", "airbyte:source-of-all-evil"], "connector.not_indexed", "`penstock spec`"),
+        (["info", "source-postgres"], "connector.not_indexed", "docker:airbyte/source-postgres"),
         (["info", "parquet:./lake"], "connector.not_indexed", "a table"),
         (["info", "airbyte:./mine"], "connector.not_indexed", "`penstock spec`"),
         (["info", "airbite:source-x"], "connector.reference", "airbyte:source-x"),

@@ -15,7 +15,7 @@ from penstock.config.protocol_spec import EndpointRole
 from penstock.config.table_formats import table_formats
 from penstock.connectors.catalog.index import IndexedConnector, Setting
 from penstock.connectors.catalog.search import named, near, others, search
-from penstock.connectors.catalog.suggest import meant
+from penstock.connectors.catalog.suggest import found_for, meant
 from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.connectors.same_connector import shown as shown_reference
 from penstock.engine.inspect.runs_here import ThisMachine
@@ -152,6 +152,8 @@ def _not_indexed(ref: ConnectorRef) -> ConfigError:
         hint = "`penstock spec` asks a connector itself"
         if ref.format is not None:
             hint = "it is a table; `penstock check` says whether it can be written"
+        elif ref.kind is RefKind.component and ref.name and (close := found_for(ref.name)):
+            hint = f"did you mean {close[0]} ? the index has no components; {hint}"
     else:
         close = meant(ref.protocol or "", ref.name or "")
         hint = f"did you mean {close} ? " if close else ""
