@@ -92,7 +92,7 @@ def test_append_dedup_by_name_merges(tables: Any, spark: Any, loads: Any) -> Non
     first = load(1, (1, "a", 1), (1, "b", 2), (2, "c", 5))
     assert put(tables, spark, first) == [LoadResult(2, superseded=1)]
     second = load(2, (1, "x", 1), (2, "y", 6), (3, "z", 1))
-    assert put(tables, spark, second, second) == [LoadResult(2), REPEATED]
+    assert put(tables, spark, second, second) == [LoadResult(2, superseded=1), REPEATED]
     assert ids(tables, spark) == [(1, "b"), (2, "y"), (3, "z")]
 
 
