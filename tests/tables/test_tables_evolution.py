@@ -334,15 +334,11 @@ def test_keys_that_would_lose_digits_are_refused_L9(spark: Any, loads: Any, tmp_
     tables, dedup = open_table("parquet", str(tmp_path / "lake")), {"mode": "append_dedup"}
     number = {"id": "number", "v": "integer"}
     only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1.0, "v": 1}], number, **dedup)]))
-    text = {"id": "string", "v": "integer"}
-    for key in ("9007199254740993", "0.10000000000000000555", "1152921504606847000", "1e-400"):
-        with pytest.raises(SchemaError) as caught:
-            only(tables.commit(spark, LOCAL, [loads.load(2, [{"id": key, "v": 2}], text, **dedup)]))
-        assert caught.value.code == "schema.key_type" and "id" in caught.value.message
-    held = ["9007199254740992", "1152921504606846976", "0.1", "1e23", "1.0"]
-    given = [{"id": key, "v": 3} for key in held]
-    only(tables.commit(spark, LOCAL, [loads.load(2, given, text, **dedup)]))
-    assert sorted(r[0] for r in rows(tables, spark, "id")) == sorted(map(float, held))
+    given = [{"id": "9007199254740992", "v": 2}, {"id": "9007199254740993", "v": 3}]
+    second = loads.load(2, given, {"id": "string", "v": "integer"}, **dedup)
+    with pytest.raises(SchemaError) as caught:
+        only(tables.commit(spark, LOCAL, [second]))
+    assert caught.value.code == "schema.key_type" and "id" in caught.value.message
 
 
 @pytest.mark.spark

@@ -39,14 +39,12 @@ class Cast(NamedTuple):
     """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
     can lose, its path of column names and a map from the column to whether the value was lost;
     ``rounded``: the same of digits of a value that is kept; ``texts``: by path, a map from the
-    column to the text of what was lost; ``inexact``: whether a number is another than the one that
-    its double stands for as a key (``codec.values.inexact_doubles``)."""
+    column to the text of what was lost."""
 
     value: Apply
     failures: Tests
     rounded: Tests = ()
     texts: Tests = ()
-    inexact: Tests = ()
 
 
 def casts_between(
@@ -152,8 +150,7 @@ def _scalar_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
         return Cast(value, ())
     rounds = have.kind is Kind.string and want.kind is Kind.number
     roundings = ((path, _rounded),) if rounds else ()
-    inexact = ((path, _inexact),) if rounds else ()
-    return Cast(value, ((path, lost),), roundings, ((path, text),), inexact)
+    return Cast(value, ((path, lost),), roundings, ((path, text),))
 
 
 def holds(want: DataType, have: DataType) -> bool:
@@ -187,17 +184,6 @@ def _rounded(c: "Column") -> "Column":
     fits = _from_text(c, DataType(Kind.number)).isNotNull()
     gone = (number == 0) & (_digits(c) != "")
     return F.coalesce(fits & ((odd & ~same) | gone), F.lit(False))
-
-
-def _inexact(c: "Column") -> "Column":
-    """Whether a number in text has other digits than its double: than the whole number of 64 bits
-    that it is, or than its shortest text."""
-    from pyspark.sql import functions as F
-
-    number = c.try_cast("double")
-    whole = (F.floor(number) == number) & (F.abs(number) < float(1 << 63))
-    text = F.when(whole, number.try_cast("bigint").cast("string")).otherwise(number.cast("string"))
-    return F.coalesce(_digits(c) != _digits(text), F.lit(False))
 
 
 def _digits(c: "Column") -> "Column":
@@ -244,7 +230,6 @@ def _struct_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
         of_fields(lambda cast: cast.failures),
         of_fields(lambda cast: cast.rounded),
         of_fields(lambda cast: cast.texts),
-        of_fields(lambda cast: cast.inexact),
     )
 
 

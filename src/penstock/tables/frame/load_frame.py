@@ -456,7 +456,7 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = set(load.primary_key)
-    losses = [*_cast_failures(casts), *_cast_roundings(casts), *_inexact_casts(casts)]
+    losses = [*_cast_failures(casts), *_cast_roundings(casts)]
     lost = [(path, failed) for path, failed in losses if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
         return
@@ -625,14 +625,4 @@ def _cast_roundings(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
         (path, lost(F.col(quoted(name))))
         for name, cast in casts.items()
         for path, lost in cast.rounded
-    ]
-
-
-def _inexact_casts(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
-    from pyspark.sql import functions as F
-
-    return [
-        (path, other(F.col(quoted(name))))
-        for name, cast in casts.items()
-        for path, other in cast.inexact
     ]
