@@ -162,10 +162,11 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets this test have an index of its own: what is kept of the shipped one is set aside."""
     from functools import cache
 
-    from penstock.connectors.catalog import search
+    from penstock.connectors.catalog import search, suggest
 
     monkeypatch.setattr(index, "indexed", cache(index.indexed.__wrapped__))
     monkeypatch.setattr(search, "indexed", index.indexed)
+    monkeypatch.setattr(suggest, "indexed", index.indexed)
     for name in ("_shared", "_all_matched", "_references", "_newest"):
         monkeypatch.setattr(search, name, cache(getattr(search, name).__wrapped__))
 
