@@ -40,7 +40,6 @@ SECOND: Rows = {
     "texts": [("A1", "07E1", "lost"), ("A2", "1.10", "lost")],
     "unions": [("A1", "7", "a2")],
     "quoted": [("A1", "7", "a2")],
-    # that code gave the columns of a bare delete (of 3) NULL
     "soft": [(2, 11, "b", GONE), (3, 11, None, GONE)],
 }
 NOW: Rows = {
@@ -91,7 +90,7 @@ BEFORE: Rows = {
     "texts": FIRST["texts"],
     "unions": [("A1", "7", "a2"), ("A2", "6", "b")],
     "quoted": [('"A1"', '"7"', '"a2"'), ("2", "6", '"b"')],
-    "soft": [(1, 10, "a", None), (2, 11, "b", GONE), (3, 11, None, GONE), (4, 10, "d", None)],
+    "soft": [(1, 10, "a", None), (2, 11, "b", GONE), (3, 11, "c", GONE), (4, 10, "d", None)],
 }
 """What the earlier code left of ``FIRST`` and ``SECOND``."""
 
