@@ -36,8 +36,11 @@ rows = spark.range(3).mapInArrow(lambda batches: batches, "id long").collect()
 assert len(rows) == 3
 pid = session._current.jvm.process.pid
 python = [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-python += [int(p) for t in Path(f"/proc/{pid}/task").iterdir()
-           for p in (t / "children").read_text().split() if int(p) not in python]
+for t in Path(f"/proc/{pid}/task").iterdir():
+    try:
+        python += [int(p) for p in (t / "children").read_text().split() if int(p) not in python]
+    except FileNotFoundError:  # a thread that has ended
+        pass
 d = spark.conf.get(FOLDER)
 def sockets_in(folder):
     return sum(folder in line for line in Path("/proc/net/unix").read_text().splitlines())

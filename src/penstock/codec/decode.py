@@ -256,7 +256,7 @@ class _Batch:
         typed: list[Array] = []
         for column, known in zip(texts, of.schema.fields, strict=False):
             typed.append(self._typed(column, known.type, (known.source,), _same))
-        self._losses.add_repaired(self._repaired)
+        self._losses.add_repaired(self._repaired, of.schema.fields)
         return typed
 
     def extra_column(self) -> Array:

@@ -8,7 +8,7 @@ note what they lost."""
 
 import json
 from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,7 +18,7 @@ from penstock.codec.untyped import Array, pa
 from penstock.codec.untyped import compute as pc
 from penstock.codec.values import FittedColumn, inexact_doubles
 from penstock.model.catalog import FieldPath
-from penstock.model.types import MAX_REASON_TEXT, REASON_CUT, ChangeWords
+from penstock.model.types import MAX_REASON_TEXT, REASON_CUT, ChangeWords, Field
 
 Rows = Callable[[Array], Array]
 Mask = Callable[[str], str]
@@ -105,14 +105,18 @@ class Losses:
             texts = self._shown(sent(places)) if self._texts else None
             to.append(Loss(path, rows(places), texts))
 
-    def add_repaired(self, found: Mapping[int, list[tuple[FieldPath, str]]]) -> None:
-        """Adds values that are null in repaired bodies: by row, each field with its text."""
+    def add_repaired(
+        self, found: Mapping[int, list[tuple[FieldPath, str]]], fields: Sequence[Field]
+    ) -> None:
+        """Adds values that are null in repaired bodies: by row, each field with its text. Each
+        row's entries come in the order of ``fields``, those of the schema."""
         by_path: dict[FieldPath, list[tuple[int, str]]] = {}
         for row, lost in found.items():
             for path, text in lost:
                 by_path.setdefault(path, []).append((row, text))
         added: list[Loss] = []
-        for path, values in by_path.items():
+        for path in sorted(by_path, key=lambda p: _place(p, fields)):
+            values = by_path[path]
             texts = self._shown(pa.array([t for _, t in values])) if self._texts else None
             added.append(Loss(path, pa.array([row for row, _ in values], pa.int64()), texts))
         self.nulled[:0] = added
@@ -195,6 +199,21 @@ class Losses:
             lengths[row + 1] = count
         ends = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(lengths)])
         return pa.ListArray.from_arrays(pc.cumulative_sum(ends), entries)
+
+
+def _place(path: FieldPath, fields: Sequence[Field]) -> tuple[int, ...]:
+    """The place of a path among those of a schema."""
+    place: list[int] = []
+    for step in path:
+        if step == ELEMENT and place and not any(f.source == step for f in fields):
+            continue
+        at = next(i for i, f in enumerate(fields) if f.source == step)
+        kind = fields[at].type
+        while kind.item is not None:
+            kind = kind.item
+        place.append(at)
+        fields = kind.fields
+    return tuple(place)
 
 
 def counts(losses: Collection[Loss], rejects: Collection[int]) -> dict[str, int]:
