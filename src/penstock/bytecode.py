@@ -40,7 +40,7 @@ def _compiled() -> str:
 
 
 def _folders(environ: Mapping[str, str]) -> list[Path]:
-    """The folders in which it may be, best first; paths that are not absolute are none."""
+    """Returns the folders in which it may be, best first. A relative path does not count."""
     cache, user = environ.get("XDG_CACHE_HOME"), environ.get("HOME")
     found = [cache] if cache else [os.path.join(user, ".cache")] if user else []
     if home := environ.get("PENSTOCK_HOME"):

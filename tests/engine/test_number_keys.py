@@ -103,6 +103,16 @@ def test_l9_a_table_whose_key_is_text_as_sent_goes_on_so(sender: Sender) -> None
     assert [(r["id"], r["v"]) for r in rows] == [("1", 5)]
 
 
+def test_l9_a_key_of_numbers_as_text_stays_one_key_where_a_transform_comes_later(
+    sender: Sender,
+) -> None:
+    sender.run("1", "2.50", **AS_TEXT)
+    query = "SELECT id, v + 100 AS v FROM input"
+    later: Any = {"transforms": [{"use": "transform-sql", "config": {"query": query}}]}
+    sender.run("1.0", "2.5", "3e0", parts=later, **AS_TEXT)
+    assert sender.rows() == {"1": 103, "2.5": 104, "3": 105}
+
+
 def test_l9_a_note_names_the_way_to_text_and_it_works(sender: Sender) -> None:
     report = sender.run("1e30", "1")
     assert report.streams[0].rejected == 1 and sender.rows() == {"1": 2}

@@ -236,7 +236,7 @@ class _User:
         return (self._ask(f"{what} [{default}]: ") if self._there else "") or default
 
     def connector(self, what: str, role: AskedRole, ask: Callable[[], str]) -> str:
-        """A reference. Words that are none are looked for in the index, and what they find is
+        """Returns a reference. Other words are looked up in the index, and what it finds is
         offered by numbers."""
         said, offered = ask(), list[str]()
         while self._there:

@@ -519,11 +519,11 @@ def inexact_keys(key: Sequence[FieldPath], losses: Losses) -> list[RowReject]:
 
 def _inexact(path: FieldPath) -> str:
     """The reason of a reject, with the way to a column that holds the value."""
-    anew = "`penstock run --recreate` makes the table anew with the types of now"
+    again = "`penstock run --recreate` writes the table again, with the types of now"
     if len(path) != 1:
-        return f"{INEXACT_KEY} ({anew})"
+        return f"{INEXACT_KEY} ({again})"
     return (
-        f"{INEXACT_KEY} ({anew}; with `types: {{ {shown(path[0])}: string }}` for the stream the "
+        f"{INEXACT_KEY} ({again}; with `types: {{ {shown(path[0])}: string }}` for the stream the "
         "column is text, which holds every value)"
     )
 

@@ -11,9 +11,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 from penstock.codec.untyped import pa
-from penstock.config.packages import install_extra
-from penstock.databases.postgres_session import connection_words, unreachable
-from penstock.errors import ConfigError
+from penstock.databases.postgres_session import connection_words, driver_missing, unreachable
 from penstock.model.database_query import DatabaseQuery
 
 BLOCK_BYTES = 8 << 20
@@ -30,11 +28,7 @@ class BinaryConnection:
             import adbc_driver_manager
             import adbc_driver_postgresql
         except ImportError:
-            raise ConfigError(
-                "the model's query is run by Postgres, and its driver is not installed",
-                code="source.driver_missing",
-                hint=install_extra("postgres"),
-            ) from None
+            raise driver_missing() from None
         self._adbc: Any = adbc_driver_manager
         words = connection_words(query)
         with ExitStack() as opened:

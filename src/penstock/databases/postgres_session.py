@@ -39,11 +39,7 @@ def transaction(query: DatabaseQuery) -> "Generator[psycopg.Connection[Any]]":
 
         from penstock.store.bounded_connection import Link
     except ImportError:
-        raise ConfigError(
-            "the model's query is run by Postgres, and its driver is not installed",
-            code="source.driver_missing",
-            hint=install_extra("postgres"),
-        ) from None
+        raise driver_missing() from None
     try:
         url = libpq_url(query.url)
         connection = Link(lambda: _ANSWER_SECONDS).connect(url, **libpq_options())
@@ -117,6 +113,14 @@ def _answers(query: DatabaseQuery) -> bool:
             return True
     except (SourceError, psycopg.Error):
         return False
+
+
+def driver_missing() -> ConfigError:
+    return ConfigError(
+        "the model's query is run by Postgres, and its driver is not installed",
+        code="source.driver_missing",
+        hint=install_extra("postgres"),
+    )
 
 
 def unreachable(failure: Exception) -> SourceError:

@@ -53,7 +53,7 @@ def other_rule_notes(
 _DOUBLED = (
     "stream {}: an earlier version of Penstock wrote its key {} as text while the source declared"
     " text, and as JSON, with quotes, while it declared a union: a key may be in the table twice."
-    " `penstock run --recreate` makes the table anew"
+    " `penstock run --recreate` writes the table again, with each key once"
 )
 
 

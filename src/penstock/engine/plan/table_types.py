@@ -180,15 +180,17 @@ def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataT
     """Returns notes about columns that are decoded by their table's type. ``schema``: as they are
     decoded; ``declared``: the source's types, by original name."""
     as_text: list[str] = []
+    as_json: list[str] = []
     typed: list[str] = []
     for field in schema.fields:
         if (now := declared.get(field.source)) is None:
             continue
         if field.type.kind is Kind.number_text and now.kind is Kind.string:
             continue
-        text = field.type.kind in _TEXT
-        known = "JSON" if field.type.kind is Kind.json else type_text(field.type)
-        (as_text if text else typed).append(
+        kind = field.type.kind
+        of_kind = as_json if kind is Kind.json else as_text if kind in _TEXT else typed
+        known = "JSON" if kind is Kind.json else type_text(field.type)
+        of_kind.append(
             f"{field.name} ({'text' if known == 'string' else known}; the source declares"
             f" {type_text(now)})"
         )
@@ -198,6 +200,12 @@ def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataT
             f"stream {stream}: the source's values of {', '.join(as_text)} are written as text, as"
             " they were sent, since the table has columns of text for them (`penstock run"
             " --recreate` gives the table the new type)"
+        )
+    if as_json:
+        notes.append(
+            f"stream {stream}: the source's values of {', '.join(as_json)} are written as JSON, a"
+            " text in quotes, since the table's column holds JSON (`penstock run --recreate` gives"
+            " the table the new type)"
         )
     if typed:
         notes.append(

@@ -28,7 +28,7 @@ _LOOK_SECONDS = 0.5
 
 def run(job: FetchJob, orphaned: threading.Event) -> FetchResult:
     """Reads the query once. Raises what ``DatabaseRows.tables`` raises, and ``SourceError``
-    (``source.cancelled``) where the run is over."""
+    (``source.stopped``) where the run is over."""
     folder = Path(job.folder) / uuid.uuid4().hex
     rows = DatabaseRows(job.read, _LOOK_SECONDS)
     with storage(folder, "write to"), closing(rows.tables()) as tables:
