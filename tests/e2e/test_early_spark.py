@@ -57,7 +57,17 @@ def await_asked(place: Place, seconds: float = 60.0) -> None:
 
 
 def javas(place: Place) -> set[int]:
-    return {pid for pid, command in place.processes().items() if "SparkSubmit" in command}
+    """The JVMs of this place; not their children, which bear their command until they exec."""
+    found = {pid for pid, command in place.processes().items() if "SparkSubmit" in command}
+    return {pid for pid in found if parent(pid) not in found}
+
+
+def parent(pid: int) -> int:
+    """The parent of a process, or 0 where the process has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
 
 
 def refused(running: Running, place: Place) -> Ended:
