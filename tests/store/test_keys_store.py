@@ -10,7 +10,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
 
 from penstock.errors import ConfigError, StateError
 from penstock.model.catalog import StreamId

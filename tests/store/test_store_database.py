@@ -11,7 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import inspect, text
+from sqlalchemy.engine import Connection
 
 from penstock.errors import ConfigError, Locked, StateError
 from penstock.store import database, schema

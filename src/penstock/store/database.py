@@ -16,10 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
-    Connection,
-    CursorResult,
-    Engine,
-    Select,
     Table,
     bindparam,
     create_engine,
@@ -29,8 +25,10 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy import __version__ as sqlalchemy_version
+from sqlalchemy.engine import URL, Connection, CursorResult, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.sql.expression import Select
 
 from penstock.errors import StateError
 from penstock.files import make_folder, write_new
@@ -163,6 +161,7 @@ def open_sqlite(path: Path, patience: Patience | None = None) -> Database:
         # SQLite waits without looking at signals: short waits, repeated
         connect_args={"timeout": min(_BUSY_SLICE, BUSY_SECONDS), "isolation_level": None},
         hide_parameters=True,
+        future=True,  # SQLAlchemy 1.4 as 2
     )
 
     def set_up(connection: sqlite3.Connection, _record: Any) -> None:
@@ -180,7 +179,7 @@ def open_postgres(url: str, patience: Patience | None = None) -> Database:
     """Opens a store in a Postgres database. ``url``: as
     ``postgresql://user:password@host:port/database``, with any libpq option after ``?``. Raises
     ``ConfigError`` for a URL that cannot be read, and ``StateError`` where the server cannot be
-    reached or ``psycopg`` is not installed."""
+    reached, or ``psycopg`` or SQLAlchemy 2, which has a dialect for it, is not installed."""
     try:
         from penstock.store.bounded_connection import BoundedConnection, Link
 
@@ -193,6 +192,8 @@ def open_postgres(url: str, patience: Patience | None = None) -> Database:
         )
     except ModuleNotFoundError:
         raise database_url.driver_missing() from None
+    except NoSuchModuleError:
+        raise database_url.dialect_missing(sqlalchemy_version) from None
     except (ArgumentError, ValueError):
         raise database_url.unreadable_url() from None
     patience = patience or Patience()
@@ -302,13 +303,15 @@ class PlainSql:
     def execute(self, sql: str, values: tuple[Any, ...]) -> None:
         self._run(sql, values)
 
-    def _run(self, sql: str, values: tuple[Any, ...], *, share: bool = False) -> CursorResult[Any]:
+    def _run(
+        self, sql: str, values: tuple[Any, ...], *, share: bool = False
+    ) -> "CursorResult[Any]":
         if self._conn.dialect.name != "sqlite":
             sql = database_url.postgres_sql(sql, share=share)
         return self._conn.exec_driver_sql(sql, values)
 
 
-def rows_of(table: Table, pipeline: str) -> Select[Any]:
+def rows_of(table: Table, pipeline: str) -> "Select[Any]":
     """Selects a pipeline's rows of a table."""
     return select(table).where(table.c.pipeline == pipeline)
 

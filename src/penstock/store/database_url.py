@@ -110,6 +110,17 @@ def driver_missing() -> StateError:
     )
 
 
+def dialect_missing(sqlalchemy: str) -> StateError:
+    """Makes the error for a Postgres store where SQLAlchemy is older than version 2."""
+    return StateError(
+        "the state store is a Postgres database, which needs SQLAlchemy 2, and "
+        f"{sqlalchemy} is installed",
+        code="state.driver_missing",
+        hint="Airflow 2 allows no newer one: give Penstock an environment of its own, "
+        "uv tool install 'penstock[postgres]'",
+    )
+
+
 def unreadable_url() -> ConfigError:
     """Makes the error for a Postgres URL that cannot be parsed; it does not quote the URL."""
     return ConfigError(

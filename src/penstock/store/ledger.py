@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, and_, delete, func, select, update
+from sqlalchemy import and_, delete, func, select, update
+from sqlalchemy.engine import Connection, Row
 
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load, SegmentId
@@ -308,7 +309,7 @@ def consumed(conn: Connection, pipeline: str, epochs: Iterable[int]) -> set[Cons
     return found
 
 
-def _as_consumed(pipeline: str, rows: Iterable[Row[Any]]) -> set[ConsumedSlice]:
+def _as_consumed(pipeline: str, rows: "Iterable[Row[Any]]") -> set[ConsumedSlice]:
     """Raises ``StateError`` (``state.damaged``): the rows of the segment that a changed number
     names would never be loaded."""
     streams: dict[str, StreamId] = {}

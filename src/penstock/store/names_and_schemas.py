@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Row, delete
+from sqlalchemy import delete
+from sqlalchemy.engine import Connection, Row
 
 from penstock.model.catalog import StreamId
 from penstock.model.types import RowSchema
@@ -118,16 +119,16 @@ def verify(conn: Connection, pipeline: str) -> None:
         open_value(pipeline, row.body, _schema_of(row.stream, row.version))
 
 
-def _newest(rows: Iterable[Row[Any]]) -> Iterable[Row[Any]]:
+def _newest(rows: "Iterable[Row[Any]]") -> "Iterable[Row[Any]]":
     """Returns the last row of each stream."""
     return {row.stream: row for row in rows}.values()
 
 
-def _names(pipeline: str, row: Row[Any]) -> dict[str, str]:
+def _names(pipeline: str, row: "Row[Any]") -> dict[str, str]:
     return json.loads(open_value(pipeline, row.body, _names_of(row.kind)))
 
 
-def _schema(pipeline: str, row: Row[Any]) -> RowSchema:
+def _schema(pipeline: str, row: "Row[Any]") -> RowSchema:
     text = open_value(pipeline, row.body, _schema_of(row.stream, row.version))
     return msgspec.json.decode(text, type=RowSchema)
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from sqlalchemy import (
     BigInteger,
     Column,
-    Connection,
     Float,
     LargeBinary,
     MetaData,
@@ -23,25 +22,26 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.engine import Connection
 
 from penstock.errors import StateError
 
 METADATA = MetaData()
 
 
-def _table(name: str, *columns: Column[object]) -> Table:
+def _table(name: str, *columns: "Column[object]") -> Table:
     return Table(f"penstock_{name}", METADATA, *columns)
 
 
-def _text(name: str, *, null: bool = False, key: bool = False) -> Column[object]:
+def _text(name: str, *, null: bool = False, key: bool = False) -> "Column[object]":
     return Column(name, Text, nullable=null, primary_key=key)
 
 
-def _int(name: str, *, null: bool = False, key: bool = False) -> Column[object]:
+def _int(name: str, *, null: bool = False, key: bool = False) -> "Column[object]":
     return Column(name, BigInteger, nullable=null, primary_key=key, autoincrement=False)
 
 
-def _bytes(name: str) -> Column[object]:
+def _bytes(name: str) -> "Column[object]":
     return Column(name, LargeBinary, nullable=False)
 
 

@@ -18,7 +18,9 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Row, Update, delete, insert, select, update
+from sqlalchemy import delete, insert, select, update
+from sqlalchemy.engine import Connection, Row
+from sqlalchemy.sql.expression import Update
 
 from penstock.model.catalog import StreamId
 from penstock.model.segments import ConsumedSlice, Group, Load
@@ -517,7 +519,7 @@ class SqlStore:
         return self._db.is_written(conn, written)
 
 
-def _leased(conn: Connection, lease: Lease) -> Row[Any]:
+def _leased(conn: Connection, lease: Lease) -> "Row[Any]":
     """Locks and returns the row of the lease's pipeline. Raises ``LeaseLost``."""
     row = conn.execute(
         select(PIPELINES).where(PIPELINES.c.name == lease.pipeline).with_for_update()
@@ -551,11 +553,11 @@ def _config_of(role: str) -> str:
     return f"the changed configuration of {role}"
 
 
-def _config(row: Row[Any]) -> dict[str, Any]:
+def _config(row: "Row[Any]") -> dict[str, Any]:
     return json.loads(open_value(row.pipeline, row.config, _config_of(row.role)))
 
 
-def _history_entry(row: Row[Any]) -> dict[str, Any]:
+def _history_entry(row: "Row[Any]") -> dict[str, Any]:
     made = partial(rules.history_entry, iso_time(row.at), row.run, row.scope, row.type)
     try:
         blob = None if row.blob is None else opened(row.blob, ledger.history_of(row.scope))
@@ -568,7 +570,7 @@ def _pipeline(leased: LeasedRow) -> Update:
     return update(PIPELINES).where(PIPELINES.c.name == leased.name)
 
 
-def _lock(row: Row[Any]) -> PipelineLock | None:
+def _lock(row: "Row[Any]") -> PipelineLock | None:
     """Returns the lock in a row of a pipeline; None: nobody has it."""
     if row.token is None:
         return None

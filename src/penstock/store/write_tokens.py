@@ -15,7 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from sqlalchemy import Connection, text
+from sqlalchemy import text
+from sqlalchemy.engine import Connection
 
 _KIND = "write:"  # of the rows; ``remembered`` has no such kind, so they mean nothing to it
 _PUT = text(
