@@ -12,7 +12,9 @@ COPY src /src/src
 RUN python3 -m pip install --no-cache-dir --root-user-action=ignore "uv>=0.13,<0.14" \
     && cd /src \
     && UV_PROJECT_ENVIRONMENT=/opt/penstock python3 -m uv sync --locked --no-dev --no-editable \
-        --no-cache --compile-bytecode --extra postgres --python "$(command -v python3)"
+        --no-cache --compile-bytecode --extra postgres --python "$(command -v python3)" \
+    && cd /opt/penstock/lib/python3*/site-packages \
+    && rm -r pyspark/jars/connect-repl pyarrow/include pyarrow/tests
 
 FROM ${BASE}
 COPY --from=build /opt/penstock /opt/penstock

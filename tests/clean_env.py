@@ -37,7 +37,8 @@ def environment_from_lock(place: Path, lock: Path, linked: Collection[str], *pac
 
 
 def _wheel(place: Path) -> str:
-    _uv("build", "--wheel", "--out-dir", str(place / "wheels"), str(ROOT))
+    # as `uv build` does: the source archive, and the wheel out of the archive
+    _uv("build", "--out-dir", str(place / "wheels"), str(ROOT))
     (wheel,) = (place / "wheels").glob("*.whl")
     return str(wheel)
 
