@@ -7,6 +7,7 @@ deletes, idempotence by key and number). A commit is atomic; ``on_step`` is call
 there. Not here: Spark, column types, schema evolution. Neighbours: ``contract``.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from penstock.errors import PenstockError
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, FieldPath
 from penstock.model.delete_marks import marks_delete
 from penstock.model.segments import CursorOrder, PlannedOn
-from penstock.model.types import SEQ, RowSchema
+from penstock.model.types import EXTRACTED_AT, SEQ, SEQ_EPOCH_SHIFT, RowSchema
 from penstock.tables.contract import (
     Deletes,
     LastLoad,
@@ -27,7 +28,7 @@ from penstock.tables.contract import (
     TableName,
     already_committed,
 )
-from penstock.tables.frame.soft_deletes import is_bare
+from penstock.tables.load_columns import own_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,16 +124,12 @@ def _newest(
     keyless = [r for r in rows if None in (key := _key(r, load)) and key not in of_load]
     table = {key: row for row in rows if None not in (key := _key(row, load)) or key in of_load}
     newest = {key: Folded(row, _order(row, load) or OTHER) for key, row in table.items()}
-    arrived = sorted(fresh, key=lambda row: row[SEQ])
+    arrived = _arrived(fresh, dict(load.load.shards))
+    keeps = functools.partial(_kept, load=load)
     for row in arrived:
-        newest.setdefault(_key(row, load), Folded()).add(row, _order(row, load))
+        newest.setdefault(_key(row, load), Folded()).add(row, _order(row, load), keeps)
     loaded = {id(row) for row in arrived}
-    best = {key: fold.row for key, fold in newest.items() if id(fold.row) in loaded}
-    rows = [*table.values(), *arrived]
-    whole = {_key(row, load): row for row in rows if not is_bare(row, load)}
-    for key, row in best.items():
-        if is_bare(row, load) and key in whole:
-            best[key] = {n: whole[key].get(n) if v is None else v for n, v in row.items()}
+    best = {key: fold.stored for key, fold in newest.items() if id(fold.row) in loaded}
     written = 0
     for key, row in best.items():
         if load.policy.deletes is Deletes.hard and _deletes(row, load):
@@ -141,6 +138,32 @@ def _newest(
             table[key] = row
             written += 1
     return [*keyless, *table.values()], written, len(arrived) - len(best)
+
+
+def _arrived(rows: Iterable[Row], shards: Mapping[int, int]) -> list[Row]:
+    """The rows in the order of their arrival. Between the lanes of a stream in shards the highest
+    extraction time that a lane has shown decides."""
+    ordered, shown, turns = sorted(rows, key=lambda row: row[SEQ]), dict[int, Any](), list[Any]()
+    if not shards:
+        return ordered
+    for row in ordered:
+        lane = shards[row[SEQ] >> SEQ_EPOCH_SHIFT]
+        shown[lane] = max(shown.get(lane, row[EXTRACTED_AT]), row[EXTRACTED_AT])
+        turns.append((shown[lane], lane))
+    pairs = sorted(zip(turns, ordered, strict=True), key=lambda pair: pair[0])  # stable
+    return [row for _, row in pairs]
+
+
+def _kept(row: Row, there: Row, load: TableLoad) -> Row:
+    """What is stored of a row in place of the one that is there: a soft delete that has its key,
+    mark and cursor alone keeps the rest, and one without a cursor keeps that."""
+    names = [f.name for f in load.schema.fields]
+    if load.policy.deletes is not Deletes.soft or not _deletes(row, load):
+        return row
+    keeps = [n for n in load.cursor[:1] if _order(row, load) is None]
+    if all(row.get(name) is None for name in own_columns(load, names)):
+        keeps = names
+    return {**row, **{n: there.get(n) for n in keeps if row.get(n) is None}}
 
 
 def _key(row: Row, load: TableLoad) -> tuple[Any, ...]:

@@ -5,10 +5,11 @@ a left fold in which a hard delete keeps its cursor to the end of its load. It s
 import datetime as dt
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
+Keeps = Callable[[Any, Any], Any]
 OTHER: tuple[str, Any] = ("other", None)
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _TIME = re.compile(
@@ -68,27 +69,31 @@ def _order_of_text(text: str) -> tuple[str, Any]:
 
 
 class Folded:
-    """The newest of the rows of a key so far. ``row`` None: there is none. ``mixed``: two forms
-    were met."""
+    """The newest of the rows of a key so far. ``row`` None: there is none; ``order`` None: none of
+    them had a cursor. ``stored``: what the table has of it, under soft deletes; ``mixed``: two
+    forms were met."""
 
-    def __init__(self, row: Any = None, order: tuple[str, Any] = OTHER) -> None:
+    def __init__(self, row: Any = None, order: tuple[str, Any] | None = None) -> None:
         self.row, self.order = row, order
+        self.stored = row
         self.mixed = False
 
-    def add(self, row: Any, order: tuple[str, Any] | None) -> None:
-        """``order`` None: a delete without a cursor, which has the order of what is there."""
-        if order is None:
-            self.row = row
-            return
-        if self.row is not None and self.order[0] != order[0]:
-            self.mixed = True
-        elif self.row is not None and order[0] != "other" and order[1] < self.order[1]:
-            return
-        self.row, self.order = row, order
+    def add(self, row: Any, order: tuple[str, Any] | None, keeps: Keeps | None = None) -> None:
+        """``order`` None: a delete without a cursor, which has the order of what is there.
+        ``keeps``: a soft delete's row, and what is there -> what is stored."""
+        there = self.order
+        if order is not None and self.row is not None and there is not None:
+            if there[0] != order[0]:
+                self.mixed = True
+            elif order[0] != "other" and order[1] < there[1]:
+                return
+        self.stored = row if keeps is None or self.row is None else keeps(row, self.stored)
+        self.row, self.order = row, order or there
 
 
 def folded(
-    table: tuple[Any, tuple[str, Any]] | None, rows: Iterable[tuple[Any, tuple[str, Any] | None]]
+    table: tuple[Any, tuple[str, Any] | None] | None,
+    rows: Iterable[tuple[Any, tuple[str, Any] | None]],
 ) -> Folded:
     """The fold of a load's rows (row, order), in the order of their arrival, over the table's."""
     newest = Folded(*table) if table is not None else Folded()

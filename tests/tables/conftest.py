@@ -90,7 +90,9 @@ class Loads:
             f.name: pa.array([r.get(f.name) for r in rows], arrow(f.type)) for f in schema.fields
         }
         columns |= {
-            SEQ: pa.array([(1 << 40) + t for t in ticks], pa.int64()),
+            SEQ: pa.array(
+                [r.get("@seq", (1 << 40) + t) for r, t in zip(rows, ticks, strict=True)], pa.int64()
+            ),
             RAW_ID: pa.array([str(uuid.UUID(int=t)) for t in ticks]),
             EXTRACTED_AT: pa.array(
                 [

@@ -20,6 +20,8 @@ TIMES = [
     *("2024-05-01T10:00:00.25z", "2024-05-01T09:59:60Z", "2024-04-30T24:00Z"),
     *("10000-01-01T00:00:00Z", "20240501T100001Z", "-0001-03-01T00:00:00Z"),
     "2024-05-01T10:00:00,123456789123-0130",
+    *("2999-12-31T23:00:00Z", "3000-01-01T00:00:00+01:00", "0999-12-31T23:59Z"),
+    *("1000-01-01T00:59+01", "3000-02-29T00:00Z", "1000-02-28T23:59:60Z"),
 ]
 CLOCKS = [
     *("2024-05-01T10:00:00", "2024-05-01 10:00", "2024-02-29 23:59:60.5", "2024-03-01T00:00"),
@@ -92,7 +94,7 @@ def newest_by_duckdb(
     with duckdb.connect() as db:
         _fill(db, "part_rows", rows, column)
         order = order_sql("cursor", kind, DUCKDB, as_text=as_text)
-        folded = fold("key", "seq", order, DUCKDB, bare="(gone AND cursor IS NULL)")
+        folded = fold("key", ["seq"], order, DUCKDB, bare="(gone AND cursor IS NULL)")
         first = ", ".join(f"{n} {'DESC' if down else 'ASC'} NULLS LAST" for n, down in folded.order)
         found = db.sql(
             f"SELECT key, seq, {folded.two_forms} FROM {staged('part_rows', folded.stages)} "

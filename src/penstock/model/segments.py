@@ -175,7 +175,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     number that the table must have before this load (0: none); None: any. ``token``: random, drawn
     with the number and stored by the table with it, so that another home's load of the same number
     can be told apart; empty: written by an earlier version of Penstock. ``planned``: None where its
-    table has no versions."""
+    table has no versions. ``shards``: of a stream that is read in shards, each epoch with the lane
+    whose shard it read; empty: the rows came one after the other."""
 
     key: str
     number: int
@@ -192,6 +193,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     follows: int | None = None
     token: str = ""
     planned: PlannedOn | None = None
+    shards: tuple[tuple[int, int], ...] = ()
 
     @property
     def mode(self) -> DestinationSyncMode:

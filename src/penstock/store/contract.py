@@ -85,6 +85,7 @@ class LoadIntent(msgspec.Struct, frozen=True, kw_only=True):
     rejected: int = 0
     filtered: int = 0
     planned: PlannedOn | None = None
+    shards: tuple[tuple[int, int], ...] = ()
 
     @property
     def reaches_table(self) -> bool:

@@ -26,12 +26,17 @@ def metadata_columns(load: TableLoad) -> frozenset[str]:
     )
 
 
+def has_soft_deletes(load: TableLoad, names: Sequence[str]) -> bool:
+    """Whether rows with the columns ``names`` may be soft deletes."""
+    return load.policy.deletes is Deletes.soft and load.deleted_column in names
+
+
 def own_columns(load: TableLoad, names: Sequence[str]) -> tuple[str, ...]:
     """Returns those of the columns ``names`` that a bare delete has not: all but key, cursor, mark,
     metadata and those of the source's change log. None where deletes are not soft, or the rows have
     no mark."""
     mark = load.deleted_column
-    if load.policy.deletes is not Deletes.soft or mark is None or mark not in names:
+    if mark is None or not has_soft_deletes(load, names):
         return ()
     metadata = load.policy.metadata
     system = () if metadata is None else (f.name for f in metadata_fields(metadata))
@@ -52,3 +57,11 @@ def kept_columns(load: TableLoad, fields: Sequence[Field]) -> tuple[str, ...]:
 def cursors(load: TableLoad) -> tuple[str, ...]:
     """The columns of the load by which rows are ordered: its cursor, and that of deletes."""
     return (*load.cursor[:1], *load.load.disposition.delete_cursor[:1])
+
+
+def cut_cursor(load: TableLoad) -> str | None:
+    """The name, in change lists, of the cursor by which the load's rows are ordered; None: a row's
+    change list says nothing of it, as it is nested, or the table has no such lists."""
+    if load.arrival or len(load.cursor) != 1 or load.policy.metadata is None:
+        return None
+    return next((f.source for f in load.schema.fields if f.name == load.cursor[0]), None)

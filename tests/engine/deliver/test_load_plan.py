@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.engine.deliver.load_plan import Pending, covered, decide
-from penstock.model.catalog import DestinationSyncMode, StreamId
+from penstock.model.catalog import DestinationSyncMode, Shard, StreamId
 from penstock.model.segments import (
     SHARED_STATE,
     ConsumedSlice,
@@ -178,3 +178,20 @@ def test_L1_a_slice_that_was_taken_or_given_up_covers_no_keys() -> None:
     own = msgspec.structs.replace(own, keys=5)
     assert list(covered([own])) == [CoveredKeys(lane_task(1), A.key, 5)]
     assert not list(covered([own], {ConsumedSlice(SegmentId(1, 2), A)}))
+
+
+def test_a_load_of_several_shards_says_which_epoch_read_which() -> None:
+    """By it rows of a key are ordered between lanes (tables.newest)."""
+
+    def read(epoch: int, seq: int, shard: Shard | None) -> Segment:
+        whole = msgspec.structs.replace(
+            rows(A, generation=1), shard=shard, fills_generation=True, complete=True
+        )
+        own = StateScope(StateType.stream, A)
+        return Segment(id=SegmentId(epoch, seq), lane=0, scope=own, slices=(whole,))
+
+    shards = [read(4, 1, Shard(1, 2)), read(5, 1, Shard(0, 2)), read(7, 1, Shard(1, 2))]
+    (load,) = (load for group in decide(shards, set()).ready for load in group.loads)
+    assert load.shards == ((4, 1), (5, 0), (7, 1))
+    (load,) = (load for g in decide([read(4, 1, None)], set()).ready for load in g.loads)
+    assert load.shards == ()

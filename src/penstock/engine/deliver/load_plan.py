@@ -394,7 +394,14 @@ def _load(
         read=read,
         rejected=sum(s.rejected for _, s in slices),
         filtered=sum(s.filtered for _, s in slices),
+        shards=_shards(slices),
     )
+
+
+def _shards(slices: Sequence[tuple[SegmentId, StreamSlice]]) -> tuple[tuple[int, int], ...]:
+    """As ``Load.shards``; of one lane alone, none."""
+    found = {i.epoch: s.shard.index for i, s in slices if s.shard is not None}
+    return tuple(sorted(found.items())) if len({*found.values()}) > 1 else ()
 
 
 class _Published(msgspec.Struct, frozen=True):

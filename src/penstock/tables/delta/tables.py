@@ -339,10 +339,12 @@ class _LoadWork(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """Of a load's newest rows: those of keys with cursors of two forms, and hard deletes."""
+    """Of a load's newest rows: those of keys with cursors of two forms, hard deletes, and those of
+    the form *other* (``load_frame.other_form_sql``)."""
 
     mixed: int
     deletes: int
+    others: int = 0
 
 
 class _LoadCommit:
@@ -507,8 +509,10 @@ class _LoadCommit:
         deleted = load_frame.deleted_sql(self.load, fields)
         if deleted == "false" and (self.load.arrival or not self.load.cursor):
             return _Counts(0, 0)
-        one = newest.agg(F.count_if(TWO), F.count_if(F.expr(deleted))).collect()[0]
-        return _Counts(int(one[0]), int(one[1]))
+        other = load_frame.other_form_sql(self.load, fields) or "false"
+        counts = (F.count_if(TWO), F.count_if(F.expr(deleted)), F.count_if(F.expr(other)))
+        one = newest.agg(*counts).collect()[0]
+        return _Counts(int(one[0]), int(one[1]), int(one[2]))
 
     def _with_counts(self, done: LoadResult, found: "_Counts", superseded: int) -> LoadResult:
         if done.repeated:
@@ -716,6 +720,10 @@ class _LoadCommit:
             f"VALUES ({', '.join(f's.{name}' for name in names)})"
         )
         found = self._counted(newest, target)
+        if not found.mixed:
+            table, others = self._rows_as(old, target), found.others > 0
+            mixed = load_frame.meets_other_form(newest, table, load, target, others=others)
+            found = found._replace(mixed=int(mixed))
         newest.createOrReplaceTempView(view)
         try:
             if compared not in (None, self._version()):

@@ -138,6 +138,8 @@ def _failure(result: MergeResult) -> Exception | None:
 def merged_result(load: TableLoad, result: MergeResult) -> LoadResult:
     """The result of a load whose files a task of ours wrote."""
     notes = (forms_note(load),) if result.mixed else ()
+    if result.unsure:
+        notes = (*notes, _unsure_note(load, result.unsure))
     return LoadResult(result.written, superseded=result.superseded, notes=notes)
 
 
@@ -146,6 +148,17 @@ def forms_note(load: TableLoad) -> str:
     return (
         f"cursors {'.'.join(load.cursor)} of one key have two forms in table {load.table.name} "
         "(numbers, times with an offset, times without one, all else): between two forms the row "
+        "that came later is kept (docs/incremental.md)"
+    )
+
+
+def _unsure_note(load: TableLoad, count: int) -> str:
+    """A line for the report: cursors that were cut were equal to those of ``count`` rows of the
+    table of which nothing says more."""
+    rows = f"{count:,} rows have" if count > 1 else "a row has"
+    return (
+        f"cursors {'.'.join(load.cursor)} have more digits than their column in table "
+        f"{load.table.name}, where {rows} equal ones without the source's text: of these the row "
         "that came later is kept (docs/incremental.md)"
     )
 

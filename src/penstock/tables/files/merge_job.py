@@ -86,8 +86,8 @@ class MergeJob(msgspec.Struct, frozen=True, kw_only=True):
 
 class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     """``files``: new ones; ``removed``: indexes of the job's ``old`` that they replace;
-    ``written``: rows inserted, updated and deleted; ``superseded``, ``mixed``: as in
-    ``newest_rows.RowSelection``. Or why there are none: ``needs_spark``: see
+    ``written``: rows inserted, updated and deleted; ``superseded``, ``mixed``,
+    ``unsure``: as in ``newest_rows.RowSelection``. Or why there are none: ``needs_spark``: see
     :class:`NeedsSpark`; ``error``: a ``PenstockError`` as data; ``os_error``: number, text and
     path of an ``OSError``; ``failure``: the text of another exception."""
 
@@ -96,6 +96,7 @@ class MergeResult(msgspec.Struct, frozen=True, kw_only=True):
     written: int = 0
     superseded: int = 0
     mixed: int = 0
+    unsure: int = 0
     needs_spark: str | None = None
     error: dict[str, Any] | None = None
     os_error: tuple[int, str, str | None] | None = None

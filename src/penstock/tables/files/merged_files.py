@@ -33,8 +33,8 @@ from penstock.files import SHARED, private, sync, sync_file
 from penstock.tables.contract import TableLoad
 from penstock.tables.files.linked_parts import linked
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
-from penstock.tables.files.newest_rows import NewestRows, RowSelection, opened
-from penstock.tables.files.old_files import file_of, with_small_files
+from penstock.tables.files.newest_rows import NewestRows, RowSelection
+from penstock.tables.files.old_files import file_of, opened, with_small_files
 from penstock.tables.files.statistics import described_file
 from penstock.tables.load_columns import load_fields
 
@@ -68,7 +68,7 @@ def _merge(job: MergeJob, output: "_Output") -> MergeResult:
     """Returns the result, without the new files."""
     load, folder = job.load, Path(job.old_folder)
     old = [file_of(folder / f.name, load) for f in job.old] if job.plain_folder else job.old
-    with NewestRows(load) as rows:
+    with NewestRows(load, job.columns) as rows:
         outcome = rows.outcome([(folder / file.name, file.bounds) for file in old])
     lost = with_small_files(outcome.lost, old) if job.plain_folder else outcome.lost
     if sum(old[index].size for index in lost) > MOST_BYTES:
@@ -85,6 +85,7 @@ def _merge(job: MergeJob, output: "_Output") -> MergeResult:
         written=outcome.written,
         superseded=outcome.superseded,
         mixed=outcome.mixed,
+        unsure=outcome.unsure,
     )
 
 

@@ -16,44 +16,67 @@ from typing import Any, Self
 import duckdb
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from penstock.codec.delete_marks import marked
 from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
 from penstock.model.segments import CursorOrder
-from penstock.model.types import SEQ, Field, Kind
+from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
 from penstock.tables.contract import Deletes, TableLoad
+from penstock.tables.files.cut_cursors import CutCursors
 from penstock.tables.files.merge_job import Bounds, NeedsSpark
-from penstock.tables.load_columns import load_fields, own_columns
-from penstock.tables.newest import DUCKDB, NO_ORDER, TEXTS, Order, fold, order_of, replaces
+from penstock.tables.files.old_files import opened
+from penstock.tables.load_columns import (
+    has_soft_deletes,
+    kept_columns,
+    load_fields,
+    own_columns,
+)
+from penstock.tables.newest import (
+    DUCKDB,
+    MAY_BE_CUT,
+    NO_ORDER,
+    TEXTS,
+    Order,
+    exactly,
+    fold,
+    lane_sql,
+    one_form,
+    order_of,
+    replaces,
+)
 
 MEMORY = "1GB"  # of DuckDB; a load that needs more is Spark's
-_OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
 class RowSelection(msgspec.Struct, frozen=True):
     """``taken``: of each part, the numbers of its rows that the table gets. ``lost``: of each of
     the table's files that loses rows, by its index, their numbers. ``written``: rows inserted,
     updated and deleted; ``superseded``: rows of the load that are older than another; ``mixed``:
-    keys whose rows have cursors of two forms."""
+    keys whose rows have cursors of two forms; ``unsure``: rows of the table whose cursor is equal
+    to one that was cut, where nothing says whether it was."""
 
     taken: tuple[Array, ...]
     lost: dict[int, Array]
     written: int
     superseded: int
     mixed: int
+    unsure: int
 
 
 class NewestRows:
-    """Compares one load with the files of its table. A context manager, which holds memory."""
+    """Compares one load with the files of its table, which has ``columns``. A context manager,
+    which holds memory."""
 
-    def __init__(self, load: TableLoad) -> None:
-        self._load = load
+    def __init__(self, load: TableLoad, columns: Sequence[str]) -> None:
+        self._load, self._columns = load, columns
         fields = {f.name: f for f in load_fields(load)}
         self._keys = [fields[path[0]] for path in load.primary_key]
         self._cursor = _compared(load.cursor, fields) if not load.arrival else None
+        kind = None if self._cursor is None else self._cursor.type.kind
+        self._cuts = CutCursors.of(load) if kind in MAY_BE_CUT else None
+        self._cut = False  # the load has cursors that were cut
         deleted = load.deleted_column
         self._deleted = deleted if deleted in fields else None
         self._duckdb = duckdb.connect(
@@ -90,15 +113,27 @@ class NewestRows:
 
     def _take_load(self) -> None:
         """Makes the tables ``part_rows``, and ``many``: the keys that several of its rows have."""
-        for index, (path, part) in enumerate(
-            zip(self._load.parts, self._load.load.parts, strict=True)
-        ):
-            kept = None if part.shape is not None else SEQ
-            rows = _read(path, [*self._names(), kept, self._deleted])
+        loaded = [*zip(self._load.parts, self._load.load.parts, strict=True)]
+        cuts = self._cuts
+        self._cut = cuts is not None and any(
+            cuts.in_part(path) if part.shape is None else cuts.in_table(Path(path))
+            for path, part in loaded
+        )
+        for index, (path, part) in enumerate(loaded):
+            shape = part.shape
+            staged = [] if shape is not None else [SEQ]
+            at = EXTRACTED_AT if shape is None else shape.names.extracted_at
+            of_shards = [at] if self._load.load.shards else []
+            rows = _read(path, [*self._names(), *staged, *of_shards, self._deleted])
             if self._deleted is not None:
-                self._leave_bare(path, rows[self._deleted])
+                self._leave_keeping(path, rows[self._deleted])
             columns = self._compared_columns(rows, self._deleted)
-            seq = rows[SEQ] if kept else _numbers(columns["gone"], part.first or 0)
+            if cuts is not None and self._cut:
+                sent = cuts.of_part(path) if shape is None else cuts.of_table(Path(path))
+                columns["sent"] = sent
+            for name in of_shards:
+                columns["extracted"] = _plain(rows[name], Kind.timestamp)
+            seq = rows[SEQ] if shape is None else _numbers(columns["gone"], part.first or 0)
             self._put(index, {**columns, "seq": seq})
         keys = ", ".join(self._key_names())
         self._duckdb.execute(
@@ -115,51 +150,99 @@ class NewestRows:
         parts = self._load.load.parts
         every: list[Any] = [pa.arange(0, part.rows) for part in parts]
         rows = self._load.load.rows
-        return RowSelection(taken=(*every,), lost={}, written=rows, superseded=0, mixed=0)
+        return RowSelection((*every,), {}, written=rows, superseded=0, mixed=0, unsure=0)
 
     def _choose(self) -> None:
         """Makes the table ``winner``: one row per key of the load."""
         keys = ", ".join(self._key_names())
         same = " AND ".join(f"r.{k} IS NOT DISTINCT FROM m.{k}" for k in self._key_names())
-        order = None if self._cursor is None else self._order("cursor")
-        bare = "bare" if self._cursor is not None and self._deleted is not None else "false"
-        folded = fold(keys, "seq NULLS FIRST, part, part_row", order, DUCKDB, bare=bare)
-        first = ", ".join(
-            f"{name} {'DESC' if falls else 'ASC'} NULLS LAST" for name, falls in folded.order
-        )
+        self._shown()
         several = f"(SELECT r.* FROM part_rows r WHERE EXISTS (FROM many m WHERE {same}))"
-        kept = f"{keys}, part, part_row, cursor, gone, bare"
+        several, first, two = self._ordered(several, keys)
+        sent = "sent" if self._cut else "CAST(NULL AS VARCHAR) AS sent"
+        kept = f"{keys}, part, part_row, cursor, gone, bare, {sent}"
         self._duckdb.execute(
             f"CREATE TABLE winner AS SELECT {kept}, false AS late, false AS two FROM part_rows r "
             f"WHERE NOT EXISTS (FROM many m WHERE {same}) UNION ALL SELECT {kept}, "
-            f"bool_or(bare) OVER (PARTITION BY {keys}), {folded.two_forms} "
-            f"FROM {_staged(several, folded.stages)} "
+            f"bool_or(bare) OVER (PARTITION BY {keys}), {two} FROM {several} "
             f"QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {first}) = 1"
         )
-        self._duckdb.execute("DROP TABLE part_rows; DROP TABLE many")
+        self._duckdb.execute("DROP TABLE part_rows; DROP TABLE many; DROP TABLE IF EXISTS ordered")
         self._duckdb.execute(
             "CREATE TABLE met (file INTEGER, file_row BIGINT, part INTEGER, part_row BIGINT, "
-            "newer BOOLEAN, mixed BOOLEAN)"
+            "newer BOOLEAN, mixed BOOLEAN, unsure BOOLEAN)"
         )
 
-    def _order(self, column: str, prefix: str = "") -> Order:
-        """The order of a column of cursors."""
+    def _shown(self) -> None:
+        """Adds, of a stream that is read in shards, what orders the rows of several lanes."""
+        shards = self._load.load.shards
+        if shards:
+            lane = lane_sql(shards, "seq", DUCKDB)
+            self._duckdb.execute(
+                "CREATE TABLE of_lanes AS SELECT *, max(extracted) OVER (PARTITION BY lane "
+                "ORDER BY seq ROWS UNBOUNDED PRECEDING) AS shown "
+                f"FROM (SELECT *, {lane} AS lane FROM part_rows)"
+                "; DROP TABLE part_rows; ALTER TABLE of_lanes RENAME TO part_rows"
+            )
+
+    def _ordered(self, rows: str, keys: str) -> tuple[str, str, str]:
+        """Orders ``rows``, of keys that have several: the rows, how they are ordered, the newest
+        first, and whether those of a key have two forms. Most loads have one form alone, which
+        takes no look at a row's neighbours."""
+        lanes = ("shown", "lane") if self._load.load.shards else ()
+        arrival = (*lanes, "seq", "part", "part_row")
+        if self._cursor is None:
+            folded = fold(keys, arrival, None, DUCKDB)
+            return _staged(rows, folded.stages), _by(folded.order), folded.two_forms
+        order = self._order("cursor", sent="sent" if self._cut else None)
+        steps = [{name: sql} for name, sql in order.steps]
+        names = ", ".join((*self._key_names(), *arrival, "cursor", "gone", "bare"))
+        self._duckdb.execute(
+            f"CREATE TABLE ordered AS SELECT {names}{', sent' if self._cut else ''}, "
+            f"{order.form} AS form, {order.major} AS major, {order.minor} AS minor "
+            f"FROM {_staged(rows, steps)}"
+        )
+        found = _asked(
+            self._duckdb,
+            "SELECT count(DISTINCT form) AS forms, coalesce(bool_or(bare), false) AS bare "
+            "FROM ordered",
+        ).to_pylist()[0]
+        order = Order("form", "major", "minor")
+        if found["forms"] < 2 and not found["bare"]:
+            return "ordered", _by(one_form(arrival, order)), "false"
+        folded = fold(keys, arrival, order, DUCKDB, bare="bare" if found["bare"] else "false")
+        return _staged("ordered", folded.stages), _by(folded.order), folded.two_forms
+
+    def _order(
+        self, column: str, prefix: str = "", *, sent: str | None = None, known: str = "true"
+    ) -> Order:
+        """The order of a column of cursors. ``sent``, ``known``: as of ``newest.exactly``; None: no
+        cursor was cut."""
         if self._cursor is None:
             return NO_ORDER
         as_text = self._load.cursor_order is CursorOrder.text
         kind = self._cursor.type.kind
-        return order_of(column, kind, DUCKDB, as_text=as_text, prefix=prefix)
+        order = order_of(column, kind, DUCKDB, as_text=as_text, prefix=prefix)
+        return order if sent is None else exactly(order, column, kind, sent, DUCKDB, known=known)
 
-    def _leave_bare(self, path: str, mark: ChunkedArray) -> None:
+    def _leave_keeping(self, path: str, mark: ChunkedArray) -> None:
         """Raises :class:`NeedsSpark` where a part has a soft delete that keeps columns of the
-        table's row."""
-        names = [f.name for f in self._load.schema.fields]
-        own = own_columns(self._load, names)
-        if not own or mark.null_count == len(mark):
+        table's row (``frame.soft_deletes``)."""
+        load = self._load
+        names = [f.name for f in load_fields(load)]
+        if not has_soft_deletes(load, names) or mark.null_count == len(mark):
             return
-        deletes = _read(path, own).filter(marked(mark))
-        empty: Any = functools.reduce(pc.and_, (pc.is_null(column) for column in deletes.columns))
-        if pc.any(empty).as_py():
+        own, kept = own_columns(load, names), kept_columns(load, load_fields(load))
+        deletes = _read(path, [*own, *kept, self._deleted]).filter(marked(mark))
+        keeping: Any = pa.repeat(pa.scalar(True), deletes.num_rows)
+        for name in own:
+            keeping = pc.and_(keeping, pc.is_null(deletes[name]))
+        if not own_columns(load, self._columns):  # the table has no more to keep
+            lacks = (pc.is_null(deletes[name]) for name in kept)
+            keeping = pc.and_(keeping, functools.reduce(pc.or_, lacks, pa.scalar(False)))
+        if self._cursor is not None:
+            keeping = pc.or_(keeping, pc.is_null(deletes[self._cursor.name]))
+        if pc.any(keeping).as_py():
             raise NeedsSpark("a soft delete keeps the columns of the table's row")
 
     def _names(self) -> list[str]:
@@ -225,21 +308,30 @@ class NewestRows:
     def _compare(self, index: int, file: Path) -> None:
         """Adds the rows of a file whose keys the load has to the table ``met``."""
         columns = self._compared_columns(_read(file, self._names()), None)
+        cut = self._cuts is not None and (self._cut or self._cuts.in_table(file))
+        if self._cuts is not None and cut:
+            columns["sent"] = self._cuts.of_table(file)
+        sent = "s.sent AS ours_sent, t.sent AS theirs_sent, " if cut else ""
         same = " AND ".join(f"t.{k} IS NOT DISTINCT FROM s.{k}" for k in self._key_names())
         both = (
-            "(SELECT t.number, s.part, s.part_row, s.two, s.bare, s.cursor AS ours, "
+            f"(SELECT t.number, s.part, s.part_row, s.two, s.bare, {sent}s.cursor AS ours, "
             f"t.cursor AS theirs FROM given t JOIN winner s ON {same})"
         )
-        newer, mixed, steps = "true", "false", ()
+        newer, mixed, unsure, steps = "true", "false", "false", ()
         if self._cursor is not None:
-            ours, theirs = self._order("ours", "s_"), self._order("theirs", "t_")
+            ours = self._order("ours", "s_", sent="ours_sent" if cut else None)
+            theirs = "theirs_sent" if cut else None
+            theirs = self._order("theirs", "t_", sent=theirs, known="false")
             newer = replaces(ours, theirs, two_forms="two", bare="bare")
             mixed = f"two OR (NOT bare AND {ours.form} <> {theirs.form})"
             steps = (*ours.steps, *theirs.steps)
+            if cut:
+                unsure = "ours = theirs AND ours_sent IS NOT NULL AND theirs_sent IS NULL"
         rows = _staged(both, [{name: sql} for name, sql in steps])
         self._run_with(
             {"number": _numbers(columns["gone"]), **columns},
-            f"INSERT INTO met SELECT {index}, number, part, part_row, {newer}, {mixed} FROM {rows}",
+            f"INSERT INTO met SELECT {index}, number, part, part_row, {newer}, {mixed}, {unsure} "
+            f"FROM {rows}",
         )
 
     # -- what follows
@@ -270,11 +362,12 @@ class NewestRows:
         counts = ask(
             "SELECT (SELECT count(*) FROM met WHERE NOT newer) AS older, (SELECT count(*) FROM "
             "winner) AS keys, (SELECT count(*) FROM winner s LEFT JOIN met m USING (part, part_row)"
-            " WHERE s.two OR m.mixed) AS mixed"
+            " WHERE s.two OR m.mixed) AS mixed, (SELECT count(*) FROM met WHERE unsure) AS unsure"
         ).to_pylist()[0]
         return RowSelection(
             superseded=self._load.load.rows - counts["keys"] + counts["older"],
             mixed=counts["mixed"],
+            unsure=counts["unsure"],
             taken=tuple(_of(taken, "part", index, "part_row") for index in range(parts)),
             lost={
                 index: _of(lost, "file", index, "file_row")
@@ -297,21 +390,6 @@ def _of(rows: Table, owner: str, index: int, number: str) -> Array:
     return found.combine_chunks()
 
 
-def opened(path: Path | str) -> pq.ParquetFile:
-    """A part or a table's file, whose times are read as Spark reads them. Raises
-    :class:`NeedsSpark` where they are not: files of old versions of Spark have another calendar."""
-    file = pq.ParquetFile(path, pre_buffer=False)  # which would hold what was read
-    about = file.metadata
-    keys = about.metadata or {}
-    version = keys.get(b"org.apache.spark.version", b"")
-    old = version[:2] in (b"1.", b"2.") or any(k in keys for k in _OTHER_CALENDAR)
-    columns = (about.schema.column(index) for index in range(len(about.schema)))
-    if old or any(column.physical_type == "INT96" for column in columns):
-        file.close()
-        raise NeedsSpark(f"{path} has times of an old form")
-    return file
-
-
 def _read(path: Path | str, columns: Sequence[str | None]) -> Table:
     """The columns of a file, of those that have a name. Raises :class:`NeedsSpark` where it lacks
     one."""
@@ -326,6 +404,11 @@ def _numbers(column: Any, first: int = 0) -> Array:
     """``first`` and the numbers after it, one for each row of ``column``."""
     made: Any = pa.arange(first, first + len(column))
     return made
+
+
+def _by(order: Sequence[tuple[str, bool]]) -> str:
+    """SQL of ``Fold.order``."""
+    return ", ".join(f"{name} {'DESC' if falls else 'ASC'} NULLS LAST" for name, falls in order)
 
 
 def _staged(rows: str, stages: Iterable[Mapping[str, str]]) -> str:

@@ -1,5 +1,5 @@
-"""Chooses which small files of a Parquet table a merge writes together; reads footers of its files.
-Runs in a Spark task; no Spark.
+"""Opens parts and a table's files, and chooses which small files of a Parquet table a merge writes
+together; reads their footers. Runs in a Spark task; no Spark.
 
 Neighbours: ``merged_files`` merges, ``parquet.merge`` puts the result into the table's folder."""
 
@@ -18,6 +18,22 @@ from penstock.tables.load_columns import load_fields
 
 MOST_SMALL_FILES = 8  # that a merge leaves as they are
 SMALL_FILE_BYTES = 16 << 20
+_OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def opened(path: Path | str) -> pq.ParquetFile:
+    """A part or a table's file, whose times are read as Spark reads them. Raises
+    :class:`NeedsSpark` where they are not: files of old versions of Spark have another calendar."""
+    file = pq.ParquetFile(path, pre_buffer=False)  # which would hold what was read
+    about = file.metadata
+    keys = about.metadata or {}
+    version = keys.get(b"org.apache.spark.version", b"")
+    old = version[:2] in (b"1.", b"2.") or any(k in keys for k in _OTHER_CALENDAR)
+    columns = (about.schema.column(index) for index in range(len(about.schema)))
+    if old or any(column.physical_type == "INT96" for column in columns):
+        file.close()
+        raise NeedsSpark(f"{path} has times of an old form")
+    return file
 
 
 def with_small_files(lost: dict[int, Array], old: Sequence[TableFile]) -> dict[int, Array]:

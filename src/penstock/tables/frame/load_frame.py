@@ -39,16 +39,20 @@ from penstock.spark.types import (
 )
 from penstock.tables.contract import Deletes, TableLoad, TablePolicy, TypeChange
 from penstock.tables.frame import soft_deletes
+from penstock.tables.frame.arrival import ARRIVAL, ORIGIN, with_arrival, with_table_order
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.delete_marks import as_stored, marked_sql
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
-from penstock.tables.load_columns import load_fields, metadata_columns
+from penstock.tables.load_columns import cut_cursor, load_fields, metadata_columns
 from penstock.tables.newest import (
+    MAY_BE_CUT,
     NO_ORDER,
+    OTHER,
     SPARK,
     TEXTS,
     TWO,
     Order,
+    exactly,
     fold,
     order_of,
     replaces,
@@ -58,12 +62,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 SYNC, GENERATION = "_penstock_sync", "_penstock_generation"  # per load, beside the part's columns
-ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
 LOAD = "_penstock_load"  # the index of the row's load among several
-ARRIVAL = "_penstock_arrival"  # SEQ of the load's rows
 IN_TABLE = "_penstock_known"  # whether the table had a row of this key
 _FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's shape
 _RANK = "_penstock_rank"  # 1: the newest row of its key
+_WON = "_penstock_won"  # the row was the newest of those of its key up to it
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
@@ -111,9 +114,8 @@ def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
         parts = _rows_of(spark, [load])
     else:
         parts = spark.createDataFrame([], part_schema(load.schema))
-    return parts.select(
+    return with_arrival(parts, load).select(
         "*",
-        F.col(SEQ).alias(ARRIVAL),
         F.lit(load.sync_id).cast("bigint").alias(SYNC),
         F.lit(load.generation_id).cast("bigint").alias(GENERATION),
     )
@@ -208,19 +210,6 @@ def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) 
     return owned.withColumn(LOAD, checked.otherwise(F.col(LOAD)))
 
 
-def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """The table's rows (columns ``fields``) with the columns by which :func:`newest` orders them:
-    :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time, where they have one: all that is
-    known of the order of several rows of a key (a table that was appended to)."""
-    from pyspark.sql import functions as F
-
-    at = load.policy.metadata.extracted_at if load.policy.metadata else None
-    arrival = F.lit(None).cast("bigint")
-    if at is not None and any(f.name == at for f in fields):
-        arrival = F.unix_micros(F.col(quoted(at)).cast("timestamp"))
-    return rows.withColumns({ARRIVAL: arrival, ORIGIN: F.lit(0)})
-
-
 def literal_path(path: str) -> str:
     """``path`` with its glob characters escaped, so that Spark reads it literally."""
     return _GLOB.sub(r"\\\1", path)
@@ -287,14 +276,14 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     key_texts = key_sql(load, fields)
     keys = [F.expr(sql) for sql in key_texts]
     same_key = Window.partitionBy(*keys)
-    arrival = f"{ARRIVAL} ASC NULLS FIRST"
+    arrival, exact = [ARRIVAL], "true"
     if ORIGIN in rows.columns:
-        arrival = f"{ORIGIN}, {arrival}"
+        arrival, exact = [ORIGIN, ARRIVAL], f"{ORIGIN} = 1"
         of_load = F.max(ORIGIN).over(same_key) == 1
         lacks_key = functools.reduce(operator.or_, (key.isNull() for key in keys))
         rows = rows.withColumn(IN_TABLE, F.min(ORIGIN).over(same_key) == 0)
         rows = rows.withColumn(_KEYLESS, lacks_key & ~of_load)
-    order = None if load.arrival else cursor_order(load, fields)
+    order = None if load.arrival else cursor_order(load, fields, exact=exact)
     bare = "false" if order is None else cursorless_delete_sql(load, fields)
     folded = fold(", ".join(key_texts), arrival, order, SPARK, bare=bare)
     for stage in folded.stages:
@@ -302,8 +291,11 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     newest_first = same_key.orderBy(
         *(F.desc_nulls_last(n) if falls else F.asc_nulls_last(n) for n, falls in folded.order)
     )
-    if _bare_deletes(rows, load, fields) is not None:
-        rows = soft_deletes.filled(rows, load, fields, newest_first)
+    if _keeping_deletes(rows, load, fields) is not None:
+        rows = rows.withColumn(_WON, F.expr(folded.won))
+        rows = soft_deletes.filled(
+            rows, load, fields, newest_first, won=_WON, cursorless=bare
+        ).drop(_WON)
     rows = rows.withColumn(_RANK, F.row_number().over(newest_first))
     kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
     rows = rows.filter(kept).withColumn(TWO, F.expr(folded.two_forms))
@@ -327,7 +319,7 @@ def newest_beside(
         late = rows.select(*(F.expr(sql).alias(name) for sql, name in texts)).distinct()
     else:
         late = _late_deletes(rows, load, fields)
-    found = [k for k in (late, _bare_deletes(rows, load, fields)) if k is not None]
+    found = [k for k in (late, _keeping_deletes(rows, load, fields)) if k is not None]
     if not found:
         return newest(rows, load, fields)
     late = functools.reduce(lambda one, other: one.union(other), found).distinct()
@@ -355,17 +347,19 @@ def _late_deletes(
     return None if late.isEmpty() else late
 
 
-def _bare_deletes(
+def _keeping_deletes(
     rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
 ) -> "DataFrame | None":
-    """The keys of the load's bare deletes (``tables.frame.soft_deletes``), under the names of
-    :func:`_late_deletes`; None: it has none. The rows are scanned only where they can have such."""
+    """The keys of the load's soft deletes that keep columns (``tables.frame.soft_deletes``), under
+    the names of :func:`_late_deletes`; None: it has none. The rows are scanned only where they can
+    have such."""
     from pyspark.sql import functions as F
 
-    bare = soft_deletes.bare_sql(load, fields)
-    if bare is None:
+    cursorless = "false" if load.arrival else cursorless_delete_sql(load, fields)
+    keeping = soft_deletes.keeping_sql(load, fields, cursorless)
+    if keeping is None:
         return None
-    found = rows.filter(bare)
+    found = rows.filter(keeping)
     if ORIGIN in rows.columns:
         found = found.filter(F.col(ORIGIN) == 1)
     if found.isEmpty():
@@ -376,14 +370,37 @@ def _bare_deletes(
     ).distinct()
 
 
-def cursor_order(load: TableLoad, fields: Sequence[Field], alias: str = "") -> Order | None:
-    """The order of the load's cursor; None where ``fields`` lack it."""
+def cursor_order(
+    load: TableLoad, fields: Sequence[Field], alias: str = "", *, exact: str = "true"
+) -> Order | None:
+    """The order of the load's cursor; None where ``fields`` lack it. ``exact``: a condition, a
+    cursor is exact if the row's change list has no text of it (``newest.exactly``)."""
     sql = path_sql(fields, load.cursor, alias)
     if sql is None:
         return None
     as_text = load.cursor_order is CursorOrder.text
     kind = _kind_at(fields, load.cursor)
-    return order_of(sql, kind, SPARK, as_text=as_text)
+    order = order_of(sql, kind, SPARK, as_text=as_text)
+    sent = _sent_sql(load, fields, alias)
+    if sent is None or kind not in MAY_BE_CUT:
+        return order
+    return exactly(order, sql, kind, sent, SPARK, known=exact)
+
+
+def _sent_sql(load: TableLoad, fields: Sequence[Field], alias: str) -> str | None:
+    """A SQL expression: the source's text of a cursor that was cut, from the row's change list; of
+    others NULL. None: there are no such lists."""
+    source, meta = cut_cursor(load), load.policy.metadata and load.policy.metadata.meta
+    if source is None or meta not in {f.name for f in fields}:
+        return None
+    words = load.policy.change_words
+    begin = f"{words.reason}: "
+    entry = (
+        f"x.field = {_text(source)} AND x.change = {_text(words.rounded)} "
+        f"AND startswith(x.reason, {_text(begin)})"
+    )
+    lists = f"{alias}{'.' if alias else ''}{quoted(meta)}.changes"
+    return f"substr(try_element_at(filter({lists}, x -> {entry}), 1).reason, {len(begin) + 1})"
 
 
 def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
@@ -409,9 +426,41 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
     row = None if load.arrival else cursor_order(load, target, "s")
     if row is None or has_text_cursor(load, target):
         return "true"  # a text was compared with the table's row (newest_beside)
-    table = cursor_order(load, old, "t") or NO_ORDER
+    table = cursor_order(load, old, "t", exact="false") or NO_ORDER
     bare = cursorless_delete_sql(load, target, "s")
     return replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
+
+
+def other_form_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:
+    """A SQL condition: the row's cursor has the form *other*, while most of its column have another
+    one. None: a merge compares no forms, since there are no others, or they were compared."""
+    order = None if load.arrival else cursor_order(load, fields)
+    if order is None or has_text_cursor(load, fields) or order == NO_ORDER:
+        return None
+    return f"(({order.form}) = {OTHER} AND NOT {cursorless_delete_sql(load, fields)})"
+
+
+def meets_other_form(
+    rows: "DataFrame", table: "DataFrame", load: TableLoad, fields: Sequence[Field], *, others: bool
+) -> bool:
+    """Whether a row of :func:`newest` has another form of cursor than the row of its key in
+    ``table`` (columns ``fields``). ``others``: ``rows`` have some of :func:`other_form_sql`."""
+    from pyspark.sql import functions as F
+
+    other = other_form_sql(load, fields)
+    if other is None:
+        return False
+    keys = zip(key_sql(load, fields, "s"), key_sql(load, fields, "t"), strict=True)
+    same = F.expr(" AND ".join(f"{s} <=> {t}" for s, t in keys))
+    rows = rows.filter(f"NOT {cursorless_delete_sql(load, fields)}")
+
+    def met(one: str, two: str) -> bool:
+        found = rows.filter(one).alias("s").join(table.filter(two).alias("t"), same, "left_semi")
+        return not found.isEmpty()
+
+    if others and met(other, f"NOT {other}"):
+        return True
+    return not table.filter(other).isEmpty() and met(f"NOT {other}", other)
 
 
 def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:

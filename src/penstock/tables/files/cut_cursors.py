@@ -1,0 +1,94 @@
+"""Finds the source's texts of cursors that were cut, in the change lists of parts and tables.
+
+A column of times holds microseconds, one of numbers doubles. An entry of the row's change list says
+what the source sent (``codec.losses``), so that rows whose cut cursors are equal are put in order
+(``tables.newest.exactly``). The footer of a file says whether its lists have such an entry at all:
+without one nothing is read. Runs in a Spark task; no Spark. Neighbours: ``newest_rows`` compares
+the rows; ``load_frame`` does the same in Spark."""
+
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import pyarrow as pa
+
+from penstock.codec.untyped import Array
+from penstock.codec.untyped import compute as pc
+from penstock.model.types import CHANGES, ChangeWords
+from penstock.tables.contract import TableLoad
+from penstock.tables.files.old_files import opened
+from penstock.tables.load_columns import cut_cursor
+
+
+class CutCursors(NamedTuple):
+    """``source``: the cursor's name in change lists. ``words``: of entries. ``meta``: the table's
+    metadata column that has the lists."""
+
+    source: str
+    words: ChangeWords
+    meta: str
+
+    @classmethod
+    def of(cls, load: TableLoad) -> Self | None:
+        """None: the change lists say nothing of the load's cursor."""
+        source, names = cut_cursor(load), load.policy.metadata
+        if source is None or names is None:
+            return None
+        return cls(source, load.policy.change_words, names.meta)
+
+    def in_part(self, path: str) -> bool:
+        """Whether a part may have entries of the cursor."""
+        return self._may_have(path, CHANGES)
+
+    def in_table(self, path: Path) -> bool:
+        """As :meth:`in_part`, of a file of the table."""
+        return self._may_have(path, f"{self.meta}.changes")
+
+    def of_part(self, path: str) -> Array:
+        """For each row the text of its cursor; NULL where it was not cut."""
+        with opened(path) as file:
+            return self._texts(file.read(columns=[CHANGES])[CHANGES])
+
+    def of_table(self, path: Path) -> Array:
+        """As :meth:`of_part`, of a file of the table."""
+        with opened(path) as file:
+            if self.meta not in file.schema_arrow.names:
+                return pa.nulls(file.metadata.num_rows, pa.string())
+            found = file.read(columns=[f"{self.meta}.changes"])[self.meta]
+            return self._texts(pc.struct_field(found, "changes"))
+
+    def _may_have(self, path: Path | str, column: str) -> bool:
+        with opened(path) as file:
+            about = file.metadata
+            names = [about.schema.column(index).path for index in range(len(about.schema))]
+            fields = [
+                index
+                for index, name in enumerate(names)
+                if name.startswith(f"{column}.") and name.endswith(".field")
+            ]
+            groups = [about.row_group(group) for group in range(about.num_row_groups)]
+            return any(
+                self._in_bounds(group.column(index).statistics)
+                for group in groups
+                for index in fields
+            )
+
+    def _in_bounds(self, found: Any) -> bool:
+        if found is None or not found.has_null_count:
+            return True
+        if not found.num_values:
+            return False
+        return not found.has_min_max or found.min <= self.source <= found.max
+
+    def _texts(self, lists: Any) -> Array:
+        count, begin = len(lists), f"{self.words.reason}: "
+        lists = lists.combine_chunks()
+        rows, entries = pc.list_parent_indices(lists), pc.list_flatten(lists)
+        reasons = pc.struct_field(entries, "reason")
+        cut = pc.and_(
+            pc.equal(pc.struct_field(entries, "field"), self.source),
+            pc.equal(pc.struct_field(entries, "change"), self.words.rounded),
+        )
+        cut = pc.fill_null(pc.and_(cut, pc.starts_with(reasons, begin)), False)
+        texts = pc.utf8_slice_codeunits(reasons.filter(cut), len(begin)).cast(pa.string())
+        numbers: Any = pa.arange(0, count)
+        return texts.take(pc.index_in(numbers, value_set=rows.filter(cut).cast(pa.int64())))
