@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from merge_cases import dedup
+from shaped import shaped
 from tasks_here import LOCAL
 
 from penstock.tables.contract import LoadResult, TableName
@@ -73,7 +74,14 @@ def shown(tables: Any) -> dict[int, int]:
 
 
 def newest_in_any_grouping(
-    spark: Any, tables: Any, loads: Any, kind: str, seed: int, keys: int, key: str
+    spark: Any,
+    tables: Any,
+    loads: Any,
+    kind: str,
+    seed: int,
+    keys: int,
+    key: str,
+    in_shape: bool = False,
 ) -> None:
     chance, wanted = random.Random(seed), dict[int, tuple[Any, int]]()
     groups: list[list[tuple[int, int, str]]] = [[], [], []]
@@ -85,20 +93,25 @@ def newest_in_any_grouping(
             if k not in wanted or exact(kind, text) >= wanted[k][0]:
                 wanted[k] = exact(kind, text), v
     for number, rows in enumerate(groups, 1):
-        done = tables.commit(spark, LOCAL, [made(loads, number, kind, rows, key)])[0]
+        load = made(loads, number, kind, rows, key)
+        load = shaped(load) if in_shape else load
+        done = tables.commit(spark, LOCAL, [load])[0]
         assert isinstance(done, LoadResult), done
     found = shown(tables)
     differ = {k: (found.get(k), *want) for k, want in wanted.items() if found.get(k) != want[1]}
     assert not differ and len(found) == keys
 
 
+@pytest.mark.parametrize("in_shape", [False, True], ids=["internal", "in shape"])
 @pytest.mark.parametrize(
     ("format", "kind"),
     [("delta", "timestamp"), ("delta", "number"), *(("parquet", kind) for kind in KINDS)],
 )
-def test_cut_cursors_are_exact_by_tasks(format: str, kind: str, tmp_path: Path, loads: Any) -> None:
+def test_cut_cursors_are_exact_by_tasks(
+    format: str, kind: str, in_shape: bool, tmp_path: Path, loads: Any
+) -> None:
     tables = open_table(format, str(tmp_path / "lake"))
-    newest_in_any_grouping(NO_SPARK, tables, loads, kind, 38, 80, "integer")
+    newest_in_any_grouping(NO_SPARK, tables, loads, kind, 38, 80, "integer", in_shape)
 
 
 @pytest.mark.spark
