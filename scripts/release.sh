@@ -43,13 +43,13 @@ wheel="$out/penstock-$version-py3-none-any.whl"
 { git ls-files src 2>/dev/null || find src -type f ! -path '*/__pycache__/*'; } |
     sed 's,^src/,,' | sort >"$work/source"
 python3 -m zipfile -l "$wheel" | awk '$1 !~ /\/$/ && NR > 1 {print $1}' >"$work/all"
-grep -v '\.dist-info/' "$work/all" | sort >"$work/wheel"
-diff "$work/source" "$work/wheel" >&2 || wrong "the wheel has other files than src has in git (< src, > wheel)"
+grep -v '\.dist-info/' "$work/all" | sort >"$work/in-wheel"
+diff "$work/source" "$work/in-wheel" >&2 || wrong "the wheel has other files than src has in git (< src, > wheel)"
 for file in METADATA licenses/LICENSE entry_points.txt; do
     grep -q "^penstock-$version.dist-info/$file$" "$work/all" || wrong "the wheel has no $file"
 done
 tar -tzf "$archive" | grep -q "^penstock-$version/LICENSE$" || wrong "the archive has no LICENSE"
-passed "$(wc -l <"$work/wheel") files and the license in the wheel, which came out of the archive"
+passed "$(wc -l <"$work/in-wheel") files and the license in the wheel, which came out of the archive"
 
 # bare NAME FILE: installs FILE into an environment of its own, and runs what it brings.
 bare() {

@@ -383,7 +383,60 @@ def test_a_dry_run_prints_one_report_and_progress_beside_it(cli: Cli) -> None:
     }  # fmt: skip
     assert told.json["status"] == "succeeded"
     assert "extract" in told.err
+    assert told.json["dry_run"] is True
     assert not list((cli.cwd / "lake").glob("s*"))
+
+
+@pytest.mark.parametrize("destination", ["parquet:./lake", TARGET])
+def test_a_dry_run_claims_nothing(cli: Cli, destination: str) -> None:
+    told = cli("run", SOURCE, destination, "--config", BASIC, "--dry-run")
+    assert told.code == 0
+    assert "200 rows" in told.out and "nothing written or saved" in told.out
+    assert "would go to" in told.out
+    everything = told.out + told.err
+    for claim in ("acked", " sent", "loaded", "states saved", "written  ", "-once"):
+        assert claim not in everything, everything
+
+
+def test_quiet_is_quiet_where_all_went_well(cli: Cli) -> None:
+    asked = ("run", SOURCE, "parquet:./lake", "--dry-run", "-q", "--config")
+    good = cli(*asked, BASIC)
+    assert (good.code, good.out, good.err) == (0, "", "")
+    as_json = cli(*asked, BASIC, "--json")
+    assert as_json.json["status"] == "succeeded" and as_json.err == ""
+    bad = cli(*asked, '{"scenario": "late_crash"}')
+    assert bad.code != 0 and "Error" in bad.err and "s0" in bad.out
+
+
+def test_env_beside_the_file_is_noted_and_reaches_no_connector(cli: Cli) -> None:
+    (cli.cwd / "etc").mkdir()
+    (cli.cwd / "etc" / ".env").write_text("SCENE=basic\nPENSTOCK_HOME=/nowhere\n")
+    (cli.cwd / "etc" / "shop.yaml").write_text(
+        f"pipeline: shop\nsource: {{use: '{SOURCE}', config: {{scenario: '${{SCENE}}'}}}}\n"
+        "destination: {use: 'parquet:./lake'}\n"
+    )
+    told = cli("run", "etc/shop.yaml", "--dry-run")
+    assert told.code == 0 and "etc/.env gave SCENE, which neither" in told.out
+    told = cli("run", "etc/shop.yaml", "--dry-run", SCENE="basic")
+    assert told.code == 0 and ".env" not in told.out
+    given = cli("run", SOURCE, "parquet:./lake", "--config", BASIC, "--dry-run", SCENE="basic")
+    assert given.code == 0 and ".env" not in given.out
+
+
+def test_what_is_sealed_stands_in_the_table_of_a_run_that_was_stopped() -> None:
+    streams = [
+        StreamReport(namespace=None, name="orders", read=25, committed=5, written=5, sealed=20),
+        StreamReport(namespace=None, name="users"),
+    ]
+    stopped = report(streams=streams, status="cancelled", exit_code=7)
+    assert "20 sealed for the next run" in lines(stopped)
+    fed = [msgspec.structs.replace(line, target="crm") for line in streams]
+    for told in (stopped, report(streams=fed, status="cancelled", exit_code=7)):
+        (table,) = (part for part in report_text(told) if hasattr(part, "columns"))
+        columns = {str(c.header): list(c.cells) for c in table.columns}
+        assert list(map(str, columns["sealed"])) == ["20", "0"]
+    (table,) = (part for part in report_text(report()) if hasattr(part, "columns"))
+    assert "sealed" not in [str(c.header) for c in table.columns]
 
 
 def test_ctrl_c_stops_a_run_with_exit_7(cli: Cli) -> None:

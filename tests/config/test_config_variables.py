@@ -1,5 +1,6 @@
 """``${NAME}`` (DESIGN §5): types, text, escapes, and that no value can ever add structure."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +208,61 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     pipeline = tmp_path / "p.yml"
     pipeline.write_text("pipeline: ${A}-${B}\nsource: {use: x}\ndestination: {use: y}\n")
     assert load_pipeline(pipeline, {"A": "env"}, file).pipeline == "env-file"
+
+
+# -- .env beside the file
+FILE = "pipeline: ${A}-${B}-${C:-c}-${D:-d}\nsource: {use: x}\ndestination: {use: y}\n"
+
+
+def beside(tmp_path: Path, text: str, file: str = FILE) -> Path:
+    (tmp_path / ".env").write_text(text)
+    (tmp_path / "p.yml").write_text(file)
+    return tmp_path / "p.yml"
+
+
+def test_env_beside_the_file_gives_what_nothing_else_has(tmp_path: Path) -> None:
+    given = tmp_path / "prod.env"
+    given.write_text("A=file\nB=file\n")
+    pipeline = beside(tmp_path, "A=beside\nB=beside\nC=beside\nE=unused\n")
+    found = load_pipeline(pipeline, {"A": "env"}, given)
+    assert found.pipeline == "env-file-beside-d"
+    assert found.env_file_names == ("C",) and found.env_file == str(tmp_path / ".env")
+    found = load_pipeline(pipeline, {"A": "", "B": "1", "C": "", "D": "2"})
+    assert (found.pipeline, found.env_file_names, found.env_file) == ("-1-c-2", (), None)
+
+
+def test_values_of_env_beside_the_file_are_secrets_and_set_no_variable(tmp_path: Path) -> None:
+    text = "pipeline: p\nsource: {use: x, config: {token: '${T}'}}\ndestination: {use: y}\n"
+    environ: dict[str, str] = {}
+    found = load_pipeline(beside(tmp_path, "T=hunter2-from-beside\n", text), environ)
+    assert "hunter2-from-beside" in found.secret_values and environ == {}
+    assert "T" not in os.environ
+
+
+@pytest.mark.parametrize("kind", ["none", "folder", "fault"])
+def test_env_beside_the_file_that_gives_nothing(tmp_path: Path, kind: str) -> None:
+    """A file that runs today, by its defaults, goes on whatever lies beside it."""
+    pipeline = beside(tmp_path, "hunter2\nC=1\n")
+    if kind != "fault":
+        (tmp_path / ".env").unlink()
+    if kind == "folder":
+        (tmp_path / ".env").mkdir()  # a virtual environment
+    found = load_pipeline(pipeline, {"A": "a", "B": "b"})
+    assert found.pipeline == "a-b-c-d" and found.env_file is None
+    assert [".env" in w and "hunter2" not in w for w in found.warnings] == [True] * (
+        kind == "fault"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(pipeline, {"A": "a"})
+    told = [*caught.value.problems, caught.value.hint or ""]
+    assert "variable B is not set (pipeline)" in told[0] and ".env beside" in told[-1]
+    assert ("nothing is taken from it" in str(told)) is (kind == "fault")
+
+
+def test_text_and_stdin_have_no_file_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside(tmp_path, "A=1\nB=1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="2 problems"):
+        load_pipeline(FILE, {})

@@ -26,7 +26,7 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
     fields: dict[str, Any] = msgspec.to_builtins(report)
     streams: list[dict[str, Any]] = fields["streams"]
     if streams:
-        yield _streams(streams)
+        yield _streams(streams, dry=bool(fields.get("dry_run")))
         if len(streams) > _SHOWN:
             yield f"and {text.counted(len(streams) - _SHOWN, 'more stream')}"
         yield ""
@@ -55,6 +55,8 @@ def project_text(settled: "Sequence[PipelineResult]", kind: str) -> "Iterator[Re
             "read": "read", "written": "sent", "committed": "acked", "sent_again": "sent again",
             "rejected": "rejected",
         }  # fmt: skip
+    if any(report.dry_run for report in reports):  # a call runs all of them so, or none
+        columns = {"read": "read", "rejected": "rejected"}
     headings = (kind, "status", *columns.values(), "time")
     rows: list[tuple[object, ...]] = []
     for each in settled:
@@ -71,23 +73,26 @@ def project_text(settled: "Sequence[PipelineResult]", kind: str) -> "Iterator[Re
             yield f"  {each.sync}: {without_trace(note)}"
 
 
-def _streams(streams: list[dict[str, Any]]) -> "RenderableType":
+def _streams(streams: list[dict[str, Any]], *, dry: bool) -> "RenderableType":
     """Returns the table of streams; where not all can be shown, those that did not finish come
-    first."""
+    first. ``dry``: nothing was written, sent or saved."""
     shown = streams
     if len(streams) > _SHOWN:
         ranked = sorted(streams, key=lambda s: (s["status"] == "complete", -s["read"]))
         shown = ranked[:_SHOWN]
+    if dry:
+        return _only_read(shown)
     if any(s.get("target") for s in shown):
         return _fed(shown)
     older = ("superseded",) if any(map(_superseded, shown)) else ()
-    headings = ("stream", "status", "read", "written", *older, "rejected", "bytes", "states",
-                "table")  # fmt: skip
+    sealed = ("sealed",) if any(map(_sealed, shown)) else ()
+    headings = ("stream", "status", "read", "written", *older, *sealed, "rejected", "bytes",
+                "states", "table")  # fmt: skip
     rows = [
         (
             text.stream_name(s), s["status"], s["read"], s["written"],
-            *(_superseded(s) for _ in older), s["rejected"], text.size(s["bytes"]), s["states"],
-            s["table"],
+            *(_superseded(s) for _ in older), *(_sealed(s) for _ in sealed), s["rejected"],
+            text.size(s["bytes"]), s["states"], s["table"],
         )
         for s in shown
     ]  # fmt: skip
@@ -99,20 +104,40 @@ def _superseded(stream: dict[str, Any]) -> int:
     return int(stream.get("superseded", 0)) if stream["written"] < stream["read"] else 0
 
 
+def _sealed(stream: dict[str, Any]) -> int:
+    """The rows that wait in the log; reports of earlier versions do not have it."""
+    return int(stream.get("sealed", 0))
+
+
+def _only_read(shown: list[dict[str, Any]]) -> "RenderableType":
+    """Returns the table of streams of a dry run, and where the rows would go."""
+    headings = ("stream", "status", "read", "rejected", "bytes", "would go to")
+    rows = [
+        (
+            text.stream_name(s), s["status"], s["read"], s["rejected"], text.size(s["bytes"]),
+            s.get("target") or s["table"],
+        )
+        for s in shown
+    ]  # fmt: skip
+    return text.grid(headings, rows, {2, 3, 4})
+
+
 def _fed(shown: list[dict[str, Any]]) -> "RenderableType":
     """Returns the table of streams of a destination connector: rows sent, rows acked."""
+    sealed = ("sealed",) if any(map(_sealed, shown)) else ()
     headings = (
-        "stream", "status", "read", "sent", "acked", "sent again", "rejected", "bytes", "states",
-        "as",
+        "stream", "status", "read", "sent", "acked", "sent again", *sealed, "rejected", "bytes",
+        "states", "as",
     )  # fmt: skip
     rows = [
         (
             text.stream_name(s), s["status"], s["read"], s["written"], s["committed"],
-            s["sent_again"], s["rejected"], text.size(s["bytes"]), s["states"], s.get("target"),
+            s["sent_again"], *(_sealed(s) for _ in sealed), s["rejected"], text.size(s["bytes"]),
+            s["states"], s.get("target"),
         )
         for s in shown
     ]  # fmt: skip
-    return text.grid(headings, rows, {2, 3, 4, 5, 6, 7, 8})
+    return text.grid(headings, rows, set(range(2, len(headings) - 1)))
 
 
 def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
@@ -124,12 +149,16 @@ def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
         rate = text.rate(total["read"], fields["seconds"])
         parts += [rate] if rate else []
     parts.append(text.size(total["bytes"]))
+    if fields.get("dry_run"):
+        return ", ".join([*parts, f"{total['rejected']:,} rejected", "nothing written or saved"])
     if any(s.get("target") for s in streams):
         sent, acked = total["written"], total["committed"]
         parts.append(f"{sent:,} sent" if sent == acked else f"{sent:,} sent, {acked:,} acked")
     if total["sent_again"]:
         parts.append(f"{total['sent_again']:,} of them sent again")
     parts.append(f"{total['rejected']:,} rejected")
+    if sealed := sum(map(_sealed, streams)):
+        parts.append(f"{sealed:,} sealed for the next run")
     states = total["states"]
     parts.append(f"{text.counted(states, 'state')} saved" if states else "no state saved")
     if fields["guarantee"]:

@@ -201,7 +201,8 @@ def run(
     settle(surface, consents(wanted, surface.home), yes=yes)
     with stoppable(request_cancel), watching(surface.output) as observer:
         report = run_pipeline(wanted, surface.home, observer=observer, profile=profile, **options)
-    surface.output.answer(report, lambda: report_text(report))
+    if not _is_quiet(surface, report.exit_code):
+        surface.output.answer(report, lambda: report_text(report))
     if report.error is not None and not surface.output.as_json:
         fault = DescribedError(report.error, report.exit_code)
         surface.output.fault(fault, log=str(surface.home.path / report.log))
@@ -303,13 +304,20 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
         settled = run_all(project.pipelines, surface.home, observe=observe, **options)
     code = max(each.exit_code for each in settled)
     answer = {"project": project.name, "exit_code": code, "syncs": settled}
-    surface.output.answer(answer, lambda: project_text(settled, kind))
+    if not _is_quiet(surface, code):
+        surface.output.answer(answer, lambda: project_text(settled, kind))
     for each in settled:
         if each.error is not None and not surface.output.as_json:
             surface.output.say("")
             log = str(surface.home.path / each.report.log) if each.report is not None else None
             surface.output.fault(DescribedError(each.error, each.exit_code), log=log)
     return code
+
+
+def _is_quiet(surface: Surface, exit_code: int) -> bool:
+    """Whether nothing is printed of a run: with ``-q`` one that succeeded, unless as JSON."""
+    output = surface.output
+    return output.verbosity < 0 and not output.as_json and exit_code == 0
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from penstock.config.pipeline import Pipeline, PipelineFile
 from penstock.config.profiles import applied, names_of_profiles
 from penstock.config.reader import BAD, NodeReader, replace_at
 from penstock.config.v4_dialect import PENSTOCK, V4, is_v4
-from penstock.config.variables import VariableResolver, merged
+from penstock.config.variables import EnvFileBeside, VariableResolver, merged
 from penstock.errors import ConfigError
 
 EnvFiles = str | Path | Iterable[str | Path] | None
@@ -35,8 +35,8 @@ def load_pipeline(
 ) -> Pipeline:
     """Reads a pipeline file: a path, ``-`` for stdin, or the text itself (a string with a line
     break). ``env``: variables, by default the process's; ``env_file``: files of variables, which
-    the environment overrides; ``lenient``: unknown keys are ``warnings``; ``profile``: of the
-    file's ``profiles``, whose keys go over the others.
+    the environment overrides; what neither has, ``.env`` beside a file gives. ``lenient``: unknown
+    keys are ``warnings``; ``profile``: of the file's ``profiles``, whose keys go over the others.
 
     Raises ``ConfigError`` (``code`` ``config.not_found``, ``config.unreadable``, ``config.yaml``,
     ``config.empty``, ``config.env_file``, ``config.unknown_profile``, ``config.invalid``)
@@ -46,8 +46,15 @@ def load_pipeline(
     if isinstance(source, str) and "\n" in source:
         return parse_pipeline(source, values, lenient=lenient, folder=Path(), profile=profile)
     text, name = _read(source)
-    folder = Path() if source == "-" else Path(source).parent
-    return parse_pipeline(text, values, name=name, lenient=lenient, folder=folder, profile=profile)
+    if source == "-":
+        return parse_pipeline(
+            text, values, name=name, lenient=lenient, folder=Path(), profile=profile
+        )
+    folder = Path(source).parent
+    return parse_pipeline(
+        text, values, name=name, lenient=lenient, folder=folder, profile=profile,
+        beside=EnvFileBeside(folder),
+    )  # fmt: skip
 
 
 def parse_pipeline(
@@ -58,15 +65,20 @@ def parse_pipeline(
     lenient: bool = False,
     folder: Path | None = None,
     profile: str | None = None,
+    beside: EnvFileBeside | None = None,
 ) -> Pipeline:
-    """As :func:`load_pipeline`, for the text of a file. ``values``: the variables. ``name``: of the
-    file, in messages. ``folder``: relative paths in the file start there; None: they are kept as
-    written."""
+    """As :func:`load_pipeline`, for the text of a file. ``values``: the variables; ``beside``: a
+    file of more. ``name``: of the file, in messages. ``folder``: relative paths in the file start
+    there; None: they are kept as written."""
     tree = yaml_nodes.compose(text, name)
     v4 = is_v4(tree.root)
     dialect = V4 if v4 else PENSTOCK
     reader = NodeReader(
-        dialect, VariableResolver(values, v4=v4), LITERALS, lenient=lenient, folder=folder
+        dialect,
+        VariableResolver(values, v4=v4, beside=beside),
+        LITERALS,
+        lenient=lenient,
+        folder=folder,
     )
     reader.problems.extend(tree.problems)
     if not isinstance(tree.root, yaml_nodes.Mapping):
@@ -74,8 +86,9 @@ def parse_pipeline(
         file = BAD
     else:
         file = reader.read(applied(tree.root, profile, name), PipelineFile)
+    fault = None if beside is None else beside.fault
     if reader.problems or file is BAD:
-        raise _invalid(reader, name)
+        raise _invalid(reader, name, fault)
     assert isinstance(file, PipelineFile)
     file = _defaults(file, dialect.defaults, reader.given)
     return Pipeline(
@@ -83,7 +96,9 @@ def parse_pipeline(
         origin=name,
         profiles=names_of_profiles(tree.root),
         dialect="rapidbyte-v4" if v4 else "penstock",
-        warnings=tuple(_lines(name, reader.warnings)),
+        warnings=(*_lines(name, reader.warnings), *([fault] if fault else [])),
+        env_file=None if beside is None or not beside.given else str(beside.path),
+        env_file_names=() if beside is None else tuple(beside.given),
         secret_paths=tuple(dict.fromkeys(reader.secret_paths)),
         secret_values=frozenset(reader.secret_values),
         lines=reader.lines,
@@ -108,8 +123,9 @@ def _lines(name: str, found: Iterable[tuple[int, str]]) -> list[str]:
     return list(dict.fromkeys(f"{name}:{line}: {text}" for line, text in ordered))
 
 
-def _invalid(reader: NodeReader, name: str) -> ConfigError:
-    problems = _lines(name, reader.problems)
+def _invalid(reader: NodeReader, name: str, fault: str | None) -> ConfigError:
+    """``fault``: of ``.env``, which may be why a variable is missing."""
+    problems = [*_lines(name, reader.problems), *([fault] if fault else [])]
     if len(problems) > _LONGEST_MESSAGE_LIST:
         more = len(problems) - _LONGEST_MESSAGE_LIST
         problems = [*problems[:_LONGEST_MESSAGE_LIST], f"{name}: and {more} more"]
@@ -121,7 +137,8 @@ def _invalid(reader: NodeReader, name: str) -> ConfigError:
         code="config.invalid",
         where=problems[0].split(": ", 1)[0],
         hint=(
-            "set the variable in the environment or in --env-file, or write ${NAME:-default}"
+            "set the variable in the environment, in --env-file or in .env beside the file, "
+            "or write ${NAME:-default}"
             if missing
             else "`penstock schema` prints what a pipeline file may hold"
         ),

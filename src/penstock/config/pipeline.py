@@ -472,7 +472,8 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
     defaults apply. ``warnings``: faults that ``--lenient`` ignored, one line each.
     ``secret_paths``: dotted paths of values that the file marks as secret or that came from
     variables; ``secret_values``: those values, masked wherever text is written (L10). ``lines``:
-    line numbers of keys and items, by dotted path."""
+    line numbers of keys and items, by dotted path. ``env_file_names``: the variables that
+    ``env_file``, the file ``.env`` beside the pipeline file, gave."""
 
     origin: str = ""
     profiles: tuple[str, ...] = ()
@@ -481,6 +482,8 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
     secret_paths: tuple[str, ...] = ()
     secret_values: frozenset[str] = frozenset()
     lines: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    env_file: str | None = None
+    env_file_names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""Substitutes ``${NAME}`` in scalars, and reads files of variables (``--env-file``).
+"""Substitutes ``${NAME}`` in scalars, and reads files of variables (``--env-file``, ``.env``).
 
 A variable gives a value to one scalar; it never adds structure, since it is substituted after the
 YAML is parsed. Values of variables are recorded, and masked wherever text is written (L10), apart
@@ -12,6 +12,9 @@ secret.
 
 In one key a name is not a variable (SOURCE_NAMESPACE in ``destination.namespace``): there the
 reference stays as written, even if the environment has such a variable.
+
+The file ``.env`` beside a pipeline file gives what neither the environment nor ``--env-file`` has.
+Nothing else sees it: no connector, no hook, no option of ours.
 
 A plain scalar that is nothing but a variable with an empty value is null, as an empty plain scalar
 is; in quotes it is the empty text.
@@ -48,12 +51,45 @@ class Substituted:
     problems: tuple[str, ...] = ()
 
 
+class EnvFileBeside:
+    """The file ``.env`` of a pipeline file's ``folder``, read at the first name that nothing else
+    gives. ``given``: the names that it gave; ``fault``: why it gives nothing, without a value of
+    it; None: it can be read, or there is no such file (a folder of this name is a virtual
+    environment)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / ".env"
+        self.given: dict[str, None] = {}
+        self.fault: str | None = None
+        self._values: dict[str, str] | None = None
+
+    def get(self, name: str) -> str | None:
+        """Returns the value of a variable; None: the file has none."""
+        if self._values is None:
+            self._values = self._read()
+        value = self._values.get(name)
+        if value is not None:
+            self.given[name] = None
+        return value
+
+    def _read(self) -> dict[str, str]:
+        if not self.path.is_file():
+            return {}
+        try:
+            return read_env_file(self.path)
+        except ConfigError as error:
+            self.fault = f"{error.message}; nothing is taken from it"
+            return {}
+
+
 class VariableResolver:
     """The variables of one load. ``v4``: Rapidbyte's syntax, which has no default and no escape,
-    and leaves text that is no reference unchanged."""
+    and leaves text that is no reference unchanged. ``beside``: gives what ``values`` lacks."""
 
-    def __init__(self, values: Mapping[str, str], *, v4: bool = False) -> None:
-        self._values = values
+    def __init__(
+        self, values: Mapping[str, str], *, v4: bool = False, beside: EnvFileBeside | None = None
+    ) -> None:
+        self._values, self._beside = values, beside
         self._pattern = _V4_REFERENCE if v4 else _REFERENCE
 
     def resolve(self, scalar: Scalar, kept: tuple[str, ...] = ()) -> Substituted:
@@ -82,6 +118,8 @@ class VariableResolver:
                 return match[0]
             used.append(name)
             value = self._values.get(name)
+            if value is None and self._beside is not None:
+                value = self._beside.get(name)
             if match[0].startswith(f"${{{name}:-") and not value:
                 return match[2] or ""
             if value is None:

@@ -20,7 +20,8 @@ class StreamReport(msgspec.Struct, kw_only=True):
     ``target`` is the stream's name there; then ``written`` counts the rows sent to the connector in
     this run, ``committed`` those that it acked, ``sent_again`` those of ``written`` that an earlier
     run, or an earlier attempt of this one, had sent already. ``superseded``: rows of committed
-    loads that a table left out, since another row of their key is newer.
+    loads that a table left out, since another row of their key is newer. ``sealed``: rows that
+    a run which did not succeed left in the log: the next run loads them.
 
     ``attempts``: how often the source was started for the stream in this run. ``expected_rows``,
     ``expected_bytes``: the source's estimate; None: it gave none. ``load_ways``: how many loads
@@ -36,6 +37,7 @@ class StreamReport(msgspec.Struct, kw_only=True):
     filtered: int = 0
     sent_again: int = 0
     superseded: int = 0
+    sealed: int = 0
     bytes: int = 0
     states: int = 0
     lane: int = 0
@@ -84,7 +86,8 @@ class Report(msgspec.Struct, kw_only=True):
     """The report of one run. ``metrics``: the connectors' own metrics, ``{"stream", "series"}``
     each. ``start``: was Spark's JVM there already (``warm``)? None: there was none of ours.
     ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together; None: it
-    gave none."""
+    gave none. ``dry_run``: nothing was written, sent or saved, whatever the counts say (also
+    ``--limit``)."""
 
     run: str
     pipeline: str
@@ -103,6 +106,7 @@ class Report(msgspec.Struct, kw_only=True):
     expected_bytes: int | None = None
     error: dict[str, Any] | None
     log: str
+    dry_run: bool = False
 
     def _repr_html_(self) -> str:
         """The report as notebooks show it: a row a stream, what failed, the notes."""

@@ -17,7 +17,7 @@ from penstock.model.types import DataType
 Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
-_PACKAGES, _RESULTS, _LOG = "packages", "results", "log"
+_PACKAGES, _RESULTS, _LOG, _ENV = "packages", "results", "log", "env_file"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR, _REFRESH, _TYPES, _NESTED = "cursor:", "refresh:", "types:", "nested:"
@@ -135,7 +135,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     ``refresh``: the newest refresh of the stream that a user asked for. ``types``: the types of
     columns that files do not tell themselves, by original name, as earlier runs found them.
     ``log``: the log of the pipeline's last run. ``nested``: the names of fields inside objects, by
-    the JSON of their path (``engine.plan.nested_names``)."""
+    the JSON of their path (``engine.plan.nested_names``). ``env_names``: variables that ``.env``
+    beside the pipeline file gave, and of which a run has noted it; no stream's."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -154,6 +155,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     refresh: dict[StreamId, Refresh] = {}
     types: dict[StreamId, dict[str, DataType]] = {}
     log: LogPlace | None = None
+    env_names: frozenset[str] = frozenset()
     nested: dict[StreamId, dict[str, str]] = {}
 
     @property
@@ -169,7 +171,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 def kinds(streams: Iterable[StreamId]) -> list[str]:
     """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
-    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, *of_streams]
+    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, *of_streams]
 
 
 def remembered(rows: Rows) -> Remembered:
@@ -198,6 +200,7 @@ def remembered(rows: Rows) -> Remembered:
         refreshes={s: frozenset(map(int, row)) for s, row in of[_REFRESHED].items()},
         packages=dict(rows.get(_PACKAGES, {})),
         results=frozenset(rows.get(_RESULTS, {})),
+        env_names=frozenset(rows.get(_ENV, {})),
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
         types={s: _types(row) for s, row in of[_TYPES].items()},
         log=_log(rows.get(_LOG, {})),
@@ -223,6 +226,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         _RECORDS: more.tables.records,
         _PACKAGES: more.packages,
         _RESULTS: dict.fromkeys(more.results, _GIVEN),
+        _ENV: dict.fromkeys(more.env_names, _GIVEN),
         **{_COLUMNS + s.key: columns for s, columns in more.columns.items()},
         **{_NESTED + s.key: names for s, names in more.nested.items()},
         **{_ANSWER + s.key: columns for s, columns in more.answer_columns.items()},

@@ -46,6 +46,7 @@ class Accounting:
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
+        self.dry = False  # of a dry run nothing is loaded, sent or saved
         self.at_least_once = False  # True where rows may come twice, whatever this run sees
         # whether rows of a stream may come twice, of those that were planned so once
         self._repeating: dict[StreamId, bool] = {}
@@ -130,6 +131,8 @@ class Accounting:
             line.load_ways[result.way.value] = line.load_ways.get(result.way.value, 0) + 1
         for note in result.notes:
             self.note(f"{shown(load.stream)}: {note}")
+        if self.dry:
+            return
         count = counted(load.covered, "record")
         self._progress.phase("loaded", f"{shown(load.stream)}: {count}")
 
@@ -298,6 +301,7 @@ class Accounting:
             expected_bytes=self._expected_of_all.bytes,
             error=None if error is None else error.as_report(),
             log=log,
+            dry_run=self.dry,
         )
 
     def _may_come_twice(self) -> bool:

@@ -47,8 +47,10 @@ from penstock.engine.reporting.accounting import Accounting
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import DISCOVER, PREPARE
 from penstock.engine.run.connector_configs import ConnectorConfigs
+from penstock.engine.run.env_file_note import new_names_note
 from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
+from penstock.engine.run.sealed_rows import count_sealed
 from penstock.engine.run.spark import (
     RUN_LOG,
     RunSpark,
@@ -165,6 +167,9 @@ class Run:
             note = settle_log(self._store, lease, log, self._home.path, self.id)
             if note is not None:
                 self._accounting.note(note)
+        env_note = new_names_note(self._pipeline, self._store, lease, keep=not self._dry)
+        if env_note is not None:
+            self._accounting.note(env_note)
         self._refuse_other_source(log)
         if not self._dry and self._served is None:
             self._spark.start_early(stack, pulse.check)
@@ -198,6 +203,8 @@ class Run:
         run_log = self._run_log(stack, prepared)
         self._store.start_run(lease, self.id, self._started_at)
         report = self._reported(stack, prepared, lease, log, pulse, run_log)
+        if report.exit_code:
+            count_sealed(report, self._store, log)
         self._spark.worked = report.exit_code == 0
         try:
             self.write_report(report)
@@ -557,6 +564,7 @@ class Run:
         mailbox = Mailbox(scratch, self.id, secrets.token_bytes(32))
         pulse.beat(mailbox)
         run_log = self._run_log(stack, prepared)
+        self._accounting.dry = True
         self._accounting.note("nothing was written and no state was saved (dry run)")
         monitor = RunMonitor(
             self._accounting, pulse, run_log, mailbox, self._observer, prepared.destination.place

@@ -1,0 +1,27 @@
+"""Notes once which variables of a pipeline file the file ``.env`` beside it gave.
+
+A file of before may have had a default for them, or no ``.env`` that anybody read. Reading the file
+is ``config.variables``. Neighbour: ``engine.run.run`` calls it before anything is read.
+"""
+
+from penstock.config.pipeline import Pipeline
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered
+
+
+def new_names_note(
+    pipeline: Pipeline, store: Store, lease: Lease, *, keep: bool = True
+) -> str | None:
+    """Returns the note, and stores that it was given, if ``keep``; None: nothing is new."""
+    if not pipeline.env_file_names:
+        return None
+    known = store.remembered(lease.pipeline, ()).env_names
+    names = [name for name in pipeline.env_file_names if name not in known]
+    if not names:
+        return None
+    if keep:
+        store.remember(lease, Remembered(env_names=frozenset(names)))
+    return (
+        f"{pipeline.env_file} gave {', '.join(names)}, which neither the environment nor "
+        "--env-file has; this is noted once"
+    )

@@ -1,0 +1,42 @@
+"""Counts the rows that the log has sealed and no table has yet, at the end of a run.
+
+A run that was stopped, or failed, has read them; the next one loads them and reads on. Not here:
+what the next run does with them (``engine.sync.backlog``). Neighbour: ``engine.run.run`` puts the
+counts into the report.
+"""
+
+from contextlib import suppress
+
+from penstock.engine.log.log import FileLog
+from penstock.errors import Cancelled, LogError, StateError
+from penstock.model.catalog import StreamId
+from penstock.model.report import Report
+from penstock.model.segments import ConsumedSlice
+from penstock.store.contract import Store
+
+
+def count_sealed(report: Report, store: Store, log: FileLog) -> None:
+    """Fills in ``sealed`` of each stream. A store or log that cannot be read leaves it at 0: the
+    report has another error then."""
+    with suppress(StateError, LogError, Cancelled):
+        rows = sealed_rows(store, report.pipeline, log)
+        for line in report.streams:
+            line.sealed = rows.get(StreamId(line.namespace, line.name), 0)
+
+
+def sealed_rows(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int]:
+    """Returns the rows of each stream that the log has and that no committed load took. Rows that
+    were given up are not among them."""
+    segments = log.segments()
+    taken = store.consumed(pipeline, {s.id.epoch for s in segments})
+    for group in store.open_groups(pipeline):  # a group takes its rows before they are loaded
+        done = store.committed_loads(pipeline, group.id)
+        for load in group.loads:
+            if (load.key, load.number) not in done:
+                taken -= {ConsumedSlice(segment, load.stream) for segment in load.segments}
+    rows: dict[StreamId, int] = {}
+    for segment in segments:
+        for part in segment.slices:
+            if part.rows and ConsumedSlice(segment.id, part.stream) not in taken:
+                rows[part.stream] = rows.get(part.stream, 0) + part.rows
+    return rows
