@@ -76,6 +76,10 @@ class MemoryTables:
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
         return {}
 
+    def last_number(self, table: TableName, key: str) -> int | None:
+        last = self.applied.get((table, key))
+        return 0 if last is None else last.number
+
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None
 

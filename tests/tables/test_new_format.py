@@ -51,6 +51,9 @@ class ListTables:
     def planned_on(self, table):
         return None
 
+    def last_number(self, table, key):
+        return None
+
     def columns_of(self, table):
         return None
 

@@ -129,16 +129,36 @@ def reset(
             _show(surface, states.cancel_refresh(known, parse_stream(cancel_refresh)))
 
 
-@verb("penstock state adopt shop", "penstock state adopt shop --stream users", app=state)
+@verb(
+    "penstock state adopt shop",
+    "penstock state adopt shop --stream users",
+    "penstock state adopt shop.yaml --place",
+    app=state,
+)
 def adopt(
     surface: Surface,
     words: Words,
     stream: Stream = None,
+    place: Annotated[
+        bool,
+        typer.Option(
+            "--place", help="Only the place: the pipeline was moved to this folder or file."
+        ),
+    ] = False,
     reading: arguments.PipelineFileOptions = arguments.READING,
 ) -> None:
     """Take the tables as they are: for a restored or copied home, or a table that was changed."""
+    if place and stream is not None:
+        raise ConfigError(
+            "--place is of the pipeline, and --stream of one table", code="usage",
+            hint="give one of them",
+        )  # fmt: skip
     with _opened(surface, _pipeline(surface, words, reading)) as known:
-        answer = states.adopt(known, _selector(stream))
+        answer = states.adopt_place(known) if place else states.adopt(known, _selector(stream))
+    if place:
+        text_ = f"pipeline {answer['pipeline']}: its place is {answer['place']} now"
+        surface.output.answer(answer, lambda: [text_])
+        return
     names = ", ".join(text.stream_name(s) for s in answer["adopted"]) or "no stream"
     surface.output.answer(
         answer, lambda: [f"pipeline {answer['pipeline']}: the next run takes as it is: {names}"]

@@ -29,6 +29,7 @@ from penstock.config.pipeline import (
     overlay,
 )
 from penstock.config.protocol_spec import specs
+from penstock.config.relative_paths import placed_again, placed_here
 from penstock.config.sections import Install
 from penstock.config.selectors import (
     find_stream,
@@ -89,8 +90,8 @@ def pipeline_from_arguments(source: str, destination: str, **options: Any) -> Pi
             raise option_error(what, f"{stage.use} needs a place", f"write {example}")
     if options.get("name") is None:
         name = pipeline_name(pipeline.source, pipeline.destination)
-        pipeline = replace(pipeline, pipeline=name)
-    return pipeline
+        return replace(pipeline, pipeline=name)  # which has its place in it
+    return placed_here(pipeline)
 
 
 def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None = None) -> Pipeline:
@@ -140,9 +141,12 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
         source=source,
         destination=destination,
         pipeline=name or pipeline.pipeline,
+        renamed=pipeline.renamed or name is not None,
         lanes=lanes or pipeline.lanes,
         max_rejected=settings.max_rejected or pipeline.max_rejected,
     )
+    if into and pipeline.place is not None:
+        changed = placed_again(changed)
     return _installed(changed, options)
 
 

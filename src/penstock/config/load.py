@@ -16,6 +16,7 @@ from penstock.config.converters import LITERALS
 from penstock.config.pipeline import Pipeline, PipelineFile
 from penstock.config.profiles import applied, names_of_profiles
 from penstock.config.reader import BAD, NodeReader, replace_at
+from penstock.config.relative_paths import placed_at, placed_here
 from penstock.config.v4_dialect import PENSTOCK, V4, is_v4
 from penstock.config.variables import EnvFileBeside, VariableResolver, merged
 from penstock.errors import ConfigError
@@ -34,9 +35,11 @@ def load_pipeline(
     profile: str | None = None,
 ) -> Pipeline:
     """Reads a pipeline file: a path, ``-`` for stdin, or the text itself (a string with a line
-    break). ``env``: variables, by default the process's; ``env_file``: files of variables, which
-    the environment overrides; what neither has, ``.env`` beside a file gives. ``lenient``: unknown
-    keys are ``warnings``; ``profile``: of the file's ``profiles``, whose keys go over the others.
+    break). Relative paths start at the file's folder; of stdin and text at the folder in which
+    Penstock was started. ``env``: variables, by default the process's; ``env_file``: files of
+    variables, which the environment overrides; what neither has, ``.env`` beside a file gives.
+    ``lenient``: unknown keys are ``warnings``; ``profile``: of the file's ``profiles``, whose keys
+    go over the others.
 
     Raises ``ConfigError`` (``code`` ``config.not_found``, ``config.unreadable``, ``config.yaml``,
     ``config.empty``, ``config.env_file``, ``config.unknown_profile``, ``config.invalid``)
@@ -44,17 +47,24 @@ def load_pipeline(
     files = [env_file] if isinstance(env_file, str | Path) else list(env_file or ())
     values = merged(os.environ if env is None else env, files)
     if isinstance(source, str) and "\n" in source:
-        return parse_pipeline(source, values, lenient=lenient, folder=Path(), profile=profile)
+        return placed_here(
+            parse_pipeline(source, values, lenient=lenient, folder=Path(), profile=profile)
+        )
     text, name = _read(source)
     if source == "-":
-        return parse_pipeline(
-            text, values, name=name, lenient=lenient, folder=Path(), profile=profile
+        return placed_here(
+            parse_pipeline(text, values, name=name, lenient=lenient, folder=Path(), profile=profile)
         )
     folder = Path(source).parent
-    return parse_pipeline(
+    found = parse_pipeline(
         text, values, name=name, lenient=lenient, folder=folder, profile=profile,
         beside=EnvFileBeside(folder),
     )  # fmt: skip
+    options = ("--with", profile) if profile is not None else ()
+    options += tuple(word for file in files for word in ("--env-file", str(file)))
+    return msgspec.structs.replace(
+        placed_at(found, folder), read_with=(*options, *(("--lenient",) if lenient else ()))
+    )
 
 
 def parse_pipeline(

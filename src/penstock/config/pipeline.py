@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from penstock.config.place import Place
 from penstock.config.sections import (
     ContainerSettings,
     HookSettings,
@@ -195,8 +196,8 @@ class ConnectorSection(Section, frozen=True, kw_only=True):
     folder: Annotated[
         str | None,
         key(
-            "The folder that a local executable or a command is run in. A relative path starts at "
-            "the pipeline file. Default: the folder in which Penstock was started.",
+            "The folder that the connector runs in, and where its relative paths start. A relative "
+            "path starts at the pipeline file's folder, which is the default.",
             literal="folder",
             examples=["./connectors/crm"],
         ),
@@ -457,6 +458,15 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_record_bytes: Annotated[
         int, key("A longer record is a reject.", literal="positive_size")
     ] = 256 * 1024**2
+    id: Annotated[
+        str | None,
+        key(
+            "Stands for the folder that the pipeline's relative paths start at, for a checkout "
+            "that moves by plan (CI, a container).",
+            literal="name",
+            examples=["shop-production"],
+        ),
+    ] = None
     timeouts: Annotated[Timeouts, key("How long to wait for a connector.")] = Timeouts()
     hooks: Annotated[HookSettings, key("Whom a run tells how it ended.")] = HookSettings()
     load: Annotated[LoadBounds, key("When a long sync loads before its end.")] = LoadBounds()
@@ -473,7 +483,9 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
     ``secret_paths``: dotted paths of values that the file marks as secret or that came from
     variables; ``secret_values``: those values, masked wherever text is written (L10). ``lines``:
     line numbers of keys and items, by dotted path. ``env_file_names``: the variables that
-    ``env_file``, the file ``.env`` beside the pipeline file, gave."""
+    ``env_file``, the file ``.env`` beside the pipeline file, gave. ``place``: where its relative
+    paths start; None: none of it can move. ``read_with``: the options of the command line with
+    which the file is read; ``renamed``: one of them gave the name."""
 
     origin: str = ""
     profiles: tuple[str, ...] = ()
@@ -484,6 +496,9 @@ class Pipeline(PipelineFile, frozen=True, kw_only=True):
     lines: dict[str, int] = msgspec.field(default_factory=dict[str, int])
     env_file: str | None = None
     env_file_names: tuple[str, ...] = ()
+    place: Place | None = None
+    read_with: tuple[str, ...] = ()
+    renamed: bool = False
 
     def __repr__(self) -> str:
         return (

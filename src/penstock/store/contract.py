@@ -60,6 +60,13 @@ class PipelineLock(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool | None
 
 
+class ExpectedLoad(msgspec.Struct, frozen=True):
+    """Names the last committed load of a stream: its ``key`` in the table and its ``number``."""
+
+    key: str
+    number: int
+
+
 class Lease(msgspec.Struct, frozen=True):
     """Permits one run to write a pipeline's progress, until another run takes the pipeline over
     (``pipeline_lock`` has the rules). ``token``: new for each lease. ``state_id``: drawn when the
@@ -217,6 +224,11 @@ class Store(Protocol):
         loads are all committed and whose states no older group defers, except states of an epoch
         that is not above the floor of their scope (:meth:`floors`). Raises ``StateError``
         (``state.unknown_load``) for a load that the ledger never had."""
+        ...
+
+    def expected_loads(self, pipeline: str) -> dict[StreamId, ExpectedLoad]:
+        """Returns the load that each stream's table has at least: the last one that is committed. A
+        stream without one, or whose table is accepted as it is (:meth:`adopt`), is left out."""
         ...
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:

@@ -165,16 +165,23 @@ def renumber(conn: Connection, leased: LeasedRow, above: Mapping[StreamId, int])
     return wanted
 
 
+def all_numbers(conn: Connection, pipeline: str) -> dict[str, rules.LoadNumbers]:
+    """Returns the load numbers of every stream, by its key."""
+    return {row.stream: _load_numbers(row) for row in conn.execute(rows_of(NUMBERS, pipeline))}
+
+
 def _numbers(
     conn: Connection, leased: LeasedRow, streams: Iterable[str]
 ) -> dict[str, rules.LoadNumbers]:
     return {
-        row.stream: rules.LoadNumbers(
-            row.number, row.table_number, bool(row.adopts), bool(row.anew)
-        )
+        row.stream: _load_numbers(row)
         for part in chunks(streams)
         for row in conn.execute(rows_of(NUMBERS, leased.name).where(NUMBERS.c.stream.in_(part)))
     }
+
+
+def _load_numbers(row: Row[Any]) -> rules.LoadNumbers:
+    return rules.LoadNumbers(row.number, row.table_number, bool(row.adopts), bool(row.anew))
 
 
 def _put_numbers(

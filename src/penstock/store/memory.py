@@ -24,6 +24,7 @@ from penstock.model.state import StateScope, StoredState
 from penstock.model.types import RowSchema
 from penstock.store import keys_ledger, remembered, rules
 from penstock.store.contract import (
+    ExpectedLoad,
     GroupIntent,
     Holder,
     KeyedGroup,
@@ -261,6 +262,10 @@ class MemoryStore:
             for stream in {load.stream.key for _, load in done if load.reaches_table}:
                 if stream in p.numbers:
                     p.numbers[stream] = msgspec.structs.replace(p.numbers[stream], adopts=False)
+
+    def expected_loads(self, pipeline: str) -> dict[StreamId, ExpectedLoad]:
+        p = self._read(pipeline)
+        return rules.expected_loads(p.state_id, p.numbers, self.open_groups(pipeline))
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:
         wanted = list(streams)

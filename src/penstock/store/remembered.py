@@ -18,6 +18,7 @@ Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _PACKAGES, _RESULTS, _LOG, _ENV = "packages", "results", "log", "env_file"
+_PLACE = "place"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR, _REFRESH, _TYPES, _NESTED = "cursor:", "refresh:", "types:", "nested:"
@@ -50,6 +51,19 @@ class LogPlace(msgspec.Struct, frozen=True):
     home: str
     path: str
     after: int = 0
+
+
+class StoredPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds the place of a pipeline: where its relative paths started in the last run whose tables
+    had the ledger's last numbers. ``folder``: an absolute path; ``id``: what stands for it in the
+    pipeline file. ``lake``: the absolute path of its tables then; ``written``: as the pipeline had
+    it. ``kept``: the file means another folder, and the tables stay in ``lake``."""
+
+    folder: str
+    id: str | None = None
+    lake: str | None = None
+    written: str | None = None
+    kept: bool = False
 
 
 class Refresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +150,8 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     columns that files do not tell themselves, by original name, as earlier runs found them.
     ``log``: the log of the pipeline's last run. ``nested``: the names of fields inside objects, by
     the JSON of their path (``engine.plan.nested_names``). ``env_names``: variables that ``.env``
-    beside the pipeline file gave, and of which a run has noted it; no stream's."""
+    beside the pipeline file gave, and of which a run has noted it; no stream's. ``place``: where
+    the pipeline's relative paths start; None: no run has stored it."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -156,6 +171,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     types: dict[StreamId, dict[str, DataType]] = {}
     log: LogPlace | None = None
     env_names: frozenset[str] = frozenset()
+    place: StoredPlace | None = None
     nested: dict[StreamId, dict[str, str]] = {}
 
     @property
@@ -171,7 +187,9 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
 def kinds(streams: Iterable[StreamId]) -> list[str]:
     """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
-    return [_TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, *of_streams]
+    return [
+        _TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, _PLACE, *of_streams
+    ]  # fmt: skip
 
 
 def remembered(rows: Rows) -> Remembered:
@@ -204,6 +222,7 @@ def remembered(rows: Rows) -> Remembered:
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
         types={s: _types(row) for s, row in of[_TYPES].items()},
         log=_log(rows.get(_LOG, {})),
+        place=_place(rows.get(_PLACE, {})),
         nested={s: dict(row) for s, row in of[_NESTED].items()},
     )
 
@@ -244,6 +263,8 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
     replaced |= {_TYPES + s.key: _json(types) for s, types in more.types.items()}
     if more.log is not None:
         replaced[_LOG] = _json(more.log)
+    if more.place is not None:
+        replaced[_PLACE] = _json(more.place)
     unread = {s: known.get(_PASSED + s.key, {}) for s in (*more.unread, *more.passed_over)}
     for stream, row in unread.items():
         own = _own(row) if _word(row) in (_OVER, _UNREAD) else more.unread.get(stream)
@@ -312,6 +333,11 @@ def _refresh(row: Mapping[str, str]) -> Refresh | None:
 def _log(row: Mapping[str, str]) -> LogPlace | None:
     newest = _newest(row)
     return None if newest is None else msgspec.json.decode(newest, type=LogPlace)
+
+
+def _place(row: Mapping[str, str]) -> StoredPlace | None:
+    newest = _newest(row)
+    return None if newest is None else msgspec.json.decode(newest, type=StoredPlace)
 
 
 def _types(row: Mapping[str, str]) -> dict[str, DataType]:

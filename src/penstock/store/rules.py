@@ -17,6 +17,7 @@ from penstock.model.segments import ConsumedSlice, Group, Load
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import RowSchema
 from penstock.store.contract import (
+    ExpectedLoad,
     GroupIntent,
     Holder,
     KeyedGroup,
@@ -95,6 +96,22 @@ def number_groups(
             )
         )
     return groups
+
+
+def expected_loads(
+    state_id: str, numbers: Mapping[str, LoadNumbers], open_groups: Iterable[Group]
+) -> dict[StreamId, ExpectedLoad]:
+    """Returns what ``Store.expected_loads`` does. ``numbers``: by stream key. A load of
+    ``open_groups`` may be in its table or not: the one before it is."""
+    before: dict[str, int | None] = {}
+    for group in open_groups:
+        for load in group.loads:
+            before.setdefault(load.stream.key, load.follows)
+    return {
+        stream_from_key(stream): ExpectedLoad(f"{state_id}/{stream}", number)
+        for stream, n in numbers.items()
+        if not n.adopts and (number := before.get(stream, n.table))
+    }
 
 
 def adopted(was: LoadNumbers) -> LoadNumbers:

@@ -29,6 +29,7 @@ from penstock.model.types import RowSchema
 from penstock.store import keys_ledger, ledger, names_and_schemas, remembered, rules
 from penstock.store.checksums import Mismatch, opened, sealed
 from penstock.store.contract import (
+    ExpectedLoad,
     GroupIntent,
     Holder,
     Lease,
@@ -264,6 +265,13 @@ class SqlStore:
         with self._under_lease(lease) as (conn, leased):
             ledger.mark(conn, leased, done)
             ledger.settle(conn, leased, merge)
+
+    def expected_loads(self, pipeline: str) -> dict[StreamId, ExpectedLoad]:
+        with self._db.reading() as conn:
+            query = select(PIPELINES.c.state_id).where(PIPELINES.c.name == pipeline)
+            found = ledger.all_numbers(conn, pipeline)
+            groups = ledger.open_groups(conn, pipeline) if found else ()
+            return rules.expected_loads(str(conn.scalar(query)), found, groups)
 
     def adopt(self, lease: Lease, streams: Iterable[StreamId]) -> None:
         with self._under_lease(lease) as (conn, leased):

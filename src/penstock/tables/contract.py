@@ -417,6 +417,11 @@ class TableFormat(PlannedDestination, Protocol):
         versions by which a commit that a power cut damaged is recognised."""
         ...
 
+    def last_number(self, table: TableName, key: str) -> int | None:
+        """The number of the last load of ``key`` that the table has, found without Spark: 0 where
+        it has none or is not there. None: it cannot be found so. Raises nothing."""
+        ...
+
     def columns_of(self, table: TableName) -> Sequence[Field] | None:
         """The columns that the table has, found without Spark: none where there is no table. None:
         they cannot be found so. JSON and times of day are text. Raises nothing."""

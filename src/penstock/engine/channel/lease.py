@@ -4,18 +4,14 @@ Every run and every verb that changes what is saved takes the lease here. Not he
 how long it is waited for (``store.pipeline_lock``), renewing it (``heartbeat``).
 """
 
-import os
-import re
 from collections.abc import Callable
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.config.sections import StateSettings
 from penstock.engine.channel.heartbeat import LEASE_TTL
+from penstock.engine.channel.named_pipeline import words_of
 from penstock.store.contract import Holder, Lease, Store
 from penstock.store.pipeline_lock import Notice, take, unlock_command
-
-_PLAIN = re.compile(r"[\w.-]+")
 
 
 def take_lease(
@@ -43,12 +39,5 @@ def take_lease(
 
 
 def unlock_of(pipeline: Pipeline | str, home: Home) -> str:
-    """Returns the command that breaks the pipeline's lock, as it runs from this folder: by the
-    pipeline's file where that names another store than the home's, or a command does not take the
-    name, else by its name."""
-    options = () if home.path == Home().path else ("--home", str(home.path))
-    if isinstance(pipeline, str):
-        return unlock_command(pipeline, *options)
-    by_name = pipeline.state == StateSettings() and _PLAIN.fullmatch(pipeline.pipeline)
-    by_file = not by_name and os.path.exists(pipeline.origin)
-    return unlock_command(pipeline.origin if by_file else pipeline.pipeline, *options)
+    """Returns the command that breaks the pipeline's lock, as it runs from this folder."""
+    return unlock_command(*words_of(pipeline, home))

@@ -16,7 +16,9 @@ from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import lasting
 from penstock.engine.channel.lease import take_lease
+from penstock.engine.plan.endpoint import running_folder
 from penstock.engine.plan.named_packages import used
+from penstock.engine.plan.place import refuse_other_place
 from penstock.engine.plan.source_protocol import refuse_other_protocol, refuse_other_source
 from penstock.engine.plan.state_names import state_role
 from penstock.errors import ConfigError, StateError
@@ -28,6 +30,8 @@ from penstock.store.open import open_store
 from penstock.store.pipeline_lock import Notice
 from penstock.store.remembered import Remembered
 
+_FROM_ANY_PLACE = ("adopt", "unlock")
+
 
 @dataclass(frozen=True, slots=True)
 class OpenPipeline:
@@ -35,7 +39,8 @@ class OpenPipeline:
     store; None: the store has none. ``source``: the reference in the pipeline file; None: the
     pipeline was named without a file. ``same_as``: the file's statement of which source it was
     before. ``listed``: the streams that the file names; None: no file, or every stream. ``what``:
-    as it was named. ``waiting``: is given what a change waits for."""
+    as it was named. ``waiting``: is given what a change waits for. ``here``: where
+    the source's relative paths start."""
 
     name: str
     store: Store
@@ -46,11 +51,15 @@ class OpenPipeline:
     source: ConnectorRef | None = None
     same_as: str | None = None
     listed: tuple[StreamOptions, ...] | None = None
+    here: Path | None = None
 
     @contextmanager
     def lease(self, verb: str) -> Generator[Lease]:
         """Holds the pipeline's lease while ``verb`` of ``penstock state`` changes what is saved.
-        Raises ``Locked`` while a run goes on."""
+        Raises ``Locked`` while a run goes on, and ``ConfigError`` (``config.other_place``) where
+        the state is not that of the pipeline file that was named."""
+        if isinstance(self.what, Pipeline) and verb not in _FROM_ANY_PLACE:
+            refuse_other_place(self.what, self.store, self.home)
         holder = this_holder(f"state {verb}")
         lease = take_lease(self.store, self.what, self.home, holder, waiting=self.waiting)
         try:
@@ -82,13 +91,13 @@ class OpenPipeline:
             refuse_other_protocol(self.store, self.name, self.source.protocol)
             if self.store.source_of(self.name) is None:
                 self.store.remember(lease, Remembered(packages=used(())))
-            kept = lasting(self.source, Path.cwd())
+            kept = lasting(self.source, self.here or Path.cwd())
             self.store.remember_source(lease, self.source.protocol, kept)
 
     def refuse_other(self) -> None:
         """Raises ``ConfigError`` where the file's source is not the one whose states are saved."""
         if self.source is not None:
-            refuse_other_source(self.store, self.name, self.source, self.same_as)
+            refuse_other_source(self.store, self.name, self.source, self.same_as, here=self.here)
 
 
 @contextmanager
@@ -115,7 +124,10 @@ def open_known(
             had = store.source_of(name) if store.states(name, only_sound=True) else None
             protocol = None if had is None else had.protocol
             same_as, listed = what.source.same_as, what.source.streams
-            yield OpenPipeline(name, store, home, what, waiting, protocol, source, same_as, listed)
+            yield OpenPipeline(
+                name, store, home, what, waiting, protocol, source, same_as, listed,
+                running_folder(what.source),
+            )  # fmt: skip
     finally:
         store.close()
 

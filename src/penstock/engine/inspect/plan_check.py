@@ -9,7 +9,6 @@ connectors.
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,10 +22,19 @@ from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination import destination_of
-from penstock.engine.plan.endpoint import DESTINATION, SOURCE, Endpoint, Save, component_settings
+from penstock.engine.plan.endpoint import (
+    DESTINATION,
+    SOURCE,
+    Endpoint,
+    Save,
+    component_settings,
+    running_folder,
+)
 from penstock.engine.plan.load_ways import host_notes, load_way
+from penstock.engine.plan.lost_tables import lost_tables
 from penstock.engine.plan.nested_tables import rewritten_tables
 from penstock.engine.plan.open_source import source_of, source_reference
+from penstock.engine.plan.place import settle_place
 from penstock.engine.plan.prepare import Prepared, prepare
 from penstock.engine.plan.repeats import may_repeat
 from penstock.engine.plan.source_protocol import refuse_other_source
@@ -81,8 +89,11 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             "problems": [],
         }
         try:
+            placed = settle_place(pipeline, store, home)
+            pipeline = placed.pipeline
             ref, same_as = source_reference(pipeline), pipeline.source.same_as
-            refuse_other_source(store, pipeline.pipeline, ref, same_as)
+            here = running_folder(pipeline.source)
+            refuse_other_source(store, pipeline.pipeline, ref, same_as, here=here)
             save = _saver(store, pipeline, home, SOURCE)
             source = source_of(pipeline, home, store, observer, save=save)
             destination = destination_of(
@@ -92,8 +103,10 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             answer["asks"] = _asks(source, *transforms, *destination.connectors)
             prepared = prepare(pipeline, source, destination, store, transforms)
         except ConfigError as e:
-            answer["problems"] = bounded_data(e.problems or [e.message])
+            answer["problems"] = bounded_data(e.problems or [_with_ways(e)])
             return answer
+        answer["problems"] = lost_tables(pipeline, store, home, prepared.plan.streams)
+        answer["notes"] += placed.notes
         lines, notes = prepared.effective_limits()
         answer["held"] = msgspec.to_builtins(lines)
         answer["notes"] += notes
@@ -113,6 +126,12 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["notes"] += _discovery(prepared)
         answer["notes"] = bounded_data([*answer["notes"], *_isolation(*prepared.endpoints())])
         return answer
+
+
+def _with_ways(error: ConfigError) -> str:
+    """Returns the error's text; of a place, whose ways out are its point, with them."""
+    placed = error.code in ("config.other_place", "config.other_folder")
+    return f"{error.message}. {error.hint}" if placed else error.message
 
 
 def _discovery(prepared: Prepared) -> list[str]:
@@ -165,7 +184,7 @@ def consents(pipeline: Pipeline, home: Home) -> list[ConsentRequest]:
         if ref is None or ref.kind is not RefKind.component:
             continue
         settings = component_settings(pipeline, section, place)
-        launch = component_launch(ref, Path.cwd(), home.connectors, settings)
+        launch = component_launch(ref, running_folder(section), home.connectors, settings)
         role: Role = "destination" if place == DESTINATION else "source"
         request = consent_request(
             restricted(launch, role, section.permissions, section.limits), ref.text

@@ -15,17 +15,19 @@ from typing import Any
 import msgspec
 
 from penstock.codec.exact_json import exact
-from penstock.config.pipeline import StreamOptions
+from penstock.config.pipeline import Pipeline, StreamOptions
+from penstock.config.place import Place, working_folder
 from penstock.config.selectors import find_stream
 from penstock.engine.channel.heartbeat import LEASE_TTL
 from penstock.engine.channel.lease import unlock_of
 from penstock.engine.inspect.pipelines import OpenPipeline
+from penstock.engine.plan.place import move_place
 from penstock.engine.plan.state_names import meant
 from penstock.engine.plan.unread import separable, with_own
 from penstock.errors import Locked, StateError
 from penstock.model.catalog import StreamId
 from penstock.model.state import StoredState
-from penstock.store.contract import Reset
+from penstock.store.contract import Lease, Reset
 from penstock.store.damage import state_damaged
 from penstock.store.lock_holder import this_holder
 from penstock.store.pipeline_lock import locked
@@ -148,17 +150,37 @@ def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]
     return show(known)
 
 
+def adopt_place(known: OpenPipeline) -> dict[str, Any]:
+    """Makes the place of the pipeline's file, or the folder in which Penstock was started, the
+    state's. Load numbers are compared as ever. Returns ``{"pipeline", "adopted", "place"}``."""
+    with known.lease("adopt") as lease:
+        place = _move_place(known, lease)
+    return {"pipeline": known.name, "adopted": [], "place": place}
+
+
+def _move_place(known: OpenPipeline, lease: Lease) -> str:
+    named = known.what if isinstance(known.what, Pipeline) else None
+    here = None if named is None else named.place
+    here, id = here or Place(folder=working_folder()), None if named is None else named.id
+    move_place(here, id, known.store, lease)
+    return id or here.folder
+
+
 def adopt(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Accepts the tables, of one stream or all, at whatever load number they have: the next run
-    goes on from the saved state, with a higher number. Returns ``{"pipeline", "adopted"}``, a list
-    of ``{"namespace", "name"}``. Raises ``Locked`` while a run goes on."""
+    goes on from the saved state, with a higher number. All of them of a pipeline that is named by
+    its file: its place becomes the state's too. Returns ``{"pipeline", "adopted"}``, a list of
+    ``{"namespace", "name"}``, and ``place`` where that is stored. Raises ``Locked`` while a run
+    goes on."""
     streams = sorted(known.store.known_streams(known.name), key=str)
     if stream is not None:
         streams = [find_stream(stream, streams)]
     with known.lease("adopt") as lease:
         known.store.adopt(lease, streams)
+        by_file = isinstance(known.what, Pipeline) and known.what.place is not None
+        moved = {"place": _move_place(known, lease)} if by_file and stream is None else {}
     adopted = [{"namespace": s.namespace, "name": s.name} for s in streams]
-    return {"pipeline": known.name, "adopted": adopted}
+    return {"pipeline": known.name, "adopted": adopted, **moved}
 
 
 def unlock(known: OpenPipeline) -> dict[str, Any]:

@@ -8,7 +8,6 @@ verbs that move no data start here, ``engine.plan.feeder_jobs`` plans what is se
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 import msgspec
@@ -25,6 +24,7 @@ from penstock.engine.plan.endpoint import (
     Save,
     component_settings,
     folder_of,
+    running_folder,
 )
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
@@ -118,7 +118,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
     @property
     def lasting(self) -> str:
         """The destination's reference in the form in which it is stored."""
-        return lasting(self.connector.ref, Path.cwd())
+        return lasting(self.connector.ref, running_folder(self._pipeline.destination))
 
     def needs(self) -> SessionNeeds:
         return SessionNeeds()

@@ -136,6 +136,11 @@ def folder_of(section: ConnectorSection) -> Path | None:
     return None if section.folder is None else Path(section.folder)
 
 
+def running_folder(section: ConnectorSection) -> Path:
+    """Returns the folder that a local connector runs in, and where its relative paths start."""
+    return folder_of(section) or Path.cwd()
+
+
 def timeouts_of(pipeline: Pipeline, section: ConnectorSection) -> RunTimeouts:
     """Returns the timeouts of a connector. A component's ``timeout_seconds`` bounds its work, not
     the time it waits, and its runtime enforces it; so it is left out."""

@@ -16,7 +16,7 @@ from penstock.connectors.reference import RefKind, parse_ref
 from penstock.connectors.source import SourceConnector
 from penstock.databases import postgres
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.plan.endpoint import Save
+from penstock.engine.plan.endpoint import Save, running_folder
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.stream_plan import StreamRules
 from penstock.engine.plan.transform_rules import transform_rules
@@ -71,7 +71,7 @@ class ModelSource(SourceEndpoint):
         self.model = (
             _of_database(postgres.query_of(target, url, named), target)
             if isinstance(url, str)
-            else _dialect(model_of(target, Path.cwd(), named), self.config)
+            else _dialect(model_of(target, running_folder(pipeline.source), named), self.config)
         )
         self._open: Callable[[SessionNeeds], SparkSession] | None = None
         self._spark: SparkSession | None = None  # once it is discovered
@@ -325,7 +325,7 @@ def model_needs(pipeline: Pipeline) -> SessionNeeds:
     try:
         ref = parse_ref(pipeline.source.use)
         queried = ref.kind is RefKind.query and "datasource" not in pipeline.source.config
-        model = model_of(ref.target or "", Path.cwd()) if queried else None
+        model = model_of(ref.target or "", running_folder(pipeline.source)) if queried else None
     except ConfigError:
         return SessionNeeds()
     return _needs(model) if model is not None else SessionNeeds()

@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -19,6 +18,7 @@ from penstock.connectors.same_connector import lasting
 from penstock.engine.plan.destination import DestinationEnd
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.empty_namespaces import with_earlier_ids
+from penstock.engine.plan.endpoint import running_folder
 from penstock.engine.plan.kept_json import referring, with_kept_json
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.nested_names import nested_so_far
@@ -436,7 +436,7 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     (``engine.worker.lane_events``)."""
     connector = prepared.source.connector
     ref = connector.ref
-    kept = ref.text if prepared.served else lasting(ref, Path.cwd())
+    kept = ref.text if prepared.served else lasting(ref, running_folder(prepared.pipeline.source))
     store.remember_source(lease, connector.protocol.name, kept)
     planned = prepared.plan.streams
     packages = used(end.connector for end in prepared.endpoints())

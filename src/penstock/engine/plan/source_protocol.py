@@ -35,12 +35,15 @@ def refuse_other_source(
     source: ConnectorRef,
     same_as: str | None,
     sealed: Callable[[], bool] = lambda: False,
+    *,
+    here: Path | None = None,
 ) -> None:
     """Raises ``ConfigError`` (``config.other_source``) where another source than ``source`` made
     the saved state: only that one can go on from it (L1). ``same_as``: the pipeline's statement of
-    which source it was before. ``sealed``: whether the log has a sealed state that is not saved
-    yet. Another protocol is :func:`refuse_other_protocol`'s case."""
-    had, here = store.source_of(pipeline), Path.cwd()
+    which source it was before. ``here``: where its relative paths start; None: at the working
+    folder. ``sealed``: whether the log has a sealed state that is not saved yet. Another protocol
+    is :func:`refuse_other_protocol`'s case."""
+    had, here = store.source_of(pipeline), here or Path.cwd()
     if had is None or had.protocol != source.protocol or is_same(had.reference, source, here):
         return
     if same_as is not None and is_same(had.reference, parse_ref(same_as), here):

@@ -36,9 +36,11 @@ from penstock.engine.log.kept_rejects import RejectsKeeper
 from penstock.engine.log.log import FileLog
 from penstock.engine.plan.catalog_check import CatalogCheck
 from penstock.engine.plan.destination import destination_of
-from penstock.engine.plan.endpoint import DESTINATION, SOURCE
+from penstock.engine.plan.endpoint import DESTINATION, SOURCE, running_folder
 from penstock.engine.plan.feeder_jobs import rejected_keys
+from penstock.engine.plan.lost_tables import refuse_moved
 from penstock.engine.plan.open_source import source_of, source_reference
+from penstock.engine.plan.place import settle_place, store_place
 from penstock.engine.plan.prepare import Prepared, prepare, remember
 from penstock.engine.plan.source_endpoint import SourceEndpoint
 from penstock.engine.plan.source_protocol import refuse_other_source
@@ -170,6 +172,10 @@ class Run:
         env_note = new_names_note(self._pipeline, self._store, lease, keep=not self._dry)
         if env_note is not None:
             self._accounting.note(env_note)
+        placed = settle_place(self._pipeline, self._store, self._home)
+        self._pipeline = placed.pipeline
+        for text in placed.notes:
+            self._accounting.note(text)
         self._refuse_other_source(log)
         if not self._dry and self._served is None:
             self._spark.start_early(stack, pulse.check)
@@ -177,6 +183,7 @@ class Run:
             stack, lease, pulse, log, full_refresh=full_refresh and not recreate, recreate=recreate
         )
         pulse.check()
+        refuse_moved(self._pipeline, self._store, self._home, prepared.plan.streams)
         self._accounting.expect(s.id for s in prepared.plan.streams)
         if recreate and not prepared.destination.has_tables:
             raise ConfigError(
@@ -190,6 +197,7 @@ class Run:
                 stack, prepared, pulse, full_refresh=full_refresh, recreate=recreate
             )
         remember(prepared, self._store, lease)
+        store_place(placed, self._store, lease, prepared.plan.streams)
         self._end_keys(lease, log)
         if recreate:
             ask_for_refresh(self._store, lease, prepared, self.id, self._started_at)
@@ -248,7 +256,8 @@ class Run:
             return True
 
         ref = source_reference(self._pipeline)
-        refuse_other_source(self._store, name, ref, source.same_as, sealed)
+        here = running_folder(source)
+        refuse_other_source(self._store, name, ref, source.same_as, sealed, here=here)
 
     @staticmethod
     def _sealed(log: FileLog, after: int) -> list[StoredState]:

@@ -232,6 +232,20 @@ def columns_in(folder: Path) -> tuple[Field, ...] | None:
         return None
 
 
+def last_number_in(folder: Path, key: str) -> int | None:
+    """The highest number of ``key`` in the table in ``folder``: 0 where there is none, or no table;
+    None where it cannot be read without Spark."""
+    if not _has_log(folder):
+        return 0
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(str(folder)).transaction_version(key) or 0
+    except (DeltaError, OSError, ValueError):
+        return None
+
+
 def _merges(load: TableLoad) -> bool:
     """Whether ``merged_files`` may write the load."""
     merges = load.mode is DestinationSyncMode.append_dedup and bool(load.parts)

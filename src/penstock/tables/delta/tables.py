@@ -60,6 +60,7 @@ from penstock.tables.delta.files import (
     DeltaFiles,
     StagedFiles,
     columns_in,
+    last_number_in,
     table_for,
 )
 from penstock.tables.delta.locations import (
@@ -191,6 +192,9 @@ class DeltaTables:
 
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None if self._local is None else delta_repair.planned_on(self._folder(table))
+
+    def last_number(self, table: TableName, key: str) -> int | None:
+        return None if self._local is None else last_number_in(self._folder(table), key)
 
     def columns_of(self, table: TableName) -> Sequence[Field] | None:
         return None if self._local is None else columns_in(self._folder(table))

@@ -38,6 +38,7 @@ from penstock.tables.writable_folders import make_writable
 MARKER = str(SPEC.mark)
 OWN_FOLDER = ".penstock"
 LOCK_SECONDS = 60.0
+NOT_OURS = "destination.not_ours"
 _SUFFIX = ".parquet"
 _REWRITTEN = "t"  # instead of a key's hash: files of a rewritten table, always finished
 _APPENDED = re.compile(r"[0-9a-f]{16}-\d{12}-\d{5,}\.parquet")  # the files of a load
@@ -106,7 +107,7 @@ def read_marker(folder: Path) -> Marker | None:
 def _not_ours(folder: Path, reason: str) -> DestinationError:
     return DestinationError(
         f"{folder} {reason}: nothing is written there",
-        code="destination.not_ours",
+        code=NOT_OURS,
         where=str(folder),
         hint="move it away, or choose another path",
     )

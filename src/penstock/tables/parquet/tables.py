@@ -57,6 +57,7 @@ from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
 from penstock.tables.parquet.folders import (
     MARKER,
+    NOT_OURS,
     DamagedMarker,
     Marker,
     Root,
@@ -160,6 +161,15 @@ class ParquetTables:
 
     def planned_on(self, table: TableName) -> PlannedOn | None:
         return None
+
+    def last_number(self, table: TableName, key: str) -> int | None:
+        try:
+            marker = read_marker(self._root.folder(table))
+        except PenstockError as failure:  # files without a marker of ours are another's table
+            return 0 if failure.code == NOT_OURS else None
+        except OSError:
+            return None
+        return 0 if marker is None else marker.applied.get(key, 0)
 
     def columns_of(self, table: TableName) -> Sequence[Field] | None:
         try:

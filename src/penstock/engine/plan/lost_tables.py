@@ -1,0 +1,167 @@
+"""Finds tables that lack what the ledger committed to them before a run: they were moved or
+deleted, or are another's (L3).
+
+Reads the numbers of loads that the tables store, without Spark. Not here: the comparison that each
+load makes again (``tables.contract.already_committed``), which folder a pipeline means
+(``place``). Neighbours: ``place``, ``engine.run`` and ``engine.inspect.plan_check`` call.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.engine.channel.named_pipeline import run_command, state_command
+from penstock.engine.plan.destination import table_of
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import DestinationError
+from penstock.model.catalog import StreamId
+from penstock.model.names import split_table
+from penstock.store.contract import ExpectedLoad, Store
+from penstock.tables.contract import TableFormat, TableName
+
+Expected = Mapping[StreamId, ExpectedLoad]
+_REPORTS = 20  # the newest runs, in which the tables' last folder is looked for
+
+
+class Lake:
+    """The tables of a pipeline in one folder, as they would be if they were there. ``path``: the
+    folder, absolute."""
+
+    def __init__(self, pipeline: Pipeline, path: str, store: Store) -> None:
+        config = {**pipeline.destination.config, "path": path}
+        destination = replace(pipeline.destination, config=config)
+        self.path = path
+        self._tables: TableFormat = table_of(replace(pipeline, destination=destination))
+        self._names = store.remembered(pipeline.pipeline, ()).tables.tables
+
+    def numbers(self, expected: Expected) -> dict[StreamId, int | None]:
+        """Returns the last load that each stream's table has, as ``TableFormat.last_number``."""
+        return {
+            stream: self._tables.last_number(self._table(stream), load.key)
+            for stream, load in expected.items()
+            if stream.key in self._names
+        }
+
+    def has_any(self, expected: Expected) -> bool:
+        """Whether a table has the ledger's last number, or one that needs Spark to be read."""
+        found = self.numbers(expected)
+        return any(n is None or n >= expected[s].number for s, n in found.items())
+
+    def has_all(self, expected: Expected) -> bool:
+        """Whether each table is proved to have the ledger's last number; there is one at least."""
+        found = self.numbers(expected)
+        return bool(found) and all(
+            n is not None and n >= expected[s].number for s, n in found.items()
+        )
+
+    def exists(self, stream: StreamId) -> bool:
+        """Whether anything is where the stream's table would be."""
+        return os.path.exists(self._tables.location(self._table(stream)))
+
+    def _table(self, stream: StreamId) -> TableName:
+        return TableName(*split_table(self._names[stream.key]))
+
+
+def lost_tables(
+    pipeline: Pipeline, store: Store, home: Home, planned: Sequence[PlannedStream]
+) -> list[str]:
+    """Returns what is wrong with tables that would not take the loads of these streams: they lack
+    the ledger's last loads, or have another home's. Tables that the run replaces, and those that
+    need Spark to be read, are passed over."""
+    if pipeline.place is None or pipeline.place.lake is None:
+        return []
+    waits = {load.stream for g in store.open_groups(pipeline.pipeline) for load in g.loads}
+    wanted = _of_run(pipeline, store, planned)
+    found = Lake(pipeline, pipeline.place.lake, store).numbers(wanted)
+    known = {s: n for s, n in found.items() if n is not None}
+    behind = [s for s, n in known.items() if n < wanted[s].number]
+    ahead = [s for s, n in known.items() if n > wanted[s].number and s not in waits]
+    problems = [_lost(pipeline, store, home, behind)] if behind else []
+    if ahead:
+        adopt = state_command("adopt", pipeline, home)
+        problems.append(
+            f"{_named(ahead, 'has', 'have')} loads that this home has not given out, in "
+            f"{pipeline.place.lake}: this home is a copy or was restored, or another home has "
+            f"loaded on. Go on with the newer home; or `{adopt}` takes the tables as they are, and "
+            "what they have beyond this home's states comes again"
+        )
+    return problems
+
+
+def refuse_moved(
+    pipeline: Pipeline, store: Store, home: Home, planned: Sequence[PlannedStream]
+) -> None:
+    """Raises ``DestinationError`` (``destination.table_behind``) where the pipeline means another
+    folder than before and none of the run's tables is there, before anything is read."""
+    lake, old = pipeline.place and pipeline.place.lake, old_lake(pipeline, store)
+    if lake is None or old is None or old == lake:
+        return
+    wanted = _of_run(pipeline, store, planned)
+    if wanted and not Lake(pipeline, lake, store).has_any(wanted):
+        raise DestinationError(
+            _lost(pipeline, store, home, list(wanted)),
+            code="destination.table_behind",
+            where=lake,
+            hint="nothing was read, loaded or marked",
+        )
+
+
+def old_lake(pipeline: Pipeline, store: Store) -> str | None:
+    """Returns the folder that the pipeline's tables were in; None: that is not known."""
+    known = store.remembered(pipeline.pipeline, ()).place
+    if known is not None:
+        return known.lake
+    return None if pipeline.place is None else pipeline.place.before
+
+
+def _of_run(
+    pipeline: Pipeline, store: Store, planned: Sequence[PlannedStream]
+) -> dict[StreamId, ExpectedLoad]:
+    expected = store.expected_loads(pipeline.pipeline)
+    return {s.id: expected[s.id] for s in planned if s.id in expected and not s.replaces_table}
+
+
+def _lost(pipeline: Pipeline, store: Store, home: Home, streams: Sequence[StreamId]) -> str:
+    """Says what tables lack, where they were last, and what to do."""
+    lake, old = str(pipeline.place and pipeline.place.lake), old_lake(pipeline, store)
+    here = Lake(pipeline, lake, store)
+    is_there = [stream for stream in streams if here.exists(stream)]
+    what = (
+        "what is there was made anew, rolled back or is another's"
+        if is_there
+        else ("nothing is there, it was moved or deleted")
+    )
+    text = (
+        f"{_named(streams, 'lacks', 'lack')} loads that this pipeline committed, in {lake}: {what}"
+    )
+    if old is not None and old != lake:
+        expected = store.expected_loads(pipeline.pipeline)
+        has = Lake(pipeline, old, store).has_any({s: expected[s] for s in streams})
+        where = "is still in" if has else "was in"
+        text += f". The last run's {where} {old}"
+        text += f": write `path: {old}` to go on with it" if has else ""
+    elif reported := _reported(store.runs(pipeline.pipeline, _REPORTS), streams):
+        text += f". The last run wrote {reported}"
+    again = run_command(pipeline, home, "--recreate")
+    adopt = state_command("adopt", pipeline, home)
+    reads = "the same run with `--recreate`" if again is None else f"`{again}`"
+    return f"{text}. {reads} reads from the start, `{adopt}` takes the tables as they are"
+
+
+def _reported(reports: Iterable[Mapping[str, Any]], streams: Sequence[StreamId]) -> str | None:
+    """Returns where the newest report has a table of these streams."""
+    for report in reports:
+        for each in report.get("streams") or ():
+            if each.get("table") and StreamId(each.get("namespace"), each["name"]) in streams:
+                return str(each["table"])
+    return None
+
+
+def _named(streams: Sequence[StreamId], one: str, many: str) -> str:
+    if len(streams) == 1:
+        return f"the table of {streams[0]} {one}"
+    return f"the tables of {', '.join(sorted(map(str, streams)))} {many}"

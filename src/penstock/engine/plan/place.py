@@ -1,0 +1,190 @@
+"""Decides whether a pipeline may go on with the state of its name from this place, and in which of
+two folders its tables lie.
+
+A state belongs to the place at which the pipeline's relative paths start
+(``store.remembered.StoredPlace``): another pipeline of the same name elsewhere would go on where
+this one stopped, and lose the rows before. The tables themselves say whose they are
+(``lost_tables``); they are read only where the place or the folder is not the stored one. Not here:
+where relative paths start (``config.place``). Neighbours: ``engine.run`` and ``engine.inspect``
+call.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.config.place import Place, same_folder
+from penstock.engine.channel.named_pipeline import run_command, state_command
+from penstock.engine.plan.lost_tables import Lake
+from penstock.engine.specs.plan import PlannedStream
+from penstock.errors import ConfigError
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered, StoredPlace
+
+
+class SettledPlace(NamedTuple):
+    """A pipeline whose place is proved. ``pipeline``: with the folder in which its tables lie;
+    ``kept``: its file means another folder than that. ``notes``: for the report."""
+
+    pipeline: Pipeline
+    kept: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def settle_place(pipeline: Pipeline, store: Store, home: Home) -> SettledPlace:
+    """Proves that the pipeline may go on with its state from its place, and finds the folder of its
+    tables. Raises ``ConfigError``: ``config.other_place``; ``config.other_folder`` where its tables
+    lie in a folder that the file no longer means, and may not be written to from here."""
+    place = pipeline.place
+    if place is None:
+        return SettledPlace(pipeline)
+    refuse_other_place(pipeline, store, home)
+    known = store.remembered(pipeline.pipeline, ()).place
+    notes = () if known is not None else _note_of_connector(pipeline, place, store)
+    old = _old_folder(pipeline, place, known, store)
+    if old is None:
+        return SettledPlace(pipeline, notes=notes)
+    if pipeline.id is not None or (known is not None and not known.kept):
+        raise _other_folder(pipeline, place, old)
+    config = {**pipeline.destination.config, "path": old}
+    note = (
+        f"destination.config.path {place.written} means {place.lake} now, as paths of a pipeline "
+        f"file start at the file; the tables of {pipeline.pipeline!r} lie in {old} and stay there. "
+        f"Write `path: {old}` in {pipeline.origin}"
+    )
+    return SettledPlace(
+        replace(
+            pipeline,
+            destination=replace(pipeline.destination, config=config),
+            place=replace(place, lake=old),
+        ),
+        kept=True,
+        notes=(*notes, note),
+    )
+
+
+def store_place(
+    settled: SettledPlace, store: Store, lease: Lease, planned: Sequence[PlannedStream]
+) -> None:
+    """Stores the pipeline's place, where it has relative paths, an id or local tables, and its
+    tables have the ledger's last numbers."""
+    pipeline, place = settled.pipeline, settled.pipeline.place
+    if place is None or not (place.relative or place.lake or pipeline.id):
+        return
+    now = StoredPlace(
+        folder=place.folder,
+        id=pipeline.id,
+        lake=place.lake,
+        written=place.written,
+        kept=settled.kept,
+    )
+    if store.remembered(lease.pipeline, ()).place == now:
+        return
+    expected = store.expected_loads(lease.pipeline)
+    if expected and place.lake is not None:
+        of_run = {s.id: expected[s.id] for s in planned if s.id in expected}
+        if not Lake(pipeline, place.lake, store).has_all(of_run):
+            return
+    store.remember(lease, Remembered(place=now))
+
+
+def move_place(here: Place, id: str | None, store: Store, lease: Lease) -> None:
+    """Stores that the pipeline's place is ``here`` now, under ``id`` where it has one. Where its
+    tables were stays known, and is compared as ever."""
+    known = store.remembered(lease.pipeline, ()).place or StoredPlace(folder=here.folder)
+    moved = replace(known, folder=here.folder, id=id, kept=False)
+    store.remember(lease, Remembered(place=moved))
+
+
+def refuse_other_place(pipeline: Pipeline, store: Store, home: Home) -> None:
+    """Raises ``ConfigError`` (``config.other_place``) where the state of the pipeline's name is
+    that of another place. Where no path is relative, and where no run has stored a place, nothing
+    is refused."""
+    place = pipeline.place
+    if place is None or not place.relative:
+        return
+    known = store.remembered(pipeline.pipeline, ()).place
+    if known is not None and not _is_same(pipeline, place, known, store):
+        raise _other_place(pipeline, place, known, home)
+
+
+def _is_same(pipeline: Pipeline, place: Place, known: StoredPlace, store: Store) -> bool:
+    if not (store.last_epoch(pipeline.pipeline) or store.states(pipeline.pipeline)):
+        return True  # nothing was begun
+    if pipeline.id is not None and known.id is not None:
+        return pipeline.id == known.id
+    if same_folder(known.folder, place.folder):
+        return True
+    if known.id is not None:
+        return False
+    if pipeline.id is not None:  # new in the file: the tables prove that it is this pipeline
+        expected = store.expected_loads(pipeline.pipeline)
+        return place.lake is not None and Lake(pipeline, place.lake, store).has_all(expected)
+    if place.lake is None or known.lake is None or place.reads:
+        return False
+    return same_folder(place.lake, known.lake)
+
+
+def _old_folder(
+    pipeline: Pipeline, place: Place, known: StoredPlace | None, store: Store
+) -> str | None:
+    """Returns the folder that has the pipeline's tables, where the pipeline means another one by
+    the same path, which has none of them. None: it goes on with the one that it means."""
+    if place.lake is None or (known is not None and known.lake == place.lake):
+        return None
+    old = place.before if known is None else known.lake
+    if old is None or (known is not None and known.written != place.written):
+        return None
+    expected = store.expected_loads(pipeline.pipeline)
+    if not expected or Lake(pipeline, place.lake, store).has_any(expected):
+        return None
+    return old if Lake(pipeline, old, store).has_any(expected) else None
+
+
+def _other_place(pipeline: Pipeline, place: Place, known: StoredPlace, home: Home) -> ConfigError:
+    name = pipeline.pipeline
+    had = f"the id {known.id!r}" if known.id is not None else known.folder
+    has = f"the id {pipeline.id!r}" if pipeline.id is not None else place.folder
+    other = run_command(pipeline, home, "--name", f"{name}-2")
+    rename = "give it another `--name`" if other is None else f"`{other}`"
+    adopt = state_command("adopt", pipeline, home, "--place", by_file=True)
+    by_plan = ""
+    if place.from_file and pipeline.id is None:
+        by_plan = (
+            f". If it moves by plan (CI, a container): write `id: {known.id or name}` in the file"
+            f"{'' if known.id else ', then give that command once'}"
+        )
+    return ConfigError(
+        f"the state of the pipeline {name!r} is that of {had}, and the relative paths of this one "
+        f"start at {has}: it would go on where the other stopped",
+        code="config.other_place",
+        where=pipeline.origin,
+        hint=f"nothing was read and nothing was changed. If this is another pipeline: {rename}. If "
+        f"it was moved here: `{adopt}`{by_plan}",
+    )
+
+
+def _other_folder(pipeline: Pipeline, place: Place, old: str) -> ConfigError:
+    return ConfigError(
+        f"the tables of {pipeline.pipeline!r} lie in {old}, and destination.config.path "
+        f"{place.written} means {place.lake} here",
+        code="config.other_folder",
+        where=pipeline.origin,
+        hint=f"nothing was read and nothing was changed. Write `path: {old}` in the file to go on "
+        "with those tables; give a copy that is made for a test another name",
+    )
+
+
+def _note_of_connector(pipeline: Pipeline, place: Place, store: Store) -> tuple[str, ...]:
+    """Notes that the destination connector of a pipeline of before runs in another folder now."""
+    if place.ran is None or not store.last_epoch(pipeline.pipeline):
+        return ()
+    line = os.path.relpath(place.ran, place.folder)
+    return (
+        f"the destination connector runs in the pipeline file's folder now, {place.folder}; earlier "
+        f"versions ran it where Penstock was started: `destination.folder: {line}` keeps that",
+    )
