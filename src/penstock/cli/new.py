@@ -24,6 +24,7 @@ from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
 from penstock.cli.inspect_connector import check_code, check_text, checked, pipeline_checked
 from penstock.config.load import load_pipeline
+from penstock.config.relative_paths import as_written_in
 from penstock.config.sections import Install
 from penstock.config.selectors import parse_config
 from penstock.errors import ConfigError, PenstockError
@@ -53,7 +54,9 @@ def new(
     ] = None,
     name: Annotated[
         str | None,
-        arguments.option("--name", "NAME", "The pipeline's name. Default: the source's."),
+        arguments.option(
+            "--name", "NAME", "The pipeline's name. Default: the file's, or the source's."
+        ),
     ] = None,
     config: arguments.Config = None,
     destination_config: arguments.DestinationConfig = None,
@@ -70,7 +73,8 @@ def new(
         "Destination", AskedRole.destination, lambda: user.may("Destination", _DESTINATION)
     )
     into = reference(destination)
-    name = name or user.may("Name of the pipeline", _short(source_ref))
+    named = _short(source_ref) if file is None else Path(file).stem
+    name = name or user.may("Name of the pipeline", named)
     path = Path(file or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.yaml")
     if path.exists():
         raise _there_already(path)
@@ -80,6 +84,12 @@ def new(
         _end(surface, into, AskedRole.destination, destination_config, install, yes),
     ]
     ends = [end._replace(given={**end.given, **user.answers(end)}) for end in ends]
+    ends = [
+        end._replace(
+            use=as_written_in(path.parent, end.use), given=as_written_in(path.parent, end.given)
+        )
+        for end in ends
+    ]
     text, variables = pipeline_text(name, *ends)
     try:
         with path.open("x", encoding="utf-8") as written:

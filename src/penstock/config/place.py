@@ -16,8 +16,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     query is, whose files nothing else tells apart. ``lake``: the absolute path
     of its tables, where that is local; ``written``: the same as the user wrote it. ``before``: the
     absolute path that a file's ``written`` meant when relative paths started at the folder in
-    which Penstock was started; None: the same. ``ran``: the folder in which its destination connector ran
-    then, where that is another; ``from_file``: the paths are those of a file."""
+    which Penstock was started; None: the same. ``ran``: the folder in which its destination
+    connector ran then, where that is another; ``from_file``: the paths are those of a file."""
 
     folder: str
     relative: bool = False

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from penstock.config.pipeline import ConnectorSection, Pipeline
 from penstock.config.place import Place, absolute, same_folder, working_folder
 from penstock.config.protocol_spec import ProtocolSpec, specs
-from penstock.config.table_formats import table_formats
+from penstock.config.table_formats import split_table, table_formats
 
 S = TypeVar("S", bound=ConnectorSection)
 
@@ -87,6 +87,36 @@ def placed_at(pipeline: Pipeline, folder: Path) -> Pipeline:
         place=place,
         warnings=(*pipeline.warnings, *moves.warnings),
     )
+
+
+def as_written_in(folder: Path, value: Any) -> Any:
+    """Returns a reference to a connector, or a configuration, of the command line as it stands in a
+    file in ``folder`` and means the same."""
+    here = working_folder()
+    start = absolute(str(folder), here)
+    if same_folder(start, here):
+        return value
+
+    def moved(path: str) -> str:
+        found = os.path.relpath(absolute(path, here), start)
+        return found if found.startswith(".") else f"./{found}"
+
+    def text(text: str) -> str:
+        table = split_table(text)
+        if table is not None and table[1] == "path":
+            plain = _is_relative(table[2]) and not table[2].startswith("catalog:")
+            return f"{table[0]}:{moved(table[2])}" if table[2] and plain else text
+        return _DOTTED.sub(lambda m: m[0].replace(m[1], moved(m[1])), text)
+
+    def of(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: of(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(value, list):
+            return [of(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+        dotted = isinstance(value, str) and value.startswith(("./", "../"))
+        return moved(value) if dotted else value
+
+    return text(value) if isinstance(value, str) else of(value)
 
 
 class _Moves:

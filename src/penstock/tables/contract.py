@@ -215,8 +215,8 @@ class TableAhead(StateError):
         self.hint = (
             "nothing was loaded or marked. Go on with the newer home; or `penstock state adopt "
             f"{pipeline}` takes the tables as they are, and what they have beyond this home's "
-            "states comes again (twice under append): where that is not wanted, `penstock state "
-            "import` the newer home's states first"
+            "states comes again (twice under append): where that is not wanted, import the newer "
+            "home's states first"
         )
 
 

@@ -12,9 +12,11 @@ import shlex
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import StateSettings
+from penstock.errors import ConfigError, PenstockError
 
 _PLAIN = re.compile(r"[\w.-]+")
 _QUOTED = re.compile(r"`(penstock (?:state|run|runs|rejects|plan|check|doctor) [^`]+)`")
+_OF_A_RUN = ("--recreate", "--full-refresh")  # what texts that know no pipeline say of a run
 
 
 def home_options(home: Home) -> tuple[str, ...]:
@@ -54,9 +56,39 @@ def run_command(pipeline: Pipeline, home: Home, *options: str) -> str | None:
     return shlex.join(["penstock", "run", *words])
 
 
-def with_home(text: str, home: Home) -> str:
-    """Returns a text whose commands for a pipeline find ``home``, wherever they lack it."""
-    options = shlex.join(home_options(home))
-    if not options:
-        return text
-    return _QUOTED.sub(lambda m: m[0] if "--home" in m[1] else f"`{m[1]} {options}`", text)
+class CompleteCommands:
+    """Completes the commands in texts of a run, so that each runs as it is printed: with the
+    pipeline that it is for, and with the home."""
+
+    def __init__(self, pipeline: Pipeline | str, home: Home) -> None:
+        self._pipeline, self._home = pipeline, home
+        self._name = pipeline if isinstance(pipeline, str) else pipeline.pipeline
+        self._options = shlex.join(home_options(home))
+
+    def text(self, text: str) -> str:
+        """Returns the text with its commands completed; those that name a home stay."""
+        return _QUOTED.sub(lambda m: self._command(m[1]), text) if "`penstock " in text else text
+
+    def error(self, error: PenstockError) -> None:
+        """Completes the commands in an error's message, problems and hint."""
+        error.message = self.text(error.message)
+        error.args = (error.message,)
+        error.hint = error.hint and self.text(error.hint)
+        if isinstance(error, ConfigError):
+            error.problems = [self.text(problem) for problem in error.problems]
+
+    def _command(self, command: str) -> str:
+        if "--home" in command:
+            return f"`{command}`"
+        words = command.split(" ")
+        if words[1] == "run" and all(word in _OF_A_RUN for word in words[2:]):
+            pipeline, options = self._pipeline, words[2:]
+            run = None if isinstance(pipeline, str) else run_command(pipeline, self._home, *options)
+            return f"the same run with `{' '.join(options)}`" if run is None else f"`{run}`"
+        if command == "penstock state reset":
+            return f"`{state_command('reset', self._pipeline, self._home)}`"
+        head = f"penstock state {words[2] if len(words) > 2 else ''} {self._name}"
+        if command == head or command.startswith(f"{head} "):
+            named = state_command(words[2], self._pipeline, self._home)
+            return f"`{named}{command[len(head) :]}`"
+        return f"`{command} {self._options}`" if self._options else f"`{command}`"

@@ -16,12 +16,13 @@ from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import lasting
 from penstock.engine.channel.lease import take_lease
+from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.plan.endpoint import running_folder
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.place import refuse_other_place
 from penstock.engine.plan.source_protocol import refuse_other_protocol, refuse_other_source
 from penstock.engine.plan.state_names import state_role
-from penstock.errors import ConfigError, StateError
+from penstock.errors import ConfigError, PenstockError, StateError
 from penstock.protocols import load
 from penstock.protocols.contract import ProtocolPackage, StateRole
 from penstock.store.contract import Lease, Store
@@ -128,6 +129,9 @@ def open_known(
                 name, store, home, what, waiting, protocol, source, same_as, listed,
                 running_folder(what.source),
             )  # fmt: skip
+    except PenstockError as error:
+        CompleteCommands(what, home).error(error)
+        raise
     finally:
         store.close()
 

@@ -20,6 +20,7 @@ from penstock.connectors.connector import restricted
 from penstock.connectors.consent import ConsentRequest, consent_request
 from penstock.connectors.reference import RefKind, parse_ref
 from penstock.engine.channel.lease import take_lease
+from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.destination import destination_of
 from penstock.engine.plan.endpoint import (
@@ -77,6 +78,7 @@ def _saver(store: Store, pipeline: Pipeline, home: Home, role: str) -> Save:
 def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> dict[str, Any]:
     """Returns what ``run`` would do, as ``penstock plan`` prints it; no record is read or written.
     Problems are listed, not raised."""
+    commands = CompleteCommands(pipeline, home)
     with _opened(pipeline, home) as store:
         permissions, limits, _ = permissions_asked(pipeline)
         answer: dict[str, Any] = {
@@ -103,6 +105,7 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
             answer["asks"] = _asks(source, *transforms, *destination.connectors)
             prepared = prepare(pipeline, source, destination, store, transforms)
         except ConfigError as e:
+            commands.error(e)
             answer["problems"] = bounded_data(e.problems or [_with_ways(e)])
             return answer
         answer["problems"] = lost_tables(pipeline, store, home, prepared.plan.streams)
@@ -124,7 +127,8 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["notes"] += [*plan.notes, *sorted(waits)]
         answer["notes"] += rewritten_tables(plan.streams, place) + host_notes(prepared)
         answer["notes"] += _discovery(prepared)
-        answer["notes"] = bounded_data([*answer["notes"], *_isolation(*prepared.endpoints())])
+        notes = map(commands.text, [*answer["notes"], *_isolation(*prepared.endpoints())])
+        answer["notes"] = bounded_data([*notes])
         return answer
 
 

@@ -185,6 +185,7 @@ def _note_of_connector(pipeline: Pipeline, place: Place, store: Store) -> tuple[
         return ()
     line = os.path.relpath(place.ran, place.folder)
     return (
-        f"the destination connector runs in the pipeline file's folder now, {place.folder}; earlier "
-        f"versions ran it where Penstock was started: `destination.folder: {line}` keeps that",
+        f"the destination connector runs in the pipeline file's folder now, {place.folder}; "
+        "earlier versions ran it where Penstock was started: "
+        f"`destination.folder: {line}` keeps that",
     )

@@ -7,7 +7,7 @@ it.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -35,8 +35,11 @@ class Accounting:
     """Counts the calls of ``engine.specs.observer.SyncObserver``, which ``engine.run.monitor``
     passes on; :meth:`report` at the end."""
 
-    def __init__(self, progress: RunObserver) -> None:
-        self._progress = progress
+    def __init__(
+        self, progress: RunObserver, completed: Callable[[str], str] = lambda text: text
+    ) -> None:
+        """``completed``: completes the commands in a note."""
+        self._progress, self._completed = progress, completed
         self.streams: dict[StreamId, StreamReport] = {}
         self.time, self.timeline = TimeSpent(), Timeline()
         self._lane_began: dict[int, float] = {}  # by epoch
@@ -240,7 +243,7 @@ class Accounting:
 
     def note(self, text: str) -> None:
         """Adds a note to the report, once, and shows it."""
-        text = bounded(text)
+        text = bounded(self._completed(text))
         if text not in self.notes:
             self.notes.append(text)
             self._progress.note(text)

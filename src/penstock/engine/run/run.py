@@ -29,6 +29,7 @@ from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat, stopped
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.mailbox import Mailbox
+from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
@@ -145,7 +146,8 @@ class Run:
         self.id = run_id
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         self._folder = home.run(self.id)
-        self._accounting = Accounting(observer)
+        self._commands = CompleteCommands(pipeline, home)
+        self._accounting = Accounting(observer, self._commands.text)
         self.timeline = self._accounting.timeline
         self._began = self.timeline.began if began is None else began
         self._reported_at = self._began
@@ -524,6 +526,8 @@ class Run:
         ]
 
     def _report(self, outcome: SyncOutcome, errors: list[PenstockError], run_log: RunLog) -> Report:
+        for error in (*errors, *outcome.errors, *outcome.failed.values()):
+            self._commands.error(error)
         report = self._accounting.report(
             run=self.id,
             pipeline=self._pipeline.pipeline,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock import process_start
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
+from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
@@ -138,6 +139,7 @@ def run_pipeline(
                     observer.log("ERROR", "penstock", f"the profile could not be written: {e}")
     except Exception as e:
         error = _in_tree(e, Masker(pipeline.secret_values))
+        CompleteCommands(pipeline, home).error(error)
         if telemetry is not None:
             telemetry.failed(run_id, error)
         if hooks is not None:
