@@ -82,7 +82,8 @@ def store_place(
         written=place.written,
         kept=settled.kept,
     )
-    if store.remembered(lease.pipeline, ()).place == now:
+    known = store.remembered(lease.pipeline, ()).place
+    if known is not None and _says_as_much(known, now):
         return
     expected = store.expected_loads(lease.pipeline)
     if expected and place.lake is not None:
@@ -127,6 +128,16 @@ def _is_same(pipeline: Pipeline, place: Place, known: StoredPlace, store: Store)
     if place.lake is None or known.lake is None or place.reads:
         return False
     return same_folder(place.lake, known.lake)
+
+
+def _says_as_much(known: StoredPlace, now: StoredPlace) -> bool:
+    """Whether nothing is to be stored: a checkout that moves under an id, or that is reached by
+    several links, would add a row with each run."""
+    by_id = known.id is not None and known.id == now.id
+    folder = by_id or (known.id == now.id and same_folder(known.folder, now.folder))
+    lakes = (known.lake, now.lake)
+    lake = lakes[0] == lakes[1] or (None not in lakes and same_folder(*map(str, lakes)))
+    return folder and lake and (known.written, known.kept) == (now.written, now.kept)
 
 
 def _old_folder(
