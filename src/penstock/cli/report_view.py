@@ -18,9 +18,12 @@ _SHOWN = 50
 _MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
 
 
-def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableType]":
+def report_text(
+    report: "Report | Mapping[str, Any]", *, error_follows: bool = False
+) -> "Iterator[RenderableType]":
     """Yields the text of a :class:`Report`, or of one as the store keeps it (figures may be missing
-    where a run died)."""
+    where a run died). ``error_follows``: the caller prints the report's error, with its hint, so
+    that the stream's line of the same error is left out."""
     from rich.text import Text
 
     fields: dict[str, Any] = msgspec.to_builtins(report)
@@ -34,8 +37,9 @@ def report_text(report: "Report | Mapping[str, Any]") -> "Iterator[RenderableTyp
     yield Text.assemble((f"{mark} {fields['status']}", colour), _outcome(fields, streams))
     if fields.get("time"):
         yield f"  time      {_time(fields['time'], fields['seconds'], fields.get('start'))}"
+    follows = (fields.get("error") or {}).get("message") if error_follows else None
     for stream in streams:
-        if stream.get("error"):
+        if stream.get("error") and stream["error"]["message"] != follows:
             said = without_trace(stream["error"]["message"])
             yield f"  {text.stream_name(stream)} {stream['status']}: {said}"
     for note in fields["notes"]:

@@ -202,7 +202,7 @@ def run(
     with stoppable(request_cancel), watching(surface.output) as observer:
         report = run_pipeline(wanted, surface.home, observer=observer, profile=profile, **options)
     if not _is_quiet(surface, report.exit_code):
-        surface.output.answer(report, lambda: report_text(report))
+        surface.output.answer(report, lambda: report_text(report, error_follows=True))
     if report.error is not None and not surface.output.as_json:
         fault = DescribedError(report.error, report.exit_code)
         surface.output.fault(fault, log=str(surface.home.path / report.log))
