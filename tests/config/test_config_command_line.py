@@ -1,4 +1,4 @@
-"""``run SOURCE DESTINATION`` and the options of ``run`` (docs/cli.md)."""
+"""``run SOURCE DESTINATION`` and the options of ``run`` (CLI.md)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The pipeline file (docs/pipeline-file.md): what parses, and each fault's words."""
+"""The pipeline file (DESIGN §5): what parses, and what each fault says, word for word."""
 
 import textwrap
 from pathlib import Path

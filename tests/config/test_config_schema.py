@@ -27,7 +27,7 @@ def both(document: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def test_design_example_is_valid() -> None:
-    """As docs/pipeline-file.md says."""
+    """DESIGN §5."""
     example = {
         "version": "1.0",
         "pipeline": "shop",

@@ -1,5 +1,6 @@
 """A destination that compares frames with its table, as v4's Postgres destination does, goes on
-with a table that v4 made: columns have the types of the source's frames."""
+with a table that v4 made: columns have the types of the source's frames (reference, rapidbyte
+§9)."""
 
 import json
 from collections.abc import Iterator

@@ -120,7 +120,7 @@ def test_a_summary_has_no_stack_trace() -> None:
 
 
 def test_only_the_start_up_reaches_below_the_session_api() -> None:
-    """Spark Connect has no sparkContext, no JVM, no RDD (docs/architecture.md)."""
+    """Spark Connect has no sparkContext, no JVM, no RDD (DESIGN §3)."""
     import re
 
     root = Path(__file__).parents[2] / "src" / "penstock"

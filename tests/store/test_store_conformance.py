@@ -1,6 +1,6 @@
 """One suite for every store: the contract of ``penstock.store.contract``, method by method.
 
-L1 and L3 are the ledger's, L12 the lease's; "names only grow" is a promise of docs/guarantees.md.
+L1 and L3 are the ledger's, L12 the lease's; "names only grow" is DESIGN.md §4's last clause.
 """
 
 import os

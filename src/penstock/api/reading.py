@@ -2,7 +2,7 @@
 
 A read is a run like any other, with the store, log and rejects of a home of its own inside the
 user's (``READS``), into a Parquet table there: so its rows are exactly those of a sync. What is
-returned reads files, never a connector, so that Spark may read them again. A read
+returned reads files, never a connector, so that Spark may read them again (DESIGN.md §3). A read
 that is made once is removed when it is closed or its object goes; what a killed program left is
 removed by a later read. An incremental read has a name: its state is kept, and its rows until they
 are taken. Not here: the run (``verbs``), the table's files (``tables.parquet.folders``).

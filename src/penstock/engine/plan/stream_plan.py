@@ -16,7 +16,7 @@ import msgspec
 from penstock.config import modes
 from penstock.config.pipeline import StreamSettings
 from penstock.engine.plan import key_types
-from penstock.engine.plan.earlier_modes import as_before
+from penstock.engine.plan.earlier_modes import as_before, mixed_keys
 from penstock.engine.plan.saved_cursors import SavedCursor, keep_cursor
 from penstock.engine.plan.stream_columns import (
     NO_COLUMNS,
@@ -30,6 +30,7 @@ from penstock.model.catalog import (
     Change,
     ConfiguredStream,
     DestinationSyncMode,
+    FieldPath,
     Stream,
     StreamId,
     SyncMode,
@@ -393,7 +394,19 @@ def _disposition(
         replaces=configured.replaces,
         arrival=arrival,
         refreshes=configured.refreshes,
+        mixed_keys=_mixed_keys(configured, key, rules) if dedup else (),
     )
+
+
+def _mixed_keys(
+    configured: ConfiguredStream, key: tuple[FieldPath, ...], rules: StreamRules
+) -> tuple[str, ...]:
+    """The columns of the key of which the table has rows as text and rows as JSON."""
+    stream, replaced = configured.id, configured.replaces or configured.refreshes
+    newest = rules.schemas.get(stream)
+    if replaced or rules.table_types is None or newest is None or newest.version < 2:
+        return ()
+    return mixed_keys(stream, key, rules.table_types.versions, rules.earlier.refresh.get(stream))
 
 
 def _in_log_order(configured: ConfiguredStream, package: ProtocolPackage) -> bool:

@@ -1,4 +1,4 @@
-"""Runs one sync as a state machine in the driver: recover, read, drain (docs/architecture.md).
+"""Runs one sync as a state machine in the driver: recover, read, drain (DESIGN.md §3 and §4).
 
 Decides what happens next. Not here: sealed segments (``engine.sync.backlog``), the processes of
 lanes (a :class:`LaneRunner`), how rows reach their destination (an

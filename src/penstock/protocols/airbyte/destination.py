@@ -3,7 +3,8 @@ the write.
 
 Not here: the messages that are sent (``outgoing``, ``record_encoder``), the destination's output
 (``destination_output``, ``state_echoes``), threads and timeouts (``protocols.stdio.write``),
-``spec`` and ``check`` (``questions``). Source: specification, Destination; protocol, Destination.
+``spec`` and ``check`` (``questions``). Source: specification, Destination; protocol, Destination;
+reference, airbyte §2.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
