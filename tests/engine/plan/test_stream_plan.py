@@ -11,15 +11,17 @@ import pytest
 from penstock.config.load import parse_pipeline
 from penstock.engine.plan.description import describe
 from penstock.engine.plan.earlier_modes import NEWEST, mixed_keys, modes_of, other_rule_notes
+from penstock.engine.plan.key_types import EXACT_NUMBER
 from penstock.engine.plan.stream_plan import StreamRules
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
+from penstock.engine.plan.table_types import TableTypes
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols import load
 from penstock.store.remembered import Refresh, Remembered, UsedModes
-from penstock.tables.contract import TableFormat
+from penstock.tables.contract import TableFormat, TypeChange
 from penstock.tables.formats import open_table
 from penstock.tables.parquet import tables as parquet
 from penstock.transforms.contract import TransformJob
@@ -52,6 +54,7 @@ def plan(
     protocol: str = "singer",
     earlier: Remembered | None = None,
     transforms: tuple[TransformJob, ...] = (),
+    table_types: TableTypes | None = None,
     **more: Any,
 ) -> StreamsPlan:
     head = f"pipeline: p\nsource: {{ use: {protocol}:x, defaults: {{ {stream} }} }}\n"
@@ -67,6 +70,7 @@ def plan(
             metadata=None,
             sync_id=1,
             merges=True,
+            table_types=table_types,
         ),
         known=set(),
         states=(),
@@ -336,6 +340,29 @@ def test_L9_a_key_that_earlier_code_wrote_in_two_forms_is_found_and_noted_once(
     }
     found = mixed_keys(USERS, (("id",), ("o", "id")), lambda stream: stored, refresh)
     assert found == ("id",) * mixed
+
+
+@pytest.mark.parametrize(
+    ("declared", "had", "decoded"),
+    [
+        ("string", DataType(Kind.number), DataType(Kind.number)),
+        ("number", DataType(Kind.number), DataType(Kind.number)),
+        ("string", DataType(Kind.decimal, 10, 2), DataType(Kind.decimal, 10, 2)),
+        ("string", DataType(Kind.string), DataType(Kind.string)),
+        ("number", None, EXACT_NUMBER),
+    ],
+)
+def test_L9_a_key_is_decoded_by_the_type_of_a_table_that_another_home_made(
+    tmp_path: Path, declared: str, had: DataType | None, decoded: DataType
+) -> None:
+    """Spark would cast it, 0.1000000000000000055 to 0.1; a lane rejects what the type lacks."""
+    columns = () if had is None else (Field("id", "id", had), Field("n", "n", DataType(Kind.date)))
+    types = TableTypes(lambda table: columns, {}, lambda stream: {}, TypeChange.coerce)
+    schema = {"type": "object", "properties": {"id": {"type": declared}, "n": {"type": "integer"}}}
+    found = one(lake(tmp_path), table_types=types, json_schema=schema, default_cursor_field=None)
+    kinds = {f.name: f.type for f in found.schema.fields}
+    assert kinds == {"id": decoded, "n": DataType(Kind.integer)}
+    assert found.exact == ("id",) * (decoded == EXACT_NUMBER)
 
 
 def test_a_key_of_two_forms_is_noted_once(tmp_path: Path) -> None:

@@ -331,7 +331,11 @@ def _with_exact_keys(
     replaces = rules.refreshes(configured.id) or configured.fills_generation
     before = None if replaces else rules.schemas.get(configured.id)
     if before is None:
-        return chosen, exact
+        if replaces or not merges or rules.table_types is None:
+            return chosen, exact
+        others = rules.table_types.of_others(table, schema)
+        kept = key_types.kept_keys(chosen, schema, others, key, coerces=rules.coerces)
+        return kept, tuple(name for name in exact if kept == chosen)
     if not merges:
         return (key_types.lasting_keys(schema, before, key) if as_sent else schema), ()
     if rules.table_types is not None and rules.going_on is None:

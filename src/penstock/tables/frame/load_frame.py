@@ -508,7 +508,7 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = set(load.primary_key)
-    losses = [*_cast_failures(casts), *_cast_roundings(casts)]
+    losses = [*_cast_failures(casts), *_inexact_keys(casts)]
     lost = [(path, failed) for path, failed in losses if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
         return
@@ -667,6 +667,16 @@ def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
         (path, lost(F.col(quoted(name))))
         for name, cast in casts.items()
         for path, lost in cast.failures
+    ]
+
+
+def _inexact_keys(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
+    from pyspark.sql import functions as F
+
+    return [
+        (path, lost(F.col(quoted(name))))
+        for name, cast in casts.items()
+        for path, lost in cast.inexact
     ]
 
 
