@@ -67,16 +67,6 @@ class SqlDialect(NamedTuple):
         days = f"{day} - DATE '1970-01-01'" if self.name == "duckdb" else f"unix_date({day})"
         return f"CAST({days} AS BIGINT)"
 
-    def is_json(self, sql: str) -> str:
-        found = "json_valid({})" if self.name == "duckdb" else "(try_parse_json({}) IS NOT NULL)"
-        return found.format(sql)
-
-    def text_of_json(self, sql: str) -> str:
-        """The text that a JSON string has; NULL of all else."""
-        read = "json_extract_string" if self.name == "duckdb" else "get_json_object"
-        string = f"{sql} LIKE '\"%\"' AND {self.is_json(sql)}"
-        return f"CASE WHEN {string} THEN {read}({sql}, '$') END"
-
     def pair(self, one: str, other: str) -> str:
         if self.name == "duckdb":
             return f"{{'a': {one}, 'b': {other}}}"

@@ -84,9 +84,8 @@ from penstock.tables.files.load_tasks import (
 )
 from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
-from penstock.tables.frame import load_frame, other_forms
+from penstock.tables.frame import load_frame
 from penstock.tables.frame.schema_evolution import EvolvedColumns
-from penstock.tables.key_forms import mixed_keys
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
 from penstock.tables.writable_folders import make_writable, prove_writable
@@ -497,7 +496,6 @@ class _LoadCommit:
             table = functools.partial(self._rows_as, old, columns.fields)
             marks = load.deleted_column is not None
             compares = marks or load_frame.has_text_cursor(load, columns.fields)
-            compares = compares or bool(mixed_keys(load))
             compared = self._version() if compares else None
             newest = load_frame.newest_beside(shaped, table, load, columns.fields)
             newest = newest.drop(load_frame.ARRIVAL)
@@ -711,12 +709,7 @@ class _LoadCommit:
         load = self.load
         # a column that the table lacks is NULL in its rows
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
-        source, ours, extra = newest, load_frame.key_sql(load, target, "s"), "false"
-        if mixed_keys(load):
-            table, own = self._rows_as(old, target), load_frame.key_sql(load, target)
-            source = other_forms.matched(newest, table, load, own)
-            ours, extra = other_forms.match_sql(load, "s"), f"s.{other_forms.EXTRA}"
-        keys = zip(ours, theirs, strict=True)
+        keys = zip(load_frame.key_sql(load, target, "s"), theirs, strict=True)
         deleted = load_frame.deleted_sql(load, target, "s")
         newer = load_frame.replaces_sql(load, old, target)
         names = [quoted(f.name) for f in target]
@@ -725,9 +718,9 @@ class _LoadCommit:
         statement = (
             f"MERGE WITH SCHEMA EVOLUTION INTO {self.location.sql_name} t USING {view} s "
             f"ON {' AND '.join(f'{s} <=> {t}' for s, t in keys)} "
-            f"WHEN MATCHED AND ({newer}) AND ({deleted} OR {extra}) THEN DELETE "
+            f"WHEN MATCHED AND ({newer}) AND ({deleted}) THEN DELETE "
             f"WHEN MATCHED AND ({newer}) THEN UPDATE SET {', '.join(values)} "
-            f"WHEN NOT MATCHED AND NOT ({deleted} OR {extra}) THEN INSERT ({', '.join(names)}) "
+            f"WHEN NOT MATCHED AND NOT ({deleted}) THEN INSERT ({', '.join(names)}) "
             f"VALUES ({', '.join(f's.{name}' for name in names)})"
         )
         found = self._counted(newest, target)
@@ -735,8 +728,7 @@ class _LoadCommit:
             table, others = self._rows_as(old, target), found.others > 0
             mixed = load_frame.meets_other_form(newest, table, load, target, others=others)
             found = found._replace(mixed=int(mixed))
-        others_of_keys = 0 if extra == "false" else source.filter(other_forms.EXTRA).count()
-        source.createOrReplaceTempView(view)
+        newest.createOrReplaceTempView(view)
         try:
             if compared not in (None, self._version()):
                 raise CommitConflict("another writer's commit came after the rows were compared")
@@ -748,7 +740,7 @@ class _LoadCommit:
             return self._skipped()
         done = LoadResult(int(metrics[0]["num_affected_rows"]))
         # of several rows of a key in the table each is counted as written
-        older = max(0, load.load.rows - done.written + others_of_keys)
+        older = max(0, load.load.rows - done.written)
         if found.deletes > int(metrics[0]["num_deleted_rows"]) and older:
             older -= self._needless(newest, deleted, target, found, metrics[0])
         return self._with_counts(done, found, max(0, older))

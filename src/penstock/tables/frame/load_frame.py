@@ -42,9 +42,7 @@ from penstock.tables.frame import soft_deletes
 from penstock.tables.frame.arrival import ARRIVAL, ORIGIN, with_arrival, with_table_order
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.delete_marks import as_stored, marked_sql
-from penstock.tables.frame.other_forms import rekeyed
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
-from penstock.tables.key_forms import mixed_keys
 from penstock.tables.load_columns import cut_cursor, load_fields, metadata_columns
 from penstock.tables.newest import (
     MAY_BE_CUT,
@@ -315,7 +313,7 @@ def newest_beside(
 
     if load.arrival:
         late = None
-    elif has_text_cursor(load, fields) or mixed_keys(load):  # too much for a merge's condition
+    elif has_text_cursor(load, fields):  # whose comparison is too much for a merge's condition
         names = [f"_penstock_key_{index}" for index in range(len(load.primary_key))]
         texts = zip(key_sql(load, fields), names, strict=True)
         late = rows.select(*(F.expr(sql).alias(name) for sql, name in texts)).distinct()
@@ -327,8 +325,7 @@ def newest_beside(
     late = functools.reduce(lambda one, other: one.union(other), found).distinct()
     keys = [F.expr(sql) for sql in key_sql(load, fields)]
     same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
-    had = rekeyed(table(), rows, load, key_sql(load, fields))
-    old = with_table_order(had, load, fields).join(late, same, "left_semi")
+    old = with_table_order(table(), load, fields).join(late, same, "left_semi")
     kept = newest(rows.withColumn(ORIGIN, F.lit(1)).unionByName(old), load, fields)
     return kept.filter(f"{ORIGIN} = 1").drop(ORIGIN, IN_TABLE)
 
@@ -508,7 +505,7 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = set(load.primary_key)
-    losses = [*_cast_failures(casts), *_inexact_keys(casts)]
+    losses = [*_cast_failures(casts), *_cast_roundings(casts)]
     lost = [(path, failed) for path, failed in losses if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
         return
@@ -667,16 +664,6 @@ def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
         (path, lost(F.col(quoted(name))))
         for name, cast in casts.items()
         for path, lost in cast.failures
-    ]
-
-
-def _inexact_keys(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
-    from pyspark.sql import functions as F
-
-    return [
-        (path, lost(F.col(quoted(name))))
-        for name, cast in casts.items()
-        for path, lost in cast.inexact
     ]
 
 
