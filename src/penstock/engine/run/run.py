@@ -53,6 +53,7 @@ from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.env_file_note import new_names_note
 from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
+from penstock.engine.run.old_runs import end_old_runs
 from penstock.engine.run.sealed_rows import count_sealed
 from penstock.engine.run.spark import (
     RUN_LOG,
@@ -220,7 +221,18 @@ class Run:
             self.write_report(report)
         finally:
             self._finish(lease, report)
+        if self._pipeline.keep is not None:
+            self._end_old_runs(lease, log, self._pipeline.keep)
         return report
+
+    def _end_old_runs(self, lease: Lease, log: FileLog, seconds: float) -> None:
+        """Ends logs and reports of past runs. What this run did is done, whether or not this
+        succeeds."""
+        with suppress(LeaseLost):  # already an error in the report
+            try:
+                end_old_runs(self._store, lease, self._home, log, seconds, datetime.now(UTC))
+            except (StateError, LogError, Cancelled) as e:
+                self._warn(f"old runs were not ended, as `keep` says: {e.message}")
 
     def _finish(self, lease: Lease, report: Report) -> None:
         """Stores the report. What the run did is done, whether or not this succeeds."""
