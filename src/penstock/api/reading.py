@@ -76,7 +76,6 @@ class Read:
         """Whether the object was closed."""
         return not self._finalize.alive
 
-    @explained
     def arrow(self) -> "Table":
         """Returns the rows as an Arrow table."""
         import pyarrow as pa
@@ -90,14 +89,12 @@ class Read:
         fields = marker.columns if marker is not None else ()
         return pa.schema([(f.name, arrow_type(f.type)) for f in fields]).empty_table()
 
-    @explained
     def pandas(self) -> "pandas.DataFrame":
         """Returns the rows as a pandas DataFrame. Raises ``ConfigError`` (``read.library``) without
         pandas."""
         _needs("pandas")
         return self.arrow().to_pandas()
 
-    @explained
     def polars(self) -> "polars.DataFrame":
         """Returns the rows as a Polars DataFrame. Raises ``ConfigError`` (``read.library``) without
         Polars."""
@@ -108,7 +105,6 @@ class Read:
         assert isinstance(made, polars.DataFrame)
         return made
 
-    @explained
     def spark(self) -> "DataFrame":
         """Returns a DataFrame that reads the files, in the Spark session that the program has; else
         in one that is open until the object is closed."""
@@ -122,7 +118,6 @@ class Read:
         marker = self._marker()
         return session.createDataFrame([], struct_type(marker.columns if marker else ()))
 
-    @explained
     def rejects(self) -> list[RejectedRow]:
         """Returns the rejected rows of this read, with the reason and the original bytes."""
         self._open_files()
@@ -143,9 +138,7 @@ class Read:
         finally:
             self._place.leave()
 
-    @explained
     def __enter__(self) -> Self:
-        self._open_files()
         return self
 
     def __exit__(

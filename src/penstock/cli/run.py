@@ -194,13 +194,21 @@ def run(
             code="config.profile",
             hint=f"write --with {profile} to run that profile; else give the timeline another name",
         )
+    return shown_run(surface, wanted, {**options, "profile": profile}, yes=yes)
+
+
+def shown_run(
+    surface: Surface, pipeline: Pipeline, options: dict[str, Any], *, yes: bool = False
+) -> int:
+    """Runs a pipeline and prints its report; returns the exit code. ``options``: of
+    ``run_pipeline``."""
     from penstock.cli.report_view import report_text
     from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run.start import request_cancel, run_pipeline
 
-    settle(surface, consents(wanted, surface.home), yes=yes)
+    settle(surface, consents(pipeline, surface.home), yes=yes)
     with stoppable(request_cancel), watching(surface.output) as observer:
-        report = run_pipeline(wanted, surface.home, observer=observer, profile=profile, **options)
+        report = run_pipeline(pipeline, surface.home, observer=observer, **options)
     if not _is_quiet(surface, report.exit_code):
         surface.output.answer(report, lambda: report_text(report, error_follows=True))
     if report.error is not None and not surface.output.as_json:

@@ -81,7 +81,9 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     ``generation_id`` None: the ledger's number of the generation. ``anew``: they are of a read that
     sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
     lost. ``refreshes``: the generation is a refresh of a stream (``--recreate``): it replaces the
-    table's rows whatever the mode, and until it is published no state that covers it is saved."""
+    table's rows whatever the mode, and until it is published no state that covers it is saved.
+    ``retried``: they were rejects, which a user had tried again (``engine.specs.retry``): in a
+    table that keeps one row per key they count as older than its rows."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -95,6 +97,7 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: bool = False
     delete_cursor: FieldPath = ()
     cursor_order: CursorOrder = CursorOrder.by_value
+    retried: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:
         """Whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so that

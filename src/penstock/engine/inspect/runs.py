@@ -17,7 +17,8 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.channel.connector_log import LogLine
-from penstock.engine.log.rejects import RejectLine, decode_rejects
+from penstock.engine.log.rejects import RejectLine
+from penstock.engine.log.retries import KeptReject, ids_tried, kept_rejects
 from penstock.errors import ConfigError, LogError
 from penstock.model.catalog import StreamId
 from penstock.store.contract import Store
@@ -83,9 +84,10 @@ def rejects(
     stream: StreamOptions | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields ``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding",
-    "file", "key", "attempt"}`` for each reject of this machine's runs, newest run first. ``bytes``
-    is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has
-    the whole record. Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
+    "file", "key", "attempt", "id", "retried"}`` for each reject of this machine's runs, newest run
+    first. ``bytes`` is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``:
+    a file that has the whole record; ``retried``: the run in which it was tried again. Raises
+    ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
     known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
     if run is not None and run not in known:
         raise ConfigError(
@@ -93,19 +95,23 @@ def rejects(
             code="config.unknown_run",
             hint=hint(run, known, "runs"),
         )
+    tried = {id_: each for each in known for id_ in ids_tried(home.run(each) / "rejects")}
     for each in [run] if run is not None else known:
-        for path in sorted((home.run(each) / "rejects").glob("*.jsonl")):
-            yield from (_shown(each, r) for r in _read(path) if _wanted(r, stream))
+        folder = home.run(each) / "rejects"
+        for kept in rejects_of(each, folder):
+            if _wanted(kept.line, stream):
+                yield {**_shown(each, kept.line), "id": kept.id, "retried": tried.get(kept.id)}
 
 
-def _read(path: Path) -> Iterator[RejectLine]:
+def rejects_of(run: str, folder: Path) -> Iterator[KeptReject]:
+    """Yields the rejects of a run's folder. Raises ``LogError``."""
     try:
-        yield from decode_rejects(path.read_bytes())
+        yield from kept_rejects(run, folder)
     except (OSError, msgspec.DecodeError) as error:
         raise LogError(
-            f"the file of rejects {path} cannot be read: {error}",
+            f"a file of rejects in {folder} cannot be read: {error}",
             code="log.corrupt",
-            where=str(path),
+            where=str(folder),
             hint="the table is not touched by this; move the file away to see the other rejects",
         ) from None
 

@@ -20,6 +20,7 @@ from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
+from penstock.engine.run.reject_retry import RetryRequest
 from penstock.engine.run.run import Run, defect
 from penstock.engine.run.spark import SharedSession
 from penstock.engine.serve import Say, ServedInput, input_pipe, refuse_remote
@@ -97,6 +98,7 @@ def run_pipeline(
     cancel: threading.Event | None = None,
     model: "Model | None" = None,
     profile: Path | None = None,
+    retry: RetryRequest | None = None,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
@@ -107,9 +109,10 @@ def run_pipeline(
     ``shared``: keeps the session open after the run, for the next one of this process. ``cancel``:
     stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
     reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.reporting.timeline``); one that cannot be written is refused before the run. The
-    pipeline's hooks are told how it ended, unless nothing is kept (``engine.reporting.hooks``), and
-    so are OpenTelemetry and OpenLineage where the environment asks for it
+    (``engine.reporting.timeline``); one that cannot be written is refused before the run.
+    ``retry``: reads rejects of earlier runs in place of the source (``engine.run.reject_retry``).
+    The pipeline's hooks are told how it ended, unless nothing is kept
+    (``engine.reporting.hooks``), and so are OpenTelemetry and OpenLineage where the environment asks for it
     (``engine.reporting.telemetry``)."""
     began = process_start.take()
     if profile is not None:
@@ -129,7 +132,7 @@ def run_pipeline(
             run = Run(
                 pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
                 refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
-                telemetry=telemetry, began=began,
+                telemetry=telemetry, began=began, retry=retry,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
             if profile is not None:

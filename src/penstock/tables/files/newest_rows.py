@@ -317,12 +317,14 @@ class NewestRows:
             f"(SELECT t.number, s.part, s.part_row, s.two, s.bare, {sent}s.cursor AS ours, "
             f"t.cursor AS theirs FROM given t JOIN winner s ON {same})"
         )
-        newer, mixed, unsure, steps = "true", "false", "false", ()
+        newer = "false" if self._load.retried else "true"
+        mixed, unsure, steps = "false", "false", ()
         if self._cursor is not None:
             ours = self._order("ours", "s_", sent="ours_sent" if cut else None)
             theirs = "theirs_sent" if cut else None
             theirs = self._order("theirs", "t_", sent=theirs, known="false")
-            newer = replaces(ours, theirs, two_forms="two", bare="bare")
+            retried = self._load.retried
+            newer = replaces(ours, theirs, two_forms="two", bare="bare", retried=retried)
             mixed = f"two OR (NOT bare AND {ours.form} <> {theirs.form})"
             steps = (*ours.steps, *theirs.steps)
             if cut:
