@@ -13,6 +13,7 @@ import typer
 from penstock.api.pipelines import is_connector
 from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
+from penstock.cli.consent import settle
 from penstock.cli.report_view import report_text
 from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline, StreamOptions
@@ -54,13 +55,13 @@ def runs(
     given = list(words or ())
     run = given.pop() if given and (len(given) > 2 or _is_run(given)) else None
     what = _pipeline(surface, given, reading)
-    with _opened(surface, what) as (store, name):
+    with _opened(surface, what, attempts=True) as (store, name):
         if run is not None:
             report = history.one_run(store, surface.home, name, run, lines)
             traces = surface.output.verbosity >= 2
             surface.output.answer([report], lambda: _one(report, traces=traces))
             return
-        reports = history.runs(store, name, limit)
+        reports = history.runs(store, surface.home, name, limit)
     surface.output.answer(reports, lambda: _many(reports, name))
 
 
@@ -126,8 +127,10 @@ def _retry(
 ) -> int:
     """Runs the rejects of a pipeline once more; returns the exit code."""
     from penstock.cli.run import shown_run
+    from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run.reject_retry import RetryRequest
 
+    settle(surface, consents(pipeline, surface.home), yes=False)
     request = RetryRequest(run=run, stream=stream)
     return shown_run(surface, pipeline, {"dry_run": dry_run, "retry": request})
 
@@ -145,8 +148,11 @@ def _pipeline(
 
 
 @contextmanager
-def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[Store, str | None]]:
-    """Yields the store and the pipeline's name; the default store for all pipelines."""
+def _opened(
+    surface: Surface, what: Pipeline | str | None, *, attempts: bool = False
+) -> Generator[tuple[Store, str | None]]:
+    """Yields the store and the pipeline's name; the default store for all pipelines. ``attempts``:
+    as of ``open_known``."""
     if what is None:
         store = open_store(surface.home.state_url())
         try:
@@ -154,7 +160,7 @@ def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[St
         finally:
             store.close()
         return
-    with open_known(what, surface.home) as known:
+    with open_known(what, surface.home, attempts=attempts) as known:
         yield known.store, known.name
 
 

@@ -27,16 +27,46 @@ _TAIL_BYTES = 256 * 1024
 _SEARCHED = 1_000_000  # newest runs in which a run's id is looked up
 
 
-def runs(store: Store, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
-    """Returns reports, newest first. A run without an end has status ``running``, or ``failed``
-    where its process is gone."""
-    return store.runs(pipeline, limit)
+ATTEMPT, LOG = "attempt.json", "log.jsonl"
+
+
+def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
+    """Returns reports, newest first, those of runs that failed before they began among them. A run
+    without an end has status ``running``, or ``failed`` where its process is gone."""
+    tried = {r["run"]: r for r in _attempts(home, pipeline, limit)}
+    known = [r for r in store.runs(pipeline, limit) if r["run"] not in tried]
+    found = sorted([*known, *tried.values()], key=_began, reverse=True)
+    return found[:limit]
+
+
+def has_attempts(home: Home, pipeline: str) -> bool:
+    """Whether a run of the pipeline failed before it began."""
+    return next(_attempts(home, pipeline, 1), None) is not None
+
+
+def _began(report: dict[str, Any]) -> tuple[str, str]:
+    return report["started_at"], report["run"]
+
+
+def _attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str, Any]]:
+    """Yields the newest runs of this machine that failed before they began, newest first."""
+    found = 0
+    for name in sorted(os.listdir(home.runs), reverse=True):
+        try:
+            report: dict[str, Any] = msgspec.json.decode((home.runs / name / ATTEMPT).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            continue  # a run that began, or one that is being written
+        if pipeline in (None, report["pipeline"]):
+            yield report
+            found += 1
+        if found >= limit:
+            return
 
 
 def one_run(store: Store, home: Home, pipeline: str | None, run: str, lines: int) -> dict[str, Any]:
     """Returns a run's report, with one key more, ``log_lines``: the last ``lines`` of its log.
     Raises ``ConfigError`` (``config.unknown_run``)."""
-    known = store.runs(pipeline, _SEARCHED)
+    known = runs(store, home, pipeline, _SEARCHED)
     found = next((r for r in known if r["run"] == run), None)
     if found is None:
         of = f" of pipeline {pipeline!r}" if pipeline else ""
@@ -52,7 +82,7 @@ def log_path(home: Home, report: dict[str, Any]) -> Path:
     """Returns the path of a run's log, which a report names relative to the home or as an absolute
     path."""
     named = report.get("log")
-    return home.path / named if named else home.run(str(report["run"])) / "log.jsonl"
+    return home.path / named if named else home.run(str(report["run"])) / LOG
 
 
 def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:

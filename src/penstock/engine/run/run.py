@@ -121,7 +121,7 @@ class Run:
         pipeline: Pipeline,
         home: Home,
         store: Store,
-        observer: RunObserver,
+        observer: RunObserver | AskedLog,
         *,
         dry: bool,
         limit: int | None,
@@ -145,7 +145,8 @@ class Run:
         self._model = model
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store = pipeline, home, store
-        self._shown, self._observer = observer, AskedLog(observer)
+        self._observer = observer if isinstance(observer, AskedLog) else AskedLog(observer)
+        self._shown = self._observer.shown
         self._dry, self._limit, self._served = dry, limit, served
         self.id = run_id
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -5,7 +5,6 @@ hooks and telemetry, and stops runs at a signal. Not here: the run (``run``), se
 (``run_all``). Neighbours: ``cli`` and ``api`` call the functions.
 """
 
-import secrets
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -16,10 +15,12 @@ from typing import TYPE_CHECKING
 from penstock import process_start
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
+from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
+from penstock.engine.run.attempts import keep_attempt, new_run_id, now_text
 from penstock.engine.run.reject_retry import RetryRequest
 from penstock.engine.run.run import Run, defect
 from penstock.engine.run.spark import SharedSession
@@ -37,8 +38,6 @@ from penstock.store.open import open_store_of_run
 
 if TYPE_CHECKING:
     from penstock.spark.model import Model
-
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class _RunningRuns:
@@ -77,12 +76,6 @@ def request_cancel() -> None:
     _running.stop()
 
 
-def new_run_id() -> str:
-    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
-    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
-
-
 def run_pipeline(
     pipeline: Pipeline,
     home: Home,
@@ -112,8 +105,8 @@ def run_pipeline(
     (``engine.reporting.timeline``); one that cannot be written is refused before the run.
     ``retry``: reads rejects of earlier runs in place of the source (``engine.run.reject_retry``).
     The pipeline's hooks are told how it ended, unless nothing is kept
-    (``engine.reporting.hooks``), and so are OpenTelemetry and OpenLineage where the environment asks for it
-    (``engine.reporting.telemetry``)."""
+    (``engine.reporting.hooks``), and so are OpenTelemetry and OpenLineage where the environment
+    asks for it (``engine.reporting.telemetry``)."""
     began = process_start.take()
     if profile is not None:
         refuse_unwritable(profile)
@@ -123,6 +116,7 @@ def run_pipeline(
     if hooks is not None:
         hooks.refuse_missing()
     run_id, cancel = new_run_id(), cancel or threading.Event()
+    started_at, at, asked = now_text(), time.monotonic(), AskedLog(observer)
     remove_left()
     try:
         with ExitStack() as stack:
@@ -130,7 +124,7 @@ def run_pipeline(
             store = _store_of(pipeline, home, cancel, observer)
             stack.callback(store.close)
             run = Run(
-                pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
+                pipeline, home, store, asked, dry=dry, limit=limit, run_id=run_id,
                 refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
                 telemetry=telemetry, began=began, retry=retry,
             )  # fmt: skip
@@ -147,6 +141,11 @@ def run_pipeline(
             telemetry.failed(run_id, error)
         if hooks is not None:
             hooks.failed(error)
+        if not dry:
+            keep_attempt(
+                home, run_id, pipeline.pipeline, started_at, time.monotonic() - at, error,
+                masker=Masker(pipeline.secret_values), asked=asked, cause=e,
+            )  # fmt: skip
         if error is not e and not isinstance(error, Defect):
             raise error from e
         raise
