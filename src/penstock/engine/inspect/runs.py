@@ -134,16 +134,17 @@ def rejects(
 
 
 def rejects_of(run: str, folder: Path) -> Iterator[KeptReject]:
-    """Yields the rejects of a run's folder. Raises ``LogError``."""
-    try:
-        yield from kept_rejects(run, folder)
-    except (OSError, msgspec.DecodeError) as error:
-        raise LogError(
-            f"a file of rejects in {folder} cannot be read: {error}",
-            code="log.corrupt",
-            where=str(folder),
-            hint="the table is not touched by this; move the file away to see the other rejects",
-        ) from None
+    """Yields the rejects of a run's folder. Raises ``LogError``, naming a file that is damaged."""
+    for path in sorted(folder.glob("*.jsonl")):
+        try:
+            yield from kept_rejects(run, path)
+        except (OSError, msgspec.DecodeError) as error:
+            raise LogError(
+                f"the file of rejects {path} cannot be read: {error}",
+                code="log.corrupt",
+                where=str(path),
+                hint="the table is not touched by this; move the file away to see the others",
+            ) from None
 
 
 def _wanted(reject: RejectLine, stream: StreamOptions | None) -> bool:

@@ -49,12 +49,11 @@ class RetriedLine(msgspec.Struct, frozen=True):
     at: int
 
 
-def kept_rejects(run: str, folder: Path) -> Iterator[KeptReject]:
-    """Yields the rejects of a run's folder, in the order in which they were rejected. Raises
-    ``msgspec.DecodeError``, ``OSError``."""
-    for path in sorted(folder.glob("*.jsonl")):
-        for number, line in enumerate(decode_rejects(path.read_bytes()), 1):
-            yield KeptReject(run, path.name, number, line)
+def kept_rejects(run: str, path: Path) -> Iterator[KeptReject]:
+    """Yields the rejects of one file of a run's folder. Raises ``msgspec.DecodeError``,
+    ``OSError``."""
+    for number, line in enumerate(decode_rejects(path.read_bytes()), 1):
+        yield KeptReject(run, path.name, number, line)
 
 
 def ids_tried(folder: Path) -> set[str]:
