@@ -82,8 +82,7 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
     lost. ``refreshes``: the generation is a refresh of a stream (``--recreate``): it replaces the
     table's rows whatever the mode, and until it is published no state that covers it is saved.
-    ``retried``: they were rejects, which a user had tried again (``engine.specs.retry``): in a
-    table that keeps one row per key they count as older than its rows."""
+    ``history``: the table keeps every version of a key (``tables.history``)."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -97,7 +96,7 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: bool = False
     delete_cursor: FieldPath = ()
     cursor_order: CursorOrder = CursorOrder.by_value
-    retried: bool = False
+    history: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:
         """Whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so that
@@ -207,6 +206,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
         """The number of its generation in the metadata column."""
         given = self.disposition.generation_id
         return self.generation if given is None else given
+
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether no row of the table stays. A history keeps them, unless it is begun again by a
+        refresh."""
+        return self.replaces and (not self.disposition.history or self.disposition.refreshes)
 
     @property
     def reaches_table(self) -> bool:

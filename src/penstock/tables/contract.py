@@ -106,8 +106,9 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
 
     ``load.disposition`` says how rows join the table: mode, primary key, cursor (paths of cleaned
     column names; nested ones reach into structs) or ``arrival``, ``deleted_column`` (a non-null
-    value deletes its key under append_dedup) and sync id; ``load.replaces``: the load's rows
-    replace all rows of the table."""
+    value deletes its key under append_dedup) and sync id; :attr:`replaces`: the load's rows
+    replace all rows of the table. With :attr:`history`, a load that ``load.replaces`` ends the
+    versions of the keys that it lacks, unless it is a refresh."""
 
     load: Load
     table: TableName
@@ -136,12 +137,18 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
         return self.load.disposition.arrival
 
     @property
-    def retried(self) -> bool:
-        return self.load.disposition.retried
-
-    @property
     def deleted_column(self) -> str | None:
         return self.load.disposition.deleted_column
+
+    @property
+    def history(self) -> bool:
+        """Whether the table keeps every version of a key."""
+        return self.load.disposition.history
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the load's rows replace all rows of the table."""
+        return self.load.replaces_rows
 
     @property
     def sync_id(self) -> int | None:
@@ -302,7 +309,7 @@ def already_committed(load: Load, last: LastLoad | None) -> LoadResult | None:
         if number == load.number and same:
             return LoadResult(0, repeated=True)
         raise TableAhead(load, number)
-    if load.follows is None or load.replaces:
+    if load.follows is None or load.replaces_rows:
         return None
     if number > load.follows:
         raise TableAhead(load, number)

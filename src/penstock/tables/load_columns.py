@@ -9,12 +9,21 @@ from penstock.model.delete_marks import SYSTEM_PREFIXES
 from penstock.model.table_columns import metadata_fields, stored
 from penstock.model.types import Field
 from penstock.tables.contract import Deletes, TableLoad
+from penstock.tables.history.columns import history_fields
 
 
 def load_fields(load: TableLoad) -> tuple[Field, ...]:
-    """The columns of the load's rows: data columns, then metadata columns."""
+    """The columns of the load's rows: data columns, metadata columns, those of a history."""
     data = tuple(Field(f.name, f.source, stored(f.type)) for f in load.schema.fields)
-    return data + (metadata_fields(load.policy.metadata) if load.policy.metadata else ())
+    metadata = metadata_fields(load.policy.metadata) if load.policy.metadata else ()
+    return (*data, *metadata, *load_history(load))
+
+
+def load_history(load: TableLoad) -> tuple[Field, ...]:
+    """The history columns of the load's rows; none where its table keeps no history."""
+    if not load.history:
+        return ()
+    return history_fields(load.schema, () if load.arrival else load.cursor)
 
 
 def metadata_columns(load: TableLoad) -> frozenset[str]:

@@ -257,25 +257,10 @@ def _number(sql: str, start: int) -> str:
     return f"try_cast(substr({sql}, {start}, 2) AS BIGINT)"
 
 
-def replaces(
-    row: Order,
-    table: Order,
-    *,
-    two_forms: str = "false",
-    bare: str = "false",
-    retried: bool = False,
-) -> str:
+def replaces(row: Order, table: Order, *, two_forms: str = "false", bare: str = "false") -> str:
     """A SQL condition, never NULL: the winner ``row`` of a load's rows of a key replaces the
     table's row. ``two_forms``: the load's rows of the key have two forms; ``bare``: the winner is a
-    delete without a cursor. ``retried``: the load's rows count as older than the table's, so that
-    only a higher cursor of the same form is newer."""
-    if retried:
-        above = (
-            f"({row.major} > {table.major} OR ({row.major} = {table.major} AND "
-            f"{row.minor} > {table.minor}))"
-        )
-        same = f"{row.form} = {table.form} AND {row.form} <> {OTHER}"
-        return f"coalesce({same} AND {above}, false)"
+    delete without a cursor."""
     higher = (
         f"({row.major} > {table.major} OR ({row.major} = {table.major} AND "
         f"coalesce({row.minor}, '') >= coalesce({table.minor}, '')))"

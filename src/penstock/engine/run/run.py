@@ -53,7 +53,6 @@ from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.env_file_note import new_names_note
 from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
-from penstock.engine.run.reject_retry import RejectRetry, RetryRequest
 from penstock.engine.run.sealed_rows import count_sealed
 from penstock.engine.run.spark import (
     RUN_LOG,
@@ -121,7 +120,7 @@ class Run:
         pipeline: Pipeline,
         home: Home,
         store: Store,
-        observer: RunObserver | AskedLog,
+        observer: RunObserver,
         *,
         dry: bool,
         limit: int | None,
@@ -134,19 +133,15 @@ class Run:
         model: "Model | None" = None,
         telemetry: Telemetry | None = None,
         began: float | None = None,
-        retry: RetryRequest | None = None,
     ) -> None:
         """``began``: when the process began, where it began for this run (a reading of
-        ``time.monotonic``). ``retry``: reads these rejects in place of the source."""
-        self._asked_retry = retry
-        self._retry: RejectRetry | None = None
+        ``time.monotonic``)."""
         self._telemetry = telemetry
-        self._refresh = refresh or retry is not None
+        self._refresh = refresh
         self._model = model
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store = pipeline, home, store
-        self._observer = observer if isinstance(observer, AskedLog) else AskedLog(observer)
-        self._shown = self._observer.shown
+        self._shown, self._observer = observer, AskedLog(observer)
         self._dry, self._limit, self._served = dry, limit, served
         self.id = run_id
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -198,13 +193,10 @@ class Run:
                 code="config.recreate",
                 hint="use --full-refresh, with overwrite where it can",
             )
-        if self._asked_retry is not None and not prepared.destination.has_tables:
-            raise _no_table()
         if self._dry:
-            if self._asked_retry is None:
-                _refuse_consuming(prepared)
+            _refuse_consuming(prepared)
             return self._execute_dry(
-                stack, prepared, pulse, log, full_refresh=full_refresh, recreate=recreate
+                stack, prepared, pulse, full_refresh=full_refresh, recreate=recreate
             )
         remember(prepared, self._store, lease)
         store_place(placed, self._store, lease, prepared.plan.streams)
@@ -214,7 +206,7 @@ class Run:
         elif full_refresh:
             prepared.anew = True
             reset_states(self._store, lease, prepared, self._accounting.note)
-        elif prepared.plan.open and not prepared.served and self._asked_retry is None:
+        elif prepared.plan.open and not prepared.served:
             reset_overwritten(self._store, lease, prepared, self._accounting.note)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
@@ -424,8 +416,7 @@ class Run:
             rejects = RejectsKeeper(log.root, folder, monitor.note, keys)
             session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
             parts = Assembly(prepared, session, mailbox, monitor, self._configs.save, self._limit)
-            retry = self._retries(log, mailbox)
-            sync = parts.sync(spark, self._discovery(prepared), retry)
+            sync = parts.sync(spark, self._discovery(prepared))
             return BuiltSync(prepared, sync, monitor, mailbox)
 
         return self._run_sync(
@@ -433,15 +424,6 @@ class Run:
             run_log,
             lambda: built(self._prepared_again(prepared, lease), f"{self.id}-2"),
         )
-
-    def _retries(self, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
-        """``log``: of the pipeline. ``mailbox``: in whose folder the lane finds the rejects."""
-        if self._asked_retry is not None:
-            self._retry = RejectRetry(
-                self._asked_retry, self._home, self._store, self._pipeline.pipeline,
-                log, mailbox.folder, self._accounting.plan_again,
-            )  # fmt: skip
-        return self._retry
 
     def _discovery(self, prepared: Prepared) -> Discovery:
         source = prepared.source
@@ -497,8 +479,7 @@ class Run:
                 self._place(built.prepared)
                 outcome = built.sync.run()
             prepared = built.prepared
-            ended_well = not (outcome.errors or outcome.failed or outcome.halted)
-            if ended_well and not outcome.cancelled and self._retry is None:
+            if not (outcome.errors or outcome.failed or outcome.halted or outcome.cancelled):
                 outcome.errors += self._never_came(prepared)
             monitor.finish(outcome)
             for mailbox in mailboxes:
@@ -557,8 +538,6 @@ class Run:
             errors=errors,
             jvm_peak_bytes=jvm_peak(),
         )
-        if self._retry is not None:
-            self._retry.add_to(report)
         report.time.wall = round(time.monotonic() - self._began, 3)
         self._reported_at = time.monotonic()
         for error in (*outcome.errors, *errors):
@@ -578,13 +557,11 @@ class Run:
         stack: ExitStack,
         prepared: Prepared,
         pulse: LeaseHeartbeat,
-        real: FileLog,
         *,
         full_refresh: bool,
         recreate: bool,
     ) -> Report:
-        """Reads and decodes into a log that is deleted at the end; no Spark, no table, no state.
-        ``real``: the pipeline's log."""
+        """Reads and decodes into a log that is deleted at the end; no Spark, no table, no state."""
         scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         store = MemoryStore()
@@ -608,8 +585,7 @@ class Run:
         rejects = RejectsKeeper(log.root, None, monitor.note)
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
         save = self._configs.save
-        parts = Assembly(prepared, session, mailbox, monitor, save, self._limit)
-        sync = parts.sync(None, retry=self._retries(real, mailbox))
+        sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
         return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
 
     def closed(self, report: Report) -> None:
@@ -683,15 +659,6 @@ def _refuse_consuming(prepared: Prepared) -> None:
             code="config.cdc",
             hint="try it with sync_mode full_refresh, or run it for good",
         )
-
-
-def _no_table() -> ConfigError:
-    return ConfigError(
-        "the destination is a connector, which cannot be asked for the row that it has of a key:"
-        " a rejected row that is sent now could replace a later one",
-        code="config.retry",
-        hint="a model can send its rejected rows again: retry_rejected (docs/reverse-etl.md)",
-    )
 
 
 def _log_folder(home: Home, pipeline: Pipeline) -> Path:

@@ -137,7 +137,7 @@ class DeltaFiles:
         from deltalake.transaction import create_table_with_add_actions
 
         adds = [_add(file) for file in staged.files]
-        replaces = self._load.load.replaces
+        replaces = self._load.replaces
         properties = self._properties(note, blind=not (replaces or staged.removed))
         try:
             if self._table is not None:
@@ -171,7 +171,7 @@ class DeltaFiles:
     def _old_files(self) -> list[TableFile]:
         """The table's files into which the load is merged. Raises ``NeedsSpark`` where one lies
         elsewhere."""
-        if self._table is None or self._load.load.replaces:
+        if self._table is None or self._load.replaces:
             return []
         bounded = {f.name for f in load_fields(self._load) if f.type.kind in BOUNDED}
         # flattened names: `a.b` may be a column, or a field of the column `a`
@@ -248,7 +248,7 @@ def last_number_in(folder: Path, key: str) -> int | None:
 
 def _merges(load: TableLoad) -> bool:
     """Whether ``merged_files`` may write the load."""
-    merges = load.mode is DestinationSyncMode.append_dedup and bool(load.parts)
+    merges = load.mode is DestinationSyncMode.append_dedup and bool(load.parts or load.history)
     return merges and comparable(load)
 
 
@@ -283,7 +283,7 @@ def _has_feature(kind: DataType) -> bool:
 
 def _takes_files(table: "DeltaTable", load: TableLoad) -> bool:
     protocol, about = table.protocol(), table.metadata()
-    removes = load.load.replaces or load.mode is DestinationSyncMode.append_dedup
+    removes = load.replaces or load.mode is DestinationSyncMode.append_dedup
     if removes and about.configuration.get(_APPEND_ONLY, "false") != "false":
         return False
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}

@@ -86,6 +86,7 @@ from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
 from penstock.tables.frame import load_frame
 from penstock.tables.frame.schema_evolution import EvolvedColumns
+from penstock.tables.history.refusals import not_merged, refuse_other
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
 from penstock.tables.writable_folders import make_writable, prove_writable
@@ -414,12 +415,15 @@ class _LoadCommit:
         result = already_committed(load.load, self._last_load() if old is not None else None)
         if result is not None:
             return result
+        refuse_other(load, old or ())
+        if load.history:
+            raise not_merged(load, old, begun.reason)
         columns = load_frame.target_columns(load, old, self.location.rows)
         done = self._load(old, columns)
         notes = load_frame.cast_notes(load, columns.fields)
         if begun.reason is not None:
             notes = (*notes, merge_note(load, begun.reason))
-        way = LoadWay.rewrite if load.load.replaces else LoadWay.spark
+        way = LoadWay.rewrite if load.replaces else LoadWay.spark
         return msgspec.structs.replace(done, notes=(*done.notes, *notes), way=way)
 
     def begun(self) -> _Begun:
@@ -430,6 +434,8 @@ class _LoadCommit:
             return _Begun()
         defaults = not any(key.startswith(_DEFAULTS) for key in self._settings())
         table = table_for(Path(location.path), self.load, defaults)
+        if self.load.history:
+            refuse_other(self.load, columns_in(Path(location.path)) or ())
         if table is None:
             return _Begun()
         last = None if table.version < 0 else self._last_load()
@@ -483,7 +489,7 @@ class _LoadCommit:
 
     def _load(self, old: tuple[Field, ...] | None, columns: EvolvedColumns) -> LoadResult:
         load = self.load
-        if old is not None and columns.widened and not load.load.replaces:
+        if old is not None and columns.widened and not load.replaces:
             old = self._widen(old, columns.fields)
         dedups = load.mode is DestinationSyncMode.append_dedup
         fresh = load_frame.read_parts(self.spark, load)
@@ -492,7 +498,7 @@ class _LoadCommit:
         load_frame.key_sql(load, columns.fields)
         load_frame.refuse_lost_keys(fresh, load, columns.fields)
         shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=(load_frame.ARRIVAL,))
-        if old is not None and not load.load.replaces:
+        if old is not None and not load.replaces:
             table = functools.partial(self._rows_as, old, columns.fields)
             marks = load.deleted_column is not None
             compares = marks or load_frame.has_text_cursor(load, columns.fields)

@@ -65,7 +65,8 @@ def fits(load: TableLoad) -> bool:
 
 def fits_where_whole(load: TableLoad) -> bool:
     """As :func:`fits`, for a load with keys of which the table takes every row."""
-    return load.mode is DestinationSyncMode.append_dedup and _few(load) and _have_shape(load)
+    keyed = load.mode is DestinationSyncMode.append_dedup and not load.history
+    return keyed and _few(load) and _have_shape(load)
 
 
 def _have_shape(load: TableLoad) -> bool:

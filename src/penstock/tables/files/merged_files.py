@@ -30,13 +30,16 @@ from penstock.codec.table_rows import metadata, part_rows
 from penstock.codec.untyped import Array, ArrowSchema, ArrowType, Table
 from penstock.codec.untyped import compute as pc
 from penstock.files import SHARED, private, sync, sync_file
+from penstock.model.segments import PartRef
 from penstock.tables.contract import TableLoad
 from penstock.tables.files.linked_parts import linked
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.newest_rows import NewestRows, RowSelection
 from penstock.tables.files.old_files import file_of, opened, with_small_files
 from penstock.tables.files.statistics import described_file
-from penstock.tables.load_columns import load_fields
+from penstock.tables.history.columns import COLUMNS
+from penstock.tables.history.version_rows import EMPTY, NUMBER, VersionRows
+from penstock.tables.load_columns import load_fields, metadata_columns
 
 FILE_BYTES = 128 << 20
 GROUP_BYTES = 32 << 20  # of a row group, in memory: one is written while the next is read
@@ -52,7 +55,8 @@ def merged(job: MergeJob) -> MergeResult:
     no new file is left then."""
     output = _Output(job)
     try:
-        done = _gather(job, output) if job.gathers else _merge(job, output)
+        merge = _merge_versions if job.load.history else _merge
+        done = _gather(job, output) if job.gathers else merge(job, output)
         output.close()
         if job.plain_folder and not output.files and len(done.removed) == len(job.old):
             output.begin_file()  # readers learn the columns from a file
@@ -89,6 +93,62 @@ def _merge(job: MergeJob, output: "_Output") -> MergeResult:
     )
 
 
+def _merge_versions(job: MergeJob, output: "_Output") -> MergeResult:
+    """As :func:`_merge`, of a table that keeps every version of a key."""
+    load, folder = job.load, Path(job.old_folder)
+    old = [file_of(folder / f.name, load) for f in job.old] if job.plain_folder else job.old
+    with VersionRows(load, job.columns) as rows:
+        outcome = rows.versions([(folder / file.name, file.bounds) for file in old])
+    lost = with_small_files(outcome.lost, old) if job.plain_folder else outcome.lost
+    for index, numbers in lost.items():
+        for rows in _left(folder / old[index].name, numbers, output.schema):
+            output.add(rows)
+    for index, versions in outcome.changed.items():
+        path = folder / old[index].name
+        with opened(path) as file:
+            _refuse_unlike(path, file, output.schema)
+            for start, rows in _batches(file):
+                output.add(_as_versions(rows, start, versions, load, output.schema))
+    for path, part, versions in zip(load.parts, load.load.parts, outcome.taken, strict=True):
+        with opened(path) as file:
+            for start, rows in _batches(file):
+                table = _table_columns(rows, load, part)
+                output.add(_as_versions(table, start, versions, load, output.schema))
+    return MergeResult(
+        removed=(*lost,), written=outcome.written, superseded=outcome.superseded
+    )
+
+
+def _as_versions(
+    rows: Table, start: int, versions: Table, load: TableLoad, schema: ArrowSchema
+) -> Table:
+    """Those of ``rows``, of which ``start`` is the first one's number, that are ``versions``
+    (``version_rows.VersionSelection``), in the columns of ``schema``."""
+    given = versions[NUMBER].combine_chunks()
+    first = _between(given, start, start + rows.num_rows)
+    low = len(_between(given, 0, start))
+    here = versions.slice(low, len(first))
+    taken = rows.take(pc.subtract(here[NUMBER], start))
+    for name in COLUMNS:
+        taken = _with_column(taken, name, here[name])
+    empty = here[EMPTY]
+    if pc.any(empty).as_py():
+        kept = {path[0] for path in load.primary_key} | {*COLUMNS}
+        kept |= metadata_columns(load)
+        for name in taken.column_names:
+            if name not in kept:
+                nothing: Any = pa.scalar(None, taken[name].type)
+                taken = _with_column(taken, name, pc.if_else(empty, nothing, taken[name]))
+    return _as(taken, schema)
+
+
+def _with_column(rows: Table, name: str, column: Any) -> Table:
+    index = rows.schema.get_field_index(name)
+    if index < 0:
+        return rows.append_column(name, column)
+    return rows.set_column(index, name, column)
+
+
 def _gather(job: MergeJob, output: "_Output") -> MergeResult:
     """Writes the rows of parts in their table's shape. Returns as :func:`_merge`."""
     if sum(part.size for part in job.load.load.parts) > MOST_BYTES:
@@ -104,18 +164,22 @@ def _left(path: Path, lost: Array, schema: ArrowSchema) -> Iterator[Table]:
     """What is left of a file of the table without the rows ``lost``, in the columns of
     ``schema``."""
     with opened(path) as file:
-        have = {f.name: f.type for f in file.schema_arrow}
-        if not all(_alike(have.get(f.name, f.type), f.type) for f in schema):
-            raise NeedsSpark(f"{path} has columns of other types")
+        _refuse_unlike(path, file, schema)
         for start, rows in _batches(file):
             numbers: Any = pa.arange(start, start + rows.num_rows)
             gone = pc.is_in(numbers, value_set=_between(lost, start, start + rows.num_rows))
             yield _as(rows, schema).filter(pc.invert(gone))
 
 
+def _refuse_unlike(path: Path, file: pq.ParquetFile, schema: ArrowSchema) -> None:
+    """Raises ``NeedsSpark`` where a file's columns are not those of ``schema``."""
+    have = {f.name: f.type for f in file.schema_arrow}
+    if not all(_alike(have.get(f.name, f.type), f.type) for f in schema):
+        raise NeedsSpark(f"{path} has columns of other types")
+
+
 def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
     """The rows of the load that the table gets, in the table's columns."""
-    names = load.policy.metadata
     for path, part, taken in zip(load.parts, load.load.parts, outcome.taken, strict=True):
         with opened(path) as file:
             for start, rows in _batches(file):
@@ -124,12 +188,18 @@ def _taken(load: TableLoad, outcome: RowSelection) -> Iterator[Table]:
                     continue
                 if len(found) < rows.num_rows:  # else all of them, which need no copy
                     rows = rows.take(pc.subtract(found, start))
-                if part.shape is not None:
-                    rows = part_rows(rows, part.shape.names)
-                columns = {f.name: rows.column(f.name) for f in load.schema.fields}
-                if names is not None:
-                    columns |= metadata(rows, names, load.sync_id, load.generation_id)
-                yield pa.table(columns)
+                yield _table_columns(rows, load, part)
+
+
+def _table_columns(rows: Table, load: TableLoad, part: PartRef) -> Table:
+    """Rows of a part in the table's columns."""
+    names = load.policy.metadata
+    if part.shape is not None:
+        rows = part_rows(rows, part.shape.names)
+    columns = {f.name: rows.column(f.name) for f in load.schema.fields}
+    if names is not None:
+        columns |= metadata(rows, names, load.sync_id, load.generation_id)
+    return pa.table(columns)
 
 
 def _batches(file: pq.ParquetFile) -> Iterator[tuple[int, Table]]:

@@ -21,7 +21,7 @@ from penstock.codec.delete_marks import marked
 from penstock.codec.untyped import Array, ChunkedArray, Table
 from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
-from penstock.model.segments import CursorOrder
+from penstock.model.segments import CursorOrder, TableShape
 from penstock.model.types import EXTRACTED_AT, SEQ, Field, Kind
 from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.files.cut_cursors import CutCursors
@@ -124,7 +124,7 @@ class NewestRows:
             staged = [] if shape is not None else [SEQ]
             at = EXTRACTED_AT if shape is None else shape.names.extracted_at
             of_shards = [at] if self._load.load.shards else []
-            rows = _read(path, [*self._names(), *staged, *of_shards, self._deleted])
+            rows = read_columns(path, [*self._names(), *staged, *of_shards, self._deleted])
             if self._deleted is not None:
                 self._leave_keeping(path, rows[self._deleted])
             columns = self._compared_columns(rows, self._deleted)
@@ -132,17 +132,22 @@ class NewestRows:
                 sent = cuts.of_part(path) if shape is None else cuts.of_table(Path(path))
                 columns["sent"] = sent
             for name in of_shards:
-                columns["extracted"] = _plain(rows[name], Kind.timestamp)
-            seq = rows[SEQ] if shape is None else _numbers(columns["gone"], part.first or 0)
+                columns["extracted"] = plain(rows[name], Kind.timestamp)
+            columns |= self._also_compared(path, shape)
+            seq = rows[SEQ] if shape is None else numbers(columns["gone"], part.first or 0)
             self._put(index, {**columns, "seq": seq})
         keys = ", ".join(self._key_names())
         self._duckdb.execute(
             f"CREATE TABLE many AS SELECT {keys} FROM part_rows GROUP BY ALL HAVING count(*) > 1"
         )
 
+    def _also_compared(self, path: str, shape: TableShape | None) -> dict[str, ChunkedArray]:
+        """More columns of a part's rows that are compared."""
+        return {}
+
     def _several(self) -> bool:
         """Whether a key comes twice, or rows may be deletes."""
-        found = _asked(self._duckdb, "SELECT EXISTS (FROM many) AS found")
+        found = asked(self._duckdb, "SELECT EXISTS (FROM many) AS found")
         return self._deleted is not None or bool(found["found"][0].as_py())
 
     def _whole(self) -> RowSelection:
@@ -202,7 +207,7 @@ class NewestRows:
             f"{order.form} AS form, {order.major} AS major, {order.minor} AS minor "
             f"FROM {_staged(rows, steps)}"
         )
-        found = _asked(
+        found = asked(
             self._duckdb,
             "SELECT count(DISTINCT form) AS forms, coalesce(bool_or(bare), false) AS bare "
             "FROM ordered",
@@ -233,7 +238,7 @@ class NewestRows:
         if not has_soft_deletes(load, names) or mark.null_count == len(mark):
             return
         own, kept = own_columns(load, names), kept_columns(load, load_fields(load))
-        deletes = _read(path, [*own, *kept, self._deleted]).filter(marked(mark))
+        deletes = read_columns(path, [*own, *kept, self._deleted]).filter(marked(mark))
         keeping: Any = pa.repeat(pa.scalar(True), deletes.num_rows)
         for name in own:
             keeping = pc.and_(keeping, pc.is_null(deletes[name]))
@@ -256,7 +261,7 @@ class NewestRows:
         """What the rows of a file are compared by, under names of its own."""
         count = table.num_rows
         columns = {
-            name: _plain(table[field.name], field.type.kind)
+            name: plain(table[field.name], field.type.kind)
             for name, field in zip(self._key_names(), self._keys, strict=True)
         }
         gone: Any = pa.chunked_array([pa.repeat(pa.scalar(False), count)])
@@ -266,14 +271,14 @@ class NewestRows:
         if self._cursor is not None:
             cursor = table[self._cursor.name]
             columns["bare"] = pc.and_(columns["gone"], pc.is_null(cursor))
-            columns["cursor"] = _plain(cursor, self._cursor.type.kind)
+            columns["cursor"] = plain(cursor, self._cursor.type.kind)
         return columns
 
     def _put(self, index: int, columns: dict[str, ChunkedArray]) -> None:
         owner: Any = pa.repeat(pa.scalar(index, pa.int32()), len(columns["seq"]))
         make = "INSERT INTO part_rows" if index else "CREATE TABLE part_rows AS"
         self._run_with(
-            {"part": owner, "part_row": _numbers(owner), **columns}, f"{make} FROM given"
+            {"part": owner, "part_row": numbers(owner), **columns}, f"{make} FROM given"
         )
 
     def _run_with(self, given: dict[str, Any], sql: str) -> None:
@@ -307,7 +312,7 @@ class NewestRows:
 
     def _compare(self, index: int, file: Path) -> None:
         """Adds the rows of a file whose keys the load has to the table ``met``."""
-        columns = self._compared_columns(_read(file, self._names()), None)
+        columns = self._compared_columns(read_columns(file, self._names()), None)
         cut = self._cuts is not None and (self._cut or self._cuts.in_table(file))
         if self._cuts is not None and cut:
             columns["sent"] = self._cuts.of_table(file)
@@ -317,21 +322,19 @@ class NewestRows:
             f"(SELECT t.number, s.part, s.part_row, s.two, s.bare, {sent}s.cursor AS ours, "
             f"t.cursor AS theirs FROM given t JOIN winner s ON {same})"
         )
-        newer = "false" if self._load.retried else "true"
-        mixed, unsure, steps = "false", "false", ()
+        newer, mixed, unsure, steps = "true", "false", "false", ()
         if self._cursor is not None:
             ours = self._order("ours", "s_", sent="ours_sent" if cut else None)
             theirs = "theirs_sent" if cut else None
             theirs = self._order("theirs", "t_", sent=theirs, known="false")
-            retried = self._load.retried
-            newer = replaces(ours, theirs, two_forms="two", bare="bare", retried=retried)
+            newer = replaces(ours, theirs, two_forms="two", bare="bare")
             mixed = f"two OR (NOT bare AND {ours.form} <> {theirs.form})"
             steps = (*ours.steps, *theirs.steps)
             if cut:
                 unsure = "ours = theirs AND ours_sent IS NOT NULL AND theirs_sent IS NULL"
         rows = _staged(both, [{name: sql} for name, sql in steps])
         self._run_with(
-            {"number": _numbers(columns["gone"]), **columns},
+            {"number": numbers(columns["gone"]), **columns},
             f"INSERT INTO met SELECT {index}, number, part, part_row, {newer}, {mixed}, {unsure} "
             f"FROM {rows}",
         )
@@ -341,7 +344,7 @@ class NewestRows:
     def _settled(self, parts: int) -> RowSelection:
         """Raises :class:`NeedsSpark` where the table has several rows of a key of the load, or one
         beside a delete without a cursor and other rows (``load_frame.newest_beside``)."""
-        ask = functools.partial(_asked, self._duckdb)
+        ask = functools.partial(asked, self._duckdb)
         twice = ask("SELECT count(*) - count(DISTINCT (part, part_row)) AS n FROM met")
         if twice["n"][0].as_py():
             raise NeedsSpark("the table has several rows of a key")
@@ -370,9 +373,9 @@ class NewestRows:
             superseded=self._load.load.rows - counts["keys"] + counts["older"],
             mixed=counts["mixed"],
             unsure=counts["unsure"],
-            taken=tuple(_of(taken, "part", index, "part_row") for index in range(parts)),
+            taken=tuple(of_owner(taken, "part", index, "part_row") for index in range(parts)),
             lost={
-                index: _of(lost, "file", index, "file_row")
+                index: of_owner(lost, "file", index, "file_row")
                 for index in pc.unique(lost["file"]).to_pylist()
             },
             written=taken.num_rows + int(deleted["n"][0].as_py()),
@@ -383,16 +386,16 @@ def _compared(path: FieldPath, fields: dict[str, Field]) -> Field | None:
     return fields.get(path[0]) if path else None
 
 
-def _asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Table:
+def asked(connection: duckdb.DuckDBPyConnection, sql: str) -> Table:
     return connection.sql(sql).to_arrow_table()
 
 
-def _of(rows: Table, owner: str, index: int, number: str) -> Array:
+def of_owner(rows: Table, owner: str, index: int, number: str) -> Array:
     found: Any = rows.filter(pc.equal(rows[owner], index))[number]
     return found.combine_chunks()
 
 
-def _read(path: Path | str, columns: Sequence[str | None]) -> Table:
+def read_columns(path: Path | str, columns: Sequence[str | None]) -> Table:
     """The columns of a file, of those that have a name. Raises :class:`NeedsSpark` where it lacks
     one."""
     wanted = dict.fromkeys(c for c in columns if c is not None)
@@ -402,7 +405,7 @@ def _read(path: Path | str, columns: Sequence[str | None]) -> Table:
         return file.read(columns=[*wanted])
 
 
-def _numbers(column: Any, first: int = 0) -> Array:
+def numbers(column: Any, first: int = 0) -> Array:
     """``first`` and the numbers after it, one for each row of ``column``."""
     made: Any = pa.arange(first, first + len(column))
     return made
@@ -421,7 +424,7 @@ def _staged(rows: str, stages: Iterable[Mapping[str, str]]) -> str:
     return rows
 
 
-def _plain(column: ChunkedArray, kind: Kind) -> ChunkedArray:
+def plain(column: ChunkedArray, kind: Kind) -> ChunkedArray:
     """Times as whole numbers, which are compared alike everywhere; texts and bytes in one of their
     several types: other writers leave the type that they used in a file, and it is read so."""
     if kind in TEXTS or kind is Kind.binary:

@@ -67,7 +67,6 @@ IN_TABLE = "_penstock_known"  # whether the table had a row of this key
 _FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's shape
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _WON = "_penstock_won"  # the row was the newest of those of its key up to it
-_LATE = "_penstock_late"  # 1: a row of the table, which came after the load's retried rows
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
@@ -82,7 +81,7 @@ def target_columns(
     before = tuple(old) if old is not None else None
     name, new, metadata = load.table.name, load_fields(load), metadata_columns(load)
     policy = load.policy.evolution
-    columns = evolve(name, before, new, policy, replaces=load.load.replaces, metadata=metadata)
+    columns = evolve(name, before, new, policy, replaces=load.replaces, metadata=metadata)
     if before and columns.widened:
         rows = table_rows()
         if rows is not None and loses_digits(rows, before, columns.fields):
@@ -267,10 +266,9 @@ def loses_digits(rows: "DataFrame", old: Sequence[Field], target: Sequence[Field
 def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
     """Keeps one row per primary key, the newest by the rule of ``tables.newest``; rows arrive in
     the order of :data:`ARRIVAL`, and where ``rows`` have :data:`ORIGIN`, the table's before the
-    load's (after retried ones). Keys compare null-safe, but rows of the table that lack a field of
-    the key (the stream had another key when they came) are kept, each, where the load has no such
-    key. The result has :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft
-    deletes:
+    load's. Keys compare null-safe, but rows of the table that lack a field of the key (the stream
+    had another key when they came) are kept, each, where the load has no such key. The result has
+    :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft deletes:
     ``tables.frame.soft_deletes``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -285,9 +283,6 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
         lacks_key = functools.reduce(operator.or_, (key.isNull() for key in keys))
         rows = rows.withColumn(IN_TABLE, F.min(ORIGIN).over(same_key) == 0)
         rows = rows.withColumn(_KEYLESS, lacks_key & ~of_load)
-        if load.retried:  # which count as older than the table's rows
-            rows = rows.withColumn(_LATE, 1 - F.col(ORIGIN))
-            arrival = [_LATE, ARRIVAL]
     order = None if load.arrival else cursor_order(load, fields, exact=exact)
     bare = "false" if order is None else cursorless_delete_sql(load, fields)
     folded = fold(", ".join(key_texts), arrival, order, SPARK, bare=bare)
@@ -304,7 +299,7 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     rows = rows.withColumn(_RANK, F.row_number().over(newest_first))
     kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
     rows = rows.filter(kept).withColumn(TWO, F.expr(folded.two_forms))
-    return rows.drop(_RANK, _KEYLESS, _LATE, *(n for n in folded.columns if n != TWO))
+    return rows.drop(_RANK, _KEYLESS, *(n for n in folded.columns if n != TWO))
 
 
 def newest_beside(
@@ -429,13 +424,11 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
     """A SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the table's row
     ``t``, whose columns are ``old``."""
     row = None if load.arrival else cursor_order(load, target, "s")
-    if row is None and load.retried:
-        return "false"
     if row is None or has_text_cursor(load, target):
         return "true"  # a text was compared with the table's row (newest_beside)
     table = cursor_order(load, old, "t", exact="false") or NO_ORDER
     bare = cursorless_delete_sql(load, target, "s")
-    return replaces(row, table, two_forms=f"s.{TWO}", bare=bare, retried=load.retried)
+    return replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
 
 
 def other_form_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:

@@ -70,7 +70,7 @@ def _job(
 
 
 def _old_files(load: TableLoad, marker: Marker | None, folder: Path) -> tuple[TableFile, ...]:
-    if not load.parts or not comparable(load):
+    if not (load.parts or load.history) or not comparable(load):
         raise NeedsSpark("its rows cannot be compared here")
     if marker is None:
         return ()

@@ -39,7 +39,7 @@ def rebuild_marker(folder: Path, load: TableLoad) -> Marker:
     names = parquet_files(folder)
     kept = _counted(folder, names, load)
     follows = load.load.follows
-    columns = _columns(folder, kept or names, load) if kept or load.load.replaces else ()
+    columns = _columns(folder, kept or names, load) if kept or load.replaces else ()
     if not columns:  # no row of the table counts: it is as new
         columns = load_frame.target_columns(load, None, lambda: None).fields
     marker = Marker(columns, {load.load.key: follows} if follows else {})
@@ -55,7 +55,7 @@ def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
     others = [n for n, owner in owners.items() if owner and not owner.rewrite and owner.key != key]
     if others:
         raise _refused(folder, f"{others[0]} is of another pipeline, or of an earlier state of it")
-    if own.replaces:
+    if own.replaces_rows:
         return []
     if own.follows is None:
         raise _refused(folder, "the ledger does not say which load the table had last")
@@ -83,10 +83,10 @@ def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field
         try:
             found.append(_columns_of(folder / name, load))
         except (OSError, ValueError) as failure:
-            if not load.load.replaces:
+            if not load.replaces:
                 raise _refused(folder, f"{name} cannot be read ({failure})") from failure
     shapes = {frozenset((f.name, _plain(f.type)) for f in fields) for fields in found}
-    if len(shapes) > 1 and not load.load.replaces:
+    if len(shapes) > 1 and not load.replaces:
         raise _refused(folder, "its files have different columns")
     return next(iter(found), ())
 

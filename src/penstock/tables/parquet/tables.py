@@ -52,6 +52,7 @@ from penstock.tables.files.load_tasks import (
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
+from penstock.tables.history.refusals import not_merged, refuse_other
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
@@ -303,7 +304,7 @@ class _Wave:
         columns, stem = [f.name for f in plan.target], self.merges.stem(plan.load.load)
         if not plan.rewrites:
             return append_job(plan.load, columns, self.staging, stem)
-        marker = None if plan.load.load.replaces else plan.marker
+        marker = None if plan.load.replaces else plan.marker
         return rewrite_job(plan.load, marker, plan.folder, columns, self.staging, stem)
 
     def _merged(self, plan: _LoadPlan) -> tuple[MergeJob, MergeResult] | None:
@@ -353,14 +354,15 @@ class _Wave:
         if marker is None:
             self.look.refuse(folder)
         old = marker.columns if marker else None
+        refuse_other(load, old or ())
         columns = load_frame.target_columns(
             load, old, lambda: self._table_rows(folder, marker) if marker else None
         )
         dedups = load.mode is DestinationSyncMode.append_dedup
         if dedups:
             load_frame.key_sql(load, columns.fields)
-        rewrites = dedups or load.load.replaces or (old is not None and columns.fields != old)
-        alone = load.load.replaces or not rewrites  # no row of the table is written again
+        rewrites = dedups or load.replaces or (old is not None and columns.fields != old)
+        alone = load.replaces or not rewrites  # no row of the table is written again
         # all readers match columns by name: their order may be another one
         same = set(columns.fields) == set(load_fields(load))
         direct = alone and same and direct_parts.fits(load)
@@ -440,6 +442,9 @@ class _Wave:
     def _written_by_spark(self, plan: _LoadPlan, staged: Path) -> LoadResult:
         from pyspark.sql import Observation
 
+        if plan.load.history:
+            old = plan.marker.columns if plan.marker else None
+            raise not_merged(plan.load, old, self.reasons.get(plan.index))
         observation = Observation()
         write_parquet(self._new_content(plan, observation), staged, DestinationError)
         rows = plan.load.load.rows
@@ -458,7 +463,7 @@ class _Wave:
         if load.mode is DestinationSyncMode.append_dedup:
             load_frame.refuse_lost_keys(parts, load, target)
         fresh = load_frame.load_rows_as(parts, load, target, keep=(load_frame.ARRIVAL,))
-        replaces, marker = load.load.replaces, plan.marker
+        replaces, marker = load.replaces, plan.marker
         rows = self._table_rows(plan.folder, marker) if marker and not replaces else None
         old = None
         if rows is not None and marker is not None:

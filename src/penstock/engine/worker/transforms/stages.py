@@ -44,9 +44,8 @@ class Transforming:
             else:
                 last = place == len(groups) - 1
                 stage = BuiltInStage(
-                    transforms, streams, given, place,
-                    last=last, open=job.open, tick=tick, of_records=place == 0 and job.has_records,
-                )  # fmt: skip
+                    transforms, streams, given, place, last=last, open=job.open, tick=tick
+                )
             self._stages.append(stage)
             given = stage.schema
 

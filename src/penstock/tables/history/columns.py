@@ -1,0 +1,33 @@
+"""Names the columns of a table with history.
+
+A table with history has one row per version of a key: :data:`START` and :data:`END` are the range
+in which it was true, :data:`CURRENT` whether it is. Both ends have the type of the stream's cursor,
+or that of the time of extraction where the rows come in an order of their own; the column's source
+name says which, so that a table is recognised as ours. Imports no Spark. Not here: which versions
+there are (``history.rule``), tables that are refused (``history.refusals``)."""
+
+from collections.abc import Iterable
+
+from penstock.model.catalog import FieldPath
+from penstock.model.table_columns import TIMESTAMP, stored
+from penstock.model.types import DataType, Field, Kind, RowSchema
+
+START, END, CURRENT = "__START_AT", "__END_AT", "is_current"
+COLUMNS = (START, END, CURRENT)
+OURS = "penstock.history"  # the source name of the columns; after a colon, what orders versions
+
+
+def history_fields(schema: RowSchema, cursor: FieldPath) -> tuple[Field, ...]:
+    """The history columns of a table of rows with ``schema``. ``cursor``: a column of it, or empty
+    where versions begin at their time of extraction."""
+    kind, by = TIMESTAMP, OURS
+    if cursor:
+        kind = next(stored(f.type) for f in schema.fields if f.name == cursor[0])
+        by = f"{OURS}:{cursor[0]}"
+    ends = (Field(START, by, kind), Field(END, by, kind))
+    return (*ends, Field(CURRENT, OURS, DataType(Kind.boolean)))
+
+
+def has_history(columns: Iterable[Field]) -> bool:
+    """Whether a table with these columns has a history that Penstock keeps."""
+    return any(f.name == CURRENT and f.source == OURS for f in columns)

@@ -1,0 +1,81 @@
+"""Refuses loads that a table with history cannot take, and histories of tables that are not ours.
+
+Imports no Spark. Neighbours: ``history.columns`` names the columns, the formats ask before a load
+is committed."""
+
+from collections.abc import Sequence
+
+from penstock.errors import DestinationError, SchemaError
+from penstock.model.types import Field
+from penstock.tables.contract import TableLoad
+from penstock.tables.history.columns import OURS, has_history
+from penstock.tables.load_columns import load_fields, load_history
+
+
+def refuse_other(load: TableLoad, old: Sequence[Field]) -> None:
+    """Raises ``SchemaError`` (``schema.history``) where ``load`` does not go with a table of the
+    columns ``old`` (empty: there is none): the one has a history and the other has not, or their
+    versions begin at something else."""
+    wanted = load_history(load)
+    if load.replaces or not old or not (wanted or has_history(old)):
+        return
+    if not wanted:
+        raise _refused(load, "has a history of its rows, and the stream asks for none")
+    have = {f.name: f for f in old}
+    if not any(f.name in have for f in wanted):
+        raise _refused(load, "was written without history, and the stream asks for one")
+    for field in wanted:
+        found = have.get(field.name)
+        if found is None or not found.source.startswith(OURS):
+            name = field.name
+            raise _refused(load, f"has a column {name} that is not of a history that Penstock keeps")
+        if found.source != field.source or found.type != field.type:
+            raise _refused(load, f"has versions {_by(found)}, and the stream's begin {_by(field)}")
+
+
+def _by(field: Field) -> str:
+    cursor = field.source.partition(":")[2]
+    return f"at their cursor {cursor}" if cursor else "at their time of extraction"
+
+
+def _refused(load: TableLoad, why: str) -> SchemaError:
+    return SchemaError(
+        f"table {load.table.name} {why}",
+        code="schema.history",
+        where=load.table.name,
+        hint="`penstock state reset` gives this load up; then set `history` as it was, write to "
+        "another table, or have `penstock run --recreate` make the table anew: its rows, and all "
+        "versions of them, are replaced by what the source has now",
+    )
+
+
+def not_merged(
+    load: TableLoad, old: Sequence[Field] | None, reason: str | None
+) -> DestinationError:
+    """The error of a load into a history that only Spark could write. ``old``: the table's columns;
+    ``reason``: why, None where they are not those of the load."""
+    return refused(load.table.name, reason or _difference(old or (), load_fields(load)))
+
+
+def refused(table: str, reason: str) -> DestinationError:
+    """The error of a load that a history has no place for, and why."""
+    return DestinationError(
+        f"table {table} keeps a history, and this load cannot be merged into it: {reason}",
+        code="destination.history",
+        where=table,
+        hint="nothing was written, and the rows stay in the log. `penstock state reset` gives this "
+        "load up; then `penstock run --recreate` reads the stream from the start and makes the "
+        "table anew (docs/history.md says what a history cannot do yet)",
+    )
+
+
+def _difference(old: Sequence[Field], new: Sequence[Field]) -> str:
+    have, want = ({f.name: f.type for f in fields} for fields in (old, new))
+    for what, names in (
+        ("are new", [n for n in want if n not in have]),
+        ("are no longer delivered", [n for n in have if n not in want]),
+        ("have another type", [n for n in want if n in have and want[n] != have[n]]),
+    ):
+        if names and have:
+            return f"its columns {', '.join(names)} {what}"
+    return "the table is one that only Spark can write"
