@@ -189,9 +189,7 @@ def test_where_arrival_decides_versions_are_the_oracle_s(
         for row in group:
             lives.setdefault(row.key, []).append(row)
         given = [{**r, "@at": at(row.at)} for r, row in zip(rows_of(group), group, strict=True)]
-        one = loads.load(
-            number, given, COLUMNS, mode="append_dedup", deleted="_gone", arrival=True
-        )
+        one = loads.load(number, given, COLUMNS, mode="append_dedup", deleted="_gone", arrival=True)
         commit(tables, numbered(one))
     found = versions(tables)
     assert set(found) <= set(lives)

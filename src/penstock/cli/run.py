@@ -95,6 +95,12 @@ class SyncOptions:
     primary_key: Annotated[
         str | None, arguments.option("--primary-key", "A,B", "Fields, or paths as JSON lists.")
     ] = None
+    history: Annotated[
+        bool | None,
+        typer.Option(
+            "--history", help="Keep every version of a key, in tables of streams with a key."
+        ),
+    ] = None
     config: arguments.Config = None
     destination_config: arguments.DestinationConfig = None
 

@@ -58,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     destination_sync_mode: str | None = None
     cursor_field: str | None = None
     primary_key: str | None = None
+    history: bool | None = None
     config: str | None = None
     destination_config: str | None = None
     name: str | None = None
@@ -160,6 +161,7 @@ def _stream_settings(options: Options, parse_option: "_OptionParser") -> StreamS
         ),
         cursor_field=parse_option("--cursor-field", options.cursor_field, parse_cursor),
         primary_key=parse_option("--primary-key", options.primary_key, parse_keys),
+        history="keyed" if options.history else None,
         max_rejected=parse_option("--max-rejected", options.max_rejected, _max_rejected),
     )
     settings, clashes = modes_agree(settings)

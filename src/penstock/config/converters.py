@@ -30,6 +30,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _CAPABILITY = re.compile(r"[A-Z][A-Z_]+")
 _STREAM_INFO = mi.type_info(pipeline.StreamOptions)
 _FLUSH_BYTES = (1 << 20, 32 << 20)
+_HISTORY_FORMS = "true, false or keyed"
 
 
 def _measure(
@@ -80,6 +81,14 @@ def _max_rejected(reader: NodeReader, node: Node, path: str) -> Any:
         return BAD if text is BAD else MaxRejected.parse(text)
     except ValueError:
         return reader.wrong(node, path, rejected.FORMS)
+
+
+def _history(reader: NodeReader, node: Node, path: str) -> Any:
+    text = reader.text(node, path, _HISTORY_FORMS)
+    if text is BAD:
+        return BAD
+    found = {"true": "on", "false": "off", "keyed": "keyed"}.get(text.strip().lower())
+    return found or reader.wrong(node, path, _HISTORY_FORMS)
 
 
 def _version(reader: NodeReader, node: Node, path: str) -> Any:
@@ -325,6 +334,7 @@ LITERALS: dict[str, Literal] = {
     "flush_bytes": _flush_bytes,
     "lanes": _lanes,
     "max_rejected": _max_rejected,
+    "history": _history,
     "version": _version,
     "name": name,
     "connector": _connector,

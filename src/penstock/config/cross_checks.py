@@ -42,11 +42,14 @@ def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
     if clash is not None:
         return settings, [("mode", clash)]
     wanted = modes.mode(settings.mode)
+    if wanted.history and settings.history == "off":
+        return settings, [("mode", f"mode '{settings.mode}' means history, but history says false")]
     return (
         replace(
             settings,
             sync_mode=settings.sync_mode or wanted.sync_mode,
             destination_sync_mode=(settings.destination_sync_mode or wanted.destination_sync_mode),
+            history=settings.history or ("on" if wanted.history else None),
         ),
         [],
     )

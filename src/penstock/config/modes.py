@@ -17,11 +17,13 @@ _T = TypeVar("_T")
 
 class Modes(NamedTuple):
     """The modes that a word means; None: the word does not fix that one. ``replaces``: the rows
-    read replace the table's rows, with one row per primary key."""
+    read replace the table's rows, with one row per primary key. ``history``: the table keeps every
+    version of a key."""
 
     sync_mode: SyncMode | None
     destination_sync_mode: DestinationSyncMode | None
     replaces: bool = False
+    history: bool = False
 
 
 _FULL, _INCREMENTAL, _CDC = SyncMode.full_refresh, SyncMode.incremental, SyncMode.cdc
@@ -57,6 +59,7 @@ WORDS: dict[str, Modes] = {
     "full_refresh_overwrite_deduped": Modes(_FULL, _DEDUP, replaces=True),
     "incremental_append": Modes(_INCREMENTAL, _APPEND),
     "incremental_append_dedup": Modes(_INCREMENTAL, _DEDUP),
+    "incremental_deduped_history": Modes(_INCREMENTAL, _DEDUP, history=True),
 }
 
 SENDS: dict[str, tuple[DestinationSyncMode, tuple[Change, ...]]] = {
@@ -66,12 +69,6 @@ SENDS: dict[str, tuple[DestinationSyncMode, tuple[Change, ...]]] = {
     "mirror": (_DEDUP, (Change.added, Change.changed, Change.removed)),
 }
 """The modes of a model that is compared by its primary key, and which rows they send."""
-
-NOT_YET: dict[str, str] = {
-    "incremental_deduped_history": "a history of each row (slowly changing dimension, type 2) is "
-    "not there yet; 'incremental_append_dedup' keeps the newest row of each key, "
-    "'incremental_append' every version of it",
-}
 
 
 class UnknownMode(ValueError):
@@ -104,9 +101,6 @@ def _look_up(word: str, words: dict[str, _T], what: str) -> _T:
     found = words.get(canonical(word))
     if found is not None:
         return found
-    why = NOT_YET.get(canonical(word))
-    if why is not None:
-        raise UnknownMode(f"{word!r} cannot be carried out: {why}")
     also = WORDS.get(canonical(word))
     if also is not None:
         raise UnknownMode(f"{word!r} is not {what}, but a mode that goes with the key 'mode'")

@@ -90,6 +90,17 @@ class StreamSettings(Section, frozen=True, kw_only=True):
             "that came later is the newer; `text` compares all text byte by byte. Default: `value`."
         ),
     ] = None
+    history: Annotated[
+        Literal["on", "off", "keyed"] | None,
+        key(
+            "Whether its table keeps every version of a key, with `__START_AT`, `__END_AT` and "
+            "`is_current` (a slowly changing dimension, type 2). Only for a local Delta or Parquet "
+            "table. `keyed`, for `defaults`: where the stream has a primary key. Default: as its "
+            "table was written, else false.",
+            literal="history",
+            examples=[True],
+        ),
+    ] = None
     primary_key: Annotated[
         tuple[FieldPath, ...] | None,
         key(

@@ -46,6 +46,7 @@ _LITERALS: dict[str, dict[str, Any]] = {
             {"type": "string", "pattern": r"^\s*([0-9]+|[0-9]{1,3}(\.[0-9]+)?\s*%)\s*$"},
         ]
     },
+    "history": {"enum": [True, False, "keyed"]},
     "version": {"anyOf": [{"const": "1.0"}, {"const": 1.0}]},
     "name": _TEXT,
     "connector": _TEXT,

@@ -127,7 +127,8 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     source is passed its state but no sync mode, and chooses itself how to read. ``sends``: the rows
     are compared with those that were sent before, and rows of these kinds are sent. ``refreshes``:
     a refresh of the stream is pending (``--recreate``), whose rows replace the table's once; its
-    modes stay."""
+    modes stay. ``history``: its table keeps every version of a key; then rows that ``replaces``
+    older ones end their versions."""
 
     stream: Stream
     sync_mode: SyncMode
@@ -147,6 +148,7 @@ class ConfiguredStream(msgspec.Struct, frozen=True, kw_only=True):
     source_decides: bool = False
     sends: tuple[Change, ...] = ()
     refreshes: bool = False
+    history: bool = False
 
     @property
     def id(self) -> StreamId:

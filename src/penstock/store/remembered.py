@@ -32,13 +32,15 @@ _OVER, _UNREAD, _READ, _PUBLISHED, _GIVEN = "over", "unread", "read", "published
 class UsedModes(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the modes under which a stream was synced last. ``replaces``: its generation replaces
     the table's rows, also under another mode than overwrite. ``newest``: the rule by which the
-    newest row of a key was found (``engine.plan.earlier_modes.NEWEST``)."""
+    newest row of a key was found (``engine.plan.earlier_modes.NEWEST``). ``history``: its table
+    keeps every version of a key."""
 
     sync_mode: SyncMode
     destination_sync_mode: DestinationSyncMode
     replaces: bool = False
     primary_key: tuple[FieldPath, ...] = ()
     newest: int = 0
+    history: bool = False
 
 
 class LogPlace(msgspec.Struct, frozen=True):

@@ -32,6 +32,7 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
         replaces=configured.replaces,
         primary_key=configured.primary_key,
         newest=NEWEST,
+        history=configured.history,
     )
 
 

@@ -28,7 +28,9 @@ def shaped_with_keys(prepared: Prepared, stream: PlannedStream) -> bool:
     are. A Spark task proves that no key comes twice; else it merges them."""
     given, names = stream.disposition, prepared.rules.metadata
     known = stream.id in prepared.rules.schemas and not stream.replaces_table
-    if given.mode is not DestinationSyncMode.append_dedup or names is None or known:
+    if given.mode is not DestinationSyncMode.append_dedup or given.history:
+        return False
+    if names is None or known:
         return False
     if stream.queried or not prepared.destination.takes_parts or on_cluster(prepared):
         return False

@@ -19,6 +19,7 @@ from penstock.engine.plan.destination import DestinationEnd
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.empty_namespaces import with_earlier_ids
 from penstock.engine.plan.endpoint import running_folder
+from penstock.engine.plan.histories import KeptHistories
 from penstock.engine.plan.kept_json import referring, with_kept_json
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.nested_names import nested_so_far
@@ -304,6 +305,13 @@ def _rules(
         names_extra=any(EXTRA in str(t.config) for t in pipeline.transforms),
         merges=destination.has_tables,
         coerces=changes.type_change == "coerce",
+        kept_histories=KeptHistories(
+            local=destination.takes_parts,
+            queried=bool(queries_of(pipeline.transforms)),
+            soft=pipeline.destination.deletes == "soft",
+            columns_of=destination.columns_of if destination.has_tables else None,
+            had=frozenset(id for id, modes in earlier.modes.items() if modes.history),
+        ),
     )
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.config import modes
 from penstock.config.pipeline import StreamSettings
-from penstock.engine.plan import key_types
+from penstock.engine.plan import histories, key_types
 from penstock.engine.plan.earlier_modes import as_before
 from penstock.engine.plan.saved_cursors import SavedCursor, keep_cursor
 from penstock.engine.plan.stream_columns import (
@@ -76,7 +76,8 @@ class StreamRules:
     tables, which merge rows by their keys; ``coerces``: a value whose type changes is cast to that
     of the table's column. ``schemas``: of the rows that the tables have. ``table_types``: those
     that tables have; None: the destination has no tables. ``going_on``: the schema of the rows that
-    the stream's lane has read, while it is planned in the middle of an epoch."""
+    the stream's lane has read, while it is planned in the middle of an epoch.
+    ``kept_histories``: what the destination can keep of histories."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -99,6 +100,7 @@ class StreamRules:
     schemas: Mapping[StreamId, RowSchema] = field(default_factory=dict[StreamId, RowSchema])
     table_types: TableTypes | None = None
     going_on: RowSchema | None = None
+    kept_histories: histories.KeptHistories = histories.NONE
 
     def policy(self, settings: StreamSettings) -> UndeclaredPolicy:
         """What is done with undeclared properties of a stream's records."""
@@ -143,7 +145,9 @@ def plan_stream(
     ``undeclared``: columns of undeclared properties; None: those that it had before. Raises
     ``ConfigError``, ``SchemaError``."""
     package = rules.package
-    overrides = _as_before(_overrides_of(settings, stream), stream, package, rules.earlier)
+    overrides = _overrides_of(settings, stream)
+    history = histories.with_modes(stream, settings, overrides, rules.earlier, package)
+    overrides = _as_before(history or overrides, stream, package, rules.earlier)
     saved = None if rules.refreshes(stream.id) else rules.cursors.get(stream.id)
     if before is not None:
         overrides = msgspec.structs.replace(overrides, sync_mode=before.configured.sync_mode.value)
@@ -159,6 +163,8 @@ def plan_stream(
 
     def with_overrides(overrides: StreamOverrides) -> PlannedStream:
         configured = source_rules(package).configure(stream, overrides)
+        if history is not None:
+            configured = histories.with_history(configured)
         refreshes = rules.refreshes(stream.id) if before is None else before.configured.refreshes
         if refreshes:
             configured = msgspec.structs.replace(configured, refreshes=True)
@@ -272,6 +278,8 @@ def _planned(
         schema = chain.schema
     mode = configured.destination_sync_mode
     schema, exact = _with_exact_keys(schema, read.declared, configured, settings, rules, table)
+    disposition = _disposition(configured, settings, schema, rules, read.names)
+    histories.refuse(configured, disposition, schema, rules.kept_histories, table)
     planned_stream = PlannedStream(
         configured=configured,
         schema=schema,
@@ -279,7 +287,7 @@ def _planned(
         chain=chain,
         columns=read.names,
         nested=read.nested,
-        disposition=_disposition(configured, settings, schema, rules, read.names),
+        disposition=disposition,
         table=table,
         deferred=SINGLE_LOAD_REASON if queried else rules.destination.single_load_reason(mode),
         whole=read.whole,
@@ -327,7 +335,8 @@ def _with_exact_keys(
         chosen = key_types.exact_keys(schema, key, settings.types or {})
         exact = key_types.exact_columns(chosen, schema, key)
         chosen = key_types.number_texts(chosen, declared, key)
-    replaces = rules.refreshes(configured.id) or configured.fills_generation
+    fills = configured.fills_generation and not configured.history
+    replaces = rules.refreshes(configured.id) or fills
     before = None if replaces else rules.schemas.get(configured.id)
     if before is None:
         return chosen, exact
@@ -344,7 +353,8 @@ def _kept_types(
     """Returns the types of columns that are decoded by the type that their table has: none where
     the table's rows are replaced, or the source sends typed columns."""
     overwrites = configured.destination_sync_mode is DestinationSyncMode.overwrite
-    replaced = overwrites or configured.replaces or configured.refreshes
+    replaced = overwrites or configured.refreshes
+    replaced = replaced or (configured.replaces and not configured.history)
     if rules.table_types is None or rules.package.columnar or replaced:
         return {}
     return rules.table_types.kept(
@@ -370,7 +380,8 @@ def _disposition(
     original property -> cleaned column. Raises :class:`_KeyLost`."""
     mode = configured.destination_sync_mode
     dedup = mode is DestinationSyncMode.append_dedup
-    arrival = dedup and _in_log_order(configured, rules.package)
+    refills = configured.history and configured.replaces
+    arrival = dedup and (refills or _in_log_order(configured, rules.package))
     named = cleaned_path(default_cursor(configured), schema) if dedup else ()
     cursor = () if arrival else named
     key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
@@ -393,6 +404,7 @@ def _disposition(
         replaces=configured.replaces,
         arrival=arrival,
         refreshes=configured.refreshes,
+        history=configured.history,
     )
 
 

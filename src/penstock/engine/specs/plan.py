@@ -84,7 +84,7 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a whole generation of it replaces the rows of its table."""
         written = self.disposition
         overwrites = written.mode is DestinationSyncMode.overwrite
-        return overwrites or written.replaces or written.refreshes
+        return overwrites or (written.replaces and not written.history) or written.refreshes
 
     def refreshed(self) -> "PlannedStream":
         """Returns the stream as it goes on after its refresh was published, itself where it had

@@ -20,6 +20,7 @@ import importlib.metadata
 import itertools
 import os
 import re
+import shutil
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -85,10 +86,12 @@ from penstock.tables.files.load_tasks import (
 from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
 from penstock.tables.frame import load_frame
+from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.frame.schema_evolution import EvolvedColumns
-from penstock.tables.history.refusals import not_merged, refuse_other
+from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
+from penstock.tables.refused_histories import not_merged, refuse_other
 from penstock.tables.writable_folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
@@ -124,6 +127,8 @@ _CONFLICT = re.compile(
     r"|DELTA_(?:PROTOCOL|METADATA)_CHANGED|TABLE_OR_VIEW_ALREADY_EXISTS|DELTA_TABLE_ALREADY_EXISTS"
 )
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
+
+_MERGES = ("mergeSchema", "true")
 
 _write_lock = threading.RLock()
 _view_ids = itertools.count()
@@ -417,7 +422,7 @@ class _LoadCommit:
             return result
         refuse_other(load, old or ())
         if load.history:
-            raise not_merged(load, old, begun.reason)
+            return self._cast_and_merged(old, begun.reason)
         columns = load_frame.target_columns(load, old, self.location.rows)
         done = self._load(old, columns)
         notes = load_frame.cast_notes(load, columns.fields)
@@ -425,6 +430,32 @@ class _LoadCommit:
             notes = (*notes, merge_note(load, begun.reason))
         way = LoadWay.rewrite if load.replaces else LoadWay.spark
         return msgspec.structs.replace(done, notes=(*done.notes, *notes), way=way)
+
+    def _cast_and_merged(self, old: tuple[Field, ...] | None, reason: str | None) -> LoadResult:
+        """Has Spark give the load the columns of the table with history, and the table those of the
+        load, in commits of their own; then merges and commits the load."""
+        load, folder = self.load, self.location.local_folder()
+        columns = load_frame.target_columns(load, old, self.location.rows)
+        if folder is None or not old or load.replaces or set(old) == set(load_fields(load)):
+            raise not_merged(load, old, reason)
+        if columns.widened:
+            old = self._widen(old, columns.fields)
+        if columns.added:
+            rows = self._rows_as(old, columns.fields).limit(0)
+            self.location.save(rows.write.format("delta").mode("append").option(*_MERGES))
+        staging = folder / f".penstock-{self.merges.stem(load.load)}cast"
+        try:
+            cast = cast_parts(self.spark, load, columns.fields, staging)
+            commit = _LoadCommit(self.spark, self.location, cast, self.widens, self.merges)
+            begun = commit.begun()
+            commit.settle(begun)
+            if begun.table is None or begun.staged is None:
+                raise not_merged(load, None, begun.reason)
+            done = commit._published(begun.table, begun.staged, LoadWay.spark)
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        notes = load_frame.cast_notes(load, columns.fields)
+        return msgspec.structs.replace(done, notes=(*done.notes, *notes))
 
     def begun(self) -> _Begun:
         """Finds out whether file actions can commit the load, and makes its files or the job that
@@ -654,7 +685,7 @@ class _LoadCommit:
         if load.replaces:
             writer = self._overwriting(content)
         else:
-            writer = content.write.format("delta").mode("append").option("mergeSchema", "true")
+            writer = content.write.format("delta").mode("append").option(*_MERGES)
         if any(NEEDS_MAPPING.search(f.name) for f in target):
             writer = writer.option("delta.columnMapping.mode", "name")
         before = self._version()

@@ -37,8 +37,8 @@ from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
 from penstock.tables.files.newest_rows import NewestRows, RowSelection
 from penstock.tables.files.old_files import file_of, opened, with_small_files
 from penstock.tables.files.statistics import described_file
+from penstock.tables.files.version_rows import EMPTY, NUMBER, VersionRows
 from penstock.tables.history.columns import COLUMNS
-from penstock.tables.history.version_rows import EMPTY, NUMBER, VersionRows
 from penstock.tables.load_columns import load_fields, metadata_columns
 
 FILE_BYTES = 128 << 20
@@ -114,9 +114,7 @@ def _merge_versions(job: MergeJob, output: "_Output") -> MergeResult:
             for start, rows in _batches(file):
                 table = _table_columns(rows, load, part)
                 output.add(_as_versions(table, start, versions, load, output.schema))
-    return MergeResult(
-        removed=(*lost,), written=outcome.written, superseded=outcome.superseded
-    )
+    return MergeResult(removed=(*lost,), written=outcome.written, superseded=outcome.superseded)
 
 
 def _as_versions(

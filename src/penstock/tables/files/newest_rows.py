@@ -277,9 +277,7 @@ class NewestRows:
     def _put(self, index: int, columns: dict[str, ChunkedArray]) -> None:
         owner: Any = pa.repeat(pa.scalar(index, pa.int32()), len(columns["seq"]))
         make = "INSERT INTO part_rows" if index else "CREATE TABLE part_rows AS"
-        self._run_with(
-            {"part": owner, "part_row": numbers(owner), **columns}, f"{make} FROM given"
-        )
+        self._run_with({"part": owner, "part_row": numbers(owner), **columns}, f"{make} FROM given")
 
     def _run_with(self, given: dict[str, Any], sql: str) -> None:
         """Runs a statement over the columns ``given``."""

@@ -228,11 +228,35 @@ def load_rows_as(
     changes = F.coalesce(F.col(CHANGES), _no_changes())
     changes = _with_entries(changes, casts, load.policy)
     values = _metadata_values(load.policy.metadata, changes) if load.policy.metadata else {}
-    mark, stored = _mark(load, load_fields(load)), _mark(load, target)
-    if mark is not None and stored is not None and mark.type != stored.type:
-        cast = casts[mark.name].value(F.col(quoted(mark.name)))
-        values[mark.name] = as_stored(mark, cast, stored)
+    values |= _mark_value(load, casts, target)
     return rows.select(*_columns(casts, target, values), *keep)
+
+
+def part_rows_as(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) -> "DataFrame":
+    """As :func:`load_rows_as`, in the form of a part: the data columns of ``target``, then the
+    internal ones."""
+    from pyspark.sql import functions as F
+
+    casts = casts_between(
+        load_fields(load)[: len(load.schema.fields)], target, load.policy.evolution.type_change
+    )
+    changes = F.coalesce(F.col(CHANGES), _no_changes())
+    changes = _with_entries(changes, casts, load.policy).alias(CHANGES)
+    columns = _columns(casts, target, _mark_value(load, casts, target))
+    return rows.select(*columns, SEQ, RAW_ID, EXTRACTED_AT, changes)
+
+
+def _mark_value(
+    load: TableLoad, casts: dict[str, Cast], target: Sequence[Field]
+) -> "dict[str, Column]":
+    """The mark of deletes, by its name, where the table has another type for it."""
+    from pyspark.sql import functions as F
+
+    mark, stored = _mark(load, load_fields(load)), _mark(load, target)
+    if mark is None or stored is None or mark.type == stored.type:
+        return {}
+    cast = casts[mark.name].value(F.col(quoted(mark.name)))
+    return {mark.name: as_stored(mark, cast, stored)}
 
 
 def table_rows_as(

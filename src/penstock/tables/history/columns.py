@@ -4,7 +4,7 @@ A table with history has one row per version of a key: :data:`START` and :data:`
 in which it was true, :data:`CURRENT` whether it is. Both ends have the type of the stream's cursor,
 or that of the time of extraction where the rows come in an order of their own; the column's source
 name says which, so that a table is recognised as ours. Imports no Spark. Not here: which versions
-there are (``history.rule``), tables that are refused (``history.refusals``)."""
+there are (``history.rule``), tables that are refused (``tables.refused_histories``)."""
 
 from collections.abc import Iterable
 

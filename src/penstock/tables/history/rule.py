@@ -16,7 +16,7 @@ Columns of ``events`` beside the keys: ``old``: of the table; ``owner``, ``numbe
 part, and its row; ``came``: the order of arrival, in which the table's ends have -1 and its starts
 0; ``cursor``; ``gone``: a delete or an end. All others are handed on.
 
-Not here: where events come from, which rows of files that changes (``history.version_rows``)."""
+Not here: where events come from, which rows of files that changes (``files.version_rows``)."""
 
 from collections.abc import Sequence
 

@@ -49,10 +49,10 @@ from penstock.tables.files.load_tasks import (
     merge_note,
     merged_result,
 )
-from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark
+from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark, TableFile
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
-from penstock.tables.history.refusals import not_merged, refuse_other
+from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
@@ -73,6 +73,7 @@ from penstock.tables.parquet.folders import (
 from penstock.tables.parquet.merge import append_job, fill, rewrite_job
 from penstock.tables.parquet.publish import StagedAppend, publish
 from penstock.tables.parquet.spec import SPEC
+from penstock.tables.refused_histories import not_merged, refuse_other
 from penstock.tables.writable_folders import prove_writable
 
 if TYPE_CHECKING:
@@ -443,8 +444,7 @@ class _Wave:
         from pyspark.sql import Observation
 
         if plan.load.history:
-            old = plan.marker.columns if plan.marker else None
-            raise not_merged(plan.load, old, self.reasons.get(plan.index))
+            return self._cast_and_merged(plan, staged)
         observation = Observation()
         write_parquet(self._new_content(plan, observation), staged, DestinationError)
         rows = plan.load.load.rows
@@ -454,6 +454,31 @@ class _Wave:
         notes = (forms_note(plan.load),) if counts.get(_MIXED) else ()
         taken = int(counts.get(_TAKEN) or 0)
         return LoadResult(int(counts.get(_WRITTEN) or 0), superseded=rows - taken, notes=notes)
+
+    def _cast_and_merged(self, plan: _LoadPlan, staged: Path) -> LoadResult:
+        """Has Spark give load and table the same columns, then merges them into ``staged``, for a
+        table with history."""
+        load, marker = plan.load, plan.marker
+        if plan.plain:
+            old = marker.columns if marker else None
+            raise not_merged(load, old, self.reasons.get(plan.index))
+        cast = cast_parts(self.spark, load, plan.target, self.staging / f"cast-{plan.index}")
+        plain = msgspec.structs.replace(plan, load=cast)
+        job = self._job(plain)
+        rows = None if load.replaces or marker is None else self._table_rows(plan.folder, marker)
+        if rows is not None and marker is not None and set(marker.columns) != set(plan.target):
+            folder = self.staging / f"old-{plan.index}"
+            rows = load_frame.table_rows_as(rows, marker.columns, load, plan.target)
+            write_parquet(rows, folder, DestinationError)
+            files = [TableFile(n, (folder / n).stat().st_size, {}) for n in parquet_files(folder)]
+            job = msgspec.structs.replace(job, old_folder=str(folder), old=tuple(files))
+        try:
+            result = self.merges.start([job])[0].result()
+            fill(job, result, staged)
+        except NeedsSpark as reason:
+            raise not_merged(load, plan.target, str(reason)) from reason
+        self.ways[plan.index] = LoadWay.spark
+        return merged_result(load, result)
 
     def _new_content(self, plan: _LoadPlan, observation: "Observation") -> "DataFrame":
         from pyspark.sql import functions as F

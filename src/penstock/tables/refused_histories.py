@@ -11,42 +11,48 @@ from penstock.tables.contract import TableLoad
 from penstock.tables.history.columns import OURS, has_history
 from penstock.tables.load_columns import load_fields, load_history
 
+RECREATE = (
+    "set `history` as it was, write to another table, or have `penstock run --recreate` make the "
+    "table anew: its rows, and all versions of them, are replaced by what the source has now"
+)
+
 
 def refuse_other(load: TableLoad, old: Sequence[Field]) -> None:
     """Raises ``SchemaError`` (``schema.history``) where ``load`` does not go with a table of the
-    columns ``old`` (empty: there is none): the one has a history and the other has not, or their
-    versions begin at something else."""
-    wanted = load_history(load)
-    if load.replaces or not old or not (wanted or has_history(old)):
-        return
+    columns ``old`` (empty: there is none)."""
+    why = None if load.replaces else other(load_history(load), old)
+    if why is not None:
+        raise SchemaError(
+            f"table {load.table.name} {why}",
+            code="schema.history",
+            where=load.table.name,
+            hint=f"`penstock state reset` gives this load up; then {RECREATE}",
+        )
+
+
+def other(wanted: Sequence[Field], old: Sequence[Field]) -> str | None:
+    """Returns why a stream with the history columns ``wanted`` (empty: without history) does not go
+    with a table of the columns ``old``, as a clause: the one has a history and the other has not,
+    or their versions begin at something else. None where it does."""
+    if not old or not (wanted or has_history(old)):
+        return None
     if not wanted:
-        raise _refused(load, "has a history of its rows, and the stream asks for none")
+        return "has a history of its rows, and the stream asks for none"
     have = {f.name: f for f in old}
     if not any(f.name in have for f in wanted):
-        raise _refused(load, "was written without history, and the stream asks for one")
+        return "was written without history, and the stream asks for one"
     for field in wanted:
         found = have.get(field.name)
         if found is None or not found.source.startswith(OURS):
-            name = field.name
-            raise _refused(load, f"has a column {name} that is not of a history that Penstock keeps")
+            return f"has no column {field.name} of a history that Penstock keeps"
         if found.source != field.source or found.type != field.type:
-            raise _refused(load, f"has versions {_by(found)}, and the stream's begin {_by(field)}")
+            return f"has versions {_by(found)}, and the stream's begin {_by(field)}"
+    return None
 
 
 def _by(field: Field) -> str:
     cursor = field.source.partition(":")[2]
     return f"at their cursor {cursor}" if cursor else "at their time of extraction"
-
-
-def _refused(load: TableLoad, why: str) -> SchemaError:
-    return SchemaError(
-        f"table {load.table.name} {why}",
-        code="schema.history",
-        where=load.table.name,
-        hint="`penstock state reset` gives this load up; then set `history` as it was, write to "
-        "another table, or have `penstock run --recreate` make the table anew: its rows, and all "
-        "versions of them, are replaced by what the source has now",
-    )
 
 
 def not_merged(

@@ -1,10 +1,10 @@
 """Decides which rows a local table with history gets by a load, and which of its own it loses.
 
 Reads keys, cursors and ends of versions from parts and from the table's files, a file at a time,
-and makes versions of them in a DuckDB of its own by ``history.rule``; where arrival decides, also
-what the rows hold, since a row equal to the one before makes no version. Runs in a Spark task.
+and makes versions of them in a DuckDB of its own by ``tables.history.rule``; where arrival decides,
+also what the rows hold, since a row equal to the one before makes no version. Runs in a Spark task.
 Raises ``NeedsSpark`` for what cannot be compared here, and ``DestinationError`` for what a history
-has no place for. Not here: rows in full, and files (``files.merged_files``)."""
+has no place for. Not here: rows in full, and files (``merged_files``)."""
 
 import shutil
 import tempfile
@@ -13,7 +13,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import duckdb
 import msgspec
 import pyarrow as pa
 
@@ -34,11 +33,12 @@ from penstock.tables.files.newest_rows import (
 )
 from penstock.tables.files.old_files import opened
 from penstock.tables.history.columns import COLUMNS, CURRENT, END, START
-from penstock.tables.history.refusals import refused
 from penstock.tables.history.rule import by_arrival, by_cursor
 from penstock.tables.load_columns import load_fields
+from penstock.tables.refused_histories import refused
 
 NUMBER, EMPTY = "number", "empty"
+_CUT = "SELECT EXISTS (FROM part_rows WHERE sent IS NOT NULL) AS found"
 
 
 class VersionSelection(msgspec.Struct, frozen=True):
@@ -82,7 +82,7 @@ class VersionRows(NewestRows):
             self._take_load()
         else:
             self._take_nothing()
-        if self._cut:
+        if self._cut and asked(self._duckdb, _CUT)["found"][0].as_py():
             raise refused(
                 self._load.table.name,
                 f"its cursor {'.'.join(self._load.cursor)} has more digits than its column "
@@ -123,19 +123,15 @@ class VersionRows(NewestRows):
     def _content(self, rows: Table) -> Any:
         """What versions are compared by, as structs of nameless fields; a column that a file lacks
         is NULL."""
-        have, count = set(rows.column_names), rows.num_rows
-        arrays: list[Any] = [
-            rows[f.name].cast(f.type).combine_chunks() if f.name in have else pa.nulls(count, f.type)
-            for f in self._data_fields()
-        ]
-        made: Any = pa.chunked_array(
-            [
-                pa.StructArray.from_arrays(
-                    [a.chunk(0) if isinstance(a, pa.ChunkedArray) else a for a in arrays],
-                    [f"c{index}" for index in range(len(arrays))],
-                )
-            ]
-        )
+        have = set(rows.column_names)
+        arrays: list[Any] = []
+        for field in self._data_fields():
+            column: Any = pa.nulls(rows.num_rows, field.type)
+            if field.name in have:
+                column = rows[field.name].cast(field.type).combine_chunks()
+            arrays.append(column.chunk(0) if isinstance(column, pa.ChunkedArray) else column)
+        names = [f"c{index}" for index in range(len(arrays))]
+        made: Any = pa.chunked_array([pa.StructArray.from_arrays(arrays, names)])
         return made
 
     def _begin(self) -> None:

@@ -1,0 +1,173 @@
+"""Plans histories: which streams keep every version of a key, and which cannot.
+
+Pure but for a look at the table's columns. Neighbours: ``engine.plan.stream_plan`` plans a stream,
+``tables.history`` keeps the versions."""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from penstock.config.pipeline import StreamSettings
+from penstock.errors import ConfigError
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    Stream,
+    StreamId,
+    SyncMode,
+)
+from penstock.model.segments import WriteDisposition
+from penstock.model.table_columns import stored
+from penstock.model.types import Field, Kind, RowSchema
+from penstock.protocols.contract import ProtocolPackage, source_rules
+from penstock.protocols.reading import StreamOverrides
+from penstock.store.remembered import Remembered
+from penstock.tables.contract import TableName
+from penstock.tables.files.merge_job import compared_in_tasks
+from penstock.tables.history.columns import COLUMNS, history_fields
+from penstock.tables.refused_histories import RECREATE, other
+
+_CURSORS = {
+    Kind.integer, Kind.decimal, Kind.number, Kind.date, Kind.timestamp, Kind.timestamp_ntz,
+    Kind.string,
+}  # fmt: skip
+_UPSERT = "a history keeps the versions of a key: set mode: upsert, or leave history out"
+
+
+class KeptHistories(msgspec.Struct, frozen=True):
+    """What a run's destination can keep of histories. ``local``: it is tables in folders of this
+    machine; ``queried``: queries make its rows; ``soft``: deletes are soft. ``columns_of``: as of
+    ``TableFormat``; None: there are no tables. ``had``: streams whose tables have a history."""
+
+    local: bool = False
+    queried: bool = False
+    soft: bool = False
+    columns_of: Callable[[TableName], Sequence[Field] | None] | None = None
+    had: frozenset[StreamId] = frozenset()
+
+
+NONE = KeptHistories()
+
+
+def with_modes(
+    stream: Stream,
+    settings: StreamSettings,
+    overrides: StreamOverrides,
+    earlier: Remembered,
+    package: ProtocolPackage,
+) -> StreamOverrides | None:
+    """Returns the overrides of a stream that is to have a history, with the mode that it needs;
+    None: it has none. Where the pipeline says nothing, it has one if its table has. Raises
+    ``ConfigError``."""
+    had = earlier.modes.get(stream.id)
+    asked = settings.history or ("on" if had is not None and had.history else "off")
+    said = overrides.destination_sync_mode
+    dedup = DestinationSyncMode.append_dedup.value
+    if asked == "off" or (asked == "keyed" and said not in (None, dedup)):
+        return None
+    if said is None:
+        why = "its table keeps a history"
+        overrides = msgspec.structs.replace(overrides, destination_sync_mode=dedup, said=why)
+    try:
+        source_rules(package).configure(stream, overrides)
+    except ConfigError as error:
+        if error.code != "config.primary_key_missing":
+            return overrides  # raised again when the stream is planned
+        if asked == "keyed":
+            return None
+        error.hint = (
+            "a history keeps the versions of a key: set primary_key (a list of paths, for example "
+            "[[id]]), or leave history out"
+        )
+        raise
+    return overrides
+
+
+def with_history(configured: ConfiguredStream) -> ConfiguredStream:
+    """The stream with a history: a full refresh ends the versions of the keys that it lacks. Raises
+    ``ConfigError`` (``config.history``)."""
+    if configured.destination_sync_mode is not DestinationSyncMode.append_dedup:
+        mode = configured.destination_sync_mode.value
+        raise _refused(configured.id, f"its destination sync mode is {mode}", _UPSERT)
+    if configured.sends:
+        raise _refused(
+            configured.id,
+            "a model that is compared with what was sent before has none yet",
+            "leave history out, or have the model read whole each time (sync_mode: full_refresh)",
+        )
+    full = configured.sync_mode is SyncMode.full_refresh
+    return msgspec.structs.replace(configured, history=True, replaces=full)
+
+
+def refuse(
+    configured: ConfiguredStream,
+    disposition: WriteDisposition,
+    schema: RowSchema,
+    kept: KeptHistories,
+    table: TableName,
+) -> None:
+    """Raises ``ConfigError`` (``config.history``) where no history can be kept of rows that
+    have ``schema``, or where the table does not go with it."""
+    stream = configured.id
+    if not disposition.history:
+        if stream in kept.had and not configured.refreshes:
+            why = "has a history of its rows, and the stream asks for none"
+            raise _refused(stream, f"its table {table.name} {why}", RECREATE)
+        return
+    if not kept.local:
+        raise _refused(
+            stream,
+            "its destination keeps none yet",
+            "write to delta:PATH or parquet:PATH on a local path, or leave history out",
+        )
+    if kept.queried:
+        raise _refused(
+            stream,
+            "a query over the whole stream makes its rows",
+            "query its table in a pipeline of its own (docs/models.md), or leave history out",
+        )
+    if kept.soft and disposition.deleted_column is not None:
+        raise _refused(
+            stream,
+            "its deletes are soft, and a version that is marked is not kept yet",
+            "set `deletes: hard`, under which a delete ends the version, or leave history out",
+        )
+    _refuse_columns(stream, disposition, schema)
+    columns = None if kept.columns_of is None or configured.refreshes else kept.columns_of(table)
+    why = other(history_fields(schema, disposition.cursor), columns or ())
+    if why is not None:
+        raise _refused(stream, f"its table {table.name} {why}", RECREATE)
+
+
+def _refuse_columns(stream: StreamId, disposition: WriteDisposition, schema: RowSchema) -> None:
+    ours = {name.lower() for name in COLUMNS}
+    taken = [f for f in schema.fields if f.name.lower() in ours]
+    if taken:
+        raise _refused(
+            stream,
+            f"its rows have a column {taken[0].name} of their own",
+            f"leave it out (`columns: ['!{taken[0].source}']`), or rename it in a transform",
+        )
+    kinds = {f.name: stored(f.type).kind for f in schema.fields}
+    key, cursor = disposition.primary_key, disposition.cursor
+    if not compared_in_tasks(kinds, key, cursor, arrival=disposition.arrival):
+        raise _refused(
+            stream,
+            "its key or cursor is nested, or a key is a floating-point number",
+            "set primary_key and cursor_field to top-level columns (a transform can make them)",
+        )
+    if cursor and kinds.get(cursor[0]) not in _CURSORS:
+        raise _refused(
+            stream,
+            f"its cursor {cursor[0]} has no order",
+            "set cursor_field to a column of numbers, times or text",
+        )
+
+
+def _refused(stream: StreamId, why: str, hint: str) -> ConfigError:
+    return ConfigError(
+        f"stream {stream}: it cannot have a history: {why}",
+        code="config.history",
+        hint=hint,
+        stream=str(stream),
+    )
