@@ -28,8 +28,9 @@ from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.segments import Load, PartRef, SegmentId, WriteDisposition
 from penstock.model.types import DataType, Field, Kind, MetadataNames, RowSchema
 from penstock.spark.session import close_session, open_session
-from penstock.tables.contract import TableLoad, TableName, TablePolicy
+from penstock.tables.contract import LoadTasks, TableLoad, TableName, TablePolicy
 from penstock.tables.formats import open_table
+from penstock.tasks.spark_job import on_spark
 
 NAMES = MetadataNames("_raw_id", "_extracted_at", "_meta", "_generation_id")
 KINDS = {"id": "integer", "name": "string", "email": "string", "text": "string",
@@ -105,7 +106,16 @@ def measured(work: Callable[[], Any]) -> tuple[float, float, Any]:
 
 
 def ours(spark: Any, tables: Any, given: TableLoad) -> int:
-    outcome = tables.commit(spark, [given])[0]
+    jobs = Path(tables.location(given.table)).parent.parent / "jobs"
+    jobs.mkdir(exist_ok=True)
+    tasks = LoadTasks(
+        on_spark(spark, jobs, local=True),
+        at_once=2,
+        token=str(given.load.token),
+        elsewhere=False,
+        prove_lease=lambda: None,
+    )
+    outcome = tables.commit(spark, tasks, [given])[0]
     if isinstance(outcome, PenstockError):
         raise outcome
     return outcome.written

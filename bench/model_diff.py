@@ -28,14 +28,14 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def processor_seconds() -> float:
-    """Of this process and all that descend from it."""
+    """Of this process and all that descend from it, also those that ended."""
     found: dict[int, tuple[int, float]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        found[int(folder.name)] = int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS
+        found[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15])) / TICKS
 
     def ours(pid: int) -> bool:
         return pid == os.getpid() or (pid in found and ours(found[pid][0]))

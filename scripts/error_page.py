@@ -34,6 +34,8 @@ _FAMILIES = {
 }
 _HEAD = """# Error codes
 
+*Presupposes:* an error's `code`, as an error's last lines or `--json` show it.
+
 An error says what happened, where, and what to do next; its `code` is stable, and stands in
 `--json`, in the report and in the log. This page has every code with what is said and, in brackets,
 what to try. It is written from the code itself by `python scripts/error_page.py`: `…` stands for

@@ -37,12 +37,14 @@ class PenstockError(Exception):
     config), ``hint`` what to do next. ``code`` is stable and dotted (``source.exited``).
     ``connector`` holds every field of a connector's own error. ``fields``: what
     :meth:`as_dict` carries; a class with more of them adds their names. ``report``: of the run that
-    it ended (``model.report.Report``), where the Python interface raises it.
+    it ended (``model.report.Report``), where the Python interface raises it. ``attempt``: the id of
+    the run that failed before it began (``engine.run.attempts``).
     """
 
     exit_code: ClassVar[int] = 70
     default_code: ClassVar[str] = "defect"
     report: Any = None
+    attempt: str | None = None
     fields: ClassVar[tuple[str, ...]] = ("code", "message", "hint", "where", "stream", "connector")
 
     def __init__(

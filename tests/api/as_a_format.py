@@ -10,7 +10,8 @@ from typing import Any
 
 def main() -> None:
     folder, stub = Path(sys.argv[1]), sys.argv[2]
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.pop("PYSPARK_PYTHON", None)  # as in an environment that was not activated
+    os.environ["PATH"] = "/usr/bin:/bin"
     os.environ["PENSTOCK_HOME"] = str(folder / "home")
     from penstock.spark.java import find_java
 
@@ -20,6 +21,9 @@ def main() -> None:
     builder = SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.sql.shuffle.partitions", "2")
     spark = builder.getOrCreate()
+    import penstock
+
+    penstock.register(spark)
     said: dict[str, Any] = {}
     config = folder / "config.json"
     asked = folder / "asked"

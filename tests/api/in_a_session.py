@@ -12,6 +12,9 @@ from typing import Any
 def main() -> None:
     kind, folder, stub = sys.argv[1:]
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    if kind == "classic":  # as in an environment that was not activated
+        del os.environ["PYSPARK_PYTHON"]
+        os.environ["PATH"] = "/usr/bin:/bin"
     from penstock.spark.java import find_java
 
     os.environ["JAVA_HOME"] = str(find_java().home)

@@ -91,10 +91,12 @@ def test_a_closed_object_says_so_and_its_files_are_gone(spark_api: "Api") -> Non
     users.close()
     users.close()
     assert users.closed and left(spark_api) == [] and "closed" in repr(users)
-    for form in (users.arrow, users.pandas, users.polars, users.spark, users.rejects):
+    forms = (users.arrow, users.pandas, users.polars, users.spark, users.rejects, users.__enter__)
+    for form in forms:
         with pytest.raises(ConfigError) as closed:
             form()
         assert closed.value.code == "read.closed"
+        assert any("use the rows before close()" in note for note in closed.value.__notes__)
 
 
 def test_an_object_that_nobody_has_leaves_nothing(spark_api: "Api") -> None:

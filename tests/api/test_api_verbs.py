@@ -4,6 +4,7 @@ the one tree (docs/python.md)."""
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,3 +153,21 @@ def test_two_runs_at_once_in_threads(spark_api: "Api") -> None:
     assert isinstance(told["one"], penstock.Report) and told["one"].streams[0].committed == 5
     assert isinstance(told["two"], penstock.Report) and told["two"].streams[0].committed == 20
     assert isinstance(told["one'"], Locked)
+
+
+@pytest.mark.spark
+def test_keep_ends_the_logs_and_reports_of_old_runs_and_no_row(spark_api: "Api") -> None:
+    file = spark_api.folder / "shop.yaml"
+    file.write_text(
+        "pipeline: shop\nkeep: 1s\n"
+        f"source: {{ use: '{spark_api.source}', config: {{ streams: 1, records: 20 }} }}\n"
+        f"destination: {{ use: '{spark_api.lake}' }}\n"
+    )
+    first = penstock.run(file, home=spark_api.home)
+    time.sleep(1.1)
+    second = penstock.run(file, home=spark_api.home, full_refresh=True)
+    assert [each.run for each in penstock.runs("shop", home=spark_api.home)] == [second.run]
+    folders = {folder.name for folder in (spark_api.home / "runs").iterdir()}
+    assert second.run in folders and first.run not in folders
+    assert penstock.state("shop", home=spark_api.home).streams
+    assert rows(spark_api.folder / "lake" / "s0") >= 20

@@ -1,24 +1,28 @@
-"""The package as users get it: a wheel, built and installed into a clean environment."""
+"""The package as users get it: a wheel, built out of the source archive by ``uv build``, installed
+into a clean environment that is not activated, and run."""
 
+import os
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from clean_env import environment_with_penstock
+from clean_env import ROOT, environment_with_penstock
 
 if TYPE_CHECKING:
     from conftest import Api
 
 
 def call(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    bare = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "PENSTOCK_DAEMON": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=bare)
     assert done.returncode == 0, done.stderr[-4000:]
     return done.stdout
 
 
 @pytest.mark.network
+@pytest.mark.spark
 def test_a_wheel_in_a_clean_environment(api: "Api", tmp_path: Path) -> None:
     python = environment_with_penstock(tmp_path)
     place = Path(python).parents[1]
@@ -30,3 +34,8 @@ def test_a_wheel_in_a_clean_environment(api: "Api", tmp_path: Path) -> None:
     told = call(python, "-I", "-c", code, api.source, api.lake, str(api.home))
     assert told.startswith(str(place)) and "['s0', 's1']" in told
     assert call(str(place / "bin" / "penstock"), "--version").startswith("penstock ")
+    tap = ROOT / "scripts" / "release_tap.py"
+    run = [f"singer:{python} {tap}", api.lake, "--home", str(api.home)]
+    call(str(place / "bin" / "penstock"), "run", *run)
+    count = "import sys, pyarrow.parquet as pq; print(pq.read_table(sys.argv[1]).num_rows)"
+    assert call(python, "-I", "-c", count, str(api.folder / "lake" / "rows")) == "3\n"

@@ -46,10 +46,11 @@ def test_any_kind_of_table_and_upsert(spark_api: "Api", shared_spark: "SparkSess
     first = write(spark_api, pandas.DataFrame(ROWS[:2]), **upsert)
     assert (first.status, first.streams[0].committed) == ("succeeded", 2)
     write(spark_api, polars.DataFrame([{"id": 2, "name": "two"}, ROWS[2]]), **upsert)
-    write(spark_api, pa.Table.from_pylist([ROWS[3]]), **upsert)
+    write(spark_api, (row for row in [ROWS[3], {"id": 2, "name": "two"}]), **upsert)
     frame = shared_spark.createDataFrame([(5, "n5"), (1, "one")], "id BIGINT, name STRING")
     write(spark_api, frame, **upsert)
     assert table(spark_api) == {1: "one", 2: "two", 3: "n3", 4: "n4", 5: "n5"}
+    assert not list((spark_api.home / "frames").glob("*"))
     assert not [t for t in shared_spark.catalog.listTables("global_temp") if "penstock" in t.name]
 
 
@@ -144,7 +145,7 @@ def test_rows_of_a_halted_destination_wait_and_others_are_not_taken_for_written(
         (pandas.DataFrame(ROWS), {"mode": "upsert", "primary_key": ["key"]}, "key"),
         (pandas.DataFrame(ROWS), {"mode": "upsert"}, "primary"),
         (pandas.DataFrame(ROWS), {"mode": "upsurt"}, "upsert"),
-        ([1, 2], {}, "list is not a table"),
+        ([1, 2], {}, "row 1 is an int"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "Duplicate column names"),
         (pandas.DataFrame({"a": [1, "x"]}), {}, "'x'"),
         (

@@ -1,4 +1,4 @@
-"""The JSON shapes and exit codes of `CLI.md`, through the real console script."""
+"""The JSON shapes and exit codes of docs/cli.md, through the real console script."""
 
 import base64
 import json
@@ -179,7 +179,7 @@ def test_a_plan_says_which_way_loads_take_and_what_parquet_does_not_guard(cli: C
 
 
 def test_a_plan_into_a_connector_names_its_streams_as_a_report_does(cli: Cli) -> None:
-    """`CLI.md`, report: a stream that goes to a table has `table`, else `target`."""
+    """docs/cli.md, report: a stream that goes to a table has `table`, else `target`."""
     told = cli("plan", SOURCE, "parquet:./lake", "--config", BASIC, "--json")
     first = told.json["streams"][0]
     assert (first["table"], first["target"]) == (str(cli.cwd / "lake" / "s0"), None)

@@ -76,6 +76,22 @@ def test_with_its_variables_set_the_pipeline_is_checked(
     assert (tmp_path / "c.yaml").exists()
 
 
+def test_the_file_names_the_pipeline_as_a_run_s_name_does(
+    cli: Cli, source: str, tmp_path: Path
+) -> None:
+    """``new --file people.yaml`` and ``run --name people`` are one pipeline, with one state."""
+    for words, file, pipeline in (
+        (["--file", "people.yaml"], "people.yaml", "people"),
+        (["--file", "sub/my shop.v2.yaml"], "sub/my shop.v2.yaml", "my-shop-v2"),
+        (["--file", "b.yaml", "--name", "people"], "b.yaml", "people"),
+        (["--name", "c d"], "c-d.yaml", "c d"),
+    ):
+        (tmp_path / "sub").mkdir(exist_ok=True)
+        said = cli("new", source, "parquet:./lake", *words, "--json").json
+        assert (said["file"], said["pipeline"]) == (file, pipeline)
+        assert f"pipeline: {pipeline}" in (tmp_path / file).read_text().replace('"', "")
+
+
 def test_no_file_is_overwritten(cli: Cli, source: str, tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text("mine")
     done = cli("new", source, "parquet:./lake", "--name", "shop", "--json")

@@ -1,4 +1,4 @@
-"""Which end a connector is, and what each end may be asked (`CLI.md`: spec, check)."""
+"""Which end a connector is, and what each end may be asked (docs/cli.md: spec, check)."""
 
 import pytest
 from cli_harness import SOURCE, Cli

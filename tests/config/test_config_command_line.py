@@ -1,4 +1,4 @@
-"""``run SOURCE DESTINATION`` and the options of ``run`` (CLI.md)."""
+"""``run SOURCE DESTINATION`` and the options of ``run`` (docs/cli.md)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Penstock's home (CLI.md, last paragraph)."""
+"""Penstock's home (docs/cli.md, last paragraph)."""
 
 import stat
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pipeline file (DESIGN §5): what parses, and what each fault says, word for word."""
+"""The pipeline file (docs/pipeline-file.md): what parses, and each fault's words."""
 
 import textwrap
 from pathlib import Path
@@ -156,6 +156,8 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
         ("state: {backend: postgrs}", "state.backend is 'postgrs', which is unknown; "
          "did you mean 'postgres'?"),
         ("spark: {conf: {a: [1]}}", "spark.conf.a must be text, not a list"),
+        ("keep: 30", "keep must be a duration with its unit, such as 30d or 12h, not '30'"),
+        ("keep: 0d", "keep must be more than 0"),
         ("max_record_bytes: 0", "max_record_bytes must be more than 0, not '0'"),
         ("timeouts: {total: [1]}", "timeouts.total must be a duration such as 30s, 5m, 1h30m or "
          "a number of seconds, not a list"),

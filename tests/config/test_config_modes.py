@@ -1,4 +1,4 @@
-"""All mode vocabularies become one (DESIGN §2, config)."""
+"""All mode vocabularies become one (docs/architecture.md, config)."""
 
 import pytest
 

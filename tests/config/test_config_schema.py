@@ -27,7 +27,7 @@ def both(document: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def test_design_example_is_valid() -> None:
-    """DESIGN §5."""
+    """As docs/pipeline-file.md says."""
     example = {
         "version": "1.0",
         "pipeline": "shop",

@@ -1,4 +1,4 @@
-"""Streams, cursors, keys and configurations on the command line (CLI.md)."""
+"""Streams, cursors, keys and configurations on the command line (docs/cli.md)."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``${NAME}`` (DESIGN §5): types, text, escapes, and that no value can ever add structure."""
+"""``${NAME}`` (docs/pipeline-file.md): types, text, escapes; no value adds structure."""
 
 import os
 from pathlib import Path
@@ -137,7 +137,7 @@ STRUCTURAL = st.text(alphabet=st.sampled_from(list("[]{}:,-#&*!|>'\"%@`$\\ \n\ta
 @settings(max_examples=300, deadline=None)
 @given(value=STRUCTURAL | st.text())
 def test_no_value_adds_structure(value: str) -> None:
-    """DESIGN §5: whatever a variable holds, lists and mappings stay those of the file."""
+    """Whatever a variable holds, lists and mappings stay those of the file."""
     form = "{a: ${V}, b: [${V}, \"${V}\"], c: x${V}, d: {e: '${V}'}}"
     config = load(form, V=value).source.config
     assert _shape(config) == {

@@ -78,6 +78,13 @@ def test_every_module_and_folder_that_the_architecture_names_exists() -> None:
         assert hasattr(importlib.import_module(f"penstock.{module}"), name), (module, name)
 
 
+def test_each_page_s_first_line_says_what_it_presupposes() -> None:
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        title, empty, first = page.read_text().split("\n", 3)[:3]
+        assert title.startswith("# ") and not empty, page.name
+        assert re.match(r"\*Presupposes:\* .*\w", first), page.name
+
+
 # -- blocks
 
 

@@ -133,10 +133,16 @@ def test_installing(equipped: Folder) -> None:
     equipped.follow("install.md")
 
 
-def test_the_tutorial(equipped: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(equipped.path)
-    equipped.follow("first-pipeline.md")
-    assert "1000" in equipped.said  # the rows of the table that the page reads
+def test_the_tutorial(folder: Folder) -> None:
+    """In an empty folder with an empty home: no command needs what no line before it made."""
+    assert [path.name for path in folder.path.iterdir()] == ["home"]
+    folder.follow(
+        "first-pipeline.md",
+        written={"pipeline: people": ("people.yaml", "penstock plan people.yaml")},
+    )
+    users = deltalake.DeltaTable(folder.path / "lake" / "users").to_pyarrow_table()
+    assert users.num_rows == len({*users["id"].to_pylist()}) == 1000
+    assert deltalake.DeltaTable(folder.path / "lake2" / "users").to_pyarrow_table().num_rows == 10
 
 
 def test_the_example_of_a_first_pipeline(folder: Folder) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -133,6 +134,7 @@ def test_python(
         "source": FAKER,
         "take": taken.append,
         "frame": frame,
+        "api": SimpleNamespace(pages=lambda: [[{"id": 1, "total": 9.9}], [{"id": 2, "note": "x"}]]),
     }
     shop.replaced = {
         '"airbyte:source-faker"': f'"{FAKER}"',

@@ -20,6 +20,8 @@ from wasm_kills import WasmCell
 
 _HEAD = """# Kill matrix
 
+*Presupposes:* that you have read [Guarantees](guarantees.md). To play it again you need a checkout.
+
 What `python tests/e2e/kills.py --all` found: real runs on local Spark, in which SIGKILL hits one
 process at one point. The log of every cell, which code was played, and what was lost, doubled or
 left running, is in `docs/kill-matrix.txt`. The process: the **connector**; the **child**, which

@@ -199,7 +199,7 @@ def test_a_tap_feeds_an_airbyte_destination(push: MakePush) -> None:
 
 
 def test_names_at_the_destination_and_states_under_the_sources(push: MakePush) -> None:
-    """Reference, airbyte §2: namespace and prefix on the way out, reverted on states."""
+    """The namespace and prefix on the way out, reverted on states."""
     there = push("airbyte", namespace="shop", streams=1, records=10)
     section = {"namespace": "raw_${SOURCE_NAMESPACE}", "prefix": "crm_"}
     ran = there.run(destination=section)

@@ -1,6 +1,5 @@
 """A destination that compares frames with its table, as v4's Postgres destination does, goes on
-with a table that v4 made: columns have the types of the source's frames (reference, rapidbyte
-§9)."""
+with a table that v4 made: columns have the types of the source's frames."""
 
 import json
 from collections.abc import Iterator

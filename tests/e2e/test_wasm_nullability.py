@@ -1,5 +1,5 @@
 """Nullability that frames declare and that holds is kept to a destination that compares it with its
-table, as v4's Postgres destination does (L9; reference, rapidbyte §2.2 and §9)."""
+table, as v4's Postgres destination does (L9)."""
 
 import json
 from collections.abc import Iterator

@@ -98,6 +98,20 @@ CURSORS = [
     Column("double", (NUMBER,), (["5", "5.5", "-1", "null", "1e300"],)),
     Column("time", (TIME,), ([t for t in _TIMES if "24:00" not in t],)),
 ]  # fmt: skip
+NANOS = Column(
+    "nanos",
+    (TIME,),
+    ([f'"{AT}Z"', f'"{AT}789Z"', f'"{AT}790Z"', f'"{LATER}7891+02:00"', '"2024-05-01T11:00:00Z"'],),
+)
+BIG = Column(
+    "big",
+    (NUMBER,),
+    (["9007199254740992", "9007199254740993", "9007199254740994", "9007199254740995",
+      "9007199254740996", "18014398509481985", "5.5"],),
+)  # fmt: skip
+CUT_CURSORS = [NANOS, BIG]
+"""Cursors that their column cuts: their own order is that of the source's text."""
+
 VALUES = [
     Column(
         "text",
@@ -162,10 +176,30 @@ def stored(kind: str, text: str) -> Any:
             return _decimal(text, 20, 18)
         case "cents":
             return _decimal(text, 36, 2)
-        case "double":
+        case "double" | "big":
             return float(text)
+        case "nanos":
+            return _instant(re.sub(r"([.][0-9]{6})[0-9]+", r"\1", value))
         case _:
             return _instant(value)
+
+
+def cut_order(kind: str, text: str) -> tuple[str, Any]:
+    """The order of a cursor of :data:`CUT_CURSORS` while its load is folded: what is stored, then
+    what was cut."""
+    value = stored(kind, text)
+    if kind == "big":
+        return "number", (value, Decimal(text))
+    digits = re.search(r"[.][0-9]{6}([0-9]+)", text)
+    return "time", (value, Decimal(f"0.{digits[1] if digits else 0}"))
+
+
+def known_order(kind: str, text: str) -> tuple[str, Any]:
+    """The same in a later load. A row without an entry may have been written before there were
+    such: of an equal one the later wins."""
+    form, (value, beyond) = cut_order(kind, text)
+    entry = beyond > 0 if kind == "nanos" else beyond != Decimal(value)
+    return form, (value, beyond if entry else Decimal("-Infinity"))
 
 
 def _decimal(text: str, before: int, after: int) -> Any:

@@ -1,29 +1,33 @@
 """Tables for the planner fuzz of values: those of a real format on disk, or lists in memory.
 
-Real: the formats ``parquet`` and ``delta`` as far as they need no Spark; files, commits and the
-merge's process, which runs here. A load that Spark would have to write ends the case
-(``needed_spark``), and the case is played again in memory. Neighbours: ``fuzz_values``,
-``memory_tables``.
+Real: the formats ``parquet`` and ``delta``; files, commits and the merge's process, which runs
+here. Where a session is given, Spark merges. Without one, a load that Spark would have to write
+ends the case (``needed_spark``), and the case is played again in memory. Neighbours:
+``fuzz_values``, ``memory_tables``.
 """
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from memory_tables import MemoryTables
+from penstock.codec.parquet_parts import write_part
 from penstock.model.types import Field
 from penstock.tables.contract import LoadResult, LoadTasks, TableLoad, TableName
+from penstock.tables.delta import tables as delta_tables
 from penstock.tables.files import merge_task
-from penstock.tables.files.merge_job import MergeTaskJob
+from penstock.tables.files.merge_job import MergeTaskJob, NeedsSpark
 from penstock.tables.formats import open_table
 from penstock.tables.frame import load_frame
+from penstock.tables.parquet import tables as parquet_tables
 
 
 def _here(module: str, job: bytes) -> bytes:
@@ -49,12 +53,17 @@ class _NoSpark:
         raise RuntimeError(f"there is no Spark here: {name}")
 
 
-class FileTables:
-    """Tables of ``format`` below ``folder``; ``parts``: the log's, Arrow tables by their paths."""
+def _by_spark(*_: Any) -> Any:
+    raise NeedsSpark("the case asks for it")
 
-    def __init__(self, format: str, folder: Path, parts: Mapping[str, Any]) -> None:
+
+class FileTables:
+    """Tables of ``format`` below ``folder``; ``log``: has the parts.
+    ``spark``: a session that writes every load itself."""
+
+    def __init__(self, format: str, folder: Path, log: Any, spark: Any = None) -> None:
         self._real = open_table(format, str(folder / "lake"))
-        self._folder, self._parts, self._spark = folder, parts, _NoSpark()
+        self._folder, self._log, self._none, self._session = folder, log, _NoSpark(), spark
         self._loads = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -62,11 +71,17 @@ class FileTables:
 
     @property
     def needed_spark(self) -> bool:
-        return self._spark.asked
+        return self._none.asked
 
     def commit(self, spark: Any, tasks: Any, loads: Sequence[TableLoad]) -> list[Any]:
         del spark, tasks
-        done = self._real.commit(self._spark, TASKS, [self._on_disk(load) for load in loads])
+        there = [self._on_disk(load) for load in loads]
+        if self._session is not None:
+            with ExitStack() as stack:
+                stack.enter_context(mock.patch.object(delta_tables, "table_for", lambda *_: None))
+                stack.enter_context(mock.patch.object(parquet_tables, "rewrite_job", _by_spark))
+                return self._real.commit(self._session, TASKS, there)
+        done = self._real.commit(self._none, TASKS, there)
         for thread in threading.enumerate():
             if thread.name == "merge":  # it has given its result, and frees its memory
                 thread.join(timeout=10)
@@ -77,9 +92,10 @@ class FileTables:
         for path, part in zip(load.parts, load.load.parts, strict=True):
             self._loads += 1
             file = self._folder / f"part-{self._loads}.parquet"
-            pq.write_table(self._parts[path], file)
+            layout = self._log.layouts.get(path)
+            size, crc = write_part(file, self._log.parts[path], layout, sync=False)
             files.append(str(file))
-            parts.append(replace(part, size=file.stat().st_size))
+            parts.append(replace(part, size=size, crc=crc))
         return replace(load, parts=(*files,), load=replace(load.load, parts=(*parts,)))
 
     def rows_of(self, name: str) -> list[dict[str, Any]]:

@@ -1,9 +1,9 @@
 """Random values through random declarations: which row a table must hold for each key.
 
-A case is a stream of one key (``id``), one cursor (``at``), text (``v``, of which no two records
-have the same), more columns, and runs that send records of them, between which the source may
-declare other types. What the table must hold is decided here, from docs/incremental.md and
-docs/reading-tables.md, by a left fold (``newest_oracle``), and never by the code under test:
+A case is a stream of a key (``id``, often ``id2`` too), one cursor (``at``), text (``v``, of which
+no two records have the same), more columns, and runs that send records of them, between which the
+source may declare other types. What the table must hold is decided here, from docs/incremental.md
+and docs/reading-tables.md, by a left fold (``newest_oracle``), and never by the code under test:
 
 * ``doubled``: a key has two rows; or keys that differ have one.
 * ``lost``: a key has no row, or not that of its newest record; a row that is gone is there.
@@ -28,6 +28,7 @@ from typing import Any
 
 from fuzz_columns import (
     CURSORS,
+    CUT_CURSORS,
     INTEGER,
     KEYS,
     LIVE,
@@ -38,11 +39,13 @@ from fuzz_columns import (
     TIME,
     VALUES,
     Column,
+    cut_order,
+    known_order,
     means,
     stored,
 )
 from fuzz_tables import FileTables, TypedMemoryTables
-from fuzz_world import Outcome, World, run_once
+from fuzz_world import Outcome, World, reset, run_once
 
 from newest_oracle import Folded, order_of
 from penstock.engine.specs.lane import LaneBounds
@@ -57,10 +60,12 @@ CLOCK = (1700000000000, 1700000000, 0, 1699996400000)
 
 @dataclass
 class ValueRun:
-    """``declared``: property -> its JSON schema; ``records``: property -> JSON text."""
+    """``declared``: property -> its JSON schema; ``records``: property -> JSON text. ``reset``: the
+    user forgets the stream's state before it."""
 
     declared: dict[str, dict[str, Any]]
     records: list[dict[str, str]]
+    reset: bool = False
 
 
 @dataclass
@@ -68,7 +73,7 @@ class ValueCase:
     """``columns``: of which kind the table's are, as its first run declares them. ``of_time``: the
     delete mark is declared a time, by run. ``format``: ``parquet``, ``delta`` or ``memory``.
     ``seals``: a state follows every record, and each is sealed. ``clocks``: times of extraction go
-    to and fro, or are in seconds."""
+    to and fro, or are in seconds. ``as_text``: ``cursor_order: text``."""
 
     seed: int
     protocol: str
@@ -78,10 +83,20 @@ class ValueCase:
     runs: list[ValueRun] = field(default_factory=list[ValueRun])
     seals: bool = False
     clocks: bool = False
+    as_text: bool = False
 
     @property
     def mark(self) -> str:
         return MARK[self.protocol]
+
+    @property
+    def key(self) -> list[str]:
+        return [name for name in ("id", "id2") if name in self.columns]
+
+    @property
+    def cut(self) -> bool:
+        """Whether its cursors are, by their text, which tables in memory know nothing of."""
+        return self.columns["at"] in CUT_CURSORS
 
 
 class WrongValue(AssertionError):
@@ -92,8 +107,8 @@ class WrongValue(AssertionError):
         self.rule, self.case, self.at = rule, case, at
 
 
-def value_case(seed: int) -> ValueCase:
-    """Every choice is a chance; most cases have few odd ones."""
+def value_case(seed: int, *, on_disk: bool = False) -> ValueCase:
+    """Every choice is a chance; most cases have few odd ones. ``on_disk``: in a real format."""
     chance = Random(seed)
 
     def odd(share: float) -> bool:
@@ -116,6 +131,15 @@ def value_case(seed: int) -> ValueCase:
     bare = case.deletes == "soft" and marked and odd(0.5)
     if bare:  # a delete of an older row than the newest that came would have no one answer
         columns["at"] = Column("integer", (INTEGER,), (["1"],))
+    more = Random(f"{seed} more")
+    if more.random() < 0.25:
+        columns["id2"] = more.choice(KEYS)
+    if more.random() < 0.2 and not bare and not marked:
+        columns["at"], case.format = more.choice(CUT_CURSORS), more.choice(["parquet", "delta"])
+        case.seals = False
+    if on_disk and case.format == "memory":
+        case.format = "delta"
+    case.as_text = columns["at"].kind in ("text", "json") and more.random() < 0.15
     pools = {name: _few(chance, column) for name, column in columns.items()}
     mark_declared = chance.choice([STRING, TIME])
     number = 0
@@ -136,7 +160,7 @@ def value_case(seed: int) -> ValueCase:
             record = {n: chance.choice(pools[n][turns[n]]) for n in columns if n != "v"}
             record["v"] = f'"r{number}"'
             if number == 1:  # a row that is there makes the table, under the first declaration
-                record["id"] = columns["id"].values[0][0]
+                record |= {name: columns[name].values[0][0] for name in case.key}
             if bare:
                 record["at"] = str(number)
             if nested:
@@ -148,9 +172,10 @@ def value_case(seed: int) -> ValueCase:
                 if case.deletes == "soft" and record["at"] == "null":
                     record["at"] = "5"
                 if bare:
-                    record = {n: record[n] for n in ("id", "at", case.mark)}
+                    record = {n: record[n] for n in (*case.key, "at", case.mark)}
             records.append(record)
-        case.runs.append(ValueRun(declared, records))
+        again = bool(case.runs) and more.random() < 0.15
+        case.runs.append(ValueRun(declared, records, again))
     return case
 
 
@@ -171,13 +196,14 @@ def _script(case: ValueCase, number: int, arguments: Sequence[str | bytes]) -> I
     discovers = "discover" in arguments or "--discover" in arguments
     if case.protocol == "singer":
         root = {"selected": True, "replication-method": "INCREMENTAL", "replication-key": "at",
-                "table-key-properties": ["id"]}  # fmt: skip
-        entry = {"tap_stream_id": NAME, "stream": NAME, "schema": schema, "key_properties": ["id"],
+                "table-key-properties": case.key}  # fmt: skip
+        entry = {"tap_stream_id": NAME, "stream": NAME, "schema": schema,
+                 "key_properties": case.key,
                  "metadata": [{"breadcrumb": [], "metadata": root}]}  # fmt: skip
         if discovers:
             yield _line({"streams": [entry]})
             return
-        yield _line({"type": "SCHEMA", "stream": NAME, "schema": schema, "key_properties": ["id"],
+        yield _line({"type": "SCHEMA", "stream": NAME, "schema": schema, "key_properties": case.key,
                      "bookmark_properties": ["at"]})  # fmt: skip
         state = _line({"type": "STATE", "value": {"bookmarks": {NAME: {"at": number}}}})
         for record in run.records:
@@ -191,7 +217,7 @@ def _script(case: ValueCase, number: int, arguments: Sequence[str | bytes]) -> I
         stream = {"name": NAME, "json_schema": schema, "source_defined_cursor": True,
                   "supported_sync_modes": ["full_refresh", "incremental"],
                   "default_cursor_field": ["at"],
-                  "source_defined_primary_key": [["id"]]}  # fmt: skip
+                  "source_defined_primary_key": [[name] for name in case.key]}  # fmt: skip
         yield _line({"type": "CATALOG", "catalog": {"streams": [stream]}})
         return
     stream_state = {**about, "stream_state": {"at": number}}
@@ -235,6 +261,9 @@ class Expected:
         newest = {id(f.row["record"]) for f in self.table.values()}
         taken = sum(id(record) in newest for record in run.records)
         self.superseded = len(run.records) - self.rejected - taken
+        if self._case.cut:
+            for fold in self.table.values():
+                fold.order = known_order(self._case.columns["at"].kind, fold.row["sent"]["at"])
         if self._case.deletes == "hard":
             self.table = {k: f for k, f in self.table.items() if not f.row["gone"]}
 
@@ -242,15 +271,17 @@ class Expected:
         case = self._case
         of_time = run.declared.get(case.mark) is TIME
         meaning = means(record.get(case.mark), of_time=of_time)
-        key = stored(case.columns["id"].kind, record["id"])
-        if key is None or key is NO_ROOM or meaning == "unknown":
+        key = tuple(stored(case.columns[name].kind, record[name]) for name in case.key)
+        if None in key or NO_ROOM in key or meaning == "unknown":
             self.rejected += 1
             return
         kind = case.columns["at"].kind
         cursor = stored(kind, record.get("at", "null"))
         cursor = None if cursor is NO_ROOM else cursor
         gone = meaning == "gone"
-        order = None if gone and cursor is None else order_of(cursor)
+        order = None if gone and cursor is None else order_of(cursor, as_text=case.as_text)
+        if case.cut:
+            order = cut_order(kind, record["at"])
         row = {"key": key, "at": cursor, "gone": gone, "sent": record, "record": record}
         fold = self.table.setdefault(key, Folded())
         before = fold.row
@@ -263,35 +294,46 @@ class Expected:
 # -- a case
 
 
-def play_values(case: ValueCase) -> str:
-    """Plays a case; returns where its tables were. Raises :class:`WrongValue`."""
+def play_values(case: ValueCase, spark: Any = None) -> str:
+    """Plays a case; returns where its tables were. ``spark``: a session that merges all loads.
+    Raises :class:`WrongValue`."""
     if case.format != "memory":
         place = MEMORY if MEMORY.is_dir() else None
         folder = Path(tempfile.mkdtemp(prefix="penstock-fuzz-", dir=place))
         try:
-            if _play(case, folder):
+            if _play(case, folder, spark):
                 return case.format
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+    if case.cut:
+        return "spark"
     _play(case, None)
     return "memory"
 
 
-def _play(case: ValueCase, folder: Path | None) -> bool:
+def _play(case: ValueCase, folder: Path | None, spark: Any = None) -> bool:
     """False: a load needed Spark."""
     bounds = LaneBounds(seal_bytes=1, part_bytes=40) if case.seals else LaneBounds()
     world = World(bounds=bounds, decodes=True, deletes=case.deletes)
-    parts = world.home.log.parts
-    tables = TypedMemoryTables(parts) if folder is None else FileTables(case.format, folder, parts)
+    log = world.home.log
+    tables = (
+        TypedMemoryTables(log.parts)
+        if folder is None
+        else FileTables(case.format, folder, log, spark)
+    )
     world.tables = tables
     expected = Expected(case)
+    order = {"cursor_order": "text"} if case.as_text else {}
     for number, run in enumerate(case.runs):
+        if run.reset and (refused := reset(world, NAME)) is not None:
+            raise AssertionError(f"a reset was refused: {refused}")
         outcome = run_once(
             world,
             f"{case.protocol}:./shop",
             {"destination_sync_mode": "append_dedup"},
             lambda arguments, number=number: _script(case, number, arguments),
             full_refresh=False,
+            settings=order,
         )
         if tables.needed_spark:
             return False
@@ -313,7 +355,7 @@ def _judge(
     if rejected != expected.rejected:
         raise wrong("rejected", f"{rejected} records, and not {expected.rejected}")
     superseded = 0 if report is None else sum(s.superseded for s in report.streams)
-    found = Counter(row["id"] for row in rows)
+    found = Counter(_key(case, row) for row in rows)
     twice = [key for key, n in found.items() if n > 1]
     wanted = set(expected.table)
     if twice or found.keys() - wanted:
@@ -321,10 +363,14 @@ def _judge(
     if wanted - found.keys():
         raise wrong("lost", f"no row of {wanted - found.keys()}")
     for row in rows:
-        _judge_row(case, row, expected.table[row["id"]].row, wrong)
+        _judge_row(case, row, expected.table[_key(case, row)].row, wrong)
     _judge_nested(rows, wrong)
     if superseded != expected.superseded and not case.seals:
         raise wrong("told", f"{superseded} rows left out, and not {expected.superseded}")
+
+
+def _key(case: ValueCase, row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in case.key)
 
 
 def _judge_row(case: ValueCase, row: dict[str, Any], want: dict[str, Any], wrong: Any) -> None:

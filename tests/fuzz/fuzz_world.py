@@ -50,6 +50,7 @@ from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.errors import PenstockError
 from penstock.model.catalog import ConnectorSpec
 from penstock.model.report import Report
+from penstock.model.segments import PartRef
 from penstock.model.types import SEQ, SEQ_EPOCH_SHIFT
 from penstock.protocols import load as load_protocol
 from penstock.protocols.stdio import connect
@@ -68,6 +69,16 @@ class FuzzLog(MemoryLog):
     def __init__(self) -> None:
         super().__init__()
         self.root = NOWHERE
+        self.layouts: dict[str, Any] = {}  # of parts in their table's shape
+
+    def write_part(
+        self, epoch: int, name: str, rows: Any, raw_bytes: int, layout: Any = None
+    ) -> PartRef:
+        made = super().write_part(epoch, name, rows, raw_bytes, layout)
+        if layout is None:
+            return made
+        self.layouts[made.path] = layout
+        return msgspec.structs.replace(made, first=rows.column(SEQ)[0].as_py())
 
     def belong_to(self, state_id: str) -> None:
         del state_id
@@ -467,8 +478,10 @@ def run_once(
     *,
     full_refresh: bool,
     recreate: bool = False,
+    settings: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """One run to its report, or to what it was refused with."""
+    """One run to its report, or to what it was refused with. ``settings``: of every stream, which
+    no option gives."""
     session = _Session(world, play)
     with ExitStack() as stack:
         for patch in session.patches():
@@ -477,7 +490,10 @@ def run_once(
             into = f"parquet:{NOWHERE}" if world.target is None else "airbyte:./destination"
             told = pipeline(use, into, options)
             into = msgspec.structs.replace(told.destination, deletes=world.deletes)
-            told = msgspec.structs.replace(told, destination=into)
+            source = told.source
+            defaults = msgspec.structs.replace(source.defaults, **(settings or {}))
+            source = msgspec.structs.replace(source, defaults=defaults)
+            told = msgspec.structs.replace(told, destination=into, source=source)
             one = run.Run(
                 told,
                 FuzzHome(),

@@ -2,18 +2,20 @@
 L8), and what works is not refused. ``planner_fuzz.py`` plays as many as wanted; CI plays these."""
 
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from fuzz_model import Wrong, case_of, play
 from fuzz_takeouts import TAKEN_OUT
 from fuzz_values import WrongValue, play_values, value_case
-from value_takeouts import VALUES_TAKEN_OUT
+from value_takeouts import BY_SPARK_TAKEN_OUT, VALUES_TAKEN_OUT, TakenOut
 
 pytestmark = pytest.mark.slow
 
 CASES = 600
 MOST = 4000  # cases from its first on in which a fault that is there must show
 VALUE_CASES, MOST_VALUE_CASES = 100, 200  # of values, which are decoded and merged for real
+SPARK_CASES = 8  # of those, with merges by Spark
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -49,18 +51,44 @@ def test_L8_L9_no_case_of_values_loses_or_doubles_a_row() -> None:
     assert places == {"parquet", "delta", "memory"}
 
 
+def test_most_cases_of_values_are_played_on_disk() -> None:
+    """A real format without Spark: else they would show nothing of its merge."""
+    cases = [case for case in map(value_case, range(40)) if case.format != "memory"]
+    on_disk = [case for case in cases if play_values(case) == case.format]
+    assert len(on_disk) > 0.7 * len(cases)
+
+
+@pytest.mark.spark
+def test_L8_L9_no_case_of_values_loses_or_doubles_a_row_where_spark_merges(
+    shared_spark: Any,
+) -> None:
+    for seed in range(SPARK_CASES):
+        case = value_case(seed, on_disk=True)
+        assert play_values(case, shared_spark) == case.format
+
+
 @pytest.mark.parametrize("fault", VALUES_TAKEN_OUT)
 def test_a_fix_of_values_that_is_taken_out_is_found(fault: str) -> None:
-    taken = VALUES_TAKEN_OUT[fault]
+    assert _found(VALUES_TAKEN_OUT[fault]), f"{MOST_VALUE_CASES} cases did not show {fault}"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("fault", BY_SPARK_TAKEN_OUT)
+def test_a_fix_of_spark_s_merge_that_is_taken_out_is_found(fault: str, shared_spark: Any) -> None:
+    assert _found(BY_SPARK_TAKEN_OUT[fault], shared_spark), f"no case showed {fault}"
+
+
+def _found(taken: TakenOut, spark: Any = None) -> bool:
+    """Whether a case shows that the fix is taken out."""
     with ExitStack() as stack:
         taken.take_out(stack)
         for seed in range(taken.first, taken.first + MOST_VALUE_CASES):
-            case = value_case(seed)
+            case = value_case(seed, on_disk=spark is not None)
             if taken.key not in (None, case.columns["id"].kind):
                 continue
             try:
-                play_values(case)
+                play_values(case, spark)
             except WrongValue as found:
                 if found.rule in taken.rules:
-                    return
-    pytest.fail(f"{MOST_VALUE_CASES} cases did not show {fault}")
+                    return True
+    return False

@@ -1,7 +1,7 @@
 """Names: cleaned, distinct without case, stable, and never dependent on the order of arrival.
 
 Tables take what a source sends under any name (L8: nothing is lost because two fields clash);
-mappings only grow (DESIGN.md §4, last clause).
+mappings only grow (docs/guarantees.md).
 """
 
 import itertools
@@ -184,7 +184,7 @@ def test_tables_are_distinct_safe_stable_and_independent_of_order(streams, rnd) 
 
 
 def test_importing_names_pulls_in_no_heavy_package() -> None:
-    """DESIGN.md §2: what runs beside a connector stays light."""
+    """docs/architecture.md: what runs beside a connector stays light."""
     code = "import sys, penstock.model.names; print({'sqlalchemy','pyarrow'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"

@@ -1,5 +1,5 @@
 """Connector keys over every store: what is seen at once, what becomes durable with which
-checkpoint, and what vanishes (issue: state in three scopes; DESIGN.md §3, the overlay of a run)."""
+checkpoint, and what vanishes (state in three scopes; the overlay of a run)."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count

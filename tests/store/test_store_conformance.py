@@ -1,6 +1,6 @@
 """One suite for every store: the contract of ``penstock.store.contract``, method by method.
 
-L1 and L3 are the ledger's, L12 the lease's; "names only grow" is DESIGN.md §4's last clause.
+L1 and L3 are the ledger's, L12 the lease's; "names only grow" is a promise of docs/guarantees.md.
 """
 
 import os
@@ -938,6 +938,22 @@ def test_runs_are_given_newest_first_and_limited(store: Store, lease: Lease) -> 
     assert [r["run"] for r in store.runs(None)] == ["r2", "o", "r1", "r0"]
     assert [r["run"] for r in store.runs(None, 2)] == ["r2", "o"]
     assert store.runs("never") == []
+
+
+def test_runs_that_are_forgotten_are_gone_and_others_stay(store: Store, lease: Lease) -> None:
+    other = store.acquire("other", holder("o"), 60)
+    for held, names in ((lease, ("r1", "r2", "r3")), (other, ("r1",))):
+        for n, run in enumerate(names):
+            store.start_run(held, run, f"2026-11-20T10:0{n}:00Z")
+            store.finish_run(held, run, {"run": run})
+    store.forget_runs(lease, ["r1", "r3", "never"])
+    store.forget_runs(lease, [])
+    assert [r["run"] for r in store.runs("shop")] == ["r2"]
+    assert [r["run"] for r in store.runs("other")] == ["r1"]
+    store.release(lease)
+    with pytest.raises(LeaseLost):  # L12
+        store.forget_runs(lease, ["r2"])
+    assert [r["run"] for r in store.runs("shop")] == ["r2"]
 
 
 def test_a_run_without_report_is_running_while_it_has_the_lease(store: Store, lease: Lease) -> None:

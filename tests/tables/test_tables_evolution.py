@@ -1,5 +1,6 @@
 """The schema evolution matrix: as pure rules, and on real tables of both formats."""
 
+import datetime as dt
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -278,7 +279,8 @@ def test_a_number_in_text_that_a_double_cannot_hold_is_entered_L9(
              " 7 ", "0e-400", "5e-324"]  # fmt: skip
     rounded = ["1e-400", "-1E-400", f"0.{'0' * 400}1", "9007199254740993",
                "99999999999999.999999", "-12345678901234567890", "0.12345678901234567891",
-               "1.2345678901234567891e5"]  # fmt: skip
+               "1.2345678901234567891e5", "0.1000000000000000055",
+               "12345678.10000000000000005"]  # fmt: skip
     only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 0}], columns)]))
     made = [*exact, *rounded]
     rows_in = [{"id": n, "x": x, "s": {"y": x}, "l": ["1", x]} for n, x in enumerate(made, 1)]
@@ -330,15 +332,31 @@ def test_a_key_that_does_not_fit_its_column_is_refused_L9(
 
 @pytest.mark.spark
 def test_keys_that_would_lose_digits_are_refused_L9(spark: Any, loads: Any, tmp_path: Path) -> None:
-    """Two of them would become one key, and one row would be lost."""
+    """Two of them would become one key, and one row would be lost. A key of doubles is the number
+    that its double stands for, one of times has microseconds."""
     tables, dedup = open_table("parquet", str(tmp_path / "lake")), {"mode": "append_dedup"}
-    number = {"id": "number", "v": "integer"}
-    only(tables.commit(spark, LOCAL, [loads.load(1, [{"id": 1.0, "v": 1}], number, **dedup)]))
-    given = [{"id": "9007199254740992", "v": 2}, {"id": "9007199254740993", "v": 3}]
-    second = loads.load(2, given, {"id": "string", "v": "integer"}, **dedup)
-    with pytest.raises(SchemaError) as caught:
-        only(tables.commit(spark, LOCAL, [second]))
-    assert caught.value.code == "schema.key_type" and "id" in caught.value.message
+    kept = {
+        "number": ["0.1", "9007199254740992", "1e0", "0.10"],
+        "timestamp": ["2024-05-01T12:00:00.123456Z", "2024-05-01T12:00:00.123456000Z"],
+    }
+    inexact = {
+        "number": ["9007199254740993", "0.1000000000000000055", "-12345678.10000000000000005",
+                   "3e-324"],
+        "timestamp": ["2024-05-01T12:00:00.123456789Z"],
+    }  # fmt: skip
+    first = {"number": 1.0, "timestamp": dt.datetime(2024, 1, 1, tzinfo=dt.UTC)}
+    for kind, made in inexact.items():
+
+        def load(number: int, keys: list[Any], of: str, kind: str = kind) -> Any:
+            rows = [{"id": key, "v": number} for key in keys]
+            return loads.load(number, rows, {"id": of, "v": "integer"}, table=kind, **dedup)
+
+        only(tables.commit(spark, LOCAL, [load(1, [first[kind]], kind)]))
+        only(tables.commit(spark, LOCAL, [load(2, kept[kind], "string")]))
+        for key in made:
+            with pytest.raises(SchemaError) as caught:
+                only(tables.commit(spark, LOCAL, [load(3, [key], "string")]))
+            assert caught.value.code == "schema.key_type" and "id" in caught.value.message, key
 
 
 @pytest.mark.spark

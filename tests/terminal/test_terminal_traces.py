@@ -1,4 +1,4 @@
-"""A connector's traceback is shown from -vv on only (CLI.md, errors)."""
+"""A connector's traceback is shown from -vv on only (docs/cli.md, errors)."""
 
 import io
 

@@ -154,7 +154,7 @@ def test_range_includes_its_bounds_and_rounds_no_value(
     assert failing([{"assert_range": {"field": "x", **bounds}}], kind, values) == bad
 
 
-# -- v4's rules: those of its transform-validate, for its files (reference, rapidbyte §9)
+# -- v4's rules: those of its transform-validate, for its files
 
 
 @pytest.mark.parametrize(

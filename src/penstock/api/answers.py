@@ -160,7 +160,8 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
 class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A rejected row. ``bytes``: the record as text, or as base64 where ``encoding`` says so;
     ``file``: a file that has the whole record. ``key``: the primary key, where a destination
-    rejected the row; ``attempt``: in how many runs in a row it was, where they are tried again."""
+    rejected the row; ``attempt``: in how many runs in a row it was, where they are tried again.
+    ``id``: its own in its pipeline; ``retried``: the run in which it was tried again."""
 
     run: str
     stream: str | None
@@ -174,3 +175,5 @@ class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
     file: str | None
     key: dict[str, Any] | None = None
     attempt: int = 1
+    id: str = ""
+    retried: str | None = None

@@ -7,7 +7,7 @@ value is null, takes the type that it has in the table, or waits for the first v
 run (``writing``).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,29 +32,31 @@ def arrow_table(rows: Any) -> Any:
     if hasattr(rows, "collect") and kind == "polars":  # a LazyFrame
         rows = rows.collect()
     if not hasattr(rows, "columns"):
-        raise _no_table(rows)
+        raise no_table(rows)
     if kind == "pandas":
         try:
             named = any(name is not None for name in rows.index.names)
             return pa.Table.from_pandas(rows, preserve_index=named)
         # names that come twice, mixed values, sparse columns, integers beyond 64 bits
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as failure:
-            raise _unfit(failure) from None
+            raise unfit(failure) from None
     if kind == "polars":
         _refuse_polars(rows)
     if hasattr(rows, "to_arrow"):
         try:
             return rows.to_arrow()
         except pa.ArrowException as failure:
-            raise _unfit(failure) from None
-    raise _no_table(rows)
+            raise unfit(failure) from None
+    raise no_table(rows)
 
 
-def _no_table(rows: Any) -> ConfigError:
+def no_table(rows: Any) -> ConfigError:
+    """Makes the error of an object that has no rows."""
     return ConfigError(
         f"{type(rows).__name__} is not a table",
         code="write.rows",
-        hint="give a DataFrame of Spark, pandas or Polars, or an Arrow table",
+        hint="give a DataFrame of Spark, pandas or Polars, an Arrow table or reader, or a list or"
+        " generator of dicts",
     )
 
 
@@ -63,30 +65,43 @@ def _refuse_polars(rows: Any) -> None:
     for name, kind in rows.schema.items():
         text = str(kind)
         if any(word in text for word in ("Int128", "UInt128", "Object")):
-            raise _unfit(f"the column {name} is {text}, which Arrow has not", _TO_TEXT)
+            raise unfit(f"the column {name} is {text}, which Arrow has not", _TO_TEXT)
 
 
 def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
-    """Writes the table to a Parquet file; returns the columns and fields of objects that have no
-    type, as every value is null. They are text in the file. Raises ``ConfigError``
+    """Writes a table as :func:`write_tables` does."""
+    return write_tables(table.schema, [table], path)
+
+
+def write_tables(schema: Any, tables: Iterable[Any], path: Path) -> tuple[FieldPath, ...]:
+    """Writes tables of one schema to a Parquet file; returns the columns and fields of objects that
+    have no type, as every value is null. They are text in the file. Raises ``ConfigError``
     (``write.rows``)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = _run_ends_decoded(table)
-    for field in table.schema:
+    schema = _without_run_ends(schema)
+    for field in schema:
         for kind in _types(field.type):
             if (why := _refused(kind)) is not None:
-                raise _unfit(f"{field.name} {why[0]}", why[1])
-    untyped = _untyped_fields(table.schema)
-    typed = pa.schema([f.with_type(_typed(f.type)) for f in table.schema])
+                raise unfit(f"{field.name} {why[0]}", why[1])
+    typed = pa.schema([f.with_type(_typed(f.type)) for f in schema], schema.metadata)
     try:
-        if any(a.type != b.type for a, b in zip(table.schema, typed, strict=True)):
-            table = table.cast(typed)
-        pq.write_table(table, path, coerce_timestamps="us")
+        with pq.ParquetWriter(path, typed, coerce_timestamps="us") as out:
+            for table in tables:
+                out.write_table(_run_ends_decoded(table).cast(typed))
     except pa.ArrowException as failure:
-        raise _unfit(failure) from None
-    return untyped
+        raise unfit(failure) from None
+    return _untyped_fields(schema)
+
+
+def _without_run_ends(schema: Any) -> Any:
+    import pyarrow as pa
+
+    fields = [
+        f.with_type(f.type.value_type) if pa.types.is_run_end_encoded(f.type) else f for f in schema
+    ]
+    return pa.schema(fields, schema.metadata)
 
 
 def _run_ends_decoded(table: Any) -> Any:
@@ -141,11 +156,15 @@ def _refused(kind: Any) -> tuple[str, str] | None:
             "cast the column: .dt.to_timestamp() for the first instant of each, or .astype(str)"
         )
     if name == "arrow.uuid":
-        return "holds UUIDs, which Spark does not read", f"{_TO_TEXT}: .astype(str) in pandas"
+        return "holds UUIDs, which Spark does not read", f"{_TO_TEXT}: str(value)"
     if types.is_time(kind):
         return "holds times of a day, which tables do not have", _TO_TEXT
     if types.is_decimal256(kind) or types.is_union(kind) or types.is_run_end_encoded(kind):
         return f"is {kind}, which Spark does not read", _TO_TEXT
+    if types.is_struct(kind) and not kind.num_fields:
+        return "holds objects without a field, which Parquet does not have", (
+            "leave the column out, or write json.dumps(value)"
+        )
     if types.is_decimal(kind) and kind.scale < 0:
         return f"is {kind}, a scale that Parquet does not have", _HINT
     return None
@@ -186,5 +205,6 @@ def _typed(kind: Any) -> Any:
     return kind
 
 
-def _unfit(why: object, hint: str = _HINT) -> ConfigError:
+def unfit(why: object, hint: str = _HINT) -> ConfigError:
+    """Makes the error of rows that no file can have as they are."""
     return ConfigError(f"the rows cannot be written: {why}", code="write.rows", hint=hint)

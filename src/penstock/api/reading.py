@@ -2,7 +2,7 @@
 
 A read is a run like any other, with the store, log and rejects of a home of its own inside the
 user's (``READS``), into a Parquet table there: so its rows are exactly those of a sync. What is
-returned reads files, never a connector, so that Spark may read them again (DESIGN.md §3). A read
+returned reads files, never a connector, so that Spark may read them again. A read
 that is made once is removed when it is closed or its object goes; what a killed program left is
 removed by a later read. An incremental read has a name: its state is kept, and its rows until they
 are taken. Not here: the run (``verbs``), the table's files (``tables.parquet.folders``).
@@ -76,6 +76,7 @@ class Read:
         """Whether the object was closed."""
         return not self._finalize.alive
 
+    @explained
     def arrow(self) -> "Table":
         """Returns the rows as an Arrow table."""
         import pyarrow as pa
@@ -89,12 +90,14 @@ class Read:
         fields = marker.columns if marker is not None else ()
         return pa.schema([(f.name, arrow_type(f.type)) for f in fields]).empty_table()
 
+    @explained
     def pandas(self) -> "pandas.DataFrame":
         """Returns the rows as a pandas DataFrame. Raises ``ConfigError`` (``read.library``) without
         pandas."""
         _needs("pandas")
         return self.arrow().to_pandas()
 
+    @explained
     def polars(self) -> "polars.DataFrame":
         """Returns the rows as a Polars DataFrame. Raises ``ConfigError`` (``read.library``) without
         Polars."""
@@ -105,6 +108,7 @@ class Read:
         assert isinstance(made, polars.DataFrame)
         return made
 
+    @explained
     def spark(self) -> "DataFrame":
         """Returns a DataFrame that reads the files, in the Spark session that the program has; else
         in one that is open until the object is closed."""
@@ -118,6 +122,7 @@ class Read:
         marker = self._marker()
         return session.createDataFrame([], struct_type(marker.columns if marker else ()))
 
+    @explained
     def rejects(self) -> list[RejectedRow]:
         """Returns the rejected rows of this read, with the reason and the original bytes."""
         self._open_files()
@@ -138,7 +143,9 @@ class Read:
         finally:
             self._place.leave()
 
+    @explained
     def __enter__(self) -> Self:
+        self._open_files()
         return self
 
     def __exit__(

@@ -3,7 +3,7 @@
 
 Spark makes a :class:`PenstockSource` in a Python process of its own, which its JVM starts and which
 has no session. ``load()`` asks it for the schema, once: that is when the rows land, in files of a
-folder of their own (``FRAMES``). Spark pickles the object then, so that every plan of the DataFrame
+folder of their own (``staging``). Spark pickles the object then, so that every plan of the frame
 has these files; tasks, their retries and speculative copies read files only, and no connector.
 A write's tasks write files; the commit, in one such process, takes those of the attempts that Spark
 counted and runs :func:`penstock.write`. A folder names the JVM as its owner and is removed by a
@@ -12,7 +12,6 @@ later load or save when that has ended. Not here: the runs (``reading``, ``writi
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never
 from uuid import uuid4
@@ -25,20 +24,20 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from penstock.api.staging import staging_folder
 from penstock.api.verbs import Changes, PipelineKeywords, explained
 from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.user_folders import provide
 from penstock.errors import ConfigError, PenstockError
-from penstock.runtimes.owner import is_dead, parent_owner
+from penstock.runtimes.owner import parent_owner
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-FRAMES = "frames"
-_OWNER, _PARTS, _ROWS = "owner", "parts", "rows"
+_PARTS, _ROWS = "parts", "rows"
 _CHANGES = ("config", "max_rejected")
 _HOW = ("env_file", "yes", "home")
 _READ = ("source", "stream", *_CHANGES, *_HOW)
@@ -46,8 +45,12 @@ _WRITE = ("destination", "stream", "mode", "primary_key", "name", *_CHANGES, *_H
 
 
 def register(spark: "SparkSession") -> None:
-    """Registers the format ``penstock`` in a session whose Spark has not found it by itself, as it
-    does where Penstock is installed in the Python of its workers."""
+    """Registers the format ``penstock`` in a session. On this machine the workers' Python is then
+    this one, unless ``PYSPARK_PYTHON`` names another. Spark finds the format by itself only where
+    the ``PYSPARK_PYTHON`` with which it was started has Penstock."""
+    from penstock.spark.workers_python import use_this_python
+
+    use_this_python(spark)
     spark.dataSource.register(PenstockSource)
 
 
@@ -251,16 +254,10 @@ def _parsed_options(
 
 
 def _folder(options: Mapping[str, str]) -> Home:
-    """Makes a folder that is removed after this Spark's end; removes those of others."""
+    """Makes a folder that is removed after this Spark's end."""
     outer = Home(options.get("home"))
     provide(outer.lasting)
-    for left in (outer.path / FRAMES).glob(f"*/{_OWNER}"):
-        with suppress(OSError):  # another removes it
-            if is_dead(left.read_text()):
-                shutil.rmtree(left.parent, ignore_errors=True)
-    home = outer.within(FRAMES, uuid4().hex)
-    (home.path / _OWNER).write_text(parent_owner())
-    return home
+    return staging_folder(outer, parent_owner())
 
 
 def _gone(file: str) -> PenstockError:

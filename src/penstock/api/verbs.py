@@ -10,7 +10,7 @@ the work.
 import signal
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, Unpack
@@ -143,10 +143,13 @@ def run(
     read, not beside it. ``daemon`` False: start a Spark of this run's own. Raises
     ``PenstockError``, with the ``report`` where the run had begun: also for a run of which some
     streams are complete (``report.status`` is ``partial``)."""
+    from penstock.engine.run.attempts import kept_fault
+
     changes, how = split(given)
-    pipeline = _pipeline(source, destination, changes, how)
-    home = home_of(how)
-    agree(pipeline, home, yes=how.get("yes", False))
+    home, dry = home_of(how), dry_run or limit is not None
+    with nullcontext() if dry else kept_fault(home, str(source), changes.get("name")):
+        pipeline = _pipeline(source, destination, changes, how)
+        agree(pipeline, home, yes=how.get("yes", False))
     with shown(how.get("progress"), pipeline.secret_values) as observer, stoppable() as cancel:
         from penstock.engine.run.start import run_pipeline
 
@@ -329,12 +332,13 @@ def runs(
     if pipeline is None:
         store = open_store(home.state_url())
         try:
-            found = history.runs(store, None, limit)
+            found = history.runs(store, home, None, limit)
         finally:
             store.close()
     else:
-        with open_known(_known(pipeline, destination, how), home) as known:
-            found = history.runs(known.store, known.name, limit)
+        known_as = _known(pipeline, destination, how)
+        with open_known(known_as, home, attempts=True) as known:
+            found = history.runs(known.store, home, known.name, limit)
     return msgspec.convert(found, list[PastRun])
 
 

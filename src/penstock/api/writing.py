@@ -9,7 +9,6 @@ the run's own on the same Spark can see; other tables as a Parquet file. Not her
 
 import secrets
 import shutil
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from penstock.api.frames import arrow_table, untyped_fields, write_file
+from penstock.api.frames import untyped_fields
+from penstock.api.handed_rows import stage
 from penstock.api.pipelines import pipeline_of
 from penstock.api.showing import shown
+from penstock.api.staging import staging_folder
 from penstock.api.verbs import (
     RunKeywords,
     agree,
@@ -30,16 +31,19 @@ from penstock.api.verbs import (
     stoppable,
     succeeded,
 )
+from penstock.config.home import Home
 from penstock.config.modes import mode as modes_of
 from penstock.config.pipeline import Pipeline
 from penstock.errors import ConfigError, DestinationError
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.report import Report
+from penstock.runtimes.owner import this_owner
 
 if TYPE_CHECKING:
     from penstock.spark.model import Model
 
 _SOURCE = "spark:dataframe"  # what the pipeline's state belongs to
+_ROWS = "rows"
 _MODES = {
     "append": "append",
     "overwrite": "overwrite",
@@ -62,8 +66,9 @@ def write(
     allow_empty: bool = False,
     **given: Unpack[RunKeywords],
 ) -> Report:
-    """Writes a DataFrame (Spark, pandas, Polars) or an Arrow table to a destination connector or
-    table, as the stream ``stream``, and returns the run's report.
+    """Writes rows to a destination connector or table, as the stream ``stream``, and returns the
+    run's report. ``rows``: a DataFrame (Spark, pandas, Polars), an Arrow table or reader, or a list
+    or generator of dicts or of tables.
 
     ``config``: the destination's. ``mode``: ``append`` (the default); ``overwrite``: the rows
     replace the stream's; ``upsert``: they replace those with the same ``primary_key``; ``insert``,
@@ -87,7 +92,7 @@ def write(
     home = home_of(how)
     agree(pipeline, home, yes=how.get("yes", False))
     with (
-        _model(rows, stream) as model,
+        _model(rows, stream, home) as model,
         shown(how.get("progress"), pipeline.secret_values) as observer,
         stoppable() as cancel,
     ):
@@ -127,8 +132,8 @@ def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:
 
 
 @contextmanager
-def _model(rows: Any, stream: str) -> "Generator[Model]":
-    """Yields what Spark reads: the view of a DataFrame of Spark, or the file of another table."""
+def _model(rows: Any, stream: str, home: Home) -> "Generator[Model]":
+    """Yields what Spark reads: the view of a DataFrame of Spark, or the file of other rows."""
     from penstock.spark.model import HANDED_OVER, Model
 
     if hasattr(rows, "createOrReplaceGlobalTempView"):
@@ -153,11 +158,11 @@ def _model(rows: Any, stream: str) -> "Generator[Model]":
             name=stream, format="parquet", path=str(rows.folder), untyped=untyped, where=HANDED_OVER
         )
         return
-    folder = Path(tempfile.mkdtemp(prefix="penstock-write-"))
+    folder = staging_folder(home, this_owner()).within(_ROWS).path
     try:
-        untyped = write_file(arrow_table(rows), folder / "rows.parquet")
+        untyped = stage(rows, folder)
         yield Model(
             name=stream, format="parquet", path=str(folder), untyped=untyped, where=HANDED_OVER
         )
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder.parent, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Runs the command line: verbs, options, what is printed (`CLI.md` is its contract).
+"""Runs the command line: verbs, options, what is printed (docs/cli.md is its contract).
 
 :func:`command` is the script ``penstock``. :func:`main` finds the verb's module and imports nothing
 else: ``penstock --version`` costs a start of Python. Each verb module holds Typer apps made by
@@ -86,7 +86,7 @@ def _end_now(ended: Sequence[int]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command and returns its exit code (`CLI.md`). Never raises."""
+    """Runs a command and returns its exit code (docs/cli.md). Never raises."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the parent process

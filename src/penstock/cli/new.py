@@ -41,7 +41,7 @@ _OFFERED = 5
 @verb(
     "penstock new",
     "penstock new airbyte:source-faker parquet:./lake",
-    "penstock new singer:tap-github delta:./lake --file github.yaml --name github",
+    "penstock new singer:tap-github delta:./lake --file github.yaml",
 )
 def new(
     surface: Surface,
@@ -55,7 +55,7 @@ def new(
     name: Annotated[
         str | None,
         arguments.option(
-            "--name", "NAME", "The pipeline's name. Default: the file's, or the source's."
+            "--name", "NAME", "The pipeline's name. Default: the file's, else the source's."
         ),
     ] = None,
     config: arguments.Config = None,
@@ -73,8 +73,8 @@ def new(
         "Destination", AskedRole.destination, lambda: user.may("Destination", _DESTINATION)
     )
     into = reference(destination)
-    named = _short(source_ref) if file is None else Path(file).stem
-    name = name or user.may("Name of the pipeline", named)
+    name = name or (_plain(Path(file).stem) if file else "")
+    name = name or user.may("Name of the pipeline", _short(source_ref))
     path = Path(file or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.yaml")
     if path.exists():
         raise _there_already(path)
@@ -197,7 +197,11 @@ def _short(ref: "ConnectorRef") -> str:
     """``faker`` of ``airbyte:source-faker``."""
     word = ref.name or Path(ref.command[0] if ref.command else ref.target or "pipeline").stem
     short = re.sub(r"^(.*[-_.])?(source|tap)[-_.]", "", word.rpartition("/")[2])
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", short).strip("-") or "pipeline"
+    return _plain(short) or "pipeline"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 
 def _found(word: str, role: AskedRole) -> list[str]:

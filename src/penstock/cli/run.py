@@ -183,30 +183,54 @@ def run(
         "daemon": not no_daemon,
     }
     words, given = _given(streaming, building, more)
-    found = arguments.project(words, select, reading, given, surface.output)
-    if found is not None:
-        if profile is not None:
-            raise ConfigError(
-                "--profile is of one run, and several pipelines are named",
-                code="config.profile",
-                hint="give one pipeline file, or a source and a destination",
-            )
-        return _run_project(surface, found, options, yes=yes)
-    wanted = arguments.pipeline(words, reading, given, surface.output)
-    if profile is not None and str(profile) in wanted.profiles:
+    from penstock.engine.inspect.plan_check import consents
+
+    with _kept_fault(surface, words[0], name, dry=dry_run or limit is not None):
+        found = arguments.project(words, select, reading, given, surface.output)
+        if found is None:
+            wanted = arguments.pipeline(words, reading, given, surface.output)
+            _refuse_profile(wanted, profile)
+            settle(surface, consents(wanted, surface.home), yes=yes)
+            return shown_run(surface, wanted, {**options, "profile": profile})
+    if profile is not None:
+        raise ConfigError(
+            "--profile is of one run, and several pipelines are named",
+            code="config.profile",
+            hint="give one pipeline file, or a source and a destination",
+        )
+    return _run_project(surface, found, options, yes=yes)
+
+
+@contextmanager
+def _kept_fault(surface: Surface, word: str, name: str | None, *, dry: bool) -> Generator[None]:
+    """Keeps a fault of the block as that of a run that failed before it began, unless ``dry``."""
+    if dry:
+        yield
+        return
+    from penstock.engine.run.attempts import kept_fault
+
+    with kept_fault(surface.home, word, name):
+        yield
+
+
+def _refuse_profile(pipeline: Pipeline, profile: Path | None) -> None:
+    if profile is not None and str(profile) in pipeline.profiles:
         raise ConfigError(
             f"--profile names the file of a timeline, and {str(profile)!r} is a profile of "
-            f"{wanted.origin}",
+            f"{pipeline.origin}",
             code="config.profile",
             hint=f"write --with {profile} to run that profile; else give the timeline another name",
         )
+
+
+def shown_run(surface: Surface, pipeline: Pipeline, options: dict[str, Any]) -> int:
+    """Runs a pipeline and prints its report; returns the exit code. ``options``: of
+    ``run_pipeline``."""
     from penstock.cli.report_view import report_text
-    from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run.start import request_cancel, run_pipeline
 
-    settle(surface, consents(wanted, surface.home), yes=yes)
     with stoppable(request_cancel), watching(surface.output) as observer:
-        report = run_pipeline(wanted, surface.home, observer=observer, profile=profile, **options)
+        report = run_pipeline(pipeline, surface.home, observer=observer, **options)
     if not _is_quiet(surface, report.exit_code):
         surface.output.answer(report, lambda: report_text(report, error_follows=True))
     if report.error is not None and not surface.output.as_json:

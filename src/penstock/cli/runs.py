@@ -13,11 +13,14 @@ import typer
 from penstock.api.pipelines import is_connector
 from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
+from penstock.cli.consent import settle
 from penstock.cli.report_view import report_text
-from penstock.config.pipeline import Pipeline
+from penstock.config.command_line import Options
+from penstock.config.pipeline import Pipeline, StreamOptions
 from penstock.config.selectors import parse_stream
 from penstock.engine.inspect import runs as history
 from penstock.engine.inspect.pipelines import open_known
+from penstock.errors import ConfigError
 from penstock.store.contract import Store
 from penstock.store.open import open_store
 from penstock.terminal import format as text
@@ -52,22 +55,29 @@ def runs(
     given = list(words or ())
     run = given.pop() if given and (len(given) > 2 or _is_run(given)) else None
     what = _pipeline(surface, given, reading)
-    with _opened(surface, what) as (store, name):
+    with _opened(surface, what, attempts=True) as (store, name):
         if run is not None:
             report = history.one_run(store, surface.home, name, run, lines)
             traces = surface.output.verbosity >= 2
             surface.output.answer([report], lambda: _one(report, traces=traces))
             return
-        reports = history.runs(store, name, limit)
+        reports = history.runs(store, surface.home, name, limit)
     surface.output.answer(reports, lambda: _many(reports, name))
 
 
-@verb("penstock rejects shop", "penstock rejects shop --stream users --json")
+@verb(
+    "penstock rejects shop",
+    "penstock rejects shop --stream users --json",
+    "penstock rejects retry shop.yaml --dry-run",
+)
 def rejects(
     surface: Surface,
     words: Annotated[
         list[str],
-        typer.Argument(metavar="PIPELINE", help="A pipeline file, SOURCE DESTINATION, or a name."),
+        typer.Argument(
+            metavar="[retry] PIPELINE",
+            help="A pipeline file, SOURCE DESTINATION, or a name; after `retry` no name.",
+        ),
     ],
     run: Annotated[str | None, arguments.option("--run", "R", "Of this run only.")] = None,
     stream: Annotated[str | None, arguments.option("--stream", "S", "Of this stream only.")] = None,
@@ -77,11 +87,24 @@ def rejects(
             "--limit", "N", f"At most N. Default: {_ROWS_AS_TEXT} as text, all as JSON.", min=1
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Of retry: decode them; write and save nothing.")
+    ] = False,
     reading: arguments.PipelineFileOptions = arguments.READING,
-) -> None:
-    """Rejected rows: the reason and the original bytes, of the runs of this machine."""
-    what = _pipeline(surface, words, reading)
+) -> int:
+    """Rejected rows: the reason and the original bytes, of the runs of this machine. `retry` gives
+    them another try, each once, after their cause was mended."""
     selector = None if stream is None else parse_stream(stream)
+    if len(words) > 1 and words[0] == "retry":
+        if limit is not None:
+            raise ConfigError("--limit is not for retry", code="usage", hint="leave it out")
+        wanted = arguments.pipeline(words[1:], reading, Options(), surface.output)
+        return _retry(surface, wanted, run, selector, dry_run=dry_run)
+    if dry_run:
+        raise ConfigError(
+            "--dry-run is for `penstock rejects retry`", code="usage", hint="leave it out"
+        )
+    what = _pipeline(surface, words, reading)
     most = limit or (None if surface.output.as_json else _ROWS_AS_TEXT)
     with _opened(surface, what) as (store, name):
         assert name is not None
@@ -91,6 +114,25 @@ def rejects(
     surface.output.answer(shown, lambda: _rejects(shown))
     if more:
         surface.output.say(f"there are more than these {len(shown)}: raise --limit")
+    return 0
+
+
+def _retry(
+    surface: Surface,
+    pipeline: Pipeline,
+    run: str | None,
+    stream: StreamOptions | None,
+    *,
+    dry_run: bool,
+) -> int:
+    """Runs the rejects of a pipeline once more; returns the exit code."""
+    from penstock.cli.run import shown_run
+    from penstock.engine.inspect.plan_check import consents
+    from penstock.engine.run.reject_retry import RetryRequest
+
+    settle(surface, consents(pipeline, surface.home), yes=False)
+    request = RetryRequest(run=run, stream=stream)
+    return shown_run(surface, pipeline, {"dry_run": dry_run, "retry": request})
 
 
 def _is_run(words: list[str]) -> bool:
@@ -106,8 +148,11 @@ def _pipeline(
 
 
 @contextmanager
-def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[Store, str | None]]:
-    """Yields the store and the pipeline's name; the default store for all pipelines."""
+def _opened(
+    surface: Surface, what: Pipeline | str | None, *, attempts: bool = False
+) -> Generator[tuple[Store, str | None]]:
+    """Yields the store and the pipeline's name; the default store for all pipelines. ``attempts``:
+    as of ``open_known``."""
     if what is None:
         store = open_store(surface.home.state_url())
         try:
@@ -115,7 +160,7 @@ def _opened(surface: Surface, what: Pipeline | str | None) -> Generator[tuple[St
         finally:
             store.close()
         return
-    with open_known(what, surface.home) as known:
+    with open_known(what, surface.home, attempts=attempts) as known:
         yield known.store, known.name
 
 
@@ -170,11 +215,15 @@ def _one(report: dict[str, Any], *, traces: bool) -> "Iterator[RenderableType]":
         yield f"{line['at']} {line['level']:<5} {line['origin']}: {line['message']}"
 
 
+def _any(shown: list[dict[str, Any]], name: str, least: Any) -> bool:
+    return any(r[name] is not None and r[name] > least for r in shown)
+
+
 def _rejects(shown: list[dict[str, Any]]) -> "Iterator[RenderableType]":
     if not shown:
         yield "no rejected rows are kept on this machine"
         return
-    again = any(r["attempt"] > 1 for r in shown)
-    names = ("run", "stream", "reason", "field", *(("attempt",) if again else ()), "at")
+    more = [name for name, least in (("attempt", 1), ("retried", "")) if _any(shown, name, least)]
+    names = ("run", "stream", "reason", "field", *more, "at")
     rows = ([*(r[name] for name in names), text.short(r["bytes"], 80)] for r in shown)
     yield text.grid((*names, "bytes"), rows)

@@ -329,6 +329,12 @@ LITERALS: dict[str, Literal] = {
     "positive_duration": _measure(
         scalars.parse_duration, scalars.DURATION_FORMS, 0, exclusive=True
     ),
+    "time_kept": _measure(
+        lambda value: scalars.parse_duration(value) if isinstance(value, str) else None,
+        "a duration with its unit, such as 30d or 12h",
+        0,
+        exclusive=True,
+    ),
     "count": _whole(0),
     "positive_int": _whole(1),
     "flush_bytes": _flush_bytes,

@@ -449,6 +449,11 @@ class PipelineFile(Section, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     destination: Annotated[Destination, key("Where records go.")]
     state: Annotated[StateSettings, key("Where states are kept.")] = StateSettings()
     log: Annotated[LogSettings, key("Where the write-ahead log lies.")] = LogSettings()
+    keep: Annotated[
+        float | None,
+        key("How long the log and the report of a past run stay, such as `30d`; the newest run's "
+            "and rejects always do. Default: for ever.", literal="time_kept", examples=["30d"]),
+    ] = None  # fmt: skip
     spark: Annotated[SparkSettings, key("The Spark session.")] = SparkSettings()
     lanes: Annotated[
         Literal["auto"] | int,

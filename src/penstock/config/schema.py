@@ -24,18 +24,15 @@ _SIZE = {
         {"type": "string", "pattern": r"^\s*[0-9]+(\.[0-9]+)?\s*([kKmMgGtT][iI]?)?[bB]?\s*$"},
     ]
 }
-_DURATION = {
-    "anyOf": [
-        {"type": "number", "minimum": 0},
-        {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$"},
-    ]
-}
+_TIME_KEPT = {"type": "string", "pattern": r"^\s*([0-9]+(\.[0-9]+)?\s*(ms|s|m|h|d)\s*)+$"}
+_DURATION = {"anyOf": [{"type": "number", "minimum": 0}, _TIME_KEPT]}
 _PATH = {"anyOf": [_TEXT, _NAMES]}
 
 _LITERALS: dict[str, dict[str, Any]] = {
     "size": _SIZE,
     "positive_size": _SIZE,
     "positive_duration": _DURATION,
+    "time_kept": _TIME_KEPT,
     "count": {"type": "integer", "minimum": 0},
     "positive_int": {"type": "integer", "minimum": 1},
     "flush_bytes": {"type": "integer", "minimum": 1 << 20, "maximum": 32 << 20},

@@ -142,7 +142,7 @@ class Reject:
     ``records``: how many source records it counts as, 0 where another reject has counted it; None:
     at most one, which a batch of its stream counts already (``Batch.stands_for``). ``key``: its
     primary key by the source's names, where a destination rejects it, whose bytes may have other
-    names."""
+    names. ``whole``: ``raw`` is a record as the source sent it, which can be decoded again."""
 
     stream: StreamId | None
     reason: str
@@ -152,6 +152,7 @@ class Reject:
     records: int | None = 1
     size: int = 0
     key: dict[str, Any] | None = None
+    whole: bool = False
 
 
 @dataclass(slots=True)

@@ -82,12 +82,27 @@ class PeakMemory(msgspec.Struct, kw_only=True):
     jvm_peak_bytes: int = 0
 
 
+class LeftRejects(msgspec.Struct, frozen=True):
+    """Rejects of a stream that were not tried again, and why. ``stream`` None: it is not known."""
+
+    stream: str | None
+    why: str
+    rejects: int
+
+
+class RetriedRejectsReport(msgspec.Struct, kw_only=True):
+    """What ``penstock rejects retry`` did: how many it tried again, and which it left."""
+
+    tried: int
+    left: list[LeftRejects]
+
+
 class Report(msgspec.Struct, kw_only=True):
     """The report of one run. ``metrics``: the connectors' own metrics, ``{"stream", "series"}``
     each. ``start``: was Spark's JVM there already (``warm``)? None: there was none of ours.
     ``expected_rows``, ``expected_bytes``: the source's estimate for all streams together; None: it
     gave none. ``dry_run``: nothing was written, sent or saved, whatever the counts say (also
-    ``--limit``)."""
+    ``--limit``). ``retried``: None: the run read its source."""
 
     run: str
     pipeline: str
@@ -107,6 +122,7 @@ class Report(msgspec.Struct, kw_only=True):
     error: dict[str, Any] | None
     log: str
     dry_run: bool = False
+    retried: RetriedRejectsReport | None = None
 
     def _repr_html_(self) -> str:
         """The report as notebooks show it: a row a stream, what failed, the notes."""

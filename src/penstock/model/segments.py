@@ -82,6 +82,9 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     sends again all that there is, as what was sent before was forgotten (``--full-refresh``) or
     lost. ``refreshes``: the generation is a refresh of a stream (``--recreate``): it replaces the
     table's rows whatever the mode, and until it is published no state that covers it is saved.
+    ``mixed_keys``: columns of the key of which the table has rows as text and rows as JSON.
+    ``retried``: they were rejects, which a user had tried again (``engine.specs.retry``): in a
+    table that keeps one row per key they count as older than its rows.
     ``history``: the table keeps every version of a key (``tables.history``)."""
 
     mode: DestinationSyncMode
@@ -96,6 +99,8 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: bool = False
     delete_cursor: FieldPath = ()
     cursor_order: CursorOrder = CursorOrder.by_value
+    mixed_keys: tuple[str, ...] = ()
+    retried: bool = False
     history: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:

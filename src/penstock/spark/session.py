@@ -164,6 +164,7 @@ def open_session(
     scratch_dir: Path,
     cache_dir: Path | None = None,
     stays_with: Path | None = None,
+    staying: Needs | None = None,
     check: Callable[[], None] = _go_on,
 ) -> "SparkSession":
     """Opens the process's session, or shares the one that is open (its settings are then those of
@@ -199,6 +200,7 @@ def open_session(
                 shared = None
                 if stays_with is not None and chosen.startswith("local"):
                     shared = _Shared(_master_for_many(chosen, master), lanes + 1, stays_with)
+                    needs = staying or needs
                 with _own_interrupt():
                     spark, jvm = _start(needs, chosen, conf or {}, folder, cache, shared, check)
             _current = _Open(spark, jvm, chosen, frozenset(needs.packages), folder)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ConfigError
 from penstock.spark.error_text import summary
+from penstock.spark.workers_python import use_this_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +64,7 @@ def beside(users: "SparkSession", needs: SessionConf, conf: Mapping[str, str]) -
     """Opens a session on the Spark of ``users`` with the settings ``conf``. Raises ``ConfigError``
     where that Spark lacks what a table format needs, or cannot give a session of its own."""
     _refuse_lacks(users, needs)
+    use_this_python(users)
     made = _another(users)
     try:
         for name, value in conf.items():

@@ -406,6 +406,11 @@ class Store(Protocol):
         without a report, what ``rules.unfinished_report`` makes."""
         ...
 
+    def forget_runs(self, lease: Lease, runs: Sequence[str]) -> None:
+        """Deletes these runs of the pipeline, with their reports; those that are not there are
+        passed over."""
+        ...
+
     def pipelines(self) -> list[str]:
         """Returns the names of all pipelines in the store, sorted."""
         ...

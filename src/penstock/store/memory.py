@@ -516,6 +516,13 @@ class MemoryStore:
         found.sort(key=lambda each: each[:2], reverse=True)
         return [report for _, _, report in found[:limit]]
 
+    def forget_runs(self, lease: Lease, runs: Sequence[str]) -> None:
+        with self._step("forget_runs"):
+            p, _ = self._leased(lease)
+            for run in runs:
+                p.runs.pop(run, None)
+                p.reports.pop(run, None)
+
     def _report(self, p: _Pipeline, run: str, started_at: str, token: str) -> dict[str, Any]:
         if run in p.reports:
             return deepcopy(p.reports[run])

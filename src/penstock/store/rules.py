@@ -179,7 +179,7 @@ def settled(done: Iterable[KeyedGroup], first: dict[str, int]) -> list[KeyedGrou
 
     A group with states is deferred while an older group is not settled that touches one of its
     scopes, or any older group where one of the two has a shared state (L1: everything before a
-    state is committed first; DESIGN.md §4: a table that fails holds the shared state back).
+    state is committed first; docs/guarantees.md: a table that fails holds the shared state back).
     ``done``: oldest first. ``first``: per key of :func:`touches`, and for ANYTHING, the smallest id
     of a group with an uncommitted load; deferred groups are added in place.
     """

@@ -495,6 +495,11 @@ class SqlStore:
             for row in rows
         ]
 
+    def forget_runs(self, lease: Lease, runs: Sequence[str]) -> None:
+        with self._under_lease(lease) as (conn, leased):
+            for run in runs:
+                conn.execute(delete(RUNS).where(RUNS.c.pipeline == leased.name, RUNS.c.run == run))
+
     def pipelines(self) -> list[str]:
         with self._db.reading() as conn:
             return list(conn.scalars(select(PIPELINES.c.name).order_by(PIPELINES.c.name)))

@@ -137,6 +137,10 @@ class TableLoad(msgspec.Struct, frozen=True, kw_only=True):
         return self.load.disposition.arrival
 
     @property
+    def retried(self) -> bool:
+        return self.load.disposition.retried
+
+    @property
     def deleted_column(self) -> str | None:
         return self.load.disposition.deleted_column
 

@@ -3,11 +3,15 @@
 module is imported on first use."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
+
+import platformdirs
 
 from penstock.config.removable_packages import need
 from penstock.config.table_formats import ROOT, table_formats
 from penstock.errors import ConfigError
+from penstock.spark.jars import find_jars
 from penstock.tables.contract import SessionNeeds, TableFormat
 
 
@@ -33,6 +37,18 @@ def session_needs(name: str) -> SessionNeeds:
     """What the Spark session needs for tables of format ``name``, wherever they are. Raises
     ``ConfigError``, where this Spark has no such jars."""
     return _tables(name, "/", None).needs()
+
+
+def ready_needs() -> SessionNeeds:
+    """Returns what a Spark needs that serves every format whose jars are on this machine."""
+    cache = platformdirs.user_cache_path("penstock")
+    needs = SessionNeeds()
+    for name in table_formats():
+        with suppress(ConfigError):  # this Spark has no such jars, or the user's folder lacks them
+            found = session_needs(name)
+            if not find_jars(found.packages, cache).missing:
+                needs = needs.also(found)
+    return needs
 
 
 def _tables(name: str, path: str, options: Mapping[str, str] | None) -> TableFormat:

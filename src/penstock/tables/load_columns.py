@@ -27,12 +27,10 @@ def load_history(load: TableLoad) -> tuple[Field, ...]:
 
 
 def metadata_columns(load: TableLoad) -> frozenset[str]:
-    """The names of the load's metadata columns; empty where it has none."""
-    return (
-        frozenset(f.name for f in metadata_fields(load.policy.metadata))
-        if load.policy.metadata
-        else frozenset()
-    )
+    """The names of the load's columns that are none of its stream's: metadata columns, those of a
+    history."""
+    metadata = metadata_fields(load.policy.metadata) if load.policy.metadata else ()
+    return frozenset(f.name for f in (*metadata, *load_history(load)))
 
 
 def has_soft_deletes(load: TableLoad, names: Sequence[str]) -> bool:

@@ -67,6 +67,16 @@ class SqlDialect(NamedTuple):
         days = f"{day} - DATE '1970-01-01'" if self.name == "duckdb" else f"unix_date({day})"
         return f"CAST({days} AS BIGINT)"
 
+    def is_json(self, sql: str) -> str:
+        found = "json_valid({})" if self.name == "duckdb" else "(try_parse_json({}) IS NOT NULL)"
+        return found.format(sql)
+
+    def text_of_json(self, sql: str) -> str:
+        """The text that a JSON string has; NULL of all else."""
+        read = "json_extract_string" if self.name == "duckdb" else "get_json_object"
+        string = f"{sql} LIKE '\"%\"' AND {self.is_json(sql)}"
+        return f"CASE WHEN {string} THEN {read}({sql}, '$') END"
+
     def pair(self, one: str, other: str) -> str:
         if self.name == "duckdb":
             return f"{{'a': {one}, 'b': {other}}}"
@@ -257,10 +267,25 @@ def _number(sql: str, start: int) -> str:
     return f"try_cast(substr({sql}, {start}, 2) AS BIGINT)"
 
 
-def replaces(row: Order, table: Order, *, two_forms: str = "false", bare: str = "false") -> str:
+def replaces(
+    row: Order,
+    table: Order,
+    *,
+    two_forms: str = "false",
+    bare: str = "false",
+    retried: bool = False,
+) -> str:
     """A SQL condition, never NULL: the winner ``row`` of a load's rows of a key replaces the
     table's row. ``two_forms``: the load's rows of the key have two forms; ``bare``: the winner is a
-    delete without a cursor."""
+    delete without a cursor. ``retried``: the load's rows count as older than the table's, so that
+    only a higher cursor of the same form is newer."""
+    if retried:
+        above = (
+            f"({row.major} > {table.major} OR ({row.major} = {table.major} AND "
+            f"{row.minor} > {table.minor}))"
+        )
+        same = f"{row.form} = {table.form} AND {row.form} <> {OTHER}"
+        return f"coalesce({same} AND {above}, false)"
     higher = (
         f"({row.major} > {table.major} OR ({row.major} = {table.major} AND "
         f"coalesce({row.minor}, '') >= coalesce({table.minor}, '')))"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SHOWN_FROM = {"FATAL": 0, "ERROR": 0, "WARN": 0, "INFO": 1}
 _LINE_SECONDS = 5.0  # between two lines of one stream
 _CONTINUED = "  | "
+_WARNINGS = 1_000  # that are remembered, so that each is shown once
 _LOG_CHARACTERS = 4000  # of a log message; the run's log has all of it
 _MANY = 30  # streams: beyond, one line or bar stands for all
 
@@ -55,17 +56,23 @@ def watching(output: Output) -> Generator[RunObserver]:
 
 
 class _Traces:
-    """Filters tracebacks out of connectors' log lines, below ``-vv``. On stderr they are sent line
-    by line."""
+    """Filters tracebacks, and warnings that were shown before, out of connectors' log lines, below
+    ``-vv``. On stderr tracebacks are sent line by line."""
 
     def __init__(self, verbosity: int) -> None:
         self._all = verbosity >= 2
         self._open: dict[str, Trace] = {}
+        self._warned: set[tuple[str, str]] = set()
 
-    def shown(self, origin: str, message: str) -> str | None:
-        """Returns the text to show; None: nothing."""
+    def shown(self, level: str, origin: str, message: str) -> str | None:
+        """Returns the text to show; None: nothing, as of a warning that was shown before."""
         if self._all:
             return message
+        if level == "WARN":
+            if (origin, message) in self._warned:
+                return None
+            if len(self._warned) < _WARNINGS:
+                self._warned.add((origin, message))
         if "\n" in message:
             message = without_trace(message)
         elif self._open.setdefault(origin, Trace()).holds(message):
@@ -118,7 +125,7 @@ class LineObserver:
             counts.estimate, counts.estimated_bytes = rows, bytes
 
     def log(self, level: str, origin: str, message: str) -> None:
-        shown = self._traces.shown(origin, message)
+        shown = self._traces.shown(level, origin, message)
         if shown is not None:
             self._line(f"{level:<8} {origin}: {shown}", _SHOWN_FROM.get(level, 2))
 
@@ -221,7 +228,7 @@ class BarObserver:
             self._estimated_bytes[stream] = bytes
 
     def log(self, level: str, origin: str, message: str) -> None:
-        shown = self._traces.shown(origin, message)
+        shown = self._traces.shown(level, origin, message)
         if shown is not None and self._output.verbosity >= _SHOWN_FROM.get(level, 2):
             self._above(f"{level} {origin}: {shown}")
 

@@ -10,16 +10,18 @@ import pytest
 
 from penstock.config.load import parse_pipeline
 from penstock.engine.plan.description import describe
-from penstock.engine.plan.earlier_modes import NEWEST, modes_of, other_rule_notes
+from penstock.engine.plan.earlier_modes import NEWEST, mixed_keys, modes_of, other_rule_notes
+from penstock.engine.plan.key_types import EXACT_NUMBER
 from penstock.engine.plan.stream_plan import StreamRules
 from penstock.engine.plan.streams import StreamsPlan, plan_streams
+from penstock.engine.plan.table_types import TableTypes
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import Catalog, DestinationSyncMode, Stream, StreamId, SyncMode
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.protocols import load
-from penstock.store.remembered import Remembered, UsedModes
-from penstock.tables.contract import TableFormat
+from penstock.store.remembered import Refresh, Remembered, UsedModes
+from penstock.tables.contract import TableFormat, TypeChange
 from penstock.tables.formats import open_table
 from penstock.tables.parquet import tables as parquet
 from penstock.transforms.contract import TransformJob
@@ -52,6 +54,7 @@ def plan(
     protocol: str = "singer",
     earlier: Remembered | None = None,
     transforms: tuple[TransformJob, ...] = (),
+    table_types: TableTypes | None = None,
     **more: Any,
 ) -> StreamsPlan:
     head = f"pipeline: p\nsource: {{ use: {protocol}:x, defaults: {{ {stream} }} }}\n"
@@ -67,6 +70,7 @@ def plan(
             metadata=None,
             sync_id=1,
             merges=True,
+            table_types=table_types,
         ),
         known=set(),
         states=(),
@@ -315,20 +319,60 @@ def test_another_rule_of_the_newest_row_is_noted_once(
     assert not [n for n in plan(place, stream, earlier=now, **more).notes if words in n]
 
 
-@pytest.mark.parametrize(("kinds", "noted"), [("string json", True), ("json", False)])
-def test_a_key_that_earlier_code_wrote_in_two_forms_is_noted_once(
-    tmp_path: Path, kinds: str, noted: bool
+@pytest.mark.parametrize(
+    ("kinds", "refresh", "mixed"),
+    [
+        ("string json", None, True),
+        ("json string", Refresh(run="r", at="", after=1), True),
+        ("string json string", Refresh(run="r", at="", after=1, until=2, cancelled=True), True),
+        ("string json", Refresh(run="r", at="", after=1, until=2), False),
+        ("json json", None, False),
+        ("string string", None, False),
+    ],
+)
+def test_L9_a_key_that_earlier_code_wrote_in_two_forms_is_found_and_noted_once(
+    kinds: str, refresh: Refresh | None, mixed: bool
 ) -> None:
     """Issue 38: once a property was declared a union, that code wrote "A1" with its quotes."""
-    found = one(lake(tmp_path))
-    had = msgspec.structs.replace(modes_of(found.configured), newest=0)
     stored = {
         number: RowSchema((Field("id", "id", DataType(Kind(kind))),), number)
         for number, kind in enumerate(kinds.split(), 1)
     }
-    notes = other_rule_notes(found, had, lambda stream: stored)
-    assert [("a key may be in the table twice" in note) for note in notes] == [True] * noted
-    assert not other_rule_notes(found, modes_of(found.configured), lambda stream: stored)
+    found = mixed_keys(USERS, (("id",), ("o", "id")), lambda stream: stored, refresh)
+    assert found == ("id",) * mixed
+
+
+@pytest.mark.parametrize(
+    ("declared", "had", "decoded"),
+    [
+        ("string", DataType(Kind.number), DataType(Kind.number)),
+        ("number", DataType(Kind.number), DataType(Kind.number)),
+        ("string", DataType(Kind.decimal, 10, 2), DataType(Kind.decimal, 10, 2)),
+        ("string", DataType(Kind.string), DataType(Kind.string)),
+        ("number", None, EXACT_NUMBER),
+    ],
+)
+def test_L9_a_key_is_decoded_by_the_type_of_a_table_that_another_home_made(
+    tmp_path: Path, declared: str, had: DataType | None, decoded: DataType
+) -> None:
+    """Spark would cast it, 0.1000000000000000055 to 0.1; a lane rejects what the type lacks."""
+    columns = () if had is None else (Field("id", "id", had), Field("n", "n", DataType(Kind.date)))
+    types = TableTypes(lambda table: columns, {}, lambda stream: {}, TypeChange.coerce)
+    schema = {"type": "object", "properties": {"id": {"type": declared}, "n": {"type": "integer"}}}
+    found = one(lake(tmp_path), table_types=types, json_schema=schema, default_cursor_field=None)
+    kinds = {f.name: f.type for f in found.schema.fields}
+    assert kinds == {"id": decoded, "n": DataType(Kind.integer)}
+    assert found.exact == ("id",) * (decoded == EXACT_NUMBER)
+
+
+def test_a_key_of_two_forms_is_noted_once(tmp_path: Path) -> None:
+    planned = one(lake(tmp_path))
+    mixed = msgspec.structs.replace(planned.disposition, mixed_keys=("id",))
+    planned = msgspec.structs.replace(planned, disposition=mixed)
+    had = msgspec.structs.replace(modes_of(planned.configured), newest=0)
+    (note,) = other_rule_notes(planned, had)
+    assert "replaces the rows of its key in both forms" in note
+    assert not other_rule_notes(planned, modes_of(planned.configured))
 
 
 def test_modes_that_an_earlier_version_stored_have_the_rule_of_before() -> None:

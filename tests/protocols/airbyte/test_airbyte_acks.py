@@ -47,7 +47,7 @@ def acks(answers: list[Any]) -> list[int]:
 
 
 def test_equal_states_in_a_row_are_told_apart_by_their_order() -> None:
-    """Reference, airbyte §2 (state hash collision)."""
+    """Two states of one content are two states."""
     _, replies = sent((A, 1), (A, 1), (A, 1))
     assert acks(hear(replies, state(A, 1))) == [1]
     assert acks(hear(replies, state(A, 1), state(A, 1))) == [2, 3]
@@ -126,7 +126,7 @@ def test_a_bare_state_without_a_type_is_taken() -> None:
 
 
 def test_a_bare_state_without_a_type_is_legacy_if_it_is_one_of_ours() -> None:
-    """Reference, airbyte §0.1: a missing type means LEGACY."""
+    """A missing type means LEGACY."""
     marks = PendingStates(TARGETS, strict=False)
     for number in (1, 2):
         legacy = {"type": "LEGACY", "data": {"c": number}, "sourceStats": {}, "id": number}

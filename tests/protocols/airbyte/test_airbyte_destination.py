@@ -275,7 +275,7 @@ def test_an_increment_without_a_cursor_is_one_whose_source_defines_it(
 
 
 def test_catalog_has_the_types_of_the_parts_and_the_target_names(tmp_path: Path) -> None:
-    """Protocol, Data Types; reference, airbyte §1.8."""
+    """Protocol, Data Types, as real connectors keep them."""
     keyed = stream(A, None, DestinationSyncMode.append_dedup, primary_key=(("id",),))
     write({"sink": str(tmp_path / "sink")}, [], (keyed, STREAMS[1]))
     run, _ = got(tmp_path / "sink")
@@ -360,7 +360,7 @@ def test_a_text_that_the_pipeline_calls_json_is_told_as_anything() -> None:
 
 
 def test_messages_come_in_order_under_the_target_names(tmp_path: Path) -> None:
-    """Reference, airbyte §2: namespace and prefix, state id and counts; COMPLETE comes last."""
+    """To real destinations: namespace and prefix, state id and counts; COMPLETE comes last."""
     answers = write({"sink": str(tmp_path / "sink")})
     assert acked(answers) == [1, 2, 3] and errors(answers) == [] and exit_code(answers) == 0
     _, lines = got(tmp_path / "sink")
@@ -436,7 +436,7 @@ def test_global_and_legacy_and_foreign_states_cross_and_are_acked(how: str, tmp_
 
 @pytest.mark.parametrize("how", ["echo", "late", "bare", "nulls", "mangled", "changed", "twice"])
 def test_every_form_of_an_echo_in_order_is_an_ack(how: str) -> None:
-    """Reference, airbyte §0.2: bare states, nulls added, ``global_``, other content. What had to
+    """Of real destinations: bare states, nulls added, ``global_``, other content. What had to
     be guessed is counted, for the report."""
     answers = write({"acks": how})
     assert sorted(acked(answers)) == [1, 2, 3] and errors(answers) == []
@@ -666,7 +666,7 @@ def test_a_schema_that_grew_is_used_from_then_on(tmp_path: Path) -> None:
 
 
 def test_the_same_conversation_over_the_in_memory_twin() -> None:
-    """DESIGN §2: a role's code runs over a process or a test double alike."""
+    """docs/architecture.md: a role's code runs over a process or a test double alike."""
     seen: list[dict[str, Any]] = []
 
     def script(arguments: list[str | bytes]) -> Generator[Step, bytes, None]:

@@ -40,7 +40,7 @@ def test_lines_are_the_protocols() -> None:
 
 
 def test_a_state_goes_back_whole_with_what_was_taken_and_rejected() -> None:
-    """Protocol 0.18, AirbyteStateStats: numbers with a decimal point; reference, airbyte §2: the
+    """Protocol 0.18, AirbyteStateStats: numbers with a decimal point; real hosts: the
     host adds them up and compares them with its source's."""
     stats = '"sourceStats":{"recordCount":100.0},"id":7,'
     blob = (

@@ -480,7 +480,7 @@ def test_fidelity_notes_come_where_they_hold_only() -> None:
 
 
 def test_deletions_of_an_airbyte_source_reach_the_target_under_its_name(tmp_path: Path) -> None:
-    """Reference, singer §1.7."""
+    """As targets of the Singer SDK take them."""
     at = "2024-02-29T12:00:00Z"
     of = schema(id=Kind.integer, _ab_cdc_deleted_at=Kind.string)
     for mode in (DestinationSyncMode.append_dedup, DestinationSyncMode.append):

@@ -262,7 +262,7 @@ def test_a_granted_folder_that_is_missing_is_a_warning(tmp_path: Any):
 
 
 def test_a_forked_worker_compiles_and_runs():
-    """A child of a process that has compiled: its pool and its clock are gone (DESIGN.md: never
+    """A child of a process that has compiled: its pool and its clock are gone (never
     work after fork; but a worker that does must not hang)."""
     opened().close()
     pid = os.fork()

@@ -17,7 +17,7 @@ class AskedLog:
     """Passes everything on to the run's observer, and writes log lines into the run's log too."""
 
     def __init__(self, observer: RunObserver) -> None:
-        self._observer = observer
+        self._observer = self.shown = observer
         self._lock = threading.Lock()
         self._log: RunLog | None = None
         self._lines: list[tuple[str, str, str]] = []

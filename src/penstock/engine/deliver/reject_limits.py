@@ -4,7 +4,8 @@ Decides over the groups of ``engine.deliver.load_plan``; ``engine.sync.backlog``
 out. A generation is judged by itself, once it is complete; of other streams, what this run has
 delivered and what is ready count together. While a stream is read, what is over its limit waits,
 since good records may follow. Changes that were removed at the source by reading (cdc) are
-delivered whatever the limit: they cannot be read again.
+delivered whatever the limit: they cannot be read again. Nor are rejects that a user has tried
+again judged, which no source sends again.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -101,6 +102,8 @@ class Rejections:
         ready: dict[StreamId, StreamCounts] = {}
         for group in pending.ready:
             for load in group.loads:
+                if load.disposition.retried:
+                    continue
                 if _by_itself(load, pending):
                     counts = StreamCounts().plus(load)
                     empty = not load.read and any(s.epoch in unnamed for s in load.segments)
@@ -129,7 +132,7 @@ class Rejections:
         """Adds the counts of what is now delivered."""
         for group in pending.ready:
             for load in group.loads:
-                if not _by_itself(load, pending):
+                if not (load.disposition.retried or _by_itself(load, pending)):
                     before = self._delivered.get(load.stream, StreamCounts())
                     self._delivered[load.stream] = before.plus(load)
 

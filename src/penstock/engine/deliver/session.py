@@ -15,6 +15,7 @@ from penstock.engine.log.log import Log
 from penstock.engine.specs.observer import SyncObserver
 from penstock.errors import PenstockError
 from penstock.model.catalog import StreamId
+from penstock.model.segments import ConsumedSlice
 from penstock.protocols.contract import StateRole
 from penstock.store.contract import Lease, Merge, Store
 from penstock.store.rules import lease_lost
@@ -80,6 +81,14 @@ class SyncSession:
         lock = self.store.lock(self.pipeline)
         if lock is None or lock.token != self.lease.token:
             raise lease_lost(self.pipeline, lock.holder if lock else None)
+
+    def give_up(self, items: Iterable[ConsumedSlice]) -> None:
+        """Gives up shares of sealed segments: their rows are dropped, and their source sends them
+        again."""
+        left = list(items)
+        if left:
+            self.rejects.give_up(self.log.segments(), left)
+            self.store.abandon(self.lease, left)
 
     @property
     def merge(self) -> Merge:

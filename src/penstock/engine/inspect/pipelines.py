@@ -17,6 +17,7 @@ from penstock.connectors.reference import ConnectorRef, parse_ref
 from penstock.connectors.same_connector import lasting
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.named_pipeline import CompleteCommands
+from penstock.engine.inspect.runs import has_attempts
 from penstock.engine.plan.endpoint import running_folder
 from penstock.engine.plan.named_packages import used
 from penstock.engine.plan.place import refuse_other_place
@@ -103,17 +104,23 @@ class OpenPipeline:
 
 @contextmanager
 def open_known(
-    what: Pipeline | str, home: Home, *, must_exist: bool = True, waiting: Notice | None = None
+    what: Pipeline | str,
+    home: Home,
+    *,
+    must_exist: bool = True,
+    waiting: Notice | None = None,
+    attempts: bool = False,
 ) -> Generator[OpenPipeline]:
     """Yields the pipeline with its store open. A name without a file is looked up in the default
     store; raises ``ConfigError`` (``config.unknown_pipeline``) where that store does not have it.
     ``must_exist``: raise that for the pipeline of a file too, if it never ran. ``waiting``: as of
-    ``pipeline_lock.take``."""
+    ``pipeline_lock.take``. ``attempts``: a pipeline counts as known whose runs all failed before
+    they began."""
     settings = None if isinstance(what, str) else what.state
     store = open_store(home.state_url(settings))
     try:
         name = what if isinstance(what, str) else what.pipeline
-        if must_exist or isinstance(what, str):
+        if (must_exist or isinstance(what, str)) and not (attempts and has_attempts(home, name)):
             _must_be_known(name, store, by_name=isinstance(what, str))
         if isinstance(what, str):
             had = store.source_of(name)

@@ -34,6 +34,7 @@ from penstock.engine.plan.endpoint import (
 from penstock.engine.plan.load_ways import host_notes, load_way
 from penstock.engine.plan.lost_tables import lost_tables
 from penstock.engine.plan.nested_tables import rewritten_tables
+from penstock.engine.plan.notes_of_streams import joined_notes
 from penstock.engine.plan.open_source import source_of, source_reference
 from penstock.engine.plan.place import settle_place
 from penstock.engine.plan.prepare import Prepared, prepare
@@ -127,8 +128,9 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
         answer["notes"] += [*plan.notes, *sorted(waits)]
         answer["notes"] += rewritten_tables(plan.streams, place) + host_notes(prepared)
         answer["notes"] += _discovery(prepared)
-        notes = map(commands.text, [*answer["notes"], *_isolation(*prepared.endpoints())])
-        answer["notes"] = bounded_data([*notes])
+        notes = [*map(commands.text, answer["notes"]), *_isolation(*prepared.endpoints())]
+        names = [str(stream.id) for stream in plan.streams]
+        answer["notes"] = bounded_data(joined_notes(notes, names))
         return answer
 
 

@@ -17,7 +17,8 @@ from penstock.config.did_you_mean import hint
 from penstock.config.home import Home
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.channel.connector_log import LogLine
-from penstock.engine.log.rejects import RejectLine, decode_rejects
+from penstock.engine.log.rejects import RejectLine
+from penstock.engine.log.retries import KeptReject, ids_tried, kept_rejects
 from penstock.errors import ConfigError, LogError
 from penstock.model.catalog import StreamId
 from penstock.store.contract import Store
@@ -26,16 +27,46 @@ _TAIL_BYTES = 256 * 1024
 _SEARCHED = 1_000_000  # newest runs in which a run's id is looked up
 
 
-def runs(store: Store, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
-    """Returns reports, newest first. A run without an end has status ``running``, or ``failed``
-    where its process is gone."""
-    return store.runs(pipeline, limit)
+ATTEMPT, LOG = "attempt.json", "log.jsonl"
+
+
+def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
+    """Returns reports, newest first, those of runs that failed before they began among them. A run
+    without an end has status ``running``, or ``failed`` where its process is gone."""
+    tried = {r["run"]: r for r in _attempts(home, pipeline, limit)}
+    known = [r for r in store.runs(pipeline, limit) if r["run"] not in tried]
+    found = sorted([*known, *tried.values()], key=_began, reverse=True)
+    return found[:limit]
+
+
+def has_attempts(home: Home, pipeline: str) -> bool:
+    """Whether a run of the pipeline failed before it began."""
+    return next(_attempts(home, pipeline, 1), None) is not None
+
+
+def _began(report: dict[str, Any]) -> tuple[str, str]:
+    return report["started_at"], report["run"]
+
+
+def _attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str, Any]]:
+    """Yields the newest runs of this machine that failed before they began, newest first."""
+    found = 0
+    for name in sorted(os.listdir(home.runs), reverse=True):
+        try:
+            report: dict[str, Any] = msgspec.json.decode((home.runs / name / ATTEMPT).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            continue  # a run that began, or one that is being written
+        if pipeline in (None, report["pipeline"]):
+            yield report
+            found += 1
+        if found >= limit:
+            return
 
 
 def one_run(store: Store, home: Home, pipeline: str | None, run: str, lines: int) -> dict[str, Any]:
     """Returns a run's report, with one key more, ``log_lines``: the last ``lines`` of its log.
     Raises ``ConfigError`` (``config.unknown_run``)."""
-    known = store.runs(pipeline, _SEARCHED)
+    known = runs(store, home, pipeline, _SEARCHED)
     found = next((r for r in known if r["run"] == run), None)
     if found is None:
         of = f" of pipeline {pipeline!r}" if pipeline else ""
@@ -51,7 +82,7 @@ def log_path(home: Home, report: dict[str, Any]) -> Path:
     """Returns the path of a run's log, which a report names relative to the home or as an absolute
     path."""
     named = report.get("log")
-    return home.path / named if named else home.run(str(report["run"])) / "log.jsonl"
+    return home.path / named if named else home.run(str(report["run"])) / LOG
 
 
 def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:
@@ -83,9 +114,10 @@ def rejects(
     stream: StreamOptions | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yields ``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding",
-    "file", "key", "attempt"}`` for each reject of this machine's runs, newest run first. ``bytes``
-    is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has
-    the whole record. Raises ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
+    "file", "key", "attempt", "id", "retried"}`` for each reject of this machine's runs, newest run
+    first. ``bytes`` is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``:
+    a file that has the whole record; ``retried``: the run in which it was tried again. Raises
+    ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
     known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
     if run is not None and run not in known:
         raise ConfigError(
@@ -93,21 +125,26 @@ def rejects(
             code="config.unknown_run",
             hint=hint(run, known, "runs"),
         )
+    tried = {id_: each for each in known for id_ in ids_tried(home.run(each) / "rejects")}
     for each in [run] if run is not None else known:
-        for path in sorted((home.run(each) / "rejects").glob("*.jsonl")):
-            yield from (_shown(each, r) for r in _read(path) if _wanted(r, stream))
+        folder = home.run(each) / "rejects"
+        for kept in rejects_of(each, folder):
+            if _wanted(kept.line, stream):
+                yield {**_shown(each, kept.line), "id": kept.id, "retried": tried.get(kept.id)}
 
 
-def _read(path: Path) -> Iterator[RejectLine]:
-    try:
-        yield from decode_rejects(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise LogError(
-            f"the file of rejects {path} cannot be read: {error}",
-            code="log.corrupt",
-            where=str(path),
-            hint="the table is not touched by this; move the file away to see the other rejects",
-        ) from None
+def rejects_of(run: str, folder: Path) -> Iterator[KeptReject]:
+    """Yields the rejects of a run's folder. Raises ``LogError``, naming a file that is damaged."""
+    for path in sorted(folder.glob("*.jsonl")):
+        try:
+            yield from kept_rejects(run, path)
+        except (OSError, msgspec.DecodeError) as error:
+            raise LogError(
+                f"the file of rejects {path} cannot be read: {error}",
+                code="log.corrupt",
+                where=str(path),
+                hint="the table is not touched by this; move the file away to see the others",
+            ) from None
 
 
 def _wanted(reject: RejectLine, stream: StreamOptions | None) -> bool:

@@ -5,13 +5,14 @@ Not here: when to copy (``engine.sync.sync``, ``engine.deliver``), what a line h
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from penstock.engine.log.rejected_keys import RejectedKeys
 from penstock.engine.log.rejects import decode_rejects, encode_rejects, kept_name
+from penstock.engine.log.retries import mark_given_up
 from penstock.files import make_folder, replacing, sync, sync_file
-from penstock.model.segments import Segment
+from penstock.model.segments import ConsumedSlice, Segment
 from penstock.tasks.storage import storage
 
 
@@ -29,10 +30,19 @@ class RejectsKeeper:
     ) -> None:
         self._root, self._folder, self._note, self._keys = root, folder, note, keys
 
+    def give_up(self, segments: Iterable[Segment], items: Iterable[ConsumedSlice]) -> None:
+        """Records, before these shares of segments are given up, that their source sends them
+        again, so that nobody tries their rejects again as well (``engine.log.retries``)."""
+        if self._folder is not None:
+            mark_given_up(self._folder, segments, items)
+
     def keep(self, segment: Segment) -> None:
         """Copies the rejects of a segment, and notes each file that is missing. Each copy is
         renamed into place under a unique name, so that a repetition changes nothing; all are
-        durable on return, since the log then deletes its own. Raises ``LogError``."""
+        durable on return, since the log then deletes its own. Those that no state covers are sent
+        again by their source. Raises ``LogError``."""
+        if not segment.exact:
+            self.give_up([segment], [ConsumedSlice(segment.id, s.stream) for s in segment.slices])
         for source in self.keep_files(segment.rejects, [segment.id.epoch]):
             self._missed(segment, source)
 

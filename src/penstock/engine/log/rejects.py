@@ -23,7 +23,9 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     is ``base64`` (the record was not UTF-8). ``file``: a file beside this one that has the whole
     record; ``body`` then has its beginning. ``key``: the primary key by the source's names, where a
     destination rejected the row. ``attempt``: in how many runs in a row it was rejected,
-    where such rows are tried again."""
+    where such rows are tried again. ``generation``: of the stream, where ``body`` is the record as
+    the source sent it, so that it can be decoded again; None: it is not, or an earlier version of
+    Penstock wrote the line."""
 
     namespace: str | None
     name: str | None
@@ -35,10 +37,16 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     file: str | None = None
     key: dict[str, Any] | None = None
     attempt: int = 1
+    generation: int | None = None
 
     @property
     def stream(self) -> str | None:
         return None if self.name is None else str(StreamId(self.namespace, self.name))
+
+    @property
+    def raw(self) -> bytes:
+        """The record's bytes, or their beginning where ``file`` has all of them."""
+        return base64.b64decode(self.body) if self.encoding == "base64" else self.body.encode()
 
     @property
     def size(self) -> int:
@@ -55,15 +63,18 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
         at: str,
         file: str | None = None,
         key: dict[str, Any] | None = None,
+        generation: int | None = None,
     ) -> "RejectLine":
         """Builds a line. ``raw``: the record's bytes, or their beginning where ``file`` (beside
         this one, in the run's folder) has all of them. ``at``: time as ISO 8601."""
         namespace, name = (None, None) if stream is None else (stream.namespace, stream.name)
         try:
-            return RejectLine(namespace, name, reason, field, raw.decode(), at, file=file, key=key)
+            text, encoding = raw.decode(), "utf-8"
         except UnicodeDecodeError:
-            text = base64.b64encode(raw).decode()
-            return RejectLine(namespace, name, reason, field, text, at, "base64", file, key)
+            text, encoding = base64.b64encode(raw).decode(), "base64"
+        return RejectLine(
+            namespace, name, reason, field, text, at, encoding, file, key, generation=generation
+        )
 
 
 def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:

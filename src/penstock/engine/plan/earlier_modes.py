@@ -7,17 +7,23 @@ modes (``store.remembered``). Not here: the modes of a new stream
 (``protocols/*/stream_config.py``).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from penstock.config.pipeline import StreamSettings
 from penstock.engine.specs.plan import PlannedStream
-from penstock.model.catalog import ConfiguredStream, DestinationSyncMode, Stream, StreamId
+from penstock.model.catalog import (
+    ConfiguredStream,
+    DestinationSyncMode,
+    FieldPath,
+    Stream,
+    StreamId,
+)
 from penstock.model.segments import CursorOrder
 from penstock.model.types import Kind, RowSchema
 from penstock.protocols.reading import StreamOverrides
-from penstock.store.remembered import Remembered, UsedModes
+from penstock.store.remembered import Refresh, Remembered, UsedModes
 
 NEWEST = 1
 """The rule of ``tables.newest``. 0: that of before, which compared cursors in text as numbers, as
@@ -36,25 +42,21 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
     )
 
 
-def other_rule_notes(
-    stream: PlannedStream,
-    had: UsedModes | None,
-    versions: Callable[[StreamId], Mapping[int, RowSchema]] | None,
-) -> list[str]:
+def other_rule_notes(stream: PlannedStream, had: UsedModes | None) -> list[str]:
     """Returns notes, once for each stream, about a table that was merged by the rule of before.
-    ``had``: the modes of the last run; ``versions``: returns the stored schemas of a stream; None:
-    there are none."""
+    ``had``: the modes of the last run."""
     was_merged = had is not None and had.destination_sync_mode is DestinationSyncMode.append_dedup
     if had is None or had.newest == NEWEST or not was_merged or stream.replaces_table:
         return []
-    doubled = versions is not None and _key_of_both_forms(stream, versions(stream.id).values())
-    return [*_text_cursor(stream), *([_DOUBLED.format(stream.id, doubled)] if doubled else [])]
+    mixed = ", ".join(stream.disposition.mixed_keys)
+    return [*_text_cursor(stream), *([_MIXED.format(stream.id, mixed)] if mixed else [])]
 
 
-_DOUBLED = (
+_MIXED = (
     "stream {}: an earlier version of Penstock wrote its key {} as text while the source declared"
-    " text, and as JSON, with quotes, while it declared a union: a key may be in the table twice."
-    " `penstock run --recreate` writes the table again, with each key once"
+    " text, and as JSON, with quotes, while it declared a union: a row that comes replaces the rows"
+    " of its key in both forms. A key that the table has twice stays so until then; `penstock run"
+    " --recreate` writes the table again, in one form"
 )
 
 
@@ -71,13 +73,21 @@ def _text_cursor(stream: PlannedStream) -> Iterator[str]:
         )
 
 
-def _key_of_both_forms(stream: PlannedStream, versions: Iterable[RowSchema]) -> str:
-    """The columns of the key that were text in one stored schema and JSON in another."""
+def mixed_keys(
+    stream: StreamId,
+    key: Sequence[FieldPath],
+    versions: Callable[[StreamId], Mapping[int, RowSchema]],
+    refresh: Refresh | None,
+) -> tuple[str, ...]:
+    """Returns the columns of the key that were text in one stored schema and JSON in another.
+    ``refresh``: the newest of the stream; one that is published has written the table again."""
+    if refresh is not None and not refresh.pending and not refresh.cancelled:
+        return ()
     kinds: dict[str, set[Kind]] = {}
-    for field in (field for schema in versions for field in schema.fields):
-        kinds.setdefault(field.source, set()).add(field.type.kind)
-    keys = dict.fromkeys(path[0] for path in stream.key)
-    return ", ".join(key for key in keys if {Kind.string, Kind.json} <= kinds.get(key, set()))
+    for field in (field for schema in versions(stream).values() for field in schema.fields):
+        kinds.setdefault(field.name, set()).add(field.type.kind)
+    keys = dict.fromkeys(path[0] for path in key if len(path) == 1)
+    return tuple(name for name in keys if {Kind.string, Kind.json} <= kinds.get(name, set()))
 
 
 def as_before(overrides: StreamOverrides, stream: Stream, earlier: Remembered) -> StreamOverrides:

@@ -6,6 +6,7 @@ Pure apart from questions to connectors (launch, secrets, abilities). Neighbours
 """
 
 import os
+from collections.abc import Callable
 
 import msgspec
 
@@ -16,7 +17,13 @@ from penstock.engine.channel.mailbox import Mailbox
 from penstock.engine.plan.load_ways import shaped, shaped_with_keys
 from penstock.engine.plan.prepare import Prepared
 from penstock.engine.plan.table_types import json_texts
-from penstock.engine.specs.lane import LaneBounds, LaneJob, LaneStream, StreamJob
+from penstock.engine.specs.lane import (
+    LaneBounds,
+    LaneJob,
+    LaneStream,
+    RetriedFile,
+    StreamJob,
+)
 from penstock.engine.specs.plan import ContinuedStream, LaneStart, PlannedStream, SyncPlan
 from penstock.model.catalog import DestinationSyncMode, FieldPath, Shard, SyncMode
 from penstock.model.delete_marks import DeleteMark, is_time
@@ -46,12 +53,20 @@ def sync_plan(prepared: Prepared) -> SyncPlan:
 
 class LaneJobs:
     """Builds the jobs of one run's lanes. ``limit``: records per stream, of ``--limit``; ``dry``: a
-    dry run, of which nothing is kept."""
+    dry run, of which nothing is kept. ``retried``: returns the rejects that the lane reads in place
+    of its connector."""
 
     def __init__(
-        self, prepared: Prepared, mailbox: Mailbox, *, limit: int | None, dry: bool
+        self,
+        prepared: Prepared,
+        mailbox: Mailbox,
+        *,
+        limit: int | None,
+        dry: bool,
+        retried: Callable[[], tuple[RetriedFile, ...]] | None = None,
     ) -> None:
         self._prepared, self._mailbox, self._limit, self._dry = prepared, mailbox, limit, dry
+        self._retried = retried
 
     def job(self, start: LaneStart) -> LaneJob:
         """Returns the message to a lane's process."""
@@ -78,7 +93,7 @@ class LaneJobs:
             states=start.states,
             secrets=tuple({s for e in (source, *prepared.transforms) for s in e.secrets()}),
             strict=pipeline.strict,
-            on_data_error=pipeline.destination.on_data_error,
+            on_data_error=pipeline.destination.on_data_error if self._retried is None else "dlq",
             change_words=source.package.change_words,
             limit=self._limit,
             dry=self._dry,
@@ -97,6 +112,7 @@ class LaneJobs:
             keys=prepared.keys,
             mail_key=mailbox.key,
             change_lists=prepared.destination.has_tables and prepared.rules.metadata is not None,
+            retried=() if self._retried is None else self._retried(),
         )
 
     def continued(self, stream: ContinuedStream, lane: int) -> StreamJob:
@@ -129,7 +145,9 @@ class LaneJobs:
             configured=stream.configured_for(generation),
             lane=LaneStream(
                 stream=stream.id,
-                disposition=msgspec.structs.replace(stream.disposition, anew=anew),
+                disposition=msgspec.structs.replace(
+                    stream.disposition, anew=anew, retried=self._retried is not None
+                ),
                 schema_version=stream.schema.version,
                 generation=generation,
                 fills_generation=configured.fills_generation,

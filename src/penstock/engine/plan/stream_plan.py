@@ -16,7 +16,7 @@ import msgspec
 from penstock.config import modes
 from penstock.config.pipeline import StreamSettings
 from penstock.engine.plan import histories, key_types
-from penstock.engine.plan.earlier_modes import as_before
+from penstock.engine.plan.earlier_modes import as_before, mixed_keys
 from penstock.engine.plan.saved_cursors import SavedCursor, keep_cursor
 from penstock.engine.plan.stream_columns import (
     NO_COLUMNS,
@@ -30,6 +30,7 @@ from penstock.model.catalog import (
     Change,
     ConfiguredStream,
     DestinationSyncMode,
+    FieldPath,
     Stream,
     StreamId,
     SyncMode,
@@ -339,7 +340,11 @@ def _with_exact_keys(
     replaces = rules.refreshes(configured.id) or fills
     before = None if replaces else rules.schemas.get(configured.id)
     if before is None:
-        return chosen, exact
+        if replaces or not merges or rules.table_types is None:
+            return chosen, exact
+        others = rules.table_types.of_others(table, schema)
+        kept = key_types.kept_keys(chosen, schema, others, key, coerces=rules.coerces)
+        return kept, tuple(name for name in exact if kept == chosen)
     if not merges:
         return (key_types.lasting_keys(schema, before, key) if as_sent else schema), ()
     if rules.table_types is not None and rules.going_on is None:
@@ -404,8 +409,20 @@ def _disposition(
         replaces=configured.replaces,
         arrival=arrival,
         refreshes=configured.refreshes,
+        mixed_keys=_mixed_keys(configured, key, rules) if dedup else (),
         history=configured.history,
     )
+
+
+def _mixed_keys(
+    configured: ConfiguredStream, key: tuple[FieldPath, ...], rules: StreamRules
+) -> tuple[str, ...]:
+    """The columns of the key of which the table has rows as text and rows as JSON."""
+    stream, replaced = configured.id, configured.replaces or configured.refreshes
+    newest = rules.schemas.get(stream)
+    if replaced or rules.table_types is None or newest is None or newest.version < 2:
+        return ()
+    return mixed_keys(stream, key, rules.table_types.versions, rules.earlier.refresh.get(stream))
 
 
 def _in_log_order(configured: ConfiguredStream, package: ProtocolPackage) -> bool:

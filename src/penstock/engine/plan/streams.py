@@ -204,8 +204,7 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
     that are gone at the source. ``columns``: cleaned names by original ones, so far."""
     had = rules.earlier.modes.get(stream.id)
     notes = _written_otherwise(stream, had)
-    versions = None if rules.table_types is None else rules.table_types.versions
-    notes += other_rule_notes(stream, had, versions) if rules.merges else []
+    notes += other_rule_notes(stream, had) if rules.merges else []
     notes += _recased(stream, columns)
     notes += _exact_keys(stream)
     notes += kept_notes(stream.id, stream.given or stream.schema, stream.declared)

@@ -97,6 +97,15 @@ class TableTypes:
         }
         return with_types(newest, found)
 
+    def of_others(self, table: TableName, schema: RowSchema) -> RowSchema:
+        """Returns the columns of ``schema`` that a table has of which no schema is stored, since
+        another pipeline or another home made it, with the types that they have there; without
+        texts, of which a table does not say how they were written."""
+        types = {f.name: f.type for f in self.columns_of(table) or ()}
+        known = (f for f in schema.fields if f.name in types and types[f.name].kind not in _TEXT)
+        replace = msgspec.structs.replace
+        return replace(schema, fields=tuple(replace(f, type=types[f.name]) for f in known))
+
     def _type(
         self,
         stream: StreamId,

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
+from penstock.engine.plan.notes_of_streams import NotesOfStreams
 from penstock.engine.plan.repeats import REPEATS, may_repeat, repeats
 from penstock.engine.reporting.timeline import LANE, LOAD, STAGE, Timeline
 from penstock.engine.specs.feeder import PushResult
@@ -46,6 +47,7 @@ class Accounting:
         self.planned: dict[StreamId, PlannedStream] = {}  # as last planned
         self.lived: dict[StreamId, tuple[float, float]] = {}  # readings of time.monotonic
         self.notes: list[str] = []
+        self._of_streams = NotesOfStreams()
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
@@ -242,9 +244,15 @@ class Accounting:
         return sum(self._segment_reads.get((s, load.stream), 0) for s in elsewhere)
 
     def note(self, text: str) -> None:
-        """Adds a note to the report, once, and shows it."""
+        """Adds a note to the report, once, and shows it. What was noted of another stream before
+        gets this one's name too, and is not shown again."""
         text = bounded(self._completed(text))
-        if text not in self.notes:
+        if text in self.notes:
+            return
+        before, text = self._of_streams.joined(text, map(str, self.streams))
+        if before in self.notes:
+            self.notes[self.notes.index(before)] = text
+        else:
             self.notes.append(text)
             self._progress.note(text)
 

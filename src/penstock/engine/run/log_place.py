@@ -11,7 +11,9 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.config.home import Home
 from penstock.engine.log.log import FileLog
+from penstock.engine.log.retries import mark_given_up
 from penstock.errors import LogError
 from penstock.model.catalog import SyncMode
 from penstock.model.segments import SHARED_STATE, ConsumedSlice, Load
@@ -39,7 +41,7 @@ def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -
         return None
     if waiting:
         raise _elsewhere(waiting, known, here)
-    _give_up(store, lease, log, known.after)
+    _give_up(store, lease, log, known.after, Home(home).run(run) / "rejects")
     store.remember(lease, Remembered(log=here))
     if not store.open_epochs(pipeline):
         return None
@@ -50,20 +52,26 @@ def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -
     )
 
 
-def _give_up(store: Store, lease: Lease, log: FileLog, until: int) -> None:
-    """Gives up what this log sealed up to an epoch and no load took."""
+def _give_up(store: Store, lease: Lease, log: FileLog, until: int, rejects: Path) -> None:
+    """Gives up what this log sealed up to an epoch and no load took. ``rejects``: the run's folder
+    of rejects."""
     modes = store.remembered(lease.pipeline).modes.values()
     if any(mode.sync_mode is SyncMode.cdc for mode in modes):
         return
     with suppress(LogError):  # a damaged log is the sync's to report
         sealed = [s for s in log.segments() if s.id.epoch <= until]
         taken = store.consumed(lease.pipeline, {s.id.epoch for s in sealed})
-        shares = (
+        shares = [
             ConsumedSlice(segment.id, stream)
             for segment in sealed
-            for stream in (*(part.stream for part in segment.slices), SHARED_STATE)
-        )
-        store.abandon(lease, [share for share in shares if share not in taken])
+            for stream in (
+                *(part.stream for part in segment.slices if not part.disposition.retried),
+                SHARED_STATE,
+            )
+        ]
+        left = [share for share in shares if share not in taken]
+        mark_given_up(rejects, sealed, left)
+        store.abandon(lease, left)
 
 
 def _elsewhere(waiting: list[Load], known: LogPlace, here: LogPlace) -> LogError:

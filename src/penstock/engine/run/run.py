@@ -53,6 +53,8 @@ from penstock.engine.run.connector_configs import ConnectorConfigs
 from penstock.engine.run.env_file_note import new_names_note
 from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
+from penstock.engine.run.old_runs import end_old_runs
+from penstock.engine.run.reject_retry import RejectRetry, RetryRequest
 from penstock.engine.run.sealed_rows import count_sealed
 from penstock.engine.run.spark import (
     RUN_LOG,
@@ -120,7 +122,7 @@ class Run:
         pipeline: Pipeline,
         home: Home,
         store: Store,
-        observer: RunObserver,
+        observer: RunObserver | AskedLog,
         *,
         dry: bool,
         limit: int | None,
@@ -133,15 +135,19 @@ class Run:
         model: "Model | None" = None,
         telemetry: Telemetry | None = None,
         began: float | None = None,
+        retry: RetryRequest | None = None,
     ) -> None:
         """``began``: when the process began, where it began for this run (a reading of
-        ``time.monotonic``)."""
+        ``time.monotonic``). ``retry``: reads these rejects in place of the source."""
+        self._asked_retry = retry
+        self._retry: RejectRetry | None = None
         self._telemetry = telemetry
-        self._refresh = refresh
+        self._refresh = refresh or retry is not None
         self._model = model
         self._cancel = cancel or threading.Event()
         self._pipeline, self._home, self._store = pipeline, home, store
-        self._shown, self._observer = observer, AskedLog(observer)
+        self._observer = observer if isinstance(observer, AskedLog) else AskedLog(observer)
+        self._shown = self._observer.shown
         self._dry, self._limit, self._served = dry, limit, served
         self.id = run_id
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
@@ -193,10 +199,13 @@ class Run:
                 code="config.recreate",
                 hint="use --full-refresh, with overwrite where it can",
             )
+        if self._asked_retry is not None and not prepared.destination.has_tables:
+            raise _no_table()
         if self._dry:
-            _refuse_consuming(prepared)
+            if self._asked_retry is None:
+                _refuse_consuming(prepared)
             return self._execute_dry(
-                stack, prepared, pulse, full_refresh=full_refresh, recreate=recreate
+                stack, prepared, pulse, log, full_refresh=full_refresh, recreate=recreate
             )
         remember(prepared, self._store, lease)
         store_place(placed, self._store, lease, prepared.plan.streams)
@@ -206,7 +215,7 @@ class Run:
         elif full_refresh:
             prepared.anew = True
             reset_states(self._store, lease, prepared, self._accounting.note)
-        elif prepared.plan.open and not prepared.served:
+        elif prepared.plan.open and not prepared.served and self._asked_retry is None:
             reset_overwritten(self._store, lease, prepared, self._accounting.note)
         for note in (*prepared.plan.notes, *prepared.effective_limits()[1]):
             self._accounting.note(note)
@@ -220,7 +229,18 @@ class Run:
             self.write_report(report)
         finally:
             self._finish(lease, report)
+        if self._pipeline.keep is not None:
+            self._end_old_runs(lease, log, self._pipeline.keep)
         return report
+
+    def _end_old_runs(self, lease: Lease, log: FileLog, seconds: float) -> None:
+        """Ends logs and reports of past runs. What this run did is done, whether or not this
+        succeeds."""
+        with suppress(LeaseLost):  # already an error in the report
+            try:
+                end_old_runs(self._store, lease, self._home, log, seconds, datetime.now(UTC))
+            except (StateError, LogError, Cancelled) as e:
+                self._warn(f"old runs were not ended, as `keep` says: {e.message}")
 
     def _finish(self, lease: Lease, report: Report) -> None:
         """Stores the report. What the run did is done, whether or not this succeeds."""
@@ -416,7 +436,8 @@ class Run:
             rejects = RejectsKeeper(log.root, folder, monitor.note, keys)
             session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
             parts = Assembly(prepared, session, mailbox, monitor, self._configs.save, self._limit)
-            sync = parts.sync(spark, self._discovery(prepared))
+            retry = self._retries(log, mailbox)
+            sync = parts.sync(spark, self._discovery(prepared), retry)
             return BuiltSync(prepared, sync, monitor, mailbox)
 
         return self._run_sync(
@@ -424,6 +445,15 @@ class Run:
             run_log,
             lambda: built(self._prepared_again(prepared, lease), f"{self.id}-2"),
         )
+
+    def _retries(self, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
+        """``log``: of the pipeline. ``mailbox``: in whose folder the lane finds the rejects."""
+        if self._asked_retry is not None:
+            self._retry = RejectRetry(
+                self._asked_retry, self._home, self._store, self._pipeline.pipeline,
+                log, mailbox.folder, self._accounting.plan_again,
+            )  # fmt: skip
+        return self._retry
 
     def _discovery(self, prepared: Prepared) -> Discovery:
         source = prepared.source
@@ -479,7 +509,8 @@ class Run:
                 self._place(built.prepared)
                 outcome = built.sync.run()
             prepared = built.prepared
-            if not (outcome.errors or outcome.failed or outcome.halted or outcome.cancelled):
+            ended_well = not (outcome.errors or outcome.failed or outcome.halted)
+            if ended_well and not outcome.cancelled and self._retry is None:
                 outcome.errors += self._never_came(prepared)
             monitor.finish(outcome)
             for mailbox in mailboxes:
@@ -538,6 +569,8 @@ class Run:
             errors=errors,
             jvm_peak_bytes=jvm_peak(),
         )
+        if self._retry is not None:
+            self._retry.add_to(report)
         report.time.wall = round(time.monotonic() - self._began, 3)
         self._reported_at = time.monotonic()
         for error in (*outcome.errors, *errors):
@@ -557,11 +590,13 @@ class Run:
         stack: ExitStack,
         prepared: Prepared,
         pulse: LeaseHeartbeat,
+        real: FileLog,
         *,
         full_refresh: bool,
         recreate: bool,
     ) -> Report:
-        """Reads and decodes into a log that is deleted at the end; no Spark, no table, no state."""
+        """Reads and decodes into a log that is deleted at the end; no Spark, no table, no state.
+        ``real``: the pipeline's log."""
         scratch = Path(tempfile.mkdtemp(prefix="penstock-dry-"))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         store = MemoryStore()
@@ -585,7 +620,8 @@ class Run:
         rejects = RejectsKeeper(log.root, None, monitor.note)
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
         save = self._configs.save
-        sync = Assembly(prepared, session, mailbox, monitor, save, self._limit).sync(None)
+        parts = Assembly(prepared, session, mailbox, monitor, save, self._limit)
+        sync = parts.sync(None, retry=self._retries(real, mailbox))
         return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
 
     def closed(self, report: Report) -> None:
@@ -659,6 +695,15 @@ def _refuse_consuming(prepared: Prepared) -> None:
             code="config.cdc",
             hint="try it with sync_mode full_refresh, or run it for good",
         )
+
+
+def _no_table() -> ConfigError:
+    return ConfigError(
+        "the destination is a connector, which cannot be asked for the row that it has of a key:"
+        " a rejected row that is sent now could replace a later one",
+        code="config.retry",
+        hint="a model can send its rejected rows again: retry_rejected (docs/reverse-etl.md)",
+    )
 
 
 def _log_folder(home: Home, pipeline: Pipeline) -> Path:

@@ -110,8 +110,16 @@ class RunSpark:
             lanes=lanes,
             scratch_dir=self._folder,
             stays_with=self._home.lasting if wanted(self._daemon) else None,
+            staying=self._staying(needs),
             check=check,
         )
+
+    def _staying(self, needs: SessionNeeds) -> SessionNeeds:
+        """Returns the needs of a Spark that stays: one serves the runs of all table formats."""
+        from penstock.spark.warm import wanted
+        from penstock.tables.formats import ready_needs
+
+        return needs.also(ready_needs()) if wanted(self._daemon) else needs
 
     def open(
         self, stack: ExitStack, needs: SessionNeeds, lanes: int, check: Callable[[], None]
@@ -151,7 +159,7 @@ class RunSpark:
             and self._ours
             and not (self._pipeline.spark.master or "").startswith("sc://")
         ):
-            make_soon(needs)
+            make_soon(self._staying(needs))
 
 
 def java_died(seconds: float = 0.0) -> PenstockError | None:

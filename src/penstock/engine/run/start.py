@@ -5,7 +5,6 @@ hooks and telemetry, and stops runs at a signal. Not here: the run (``run``), se
 (``run_all``). Neighbours: ``cli`` and ``api`` call the functions.
 """
 
-import secrets
 import threading
 import time
 from collections.abc import Generator, Mapping
@@ -16,10 +15,13 @@ from typing import TYPE_CHECKING
 from penstock import process_start
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
+from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
+from penstock.engine.run.attempts import keep_attempt, new_run_id, now_text
+from penstock.engine.run.reject_retry import RetryRequest
 from penstock.engine.run.run import Run, defect
 from penstock.engine.run.spark import SharedSession
 from penstock.engine.serve import Say, ServedInput, input_pipe, refuse_remote
@@ -36,8 +38,6 @@ from penstock.store.open import open_store_of_run
 
 if TYPE_CHECKING:
     from penstock.spark.model import Model
-
-_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 class _RunningRuns:
@@ -76,12 +76,6 @@ def request_cancel() -> None:
     _running.stop()
 
 
-def new_run_id() -> str:
-    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
-    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
-    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
-
-
 def run_pipeline(
     pipeline: Pipeline,
     home: Home,
@@ -97,6 +91,7 @@ def run_pipeline(
     cancel: threading.Event | None = None,
     model: "Model | None" = None,
     profile: Path | None = None,
+    retry: RetryRequest | None = None,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
@@ -107,10 +102,11 @@ def run_pipeline(
     ``shared``: keeps the session open after the run, for the next one of this process. ``cancel``:
     stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
     reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.reporting.timeline``); one that cannot be written is refused before the run. The
-    pipeline's hooks are told how it ended, unless nothing is kept (``engine.reporting.hooks``), and
-    so are OpenTelemetry and OpenLineage where the environment asks for it
-    (``engine.reporting.telemetry``)."""
+    (``engine.reporting.timeline``); one that cannot be written is refused before the run.
+    ``retry``: reads rejects of earlier runs in place of the source (``engine.run.reject_retry``).
+    The pipeline's hooks are told how it ended, unless nothing is kept
+    (``engine.reporting.hooks``), and so are OpenTelemetry and OpenLineage where the environment
+    asks for it (``engine.reporting.telemetry``)."""
     began = process_start.take()
     if profile is not None:
         refuse_unwritable(profile)
@@ -120,6 +116,7 @@ def run_pipeline(
     if hooks is not None:
         hooks.refuse_missing()
     run_id, cancel = new_run_id(), cancel or threading.Event()
+    started_at, at, asked = now_text(), time.monotonic(), AskedLog(observer)
     remove_left()
     try:
         with ExitStack() as stack:
@@ -127,9 +124,9 @@ def run_pipeline(
             store = _store_of(pipeline, home, cancel, observer)
             stack.callback(store.close)
             run = Run(
-                pipeline, home, store, observer, dry=dry, limit=limit, run_id=run_id,
+                pipeline, home, store, asked, dry=dry, limit=limit, run_id=run_id,
                 refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
-                telemetry=telemetry, began=began,
+                telemetry=telemetry, began=began, retry=retry,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
             if profile is not None:
@@ -144,6 +141,11 @@ def run_pipeline(
             telemetry.failed(run_id, error)
         if hooks is not None:
             hooks.failed(error)
+        if not dry:
+            keep_attempt(
+                home, run_id, pipeline.pipeline, started_at, time.monotonic() - at, error,
+                masker=Masker(pipeline.secret_values), asked=asked, cause=e,
+            )  # fmt: skip
         if error is not e and not isinstance(error, Defect):
             raise error from e
         raise

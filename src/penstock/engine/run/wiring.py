@@ -28,6 +28,7 @@ from penstock.engine.plan.replan import Planner
 from penstock.engine.run.lane_runner import LaneProcess, Lanes
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.part_tasks import CheckInTasks
+from penstock.engine.run.reject_retry import RejectRetry
 from penstock.engine.specs.lane import LaneReader, NewConfig
 from penstock.engine.sync.ports import Discovery
 from penstock.engine.sync.sync import SyncRun
@@ -61,9 +62,15 @@ class Assembly:
         self._prepared, self._session, self._mailbox = prepared, session, mailbox
         self._monitor, self._save, self._limit = monitor, save, limit
 
-    def sync(self, spark: "SparkSession | None", discovery: Discovery | None = None) -> SyncRun:
+    def sync(
+        self,
+        spark: "SparkSession | None",
+        discovery: Discovery | None = None,
+        retry: RejectRetry | None = None,
+    ) -> SyncRun:
         """Builds the sync. ``spark`` None: a dry run. ``discovery``: the one that confirms its
-        catalog. Raises ``ConfigError`` where Spark cannot analyse a query."""
+        catalog. ``retry``: rejects that are read in place of the source. Raises ``ConfigError``
+        where Spark cannot analyse a query."""
         prepared, session = self._prepared, self._session
         queries = None if spark is None else self._queries(spark)
         if queries is not None:
@@ -71,12 +78,19 @@ class Assembly:
             prepared.plan = msgspec.structs.replace(prepared.plan, streams=streams)
         local = not is_cluster(choose_master(prepared.pipeline.spark.master, 1, 1))
         submit = here if spark is None else on_spark(spark, self._mailbox.folder, local)
-        jobs = LaneJobs(prepared, self._mailbox, limit=self._limit, dry=spark is None)
+        jobs = LaneJobs(
+            prepared,
+            self._mailbox,
+            limit=self._limit,
+            dry=spark is None,
+            retried=retry and retry.files,
+        )
+        reader = self._reader(submit) if retry is None else LaneProcess(submit)
         return SyncRun(
             sync_plan(prepared),
             session,
             self._delivery(spark, queries, submit),
-            Lanes(self._reader(submit), self._mailbox, jobs.job, jobs.continued, self._save_source),
+            Lanes(reader, self._mailbox, jobs.job, jobs.continued, self._save_source),
             Planner(
                 prepared,
                 session.store,
@@ -86,6 +100,7 @@ class Assembly:
             ),
             self._monitor,
             discovery,
+            retry,
         )
 
     def _reader(self, submit: Submit) -> LaneReader:

@@ -158,13 +158,21 @@ class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
     dry: bool = False
 
 
+class RetriedFile(msgspec.Struct, frozen=True):
+    """The rejects of a stream that are tried again: a file of ``engine.log.retries``."""
+
+    stream: StreamId
+    path: str
+
+
 class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     """One epoch of one lane. ``launch``: how ``connectors`` starts the connector, as data.
     ``limit``: records per stream after which the source is stopped. ``dry``: nothing of it is kept.
     ``shared_states``: False where other lanes read other streams of the same source: a state shared
     by all streams is then an error. ``abilities``, ``unchosen``, ``tries``, ``attempts``,
     ``backoff``: as in ``ReadRequest``. ``staged``: a query's rows, which the lane reads in place of
-    a connector; ``queried``: a query whose rows it has a database send."""
+    a connector; ``queried``: a query whose rows it has a database send; ``retried``: rejects that
+    it reads in place of a connector."""
 
     run: str
     lane: int
@@ -200,6 +208,12 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``
     staged: StagedRows | None = None
     queried: DatabaseRead | None = None
+    retried: tuple[RetriedFile, ...] = ()
+
+    @property
+    def has_records(self) -> bool:
+        """Whether the source is a connector, whose records can be decoded again."""
+        return self.staged is None and self.queried is None and not self.served
 
 
 class StreamAnswer(msgspec.Struct, kw_only=True):

@@ -97,7 +97,7 @@ class Backlog:
     def give_up(self) -> None:
         """Gives up everything that is sealed and not loaded, and deletes the states."""
         left = [item for segment in self._visible() for item in _shares(segment)]
-        self._store.abandon(self._lease, left)
+        self._session.give_up(left)
         self._store.replace_states(self._lease, [])
 
     def begin_unconfirmed(self, epoch: int, given: str) -> None:
@@ -120,7 +120,7 @@ class Backlog:
                 if segment.id.epoch in other
                 for stream in (*(s.stream for s in segment.slices), SHARED_STATE)
             ]
-            self._store.abandon(self._lease, items)
+            self._session.give_up(items)
         self._log.unmark(sorted(marks))
         self.unconfirmed = {}
 
@@ -246,7 +246,7 @@ class Backlog:
     def _abandon(self, items: list[ConsumedSlice], taken: Set[ConsumedSlice]) -> None:
         left = [item for item in dict.fromkeys(items) if item not in taken]
         if left:
-            self._store.abandon(self._lease, left)
+            self._session.give_up(left)
             self.kept -= {item.stream for item in left}
 
     def drain(self) -> None:
@@ -322,6 +322,8 @@ class Backlog:
         for segment in segments:
             of_all = segment.scope is not None and segment.scope.stream is None
             for part in segment.slices:
+                if part.disposition.retried:
+                    continue  # no source sends them again
                 if part.stream in streams or (shared and of_all and not part.fills_generation):
                     items.append(ConsumedSlice(segment.id, part.stream))
                     if of_all and part.fills_generation and not part.disposition.refreshes:
@@ -333,7 +335,7 @@ class Backlog:
             return
         if versions:
             self._progress.take_states_back(versions)
-        self._store.abandon(self._lease, items)
+        self._session.give_up(items)
         self.kept -= {item.stream for item in items}
         self._sweep(self._decide())
 

@@ -89,6 +89,20 @@ class Epochs:
         self._backlog.forget_keys()
         return starts
 
+    def begin_retry(self, streams: Sequence[PlannedStream]) -> dict[int, LaneStart]:
+        """Opens an epoch that reads rejects of these streams in place of the source. It is given no
+        state and seals none; no generation is begun or given up."""
+        if not streams:
+            return {}
+        epoch = self._store.new_epoch(self._lease, 0)
+        self._backlog.begun.add(epoch)
+        current = self._store.generations(self._pipeline)
+        generations = tuple((s.id, current.get(s.id, 0)) for s in streams)
+        start = LaneStart(
+            lane=0, epoch=epoch, streams=tuple(streams), generations=generations, states=()
+        )
+        return {0: start}
+
     def _refuse_mix(
         self,
         anew: Set[StreamId],
@@ -123,7 +137,7 @@ class Epochs:
             if w.segment.epoch == before.epoch
         ]
         if items:
-            self._store.abandon(self._lease, items)
+            self._progress.session.give_up(items)
             self._backlog.drain_for_lane()
         return {s: g for s, g in before.generations if any(s == one.id for one in shards)}
 
@@ -209,7 +223,7 @@ class Epochs:
             covered = {s for s in gone for w in waiting[s] if not w.slice.disposition.refreshes}
             if covered:
                 self._progress.take_states_back(covered)
-            self._store.abandon(self._lease, items)
+            self._progress.session.give_up(items)
             self._backlog.kept -= gone
             self._backlog.drain_for_lane()
 

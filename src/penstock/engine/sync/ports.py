@@ -6,6 +6,7 @@ Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is wri
 observers.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from penstock.engine.specs.lane import LaneQuestion, LaneResult
@@ -104,6 +105,15 @@ class DiscoveryDone:
 
     def read_failed(self) -> None:
         return None
+
+
+class RetriedRecords(Protocol):
+    """Rejects that a user has tried again, which the lane reads in place of the source."""
+
+    def choose(self, streams: Sequence[PlannedStream]) -> set[StreamId]:
+        """Decides which are tried, once what earlier runs sealed is loaded; returns the streams
+        that have some."""
+        ...
 
 
 class Time(Protocol):

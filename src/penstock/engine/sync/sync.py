@@ -1,4 +1,4 @@
-"""Runs one sync as a state machine in the driver: recover, read, drain (DESIGN.md §3 and §4).
+"""Runs one sync as a state machine in the driver: recover, read, drain (docs/architecture.md).
 
 Decides what happens next. Not here: sealed segments (``engine.sync.backlog``), the processes of
 lanes (a :class:`LaneRunner`), how rows reach their destination (an
@@ -29,6 +29,7 @@ from penstock.engine.sync.ports import (
     DiscoveryDone,
     LaneHandle,
     LaneRunner,
+    RetriedRecords,
     StreamPlanner,
     Time,
 )
@@ -61,7 +62,10 @@ class SyncRun:
         planner: StreamPlanner,
         time: Time,
         discovery: Discovery | None = None,
+        retried: RetriedRecords | None = None,
     ) -> None:
+        """``retried``: what the lane reads in place of the source."""
+        self._retried = retried
         self._discovery: Discovery = discovery or DiscoveryDone()
         self._found: str | None = None  # what a discovery of this run gives to the source
         self._undiscovered = False  # the discovery failed
@@ -246,9 +250,13 @@ class SyncRun:
         nothing = (self._plan.streams and not wanted) or self._delivery.dead()
         if self._progress.cancelled or nothing or self._state_is_held():
             return
-        if not self._plan.resent:
-            settle_unread(self._progress, self._plan.unread, wanted)
-        starts = self._epochs.begin(wanted, range(self._plan.lanes))
+        if self._retried is not None:
+            chosen = self._retried.choose(wanted)
+            starts = self._epochs.begin_retry([s for s in wanted if s.id in chosen])
+        else:
+            if not self._plan.resent:
+                settle_unread(self._progress, self._plan.unread, wanted)
+            starts = self._epochs.begin(wanted, range(self._plan.lanes))
         self._running = {lane: self._start(start) for lane, start in starts.items()}
         again: dict[int, tuple[float, LaneStart, LaneResult]] = {}
         began = loaded_at = scanned_at = self._time.now()
@@ -475,6 +483,7 @@ class SyncRun:
             return False
         lost = result.end is LaneEnd.lost
         again = not self._progress.cancelled and (not lost or start.attempt < self._plan.max_epochs)
+        again &= self._retried is None  # whose ids may be sealed: the next command knows
         if again:
             self._backlog.settle()
             again = not (self._plan.open and self._backlog.published)

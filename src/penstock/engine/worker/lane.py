@@ -24,6 +24,7 @@ from penstock.engine.worker.lane_failures import FailureDecision
 from penstock.engine.worker.part_writer import ThreadedPartWriter
 from penstock.engine.worker.process import Stopped, WorkerProcess, exit_words
 from penstock.engine.worker.read_ahead import ReadAhead
+from penstock.engine.worker.retried_source import retried_events, write_ids
 from penstock.engine.worker.row_decoding import StreamDecoders
 from penstock.engine.worker.sealer import FatalReject, Sealer
 from penstock.engine.worker.staged_source import staged_events
@@ -71,7 +72,8 @@ class Lane:
         self._process.begin(partial(self._log.claim, self._job.epoch))
         self._process.report(Progress())  # it has started
         parts = ThreadedPartWriter(self._log)
-        sealer = Sealer(
+        whole = self._job.has_records and not self._job.transforms
+        sealer: Sealer = Sealer(
             self._log,
             epoch=self._job.epoch,
             lane=self._job.lane,
@@ -85,12 +87,14 @@ class Lane:
             write=parts,
             host=self._host_states(),
             widen=lambda stream, missing: self._heard.widened(stream, missing, sealer),
+            whole=whole,
         )
         if not load(self._job.protocol).columnar:
             self._warming = Warming()
         read = self._source()
         try:
             with storage(self._log.root, "write to"):
+                write_ids(self._log.root, self._job.epoch, self._job.retried, sealer)
                 end, complete = self._converse(sealer, read)
         except (LogError, FatalReject) as e:
             self._process.secrets.mask_error(e)
@@ -149,6 +153,8 @@ class Lane:
 
     def _source(self) -> Callable[[], Iterator[Event]]:
         """Returns a function that begins to read the lane's source."""
+        if retried := self._job.retried:
+            return partial(retried_events, retried, self._process.talk)
         if (staged := self._job.staged) is not None:
             return partial(staged_events, staged, self._job.streams[0].id, self._process.talk)
         if (read := self._job.queried) is not None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from penstock.codec.columns import Columns
 from penstock.engine.log.log import Log
 from penstock.engine.log.rejects import RejectLine, encode_rejects, kept_name, rejects_path
 from penstock.engine.specs.failpoints import reach
@@ -64,12 +65,14 @@ class Sealer:
         write: WritePart | None = None,
         host: HostStates | None = None,
         widen: Widen | None = None,
+        whole: bool = False,
     ) -> None:
         """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
         report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at once.
         ``host``: hears of states and counts that go back to the program which feeds this one.
         ``widen``: is asked for the columns that rows lack; None: they are left out. Where it
-        raises, nothing more is sealed."""
+        raises, nothing more is sealed. ``whole``: the bodies of batches are records as the source
+        sent them."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or LaneBounds()
@@ -96,6 +99,7 @@ class Sealer:
         self._reports_ends = False
         self._host = host
         self._widen = widen
+        self._whole = whole
         self.widening = False  # rows wait for an answer of ``widen``, or got none
 
     # -- events
@@ -170,10 +174,16 @@ class Sealer:
             path = rejects_path(self._epoch, reject.spool)
             tally.reject_files.append(path)
             file = kept_name(path)
+        generation = known.info.generation if known is not None and reject.whole else None
         line = RejectLine.of(
-            reject.stream, reject.reason, reject.field, reject.raw, self._now(), file
-        )
+            reject.stream, reject.reason, reject.field, reject.raw, self._now(), file,
+            generation=generation,
+        )  # fmt: skip
         self._add_reject(tally, line, reject.records or 0, spooled=reject.size)
+
+    def accompany(self, stream: StreamId, path: str) -> None:
+        """Seals a file of the epoch's folder of rejects together with the stream's rows."""
+        self._open[stream].tail.reject_files.append(path)
 
     def state(self, state: State) -> None:
         """Marks everything of the state's scope so far as covered; seals once the bounds are
@@ -363,7 +373,7 @@ class Sealer:
         for stream in streams:
             self._drain(stream)
         for past in (p for s in streams for p in s.past):
-            inexact |= past.info.read_again
+            inexact |= past.info.read_again and not past.info.disposition.retried
             past.covered.take(past.tail)
             past.tail = SealCounts()
         before = self._past_segments(scope, streams)
@@ -374,7 +384,8 @@ class Sealer:
             done = self._done(stream, clean=clean)
             if stream.tail.empty and not done:
                 continue
-            inexact |= stream.tail.records and stream.info.read_again
+            again = stream.info.read_again and not stream.info.disposition.retried
+            inexact |= stream.tail.records and again
             slices.append(self._slice(stream.info, stream.tail, complete=done, files=rejects))
         keys = 0 if scope.stream is None else self._open[scope.stream].keys
         last = self._segment(scope, slices, None, rejects, exact=not inexact, keys=keys)
@@ -469,10 +480,12 @@ class Sealer:
         tally.filtered += sum(b.filtered for b in batches)
         tally.cover(key for b in batches for key in b.keys)
         made = any(b.stands_for is not None for b in batches)
+        whole = self._whole and not made and not isinstance(bodies, Columns)
         for index, reason, name in decoded.rejects:
             line = RejectLine.of(
-                stream.info.stream, reason, name, bytes(bodies[index]), self._now()
-            )
+                stream.info.stream, reason, name, bytes(bodies[index]), self._now(),
+                generation=stream.info.generation if whole else None,
+            )  # fmt: skip
             self._add_reject(tally, line, 0 if made else 1)
             if self._host is not None:
                 self._host.misfit(stream.info.stream, first + index)

@@ -3,8 +3,7 @@ the write.
 
 Not here: the messages that are sent (``outgoing``, ``record_encoder``), the destination's output
 (``destination_output``, ``state_echoes``), threads and timeouts (``protocols.stdio.write``),
-``spec`` and ``check`` (``questions``). Source: specification, Destination; protocol, Destination;
-reference, airbyte §2.
+``spec`` and ``check`` (``questions``). Source: specification, Destination; protocol, Destination.
 """
 
 from collections.abc import Generator, Iterator, Mapping, Sequence

@@ -121,7 +121,7 @@ class DestinationOutput:
 
 def _bare(raw: bytes) -> dict[str, Any] | None:
     """A state without its envelope: an object with a state's type, or with the fields of a state
-    only (reference, airbyte §0.2); None: it is something else. No type means LEGACY."""
+    only (as real destinations do); None: it is something else. No type means LEGACY."""
     try:
         data = exact(raw)
     except _FAULTS:

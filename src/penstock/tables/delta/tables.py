@@ -38,7 +38,7 @@ from penstock.model.segments import PlannedOn
 from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import found_now, refuse_unshared, runs_elsewhere
-from penstock.spark.types import ddl, quoted, row_schema
+from penstock.spark.types import ddl, quoted, row_schema, struct_type
 from penstock.tables import conflicts
 from penstock.tables.contract import (
     LastLoad,
@@ -85,9 +85,10 @@ from penstock.tables.files.load_tasks import (
 )
 from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
-from penstock.tables.frame import load_frame
+from penstock.tables.frame import load_frame, other_forms
 from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.frame.schema_evolution import EvolvedColumns
+from penstock.tables.key_forms import mixed_keys
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
@@ -436,8 +437,10 @@ class _LoadCommit:
         load, in commits of their own; then merges and commits the load."""
         load, folder = self.load, self.location.local_folder()
         columns = load_frame.target_columns(load, old, self.location.rows)
-        if folder is None or not old or load.replaces or set(old) == set(load_fields(load)):
+        if folder is None or not old or set(old) == set(load_fields(load)):
             raise not_merged(load, old, reason)
+        if load.replaces:
+            return self._begun_again(folder, columns.fields)
         if columns.widened:
             old = self._widen(old, columns.fields)
         if columns.added:
@@ -456,6 +459,34 @@ class _LoadCommit:
             shutil.rmtree(staging, ignore_errors=True)
         notes = load_frame.cast_notes(load, columns.fields)
         return msgspec.structs.replace(done, notes=(*done.notes, *notes))
+
+    def _begun_again(self, folder: Path, target: tuple[Field, ...]) -> LoadResult:
+        """Replaces rows and columns of the table by a history that begins with the load, in one
+        commit of Spark's; the versions are made by a task of ours."""
+        load = self.load
+        staging = folder / f".penstock-{self.merges.stem(load.load)}new"
+        staging.mkdir(parents=True, exist_ok=True)
+        try:
+            cast = cast_parts(self.spark, load, target, staging / "cast")
+            job = MergeJob(
+                load=cast,
+                columns=tuple(f.name for f in target),
+                described=direct_parts.described(target),
+                folder=str(staging),
+                stem="new-",
+                plain_folder=True,
+            )
+            result = self.merges.start([job])[0].result()
+            files = (load_frame.literal_path(str(staging / f.name)) for f in result.files)
+            rows = self.spark.read.schema(struct_type(target)).parquet(*files)
+            done = self._write(rows, target)
+        except NeedsSpark as reason:
+            raise not_merged(load, None, str(reason)) from reason
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+        if done.repeated:
+            return done
+        return msgspec.structs.replace(merged_result(load, result), way=LoadWay.spark)
 
     def begun(self) -> _Begun:
         """Finds out whether file actions can commit the load, and makes its files or the job that
@@ -533,6 +564,7 @@ class _LoadCommit:
             table = functools.partial(self._rows_as, old, columns.fields)
             marks = load.deleted_column is not None
             compares = marks or load_frame.has_text_cursor(load, columns.fields)
+            compares = compares or bool(mixed_keys(load))
             compared = self._version() if compares else None
             newest = load_frame.newest_beside(shaped, table, load, columns.fields)
             newest = newest.drop(load_frame.ARRIVAL)
@@ -746,7 +778,12 @@ class _LoadCommit:
         load = self.load
         # a column that the table lacks is NULL in its rows
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
-        keys = zip(load_frame.key_sql(load, target, "s"), theirs, strict=True)
+        source, ours, extra = newest, load_frame.key_sql(load, target, "s"), "false"
+        if mixed_keys(load):
+            table, own = self._rows_as(old, target), load_frame.key_sql(load, target)
+            source = other_forms.matched(newest, table, load, own)
+            ours, extra = other_forms.match_sql(load, "s"), f"s.{other_forms.EXTRA}"
+        keys = zip(ours, theirs, strict=True)
         deleted = load_frame.deleted_sql(load, target, "s")
         newer = load_frame.replaces_sql(load, old, target)
         names = [quoted(f.name) for f in target]
@@ -755,9 +792,9 @@ class _LoadCommit:
         statement = (
             f"MERGE WITH SCHEMA EVOLUTION INTO {self.location.sql_name} t USING {view} s "
             f"ON {' AND '.join(f'{s} <=> {t}' for s, t in keys)} "
-            f"WHEN MATCHED AND ({newer}) AND ({deleted}) THEN DELETE "
+            f"WHEN MATCHED AND ({newer}) AND ({deleted} OR {extra}) THEN DELETE "
             f"WHEN MATCHED AND ({newer}) THEN UPDATE SET {', '.join(values)} "
-            f"WHEN NOT MATCHED AND NOT ({deleted}) THEN INSERT ({', '.join(names)}) "
+            f"WHEN NOT MATCHED AND NOT ({deleted} OR {extra}) THEN INSERT ({', '.join(names)}) "
             f"VALUES ({', '.join(f's.{name}' for name in names)})"
         )
         found = self._counted(newest, target)
@@ -765,7 +802,8 @@ class _LoadCommit:
             table, others = self._rows_as(old, target), found.others > 0
             mixed = load_frame.meets_other_form(newest, table, load, target, others=others)
             found = found._replace(mixed=int(mixed))
-        newest.createOrReplaceTempView(view)
+        others_of_keys = 0 if extra == "false" else source.filter(other_forms.EXTRA).count()
+        source.createOrReplaceTempView(view)
         try:
             if compared not in (None, self._version()):
                 raise CommitConflict("another writer's commit came after the rows were compared")
@@ -777,7 +815,7 @@ class _LoadCommit:
             return self._skipped()
         done = LoadResult(int(metrics[0]["num_affected_rows"]))
         # of several rows of a key in the table each is counted as written
-        older = max(0, load.load.rows - done.written)
+        older = max(0, load.load.rows - done.written + others_of_keys)
         if found.deletes > int(metrics[0]["num_deleted_rows"]) and older:
             older -= self._needless(newest, deleted, target, found, metrics[0])
         return self._with_counts(done, found, max(0, older))

@@ -131,8 +131,7 @@ def _as_versions(
         taken = _with_column(taken, name, here[name])
     empty = here[EMPTY]
     if pc.any(empty).as_py():
-        kept = {path[0] for path in load.primary_key} | {*COLUMNS}
-        kept |= metadata_columns(load)
+        kept = {path[0] for path in load.primary_key} | metadata_columns(load)
         for name in taken.column_names:
             if name not in kept:
                 nothing: Any = pa.scalar(None, taken[name].type)

@@ -27,6 +27,7 @@ from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.files.cut_cursors import CutCursors
 from penstock.tables.files.merge_job import Bounds, NeedsSpark
 from penstock.tables.files.old_files import opened
+from penstock.tables.key_forms import mixed_keys, of_load, of_table
 from penstock.tables.load_columns import (
     has_soft_deletes,
     kept_columns,
@@ -73,6 +74,7 @@ class NewestRows:
         self._load, self._columns = load, columns
         fields = {f.name: f for f in load_fields(load)}
         self._keys = [fields[path[0]] for path in load.primary_key]
+        self._mixed = mixed_keys(load)  # columns of the key, with whether the load has JSON
         self._cursor = _compared(load.cursor, fields) if not load.arrival else None
         kind = None if self._cursor is None else self._cursor.type.kind
         self._cuts = CutCursors.of(load) if kind in MAY_BE_CUT else None
@@ -298,6 +300,8 @@ class NewestRows:
             low, high = bounds.get(field.name, (None, None))
             if low is None or high is None or field.type.kind not in (Kind.integer, Kind.string):
                 continue
+            if field.name in self._mixed:
+                continue
             # the file may also have NULL, of which its bounds say nothing
             tests.append(f"({name} IS NULL OR {name} BETWEEN ? AND ?)")
             values += [low, high]
@@ -316,16 +320,24 @@ class NewestRows:
             columns["sent"] = self._cuts.of_table(file)
         sent = "s.sent AS ours_sent, t.sent AS theirs_sent, " if cut else ""
         same = " AND ".join(f"t.{k} IS NOT DISTINCT FROM s.{k}" for k in self._key_names())
-        both = (
-            f"(SELECT t.number, s.part, s.part_row, s.two, s.bare, {sent}s.cursor AS ours, "
-            f"t.cursor AS theirs FROM given t JOIN winner s ON {same})"
-        )
-        newer, mixed, unsure, steps = "true", "false", "false", ()
+        found = f"t.number, s.part, s.part_row, s.two, s.bare, {sent}s.cursor AS ours, "
+        found += "t.cursor AS theirs"
+        both = f"(SELECT {found} FROM given t JOIN winner s ON {same})"
+        if self._mixed:
+            both = (
+                f"(SELECT * EXCLUDE exact FROM (SELECT {found}, 1 AS exact FROM given t "
+                f"JOIN winner s ON {same} UNION ALL SELECT {found}, 0 FROM given t JOIN winner s "
+                f"ON {self._same_in_one_form()}) QUALIFY row_number() OVER "
+                "(PARTITION BY number ORDER BY exact DESC, part, part_row) = 1)"
+            )
+        newer = "false" if self._load.retried else "true"
+        mixed, unsure, steps = "false", "false", ()
         if self._cursor is not None:
             ours = self._order("ours", "s_", sent="ours_sent" if cut else None)
             theirs = "theirs_sent" if cut else None
             theirs = self._order("theirs", "t_", sent=theirs, known="false")
-            newer = replaces(ours, theirs, two_forms="two", bare="bare")
+            retried = self._load.retried
+            newer = replaces(ours, theirs, two_forms="two", bare="bare", retried=retried)
             mixed = f"two OR (NOT bare AND {ours.form} <> {theirs.form})"
             steps = (*ours.steps, *theirs.steps)
             if cut:
@@ -337,6 +349,18 @@ class NewestRows:
             f"FROM {rows}",
         )
 
+    def _same_in_one_form(self) -> str:
+        """A condition: the table's row ``t`` has the key of the load's row ``s``, in either form of
+        the columns that have two."""
+        same: list[str] = []
+        for name, field in zip(self._key_names(), self._keys, strict=True):
+            json = self._mixed.get(field.name)
+            theirs, ours = f"t.{name}", f"s.{name}"
+            if json is not None:
+                theirs, ours = of_table(theirs, DUCKDB, json=json), of_load(ours, DUCKDB, json=json)
+            same.append(f"{theirs} IS NOT DISTINCT FROM {ours}")
+        return " AND ".join(same)
+
     # -- what follows
 
     def _settled(self, parts: int) -> RowSelection:
@@ -344,17 +368,23 @@ class NewestRows:
         beside a delete without a cursor and other rows (``load_frame.newest_beside``)."""
         ask = functools.partial(asked, self._duckdb)
         twice = ask("SELECT count(*) - count(DISTINCT (part, part_row)) AS n FROM met")
-        if twice["n"][0].as_py():
+        if twice["n"][0].as_py() and not self._mixed:
             raise NeedsSpark("the table has several rows of a key")
         late = ask(
             "SELECT EXISTS (FROM winner JOIN met USING (part, part_row) WHERE late) AS found"
         )
         if late["found"][0].as_py():
             raise NeedsSpark("a delete without a cursor is ranked by the table's row")
+        if self._mixed:  # a row takes the place of all rows of its key, or of none
+            self._duckdb.execute(
+                "DELETE FROM met USING (SELECT part, part_row FROM met WHERE NOT newer) o "
+                "WHERE newer AND met.part = o.part AND met.part_row = o.part_row"
+            )
         hard = self._load.policy.deletes is Deletes.hard and self._deleted is not None
         stays = "NOT s.gone" if hard else "true"
         taken = ask(
-            f"SELECT s.part, s.part_row FROM winner s LEFT JOIN met m USING (part, part_row) "
+            f"SELECT {'DISTINCT' if self._mixed else ''} s.part, s.part_row "
+            f"FROM winner s LEFT JOIN met m USING (part, part_row) "
             f"WHERE {stays} AND (m.part IS NULL OR m.newer) ORDER BY ALL"
         )
         lost = ask("SELECT file, file_row FROM met WHERE newer ORDER BY ALL")

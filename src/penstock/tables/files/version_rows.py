@@ -104,6 +104,9 @@ class VersionRows(NewestRows):
             name: plain(empty[field.name], field.type.kind)
             for name, field in zip(self._key_names(), self._keys, strict=True)
         }
+        cursor = self._cursor
+        if cursor is not None:
+            columns["cursor"] = plain(empty[cursor.name], cursor.type.kind)
         columns |= {n: pa.array([], pa.int64()) for n in ("part", "part_row", "seq", "extracted")}
         columns |= {"gone": pa.array([], pa.bool_()), "content": self._content(empty)}
         self._run_with(columns, "CREATE TABLE part_rows AS FROM given")

@@ -15,7 +15,7 @@ from penstock.model.types import Field, RowSchema
 from penstock.spark.shared_folders import write_parquet
 from penstock.tables.contract import TableLoad
 from penstock.tables.frame import load_frame
-from penstock.tables.load_columns import load_history, metadata_columns
+from penstock.tables.load_columns import metadata_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def cast_parts(
 ) -> TableLoad:
     """Writes parts into ``folder`` and returns ``load`` with them. ``target``: the table's columns.
     Raises ``SchemaError`` where a key does not fit its column (``load_frame.refuse_lost_keys``)."""
-    system = {*metadata_columns(load), *(f.name for f in load_history(load))}
+    system = metadata_columns(load)
     data = tuple(f for f in target if f.name not in system)
     rows = load_frame.read_parts(spark, load)
     load_frame.refuse_lost_keys(rows, load, target)

@@ -32,19 +32,24 @@ _TEMPORAL = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _SHORT_EXPONENT = r"^\s*[+-]?(?=[\d.]{1,16}[eE])\d*\.?\d*[eE][+-]?\d+\s*$"  # 15 digits and a point
 _SAFE_DIGITS = 15  # that every double keeps
+_LEAST_NORMAL = 2.2250738585072014e-308  # smaller doubles have fewer digits
+_WHOLE = r"^\s*[+-]?\d+\s*$"
+_BEYOND_MICROS = r"[.,]\d{6}\d*[1-9]"
 _DAY = r"^\s*[+-]?\d{4,}-\d{1,2}-\d{1,2}(?!\d)"
 
 
 class Cast(NamedTuple):
     """``value`` maps a column to the new type. ``failures``: for each field whose value the cast
     can lose, its path of column names and a map from the column to whether the value was lost;
-    ``rounded``: the same of digits of a value that is kept; ``texts``: by path, a map from the
+    ``rounded``: the same of digits of a value that is kept; ``inexact``: the same of a value that
+    is no key of the column, since another one would be the same; ``texts``: by path, a map from the
     column to the text of what was lost."""
 
     value: Apply
     failures: Tests
     rounded: Tests = ()
     texts: Tests = ()
+    inexact: Tests = ()
 
 
 def casts_between(
@@ -150,7 +155,9 @@ def _scalar_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
         return Cast(value, ())
     rounds = have.kind is Kind.string and want.kind is Kind.number
     roundings = ((path, _rounded),) if rounds else ()
-    return Cast(value, ((path, lost),), roundings, ((path, text),))
+    found = _INEXACT.get(want.kind) if have.kind is Kind.string else None
+    inexact = ((path, found),) if found is not None else ()
+    return Cast(value, ((path, lost),), roundings, ((path, text),), inexact)
 
 
 def holds(want: DataType, have: DataType) -> bool:
@@ -180,10 +187,32 @@ def _rounded(c: "Column") -> "Column":
 
     number = c.try_cast("double")
     odd = (F.length(_digits(c)) > _SAFE_DIGITS) & (_digits(c) != _digits(number.cast("string")))
-    same = F.coalesce(c.try_cast("bigint") == number.try_cast("bigint"), F.lit(False))
+    whole = c.try_cast("bigint") == number.try_cast("bigint")
+    same = c.rlike(_WHOLE) & F.coalesce(whole, F.lit(False))
     fits = _from_text(c, DataType(Kind.number)).isNotNull()
     gone = (number == 0) & (_digits(c) != "")
     return F.coalesce(fits & ((odd & ~same) | gone), F.lit(False))
+
+
+def _is_no_double(c: "Column") -> "Column":
+    """Whether a number in text is not the one that its double stands for as a key
+    (``codec.values.inexact_doubles``)."""
+    from pyspark.sql import functions as F
+
+    number = c.try_cast("double")
+    small = (F.abs(number) < _LEAST_NORMAL) & (_digits(c) != _digits(number.cast("string")))
+    return _rounded(c) | F.coalesce(small & (number != 0), F.lit(False))
+
+
+def _cut(c: "Column") -> "Column":
+    from pyspark.sql import functions as F
+
+    return F.coalesce(c.rlike(_BEYOND_MICROS), F.lit(False))
+
+
+_INEXACT: dict[Kind, Apply] = {
+    Kind.number: _is_no_double, Kind.timestamp: _cut, Kind.timestamp_ntz: _cut,
+}  # fmt: skip
 
 
 def _digits(c: "Column") -> "Column":
@@ -230,6 +259,7 @@ def _struct_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
         of_fields(lambda cast: cast.failures),
         of_fields(lambda cast: cast.rounded),
         of_fields(lambda cast: cast.texts),
+        of_fields(lambda cast: cast.inexact),
     )
 
 

@@ -42,7 +42,9 @@ from penstock.tables.frame import soft_deletes
 from penstock.tables.frame.arrival import ARRIVAL, ORIGIN, with_arrival, with_table_order
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.delete_marks import as_stored, marked_sql
+from penstock.tables.frame.other_forms import rekeyed
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
+from penstock.tables.key_forms import mixed_keys
 from penstock.tables.load_columns import cut_cursor, load_fields, metadata_columns
 from penstock.tables.newest import (
     MAY_BE_CUT,
@@ -67,6 +69,7 @@ IN_TABLE = "_penstock_known"  # whether the table had a row of this key
 _FIRST, _ROW = "_penstock_first", "_penstock_row"  # of a part in its table's shape
 _RANK = "_penstock_rank"  # 1: the newest row of its key
 _WON = "_penstock_won"  # the row was the newest of those of its key up to it
+_LATE = "_penstock_late"  # 1: a row of the table, which came after the load's retried rows
 _KEYLESS = "_penstock_keyless"  # the table's row lacks a field of the key, and the load has none so
 
 _GLOB = re.compile(r"([\[\]{}*?,\\])")
@@ -290,9 +293,10 @@ def loses_digits(rows: "DataFrame", old: Sequence[Field], target: Sequence[Field
 def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
     """Keeps one row per primary key, the newest by the rule of ``tables.newest``; rows arrive in
     the order of :data:`ARRIVAL`, and where ``rows`` have :data:`ORIGIN`, the table's before the
-    load's. Keys compare null-safe, but rows of the table that lack a field of the key (the stream
-    had another key when they came) are kept, each, where the load has no such key. The result has
-    :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft deletes:
+    load's (after retried ones). Keys compare null-safe, but rows of the table that lack a field of
+    the key (the stream had another key when they came) are kept, each, where the load has no such
+    key. The result has :data:`~penstock.tables.newest.TWO`, and with ORIGIN :data:`IN_TABLE`. Soft
+    deletes:
     ``tables.frame.soft_deletes``."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
@@ -307,6 +311,9 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
         lacks_key = functools.reduce(operator.or_, (key.isNull() for key in keys))
         rows = rows.withColumn(IN_TABLE, F.min(ORIGIN).over(same_key) == 0)
         rows = rows.withColumn(_KEYLESS, lacks_key & ~of_load)
+        if load.retried:  # which count as older than the table's rows
+            rows = rows.withColumn(_LATE, 1 - F.col(ORIGIN))
+            arrival = [_LATE, ARRIVAL]
     order = None if load.arrival else cursor_order(load, fields, exact=exact)
     bare = "false" if order is None else cursorless_delete_sql(load, fields)
     folded = fold(", ".join(key_texts), arrival, order, SPARK, bare=bare)
@@ -323,7 +330,7 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     rows = rows.withColumn(_RANK, F.row_number().over(newest_first))
     kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
     rows = rows.filter(kept).withColumn(TWO, F.expr(folded.two_forms))
-    return rows.drop(_RANK, _KEYLESS, *(n for n in folded.columns if n != TWO))
+    return rows.drop(_RANK, _KEYLESS, _LATE, *(n for n in folded.columns if n != TWO))
 
 
 def newest_beside(
@@ -337,7 +344,7 @@ def newest_beside(
 
     if load.arrival:
         late = None
-    elif has_text_cursor(load, fields):  # whose comparison is too much for a merge's condition
+    elif has_text_cursor(load, fields) or mixed_keys(load):  # too much for a merge's condition
         names = [f"_penstock_key_{index}" for index in range(len(load.primary_key))]
         texts = zip(key_sql(load, fields), names, strict=True)
         late = rows.select(*(F.expr(sql).alias(name) for sql, name in texts)).distinct()
@@ -349,7 +356,8 @@ def newest_beside(
     late = functools.reduce(lambda one, other: one.union(other), found).distinct()
     keys = [F.expr(sql) for sql in key_sql(load, fields)]
     same = [key.eqNullSafe(late[name]) for key, name in zip(keys, late.columns, strict=True)]
-    old = with_table_order(table(), load, fields).join(late, same, "left_semi")
+    had = rekeyed(table(), rows, load, key_sql(load, fields))
+    old = with_table_order(had, load, fields).join(late, same, "left_semi")
     kept = newest(rows.withColumn(ORIGIN, F.lit(1)).unionByName(old), load, fields)
     return kept.filter(f"{ORIGIN} = 1").drop(ORIGIN, IN_TABLE)
 
@@ -448,11 +456,13 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
     """A SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the table's row
     ``t``, whose columns are ``old``."""
     row = None if load.arrival else cursor_order(load, target, "s")
+    if row is None and load.retried:
+        return "false"
     if row is None or has_text_cursor(load, target):
         return "true"  # a text was compared with the table's row (newest_beside)
     table = cursor_order(load, old, "t", exact="false") or NO_ORDER
     bare = cursorless_delete_sql(load, target, "s")
-    return replaces(row, table, two_forms=f"s.{TWO}", bare=bare)
+    return replaces(row, table, two_forms=f"s.{TWO}", bare=bare, retried=load.retried)
 
 
 def other_form_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:
@@ -529,7 +539,7 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
     data = load_fields(load)[: len(load.schema.fields)]
     casts = casts_between(data, target, load.policy.evolution.type_change)
     paths = set(load.primary_key)
-    losses = [*_cast_failures(casts), *_cast_roundings(casts)]
+    losses = [*_cast_failures(casts), *_inexact_keys(casts)]
     lost = [(path, failed) for path, failed in losses if path in paths]
     if not lost or rows.filter(functools.reduce(operator.or_, (m for _, m in lost))).isEmpty():
         return
@@ -688,6 +698,16 @@ def _cast_failures(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
         (path, lost(F.col(quoted(name))))
         for name, cast in casts.items()
         for path, lost in cast.failures
+    ]
+
+
+def _inexact_keys(casts: dict[str, Cast]) -> "list[tuple[FieldPath, Column]]":
+    from pyspark.sql import functions as F
+
+    return [
+        (path, lost(F.col(quoted(name))))
+        for name, cast in casts.items()
+        for path, lost in cast.inexact
     ]
 
 

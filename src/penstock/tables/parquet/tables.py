@@ -53,6 +53,7 @@ from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark, T
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
 from penstock.tables.frame.cast_parts import cast_parts
+from penstock.tables.frame.other_forms import rekeyed
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
@@ -499,6 +500,7 @@ class _Wave:
             return old.unionByName(fresh) if old is not None else fresh
         both = fresh.withColumn(load_frame.ORIGIN, F.lit(1))
         if old is not None:
+            old = rekeyed(old, fresh, load, load_frame.key_sql(load, target))
             both = load_frame.with_table_order(old, load, target).unionByName(both)
         kept = load_frame.newest(both, load, target)
         deleted = F.expr(load_frame.deleted_sql(load, target))

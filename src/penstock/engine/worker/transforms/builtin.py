@@ -6,6 +6,7 @@ that covers it passes any more (L1); the others go on. Neighbours: ``transforms.
 transforms, ``engine.worker.transforms.stages`` puts stages together.
 """
 
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -47,7 +48,8 @@ class BuiltInStage:
     """A stage of built-in transforms. ``given``: returns the schema of the stage's input.
     ``place``: its position among stages. ``last``: no other follows, so that a row without a key is
     rejected here. ``open``: the source may send streams that are not planned. ``tick``: called now
-    and then while a batch is worked on; may raise to stop."""
+    and then while a batch is worked on; may raise to stop. ``of_records``: batches have the
+    source's records."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class BuiltInStage:
         last: bool = True,
         open: bool = False,
         tick: Callable[[], None] = lambda: None,
+        of_records: bool = False,
     ) -> None:
         self._transforms, self._streams, self._given, self._place = (
             transforms,
@@ -67,6 +70,7 @@ class BuiltInStage:
             place,
         )
         self._last, self._open, self._tick = last, open, tick
+        self._of_records = of_records
         self._chains: dict[StreamId, Chain] = {}
         self._failed: set[StreamId] = set()
         self._left_out: dict[StreamId, LeftOut] = {}  # of rows whose records are not known
@@ -153,9 +157,9 @@ class BuiltInStage:
             chain = self._chain(job)
             given = self._streams.rows(batch, chain.given, self._place)
         for index, reason, name in given.rejects:
-            yield Reject(
-                batch.stream, reason, bytes(batch.bodies[index]), name, records=1 if own else None
-            )
+            raw = bytes(batch.bodies[index])
+            records, whole = 1 if own else None, self._whole(batch)
+            yield Reject(batch.stream, reason, raw, name, records=records, whole=whole)
         users = given.rows.select([f.name for f in chain.given.fields])
         rows = batch.compared
         if rows is not None:
@@ -168,10 +172,13 @@ class BuiltInStage:
         if own:
             counted, filtered = _accounted(made, users.num_rows)
             left = users.num_rows - sum(counted)
-            bodies = _records(batch, given)
+            bodies, alone = _records(batch, given), _alone(made)
             for turned, records in zip(made.rejected, counted, strict=True):
                 raw = turned.text() if turned.index is None else bodies(turned.index)
-                yield Reject(batch.stream, turned.reason, raw, turned.field, records=records)
+                whole = turned.index in alone and self._whole(batch)
+                yield Reject(
+                    batch.stream, turned.reason, raw, turned.field, records=records, whole=whole
+                )
         else:
             self._count_made(batch, made, users.num_rows, len(given.rejects))
             for turned in made.rejected:
@@ -219,12 +226,31 @@ class BuiltInStage:
         counts.refused += len(made.rejected)
         counts.owed += refused
 
+    def _whole(self, batch: Batch) -> bool:
+        """Whether each body is a record as the source sent it (``Reject.whole``)."""
+        return self._of_records and batch.stands_for is None and not _is_columns(batch)
+
     def _counts(self, stream: StreamId) -> LeftOut:
         return self._left_out.setdefault(stream, LeftOut())
 
 
 def _named(table: Table, chain: Chain) -> Columns:
     return Columns(table.rename_columns([f.source for f in chain.schema.fields]))
+
+
+def _is_columns(batch: Batch) -> bool:
+    return isinstance(batch.bodies, Columns)
+
+
+def _alone(made: ChainResult) -> set[int]:
+    """Returns the records of which nothing but one rejected row was made: such a record can be
+    tried again without a second copy of another row."""
+    found = Counter(turned.index for turned in made.rejected if turned.index is not None)
+    once = [index for index, count in found.items() if count == 1]
+    if made.origin is None or not once:
+        return set()
+    kept = made.origin.filter(pc.is_in(made.origin, value_set=pa.array(once, pa.int64())))
+    return set(once) - set(kept.to_pylist())
 
 
 def _accounted(made: ChainResult, records: int) -> tuple[list[int], int]:

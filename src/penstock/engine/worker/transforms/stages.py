@@ -44,8 +44,9 @@ class Transforming:
             else:
                 last = place == len(groups) - 1
                 stage = BuiltInStage(
-                    transforms, streams, given, place, last=last, open=job.open, tick=tick
-                )
+                    transforms, streams, given, place,
+                    last=last, open=job.open, tick=tick, of_records=place == 0 and job.has_records,
+                )  # fmt: skip
             self._stages.append(stage)
             given = stage.schema
 

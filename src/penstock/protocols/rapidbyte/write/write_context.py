@@ -127,5 +127,5 @@ def table_name(target: StreamId) -> str:
 
 
 def is_narrow(manifest: ComponentManifest | None) -> bool:
-    """Whether the destination refuses decimals: v4's own does (reference, rapidbyte §9)."""
+    """Whether the destination refuses decimals: v4's own does."""
     return manifest is not None and manifest.id.endswith(_NARROW)

@@ -1,0 +1,233 @@
+"""Stages the rows that a program hands over in one Parquet file, in bounded memory.
+
+Rows are a table, an Arrow stream, or a list or generator of dicts or of tables. They are taken
+block by block. A stream's columns are known before its first row; those of dicts, and of several
+tables, after the last one: blocks wait in Arrow files until then, and are cast to types that hold
+each value exactly. Values that cannot share a column are refused (``write.rows``). Neighbours:
+``frames`` makes the Parquet file, ``value_kinds`` compares the values of a column, ``writing``.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from penstock.api.frames import (
+    arrow_table,
+    no_table,
+    unfit,
+    write_file,
+    write_tables,
+)
+from penstock.api.value_kinds import ValueKinds, no_row
+from penstock.codec.untyped import ArrowSchema, ArrowType, Table, pa
+from penstock.model.catalog import FieldPath
+
+_MOST_ROWS, _BLOCK_BYTES = 20_000, 16 << 20
+_TABLES = ("pandas", "polars")
+_NO_ROWS = ("numpy", "pyarrow")  # what of these is iterable gives no rows
+_DIGITS, _SCALE = 38, 18  # of decimals that come in dicts, where each value fits
+_ONE_TYPE = "give a column values of one type, as float(value) or str(value)"
+
+
+def stage(rows: Any, folder: Path) -> tuple[FieldPath, ...]:
+    """Writes the rows into a file of ``folder``; returns the columns and fields without a type, as
+    ``frames.write_tables`` does. Raises ``ConfigError`` (``write.rows``), and whatever a generator
+    or a stream of the program's raises."""
+    file = folder / "rows.parquet"
+    package = type(rows).__module__.partition(".")[0]
+    if package in _TABLES or isinstance(rows, (pa.Table, pa.RecordBatch)):
+        return write_file(arrow_table(rows), file)
+    if hasattr(rows, "__arrow_c_stream__"):
+        reader = _reader(rows)
+        return write_tables(reader.schema, _joined(map(_as_table, reader)), file)
+    if isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, Mapping)):
+        if package in _NO_ROWS:
+            raise no_table(rows)
+        return _Blocks(folder).write(iter(rows), file)
+    return write_file(arrow_table(rows), file)
+
+
+def _reader(rows: Any) -> Any:
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except (pa.ArrowException, TypeError):  # a stream of one column
+        raise no_table(rows) from None
+    except Exception as failure:  # of the library that made it, as of a connection that was closed
+        why = f"this {type(rows).__name__} gives no rows: {failure}"
+        raise unfit(why, "mend its query, or open its connection, and make it again") from failure
+
+
+def _as_table(batch: Any) -> Table:
+    return pa.Table.from_batches([batch])
+
+
+def _joined(tables: Iterable[Table]) -> Iterator[Table]:
+    """Joins small tables of one schema: a row group each would make a slow file."""
+    waiting: list[Table] = []
+    size = 0
+    for table in tables:
+        waiting.append(table)
+        size += table.nbytes
+        if size >= _BLOCK_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+class _Blocks:
+    """Rows whose columns are known after the last one: each run of blocks that have the same
+    columns is a file of ``folder`` until then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._files: list[Path] = []
+        self._schema: ArrowSchema = pa.schema([])
+
+    def write(self, rows: Iterator[Any], file: Path) -> tuple[FieldPath, ...]:
+        """Takes all rows, then writes the Parquet file. Raises ``ConfigError``."""
+        first = next(rows, None)
+        if first is None:
+            raise unfit(
+                "there are no rows, and so no columns",
+                "a generator can be read once; where there is nothing to write, leave the call out,"
+                " or give an Arrow table that has columns and no rows",
+            )
+        given = chain([first], rows)
+        self._keep(_of_dicts(given) if isinstance(first, Mapping) else _of_tables(given))
+        return write_tables(self._schema, _joined(self._kept()), file)
+
+    def _keep(self, tables: Iterator[Table]) -> None:
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        writer: Any = None
+        for table in tables:
+            table = table.replace_schema_metadata(None)
+            self._schema = _common(self._schema, table.schema)
+            if writer is None or writer[0] != table.schema:
+                if writer is not None:
+                    writer[1].close()
+                self._files.append(self._folder / f"{len(self._files)}.arrow")
+                made = pa.ipc.new_stream(str(self._files[-1]), table.schema, options=options)
+                writer = (table.schema, made)
+            writer[1].write_table(table)
+        if writer is not None:
+            writer[1].close()
+
+    def _kept(self) -> Iterator[Table]:
+        for file in self._files:
+            with pa.ipc.open_stream(str(file)) as reader:
+                for batch in reader:
+                    yield _cast(_as_table(batch), self._schema)
+            file.unlink()
+
+
+def _of_dicts(rows: Iterator[Any]) -> Iterator[Table]:
+    """Makes tables of blocks of dicts."""
+    kinds = ValueKinds()
+    taken = 0
+    for block in _cut(rows):
+        columns = kinds.columns(block, taken)
+        yield pa.table({name: _array(name, values) for name, values in columns.items()})
+        taken += len(block)
+
+
+def _cut(rows: Iterator[Any]) -> Iterator[list[Any]]:
+    """Cuts rows into blocks by number and by size, which long texts and bytes decide."""
+    block: list[Any] = []
+    size = 0
+    for row in rows:
+        block.append(row)
+        if isinstance(row, Mapping):
+            size += sum(map(sys.getsizeof, row.values()))
+        if size >= _BLOCK_BYTES or len(block) >= _MOST_ROWS:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+def _of_tables(tables: Iterator[Any]) -> Iterator[Table]:
+    for number, rows in enumerate(tables, 1):
+        if not hasattr(rows, "columns"):
+            raise no_row(rows, number, *(["the rows before it are tables"] if number > 1 else []))
+        yield arrow_table(rows)
+
+
+def _array(name: str, values: list[Any]) -> Any:
+    try:
+        made = pa.array(values)
+        kind = _steady(made.type)
+        return made if kind == made.type else made.cast(kind)
+    except OverflowError:
+        why, hint = "has a whole number of more than 64 bits", "give it as a Decimal or as text"
+    except (ValueError, TypeError, pa.ArrowException) as failure:
+        why, hint = f"cannot be one: {failure}", _ONE_TYPE
+    raise unfit(f"the column {name!r} {why}", hint)
+
+
+def _steady(kind: ArrowType) -> ArrowType:
+    """Returns the type that dicts' values have whichever of them come first: instants in UTC, and
+    decimals of one scale."""
+    types = pa.types
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if types.is_decimal128(kind):
+        fits = kind.scale <= _SCALE and kind.precision - kind.scale <= _DIGITS - _SCALE
+        return pa.decimal128(_DIGITS, _SCALE) if fits else kind
+    if types.is_struct(kind):
+        return pa.struct([f.with_type(_steady(f.type)) for f in _fields(kind)])
+    if types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_steady(kind.value_type)))
+    return kind
+
+
+def _common(known: ArrowSchema, come: ArrowSchema) -> ArrowSchema:
+    """Returns the columns of both, with types that hold the values of both."""
+    if known == come:
+        return known
+    try:
+        schema = pa.unify_schemas([known, come], promote_options="permissive")
+    except pa.ArrowException as failure:
+        raise unfit(failure, _ONE_TYPE) from None
+    for name in {*known.names} & {*come.names}:
+        for one in (known, come):
+            if _loses(one.field(name).type, schema.field(name).type):
+                differ = f"{known.field(name).type} and {come.field(name).type}"
+                raise unfit(f"the column {name!r} is {differ} in different rows", _ONE_TYPE)
+    return schema
+
+
+def _loses(kind: ArrowType, wider: ArrowType) -> bool:
+    """Whether values of a type would become others by a cast that Arrow does not refuse."""
+    types = pa.types
+    if types.is_struct(kind) and types.is_struct(wider):
+        return any(_loses(f.type, wider.field(f.name).type) for f in _fields(kind))
+    if types.is_nested(kind) and types.is_nested(wider):
+        inner = zip(_fields(kind), _fields(wider), strict=False)
+        return any(_loses(a.type, b.type) for a, b in inner)
+    if types.is_decimal(kind):
+        return types.is_floating(wider)
+    texts = types.is_string(kind) or types.is_large_string(kind)
+    return texts and (types.is_binary(wider) or types.is_large_binary(wider))
+
+
+def _fields(kind: ArrowType) -> list[Any]:
+    return [kind.field(index) for index in range(kind.num_fields)]
+
+
+def _cast(table: Table, schema: ArrowSchema) -> Table:
+    columns: list[Any] = []
+    for field in schema:
+        index = table.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        try:
+            columns.append(table.column(index).cast(field.type))
+        except pa.ArrowException as failure:
+            raise unfit(f"the column {field.name!r}: {failure}", _ONE_TYPE) from None
+    return pa.table(columns, schema=schema)

@@ -1,0 +1,28 @@
+"""Makes the folders in which rows wait that pass between a program and a run.
+
+A folder names the process that owns it, and is removed by a later one when that has ended. It lies
+in Penstock's home, which driver and workers share. Not here: what lies in a folder (``writing``,
+``spark_source``).
+"""
+
+import shutil
+from contextlib import suppress
+from uuid import uuid4
+
+from penstock.config.home import Home
+from penstock.runtimes.owner import is_dead
+
+FRAMES = "frames"
+_OWNER = "owner"
+
+
+def staging_folder(outer: Home, owner: str) -> Home:
+    """Makes a folder of ``owner`` (``runtimes.owner``), with a home's own parts; removes those of
+    owners that have ended."""
+    for left in (outer.path / FRAMES).glob(f"*/{_OWNER}"):
+        with suppress(OSError):  # another removes it
+            if is_dead(left.read_text()):
+                shutil.rmtree(left.parent, ignore_errors=True)
+    home = outer.within(FRAMES, uuid4().hex)
+    (home.path / _OWNER).write_text(owner)
+    return home

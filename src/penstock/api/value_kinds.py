@@ -1,0 +1,129 @@
+"""Compares the kinds of the values that Python dicts have for a column, over all rows.
+
+PyArrow would change some of them without a word: a time beside dates becomes a date, text beside
+bytes becomes bytes, a time without a zone beside others counts as UTC. Here each column, and each
+field of an object or list in it, has one kind, or whole numbers beside other numbers; else
+``ConfigError`` (``write.rows``) names both kinds and the row. Not here: Arrow's types
+(``handed_rows``).
+"""
+
+import datetime
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+from penstock.api.frames import unfit
+from penstock.errors import ConfigError
+
+_WHOLE, _TIME = "a whole number", "a time"
+_TOGETHER = ({_WHOLE, "a number"}, {_WHOLE, "a decimal"})
+_KINDS: tuple[tuple[type, str], ...] = (
+    (bool, "true or false"),
+    (numbers.Integral, _WHOLE),
+    (Decimal, "a decimal"),
+    (numbers.Real, "a number"),
+    (str, "text"),
+    (bytes, "bytes"),
+    (bytearray, "bytes"),
+    (datetime.datetime, _TIME),
+    (datetime.date, "a date"),
+    (Mapping, "an object"),
+    (list, "a list"),
+    (tuple, "a list"),
+)
+_EXPECTED = "a row is a dict of column names and values"
+_AS_DICTS = "give dicts, as dict(row), dataclasses.asdict(row) or model.model_dump(), or tables"
+_ONE_KIND = "give the column values of one type, as str(value); NULL is None"
+
+_Path = tuple[str, ...]
+
+
+def no_row(row: Any, number: int, expected: str = _EXPECTED) -> ConfigError:
+    """Makes the error of an object that is not a row. ``expected``: what would be."""
+    return unfit(f"row {number} is {_named(type(row))}: {expected}", _AS_DICTS)
+
+
+class ValueKinds:
+    """What kinds the values of each column had until now."""
+
+    def __init__(self) -> None:
+        self._known: dict[_Path, set[str]] = {}
+
+    def columns(self, rows: list[Any], before: int) -> dict[str, list[Any]]:
+        """Returns the values of each column that these rows have, None where a row has none.
+        ``before``: how many rows came earlier. Raises ``ConfigError``."""
+        for number, row in enumerate(rows, before + 1):
+            if not isinstance(row, Mapping):
+                raise no_row(row, number)
+            if not row:
+                raise unfit(f"row {number} has no columns: {_EXPECTED}", "leave the row out")
+        names = dict.fromkeys(chain.from_iterable(rows))
+        self._refuse_names(names, ())
+        columns: dict[str, list[Any]] = {}
+        for name in names:
+            columns[name] = [row.get(name) for row in rows]
+            self._compare(columns[name], (name,), range(before + 1, before + len(rows) + 1))
+        return columns
+
+    def _compare(self, values: list[Any], path: _Path, at: Sequence[int]) -> None:
+        """``at``: the number of each value's row."""
+        types = set(map(type, values)) - {type(None)}
+        kinds = {_kind(each) for each in types}
+        if _TIME in kinds:
+            kinds = kinds - {_TIME} | {
+                _zoned(v) for v in values if isinstance(v, datetime.datetime)
+            }
+        known = self._known.setdefault(path, set())
+        new = kinds - known
+        known |= kinds
+        if new and len(known) > 1 and not any(known <= pair for pair in _TOGETHER):
+            raise _differ(values, path, at, sorted(known))
+        if "an object" in kinds:
+            self._inside_objects(values, path, at)
+        if "a list" in kinds:
+            pairs = [(v, n) for v, n in zip(values, at, strict=True) if v is not None]
+            inner = [*chain.from_iterable(v for v, _ in pairs)]
+            self._compare(inner, (*path, "[]"), [n for v, n in pairs for _ in v])
+
+    def _inside_objects(self, values: list[Any], path: _Path, at: Sequence[int]) -> None:
+        pairs = [(v, n) for v, n in zip(values, at, strict=True) if v is not None]
+        names = dict.fromkeys(chain.from_iterable(v for v, _ in pairs))
+        self._refuse_names(names, path)
+        for name in names:
+            having = [(v[name], n) for v, n in pairs if name in v]
+            self._compare([v for v, _ in having], (*path, name), [n for _, n in having])
+
+    def _refuse_names(self, names: Iterable[Any], path: _Path) -> None:
+        for name in names:
+            if not isinstance(name, str):
+                where = f"an object in {'.'.join(path)!r} has the field" if path else "a row has"
+                raise unfit(f"{where} {name!r}, and names are text", "make the names text")
+
+
+def _kind(kind: type) -> str:
+    if kind is type(None):
+        return ""
+    found = next((word for each, word in _KINDS if issubclass(kind, each)), None)
+    return found or _named(kind)
+
+
+def _zoned(value: Any) -> str:
+    return f"{_TIME} {'without' if value.tzinfo is None else 'with'} a zone"
+
+
+def _named(kind: type) -> str:
+    article = "an" if kind.__name__[:1].lower() in "aeiou" else "a"
+    return f"{article} {kind.__name__}"
+
+
+def _differ(values: list[Any], path: _Path, at: Sequence[int], known: list[str]) -> ConfigError:
+    """Makes the error, which names the first row of this block that has each kind."""
+    rows: dict[str, int] = {}
+    for value, number in zip(values, at, strict=True):
+        kind = _kind(type(value))
+        rows.setdefault(_zoned(value) if kind == _TIME else kind, number)
+    says = [f"{kind} (row {rows[kind]})" if kind in rows else kind for kind in known]
+    column = ".".join(path).replace(".[]", "[]")
+    return unfit(f"the column {column!r} has values of two types: {' and '.join(says)}", _ONE_KIND)

@@ -1,0 +1,126 @@
+"""Keeps what a run left that failed before it began: a refused configuration or plan, a connector
+that cannot be installed, a pipeline that another run holds.
+
+Such a run never had the lease, so the store knows nothing of it: ``runs/RUN/attempt.json`` has its
+report, in the form of a run without an end, and ``log.jsonl`` beside it what was logged until then.
+``penstock runs`` lists it with the others. Not here: dry runs, which keep nothing, and runs that
+began (``engine.run.run``). Neighbours: ``start`` and ``cli`` call this, ``engine.inspect.runs``
+reads it.
+"""
+
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.engine.channel.asked_log import AskedLog
+from penstock.engine.channel.run_log import RunLog
+from penstock.engine.inspect.runs import ATTEMPT, LOG
+from penstock.errors import Cancelled, Defect, PenstockError
+from penstock.files import replace
+from penstock.runtimes.masking import Masker
+from penstock.short_texts import bounded
+from penstock.store.rules import unfinished_report
+
+_NAMED = re.compile(r"^pipeline\s*:\s*([\"']?)([^\s\"'#{}]+)\1\s*(?:#.*)?$", re.MULTILINE)
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+
+
+class _Shown:
+    """A run's observer to whom nothing is shown: all that is written here was shown before."""
+
+    def phase(self, name: str, detail: str) -> None: ...
+
+    def stream(
+        self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None
+    ) -> None: ...
+
+    def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None: ...
+
+    def log(self, level: str, origin: str, message: str) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+def now_text() -> str:
+    """Returns the time as runs have it: ISO 8601 in UTC, in seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def new_run_id() -> str:
+    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
+    number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
+    return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def keep_attempt(
+    home: Home,
+    run: str,
+    pipeline: str,
+    started_at: str,
+    seconds: float,
+    error: PenstockError,
+    *,
+    masker: Masker | None = None,
+    asked: AskedLog | None = None,
+    cause: BaseException | None = None,
+) -> None:
+    """Writes the report and the log of a run that failed before it began. ``asked``: what was
+    logged until then. ``cause``: of a defect, whose trace goes into the log. That it cannot be
+    written hides no error: nothing is raised."""
+    masker = masker or Masker(())
+    with suppress(OSError, PenstockError):
+        folder = home.run(run)
+        log = RunLog(folder / LOG, _Shown(), masker)
+        if asked is not None:
+            asked.begins(log)
+        if cause is not None and isinstance(error, Defect):
+            log.write("DEBUG", "".join(traceback.format_exception(cause)))
+        log.write("ERROR", bounded(error.message))
+        for problem in getattr(error, "problems", None) or ():
+            log.write("ERROR", bounded(problem))
+        log.close()
+        said: dict[str, Any] = {
+            **unfinished_report(pipeline, run, started_at, None),
+            "status": "cancelled" if isinstance(error, Cancelled) else "failed",
+            "exit_code": error.exit_code,
+            "seconds": round(seconds, 3),
+            "notes": ["it failed before it began: nothing was read, written or saved"],
+            "error": error.as_report(),
+            "log": str(folder / LOG),
+        }
+        replace(folder / ATTEMPT, msgspec.json.encode(masker.mask_data(said)))
+        error.attempt = run
+
+
+@contextmanager
+def kept_fault(home: Home, word: str, name: str | None = None) -> Generator[None]:
+    """Keeps the error of the block, in which a pipeline is read, as that of a run that failed
+    before it began. ``word``: its file, or its source; ``name``: its name, if the user gave one."""
+    began, started_at = time.monotonic(), now_text()
+    try:
+        yield
+    except PenstockError as e:
+        if e.attempt is None and e.code != "usage":
+            seconds = time.monotonic() - began
+            named = name or _name_of_file(word)
+            keep_attempt(home, new_run_id(), named, started_at, seconds, e)
+        raise
+
+
+def _name_of_file(word: str) -> str:
+    """Returns the name of the pipeline of a file that cannot be loaded, as far as its text shows
+    it, else the file's."""
+    found = None
+    with suppress(OSError, UnicodeDecodeError):
+        found = _NAMED.search(Path(word).read_text(encoding="utf-8"))
+    return Path(word).stem if found is None else found[2]

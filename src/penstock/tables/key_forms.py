@@ -1,0 +1,40 @@
+"""Compares keys of which a table has rows as text (``A1``) and rows as JSON (``"A1"``), as SQL for
+DuckDB and for Spark.
+
+An earlier version of Penstock wrote a column of text as JSON while its source declared a union. A
+load has one of the forms; of the table's rows either is taken for the same key where no row of the
+load has that very text. What JSON is not a text in quotes (``7``) is in both forms alike, so that
+of a union's keys 7 and "7" a text 7 is the first. Imports neither engine. Neighbours:
+``files.newest_rows``, ``frame.other_forms`` use it; ``engine.plan.earlier_modes`` finds the
+columns."""
+
+from penstock.model.types import Kind
+from penstock.tables.contract import TableLoad
+from penstock.tables.newest import TEXTS, SqlDialect
+
+
+def mixed_keys(load: TableLoad) -> dict[str, bool]:
+    """The columns of the load's key that have two forms in the table; of each whether the load has
+    JSON."""
+    names, key = load.load.disposition.mixed_keys, {path[0] for path in load.primary_key}
+    return {
+        f.name: f.type.kind is Kind.json
+        for f in load.schema.fields
+        if f.name in names and f.name in key and f.type.kind in TEXTS
+    }
+
+
+def of_table(sql: str, dialect: SqlDialect, *, json: bool) -> str:
+    """An expression for a key ``sql`` of the table that equals that of :func:`of_load` for the same
+    key."""
+    if not json:
+        return f"coalesce({dialect.text_of_json(sql)}, {sql})"
+    text = f"CASE WHEN NOT {dialect.is_json(sql)} THEN {sql} ELSE {dialect.text_of_json(sql)} END"
+    return f"coalesce('T' || ({text}), 'J' || {sql})"
+
+
+def of_load(sql: str, dialect: SqlDialect, *, json: bool) -> str:
+    """As :func:`of_table`, of a key of the load."""
+    if not json:
+        return sql
+    return f"coalesce('T' || ({dialect.text_of_json(sql)}), 'J' || {sql})"
