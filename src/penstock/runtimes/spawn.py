@@ -56,7 +56,7 @@ def _usable(file: Path, name: str) -> str:
         raise ConnectorError(
             f"no such file: {name} (looked for {file.absolute()})",
             code="connector.not_found",
-            hint="check the path; a relative one counts from the working directory",
+            hint="check the path; in a pipeline file a relative one counts from the file's folder",
         )
     if file.is_dir():
         raise ConnectorError(

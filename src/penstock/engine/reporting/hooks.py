@@ -46,8 +46,7 @@ class Hooks:
                 raise ConfigError(
                     f"hooks.{key}: there is no program {hook[0]}",
                     code="config.hook",
-                    hint="give its path, from the folder in which Penstock is started, and make it "
-                    "executable",
+                    hint="give its path, from the pipeline file's folder, and make it executable",
                 )
 
     def ended(self, report: Report) -> str | None:
