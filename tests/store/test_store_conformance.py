@@ -25,6 +25,7 @@ from penstock.model.segments import (
 from penstock.model.state import StateScope, StateType, StoredState
 from penstock.model.types import DataType, Field, Kind, RowSchema
 from penstock.store.contract import (
+    ExpectedLoad,
     GroupIntent,
     Holder,
     Lease,
@@ -35,7 +36,7 @@ from penstock.store.contract import (
 )
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
-from penstock.store.remembered import Refresh, Remembered, TableNames, UsedModes, asked
+from penstock.store.remembered import Refresh, Remembered, StoredPlace, TableNames, UsedModes, asked
 from penstock.store.schema import NUMBERS
 
 A, B = StreamId("shop", "users"), StreamId(None, "orders")
@@ -1021,3 +1022,32 @@ def test_the_newest_cursor_of_a_stream_counts(store: Store, lease: Lease) -> Non
     for path in (("id",), ("meta", "at"), ("meta", "at"), ("id",), ()):
         store.remember(lease, Remembered(cursors={A: path}))
         assert store.remembered("shop").cursors == {A: path}
+
+
+def test_L3_expected_loads_are_those_that_each_table_has_at_least(
+    store: Store, lease: Lease
+) -> None:
+    assert store.expected_loads("shop") == {}
+    (first,) = store.intend(lease, [group(1, 1, [A, B])], merge)
+    assert store.expected_loads("shop") == {}  # it may be there or not
+    finish(store, lease, first)
+    key = {each.stream: each.key for each in first.loads}
+    one = {s: ExpectedLoad(key[s], 1) for s in (A, B)}
+    assert store.expected_loads("shop") == one
+    (second,) = store.intend(lease, [group(1, 2, [A])], merge)
+    assert store.expected_loads("shop") == one
+    finish(store, lease, second)
+    assert store.expected_loads("shop") == {**one, A: ExpectedLoad(key[A], 2)}
+    store.adopt(lease, [A])
+    assert store.expected_loads("shop") == {B: one[B]}
+
+
+def test_the_place_of_a_pipeline_is_the_last_one(store: Store, lease: Lease) -> None:
+    assert store.remembered("shop", ()).place is None
+    for place in (
+        StoredPlace(folder="/a"),
+        StoredPlace(folder="/b", id="x"),
+        StoredPlace(folder="/a"),
+    ):
+        store.remember(lease, Remembered(place=place))
+        assert store.remembered("shop", ()).place == place
