@@ -374,10 +374,11 @@ def _kept_types(
         transformed=bool(rules.transforms) or rules.queried,
     )
     # a key that the table has as text and as JSON is text again, in which each text is one key
-    key = tuple(cleaned_path(path, schema) for path in configured.primary_key)
-    mixed = _mixed_keys(configured, key, rules)
-    again = {f.source for f in schema.fields if f.name in mixed and f.type.kind is Kind.string}
-    return {source: kind for source, kind in kept.items() if source not in again}
+    declared = {f.source: f for f in schema.fields if f.type.kind is Kind.string}
+    again = [s for s, now in kept.items() if now.kind is Kind.json and s in declared]
+    key = tuple((declared[s].name,) for s in again if (s,) in configured.primary_key)
+    mixed = _mixed_keys(configured, key, rules) if key else ()
+    return {s: now for s, now in kept.items() if s not in again or declared[s].name not in mixed}
 
 
 def _disposition(
