@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
 
@@ -78,6 +79,12 @@ class VersionRows(NewestRows):
 
     def versions(self, files: Sequence[tuple[Path, Bounds]]) -> VersionSelection:
         """``files``: the table's, with what is known of their keys."""
+        try:
+            return self._versions(files)
+        except duckdb.OutOfMemoryException as failure:
+            raise NeedsSpark("the load's keys do not fit the memory of a task") from failure
+
+    def _versions(self, files: Sequence[tuple[Path, Bounds]]) -> VersionSelection:
         if self._load.parts:
             self._take_load()
         else:
