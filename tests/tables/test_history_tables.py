@@ -122,6 +122,7 @@ def history(chance: random.Random, key: int) -> list[Row]:
     return made
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(3))
 def test_versions_are_the_oracle_s_in_any_grouping(tables: Any, loads: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -143,6 +144,7 @@ def test_versions_are_the_oracle_s_in_any_grouping(tables: Any, loads: Any, seed
         assert sum(v.current for v in wanted) <= 1
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(2))
 def test_text_cursors_of_every_form_are_the_oracle_s(tables: Any, loads: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -175,6 +177,7 @@ def by_ticks(found: list[Version]) -> list[Version]:
     return [v._replace(start=tick(v.start), end=tick(v.end)) for v in found]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(3))
 def test_where_arrival_decides_versions_are_the_oracle_s(
     tables: Any, loads: Any, seed: int
@@ -201,6 +204,7 @@ def test_where_arrival_decides_versions_are_the_oracle_s(
         assert ordered(by_ticks(found.get(key, []))) == ordered(wanted), rows
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(3))
 def test_a_complete_refresh_ends_what_is_gone(tables: Any, loads: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -356,3 +360,22 @@ def test_a_load_that_died_is_repeated_exactly_L3(
         Version(2, 3, False, "b"),
         Version(3, None, True, "c"),
     ]
+
+
+@pytest.mark.parametrize("arrival", [False, True])
+def test_rows_that_are_tried_again_are_older_than_the_table_s(
+    tables: Any, loads: Any, arrival: bool
+) -> None:
+    def load(number: int, *rows: Row, retried: bool = False) -> Any:
+        cursor = () if arrival else ("at",)
+        one = loads.load(
+            number, rows_of([*rows]), COLUMNS, mode="append_dedup", cursor=cursor, arrival=arrival
+        )
+        return numbered(one, retried=retried)
+
+    commit(tables, load(1, Row(1, 2, "b"), Row(2, None, "x")))
+    again = [Row(1, 2, "old"), Row(1, 1, "a"), Row(2, None, "old"), Row(3, 7, "n")]
+    commit(tables, load(2, *again, retried=True))
+    found = {k: [(v.value, v.current) for v in ordered(vs)] for k, vs in versions(tables).items()}
+    first = [] if arrival else [("a", False)]
+    assert found == {1: [*first, ("b", True)], 2: [("x", True)], 3: [("n", True)]}
