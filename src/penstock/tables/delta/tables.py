@@ -846,8 +846,7 @@ class _LoadCommit:
         columns then. Safe to repeat."""
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
-        alters = self.widens and not self.load.history  # tasks do not write tables that have it
-        if not (alters and self._alter(old, after)):
+        if not (self.widens and self._alter(old, after)):
             self.location.save(self._overwriting(self._rows_as(old, after)))
         return after
 
