@@ -47,8 +47,8 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 @dataclass(slots=True)
 class Substituted:
     """A scalar after substitution: its typed ``value`` and its ``text``. ``variables``: the names
-    used; ``secrets``: their values, empty ones left out; ``passed``: names that ``.env`` has and does
-    not give here."""
+    used; ``secrets``: their values, empty ones left out; ``passed``: names that ``.env`` has and
+    does not give here."""
 
     value: Plain
     text: str
