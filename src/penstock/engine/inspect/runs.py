@@ -33,7 +33,7 @@ ATTEMPT, LOG = "attempt.json", "log.jsonl"
 def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
     """Returns reports, newest first, those of runs that failed before they began among them. A run
     without an end has status ``running``, or ``failed`` where its process is gone."""
-    tried = {r["run"]: r for r in _attempts(home, pipeline, limit)}
+    tried = {r["run"]: r for r in attempts(home, pipeline, limit)}
     known = [r for r in store.runs(pipeline, limit) if r["run"] not in tried]
     found = sorted([*known, *tried.values()], key=_began, reverse=True)
     return found[:limit]
@@ -41,14 +41,14 @@ def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> li
 
 def has_attempts(home: Home, pipeline: str) -> bool:
     """Whether a run of the pipeline failed before it began."""
-    return next(_attempts(home, pipeline, 1), None) is not None
+    return next(attempts(home, pipeline, 1), None) is not None
 
 
 def _began(report: dict[str, Any]) -> tuple[str, str]:
     return report["started_at"], report["run"]
 
 
-def _attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str, Any]]:
+def attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str, Any]]:
     """Yields the newest runs of this machine that failed before they began, newest first."""
     found = 0
     for name in sorted(os.listdir(home.runs), reverse=True):

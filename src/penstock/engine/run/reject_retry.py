@@ -59,6 +59,7 @@ REMOVED = (
     "its table keeps one row per key and its source deletes rows: a removed row leaves no trace, so"
     " a later delete of its key may have been loaded"
 )
+VERSIONS = "its table keeps every version of a key, and an older one has no place among them"
 OTHER_MODE = "its table's mode takes no single rows"
 
 
@@ -198,6 +199,8 @@ def _never(planned: PlannedStream) -> str | None:
     mode = planned.disposition.mode
     if mode is DestinationSyncMode.append_dedup and planned.disposition.deleted_column is not None:
         return REMOVED
+    if planned.disposition.history:
+        return VERSIONS
     if mode not in (DestinationSyncMode.append, DestinationSyncMode.append_dedup):
         return OTHER_MODE
     return None
