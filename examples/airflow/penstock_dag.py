@@ -1,5 +1,4 @@
-"""An Airflow DAG that runs a pipeline every hour. Penstock is installed in the task's Python, and
-the progress of the run is in the task's log.
+"""An Airflow DAG that runs a pipeline every hour. Penstock is installed in the task's Python.
 
 Airflow 3; Airflow 2 has ``dag`` and ``task`` in ``airflow.decorators``."""
 
