@@ -60,11 +60,26 @@ def main() -> None:
     except penstock.PenstockError as error:
         said["delta"] = [error.code, error.hint]
     if kind == "classic":
+        frame = spark.range(3)
         spark.stop()
+        said["closed"] = [
+            code_of(lambda: penstock.write(frame, f"parquet:{folder}/w", "n", home=folder)),
+            code_of(lambda: penstock.register(spark)),
+        ]
         again = run("stopped", daemon=False)
         said["stopped"] = [again.status, again.start]
     print(json.dumps(said), flush=True)
     os._exit(0)  # a Connect server in PySpark's own process holds its exit up for minutes
+
+
+def code_of(work: Any) -> str:
+    import penstock
+
+    try:
+        work()
+    except penstock.PenstockError as error:
+        return error.code
+    return "no error"
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def test_in_a_classic_session_and_after_it_was_stopped(tmp_path: Path) -> None:
     said = told("classic", tmp_path)
     assert said["kind"] == "pyspark.sql.session"
     check(said)
+    assert said["closed"] == ["write.rows", "spark.stopped"]
     assert said["stopped"] == ["succeeded", "cold"]
 
 

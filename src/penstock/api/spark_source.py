@@ -44,14 +44,23 @@ _READ = ("source", "stream", *_CHANGES, *_HOW)
 _WRITE = ("destination", "stream", "mode", "primary_key", "name", *_CHANGES, *_HOW)
 
 
+@explained
 def register(spark: "SparkSession") -> None:
     """Registers the format ``penstock`` in a session. On this machine the workers' Python is then
     this one, unless ``PYSPARK_PYTHON`` names another. Spark finds the format by itself only where
-    the ``PYSPARK_PYTHON`` with which it was started has Penstock."""
+    the ``PYSPARK_PYTHON`` with which it was started has Penstock. Raises ``ConfigError``
+    (``spark.stopped``)."""
     from penstock.spark.workers_python import use_this_python
 
     use_this_python(spark)
-    spark.dataSource.register(PenstockSource)
+    try:
+        spark.dataSource.register(PenstockSource)
+    except Exception as failure:  # py4j's and gRPC's errors have no common base
+        raise ConfigError(
+            "this Spark session takes no format: was it stopped?",
+            code="spark.stopped",
+            hint="open a session, and register the format in it",
+        ) from failure
 
 
 class PenstockSource(DataSource):
