@@ -86,6 +86,12 @@ def test_instants_keep_their_moment_whatever_their_zone(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+class OtherFrame(list[str]):
+    """A frame of a library that Penstock does not know: what it iterates over is its names."""
+
+    columns = ("a", "b")
+
+
 class Colour(enum.Enum):
     red = "r"
 
@@ -136,6 +142,7 @@ def test_L9_values_that_cannot_share_a_column_are_refused(
         ("text", "str is not a table"),
         (b"x", "bytes is not a table"),
         ({"a": [1]}, "dict is not a table"),
+        (OtherFrame("ab"), "OtherFrame is not a table"),
         (7, "int is not a table"),
         (None, "NoneType is not a table"),
         (pa.chunked_array([[1]]), "ChunkedArray is not a table"),

@@ -43,7 +43,7 @@ def stage(rows: Any, folder: Path) -> tuple[FieldPath, ...]:
         reader = _reader(rows)
         return write_tables(reader.schema, _joined(map(_as_table, reader)), file)
     if isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, Mapping)):
-        if package in _NO_ROWS:
+        if package in _NO_ROWS or hasattr(rows, "columns"):  # a frame gives its columns' names
             raise no_table(rows)
         return _Blocks(folder).write(iter(rows), file)
     return write_file(arrow_table(rows), file)
