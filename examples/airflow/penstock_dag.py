@@ -1,4 +1,5 @@
-"""An Airflow DAG that runs a pipeline every hour. Penstock is installed in the task's Python.
+"""An Airflow DAG that runs a pipeline every hour. Penstock is installed in the task's Python, and
+the progress of the run is in the task's log.
 
 Airflow 3; Airflow 2 has ``dag`` and ``task`` in ``airflow.decorators``."""
 

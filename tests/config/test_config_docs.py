@@ -21,6 +21,7 @@ FORMS = {
     "on_failure": "URL or command",
     "primary_key": "name, names or paths",
     "max_rejected": "count or percentage",
+    "history": "boolean or `keyed`",
     "streams": "list of streams",
     "transforms": "list of connectors",
     "enrichments": "list of connectors",

@@ -30,15 +30,17 @@ from penstock.model.catalog import SyncMode as S
     ],
 )
 def test_every_word_has_one_meaning(word: str, sync: S | None, destination: D | None) -> None:
-    assert modes.mode(word) == (sync, destination, False)
+    assert modes.mode(word) == modes.Modes(sync, destination)
 
 
-def test_A6_a_deduped_overwrite_replaces_and_a_history_is_refused() -> None:
+def test_A6_a_deduped_overwrite_replaces_and_a_history_is_kept() -> None:
     """Issue 9, A6: the first merged (rows gone at the source stayed), the second was type 1."""
-    assert modes.mode("full_refresh_overwrite_deduped") == (S.full_refresh, D.append_dedup, True)
-    for look_up in (modes.mode, modes.sync_mode):
-        with pytest.raises(modes.UnknownMode, match=r"type 2.* is not there yet.*append_dedup'"):
-            look_up("incremental-deduped-history")
+    both = modes.mode("full_refresh_overwrite_deduped")
+    assert both == modes.Modes(S.full_refresh, D.append_dedup, replaces=True)
+    both = modes.mode("incremental-deduped-history")
+    assert both == modes.Modes(S.incremental, D.append_dedup, history=True)
+    with pytest.raises(modes.UnknownMode, match="a mode that goes with the key 'mode'"):
+        modes.sync_mode("incremental_deduped_history")
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,9 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
 
 
 # -- .env beside the file
-FILE = "pipeline: ${A}-${B}-${C:-c}-${D:-d}\nsource: {use: x}\ndestination: {use: y}\n"
+FILE = (
+    "pipeline: ${A}-${B}-${D:-d}\nsource: {use: x, config: {c: '${C:-c}'}}\ndestination: {use: y}\n"
+)
 
 
 def beside(tmp_path: Path, text: str, file: str = FILE) -> Path:
@@ -225,10 +227,11 @@ def test_env_beside_the_file_gives_what_nothing_else_has(tmp_path: Path) -> None
     given.write_text("A=file\nB=file\n")
     pipeline = beside(tmp_path, "A=beside\nB=beside\nC=beside\nE=unused\n")
     found = load_pipeline(pipeline, {"A": "env"}, given)
-    assert found.pipeline == "env-file-beside-d"
+    assert (found.pipeline, found.source.config) == ("env-file-d", {"c": "beside"})
     assert found.env_file_names == ("C",) and found.env_file == str(tmp_path / ".env")
     found = load_pipeline(pipeline, {"A": "", "B": "1", "C": "", "D": "2"})
-    assert (found.pipeline, found.env_file_names, found.env_file) == ("-1-c-2", (), None)
+    assert (found.pipeline, found.env_file_names, found.env_file) == ("-1-2", (), None)
+    assert found.source.config == {"c": "c"}
 
 
 def test_values_of_env_beside_the_file_are_secrets_and_set_no_variable(tmp_path: Path) -> None:
@@ -248,7 +251,7 @@ def test_env_beside_the_file_that_gives_nothing(tmp_path: Path, kind: str) -> No
     if kind == "folder":
         (tmp_path / ".env").mkdir()  # a virtual environment
     found = load_pipeline(pipeline, {"A": "a", "B": "b"})
-    assert found.pipeline == "a-b-c-d" and found.env_file is None
+    assert found.pipeline == "a-b-d" and found.env_file is None
     assert [".env" in w and "hunter2" not in w for w in found.warnings] == [True] * (
         kind == "fault"
     )
@@ -266,3 +269,29 @@ def test_text_and_stdin_have_no_file_beside_them(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="2 problems"):
         load_pipeline(FILE, {})
+
+
+@pytest.mark.parametrize("key", ["pipeline", "state", "log"])
+def test_env_beside_the_file_changes_no_default_of_where_progress_is(
+    tmp_path: Path, key: str
+) -> None:
+    """A file of before goes on under its name, whatever `.env` of another tool lies beside it."""
+    keys = {
+        "pipeline": "pipeline: shop-${STAGE:-dev}\n",
+        "state": "pipeline: p\nstate: {path: '/srv/${STAGE:-dev}/s.db'}\n",
+        "log": "pipeline: p\nlog: {path: '/srv/${STAGE:-dev}/log'}\n",
+    }
+    source = "source: {use: x, config: {s: '${STAGE:-dev}'}}\n"
+    text = f"{keys[key]}{source}destination: {{use: y}}\n"
+
+    def place(text: str, environ: dict[str, str], *, warned: bool) -> str:
+        found = load_pipeline(beside(tmp_path, "STAGE=prod\n", text), environ)
+        assert len([w for w in found.warnings if "STAGE" in w]) == warned
+        assert all("prod" not in w for w in found.warnings)
+        assert found.source.config == {"s": "prod"}
+        where = {"pipeline": found.pipeline, "state": found.state and found.state.path}
+        return str({**where, "log": found.log and found.log.path}[key])
+
+    assert "dev" in place(text, {}, warned=True)
+    assert "prod" in place(text, {"STAGE": "prod"}, warned=False)
+    assert "prod" in place(text.replace(":-dev", ""), {}, warned=False)

@@ -23,6 +23,12 @@ assert not bag.captured_warnings, bag.captured_warnings
 (task,) = dag.tasks
 print(dag.dag_id, task.python_callable())
 """
+PLAYS_THE_TASK = """
+import sys
+from airflow.dag_processing.dagbag import DagBag
+
+DagBag(sys.argv[1]).dags["shop"].test()
+"""
 MATERIALIZES = """
 import sys
 import dagster
@@ -53,6 +59,7 @@ def said(srv: Folder, python: str, program: str, *arguments: str) -> str:
     environ = srv.environment() | {
         "AIRFLOW_HOME": f"{srv.path}/airflow",
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__DAGS_FOLDER": f"{srv.path}/dags",
         "DAGSTER_HOME": "",
     }
     done = subprocess.run(
@@ -75,6 +82,16 @@ def test_airflow(srv: Folder, python: str) -> None:
         dags = srv.file(f"{name}/shop.py", srv.here(text)).parent
         told = said(srv, python, RUNS_A_DAG, str(dags))
         assert "shop {'status': 'succeeded', 'rows': 5}" in told or name == "example"
+
+
+def test_airflow_task_log(srv: Folder, python: str) -> None:
+    """Airflow plays the task, and what the run does is in the task's log."""
+    (page,) = [b.text for b in blocks("python", page="schedule.md") if "airflow" in b.text]
+    dags = srv.file("dags/shop.py", srv.here(page)).parent
+    said(srv, python, "from airflow.utils.db import initdb; initdb()")
+    told = said(srv, python, PLAYS_THE_TASK, str(dags))
+    assert "extract  lane 0: 1 stream" in told and "[penstock]" in told, told[-3000:]
+    assert "'rows': 5" in told
 
 
 def test_dagster(srv: Folder, python: str) -> None:

@@ -149,6 +149,7 @@ def test_a_connector_is_fed_a_models_rows(models: MakeModels) -> None:
         "SELECT id AS seq FROM range(1000)", destination={"use": push.destination(), "config": {}},
     )  # fmt: skip
     assert ran.counts("query") == ("complete", 1000, 1000, 0), ran.error
+    assert ran.stream("query").target == "e2e"  # the pipeline's name, not `query`
 
 
 def test_the_cursor_is_bound_and_moves_with_what_is_committed(models: MakeModels) -> None:

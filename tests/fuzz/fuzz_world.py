@@ -336,8 +336,8 @@ HOLDER = Holder(name="fuzz", pid=0, boot="", started_at="", run="fuzz")
 class _FuzzAssembly(wiring.Assembly):
     session: "_Session"
 
-    def sync(self, spark: Any, discovery: Any = None) -> Any:
-        made = super().sync(spark, discovery)
+    def sync(self, *given: Any, **more: Any) -> Any:
+        made = super().sync(*given, **more)
         self.session.sync = made
         return made
 

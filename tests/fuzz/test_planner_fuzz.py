@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 CASES = 600
 MOST = 4000  # cases from its first on in which a fault that is there must show
 VALUE_CASES, MOST_VALUE_CASES = 100, 200  # of values, which are decoded and merged for real
-SPARK_CASES = 8  # of those, with merges by Spark
+SPARK_CASES = 4  # of those, with merges by Spark
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -20,7 +20,10 @@ from tasks_here import LOCAL
 
 from penstock.errors import PenstockError
 from penstock.tables.contract import LoadResult, TableName
+from penstock.tables.delta import files as delta_files
+from penstock.tables.delta import tables as delta_tables
 from penstock.tables.delta.tables import DeltaTables
+from penstock.tables.parquet import tables as parquet_tables
 from penstock.tables.parquet.tables import ParquetTables
 
 CASES = int(os.environ.get("HISTORY_CASES", "1000"))  # keys of each property test
@@ -119,6 +122,7 @@ def history(chance: random.Random, key: int) -> list[Row]:
     return made
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(3))
 def test_versions_are_the_oracle_s_in_any_grouping(tables: Any, loads: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -140,6 +144,7 @@ def test_versions_are_the_oracle_s_in_any_grouping(tables: Any, loads: Any, seed
         assert sum(v.current for v in wanted) <= 1
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(2))
 def test_text_cursors_of_every_form_are_the_oracle_s(tables: Any, loads: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -172,6 +177,7 @@ def by_ticks(found: list[Version]) -> list[Version]:
     return [v._replace(start=tick(v.start), end=tick(v.end)) for v in found]
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(3))
 def test_where_arrival_decides_versions_are_the_oracle_s(
     tables: Any, loads: Any, seed: int
@@ -198,6 +204,7 @@ def test_where_arrival_decides_versions_are_the_oracle_s(
         assert ordered(by_ticks(found.get(key, []))) == ordered(wanted), rows
 
 
+@pytest.mark.dear
 @pytest.mark.parametrize("seed", range(3))
 def test_a_complete_refresh_ends_what_is_gone(tables: Any, loads: Any, seed: int) -> None:
     chance = random.Random(seed)
@@ -297,3 +304,78 @@ def test_times_and_texts_keep_their_types(tables: Any, loads: Any) -> None:
         assert len(kinds) == 1
         ends = {(r["__START_AT"], r["__END_AT"]) for r in found.to_pylist()}
         assert ends == {(one, other), (other, None)}
+
+
+def test_a_generation_by_cursor_ends_no_key_at_a_cursor_that_nobody_knows(
+    tables: Any, loads: Any
+) -> None:
+    """As a Singer tap that sends ACTIVATE_VERSION for an incremental stream."""
+
+    def load(number: int, *rows: Row) -> Any:
+        one = loads.load(number, rows_of([*rows]), COLUMNS, mode="append_dedup", cursor=("at",))
+        return numbered(one, replaces=True)
+
+    commit(tables, load(1, Row(1, 1, "a"), Row(2, 1, "x")))
+    commit(tables, load(2, Row(1, 3, "c"), Row(1, 2, "b"), Row(2, 1, "x")))
+    wanted = [Version(1, 2, False, "a"), Version(2, 3, False, "b"), Version(3, None, True, "c")]
+    assert ordered(versions(tables)[1]) == wanted
+    error = refused(tables, load(3, Row(1, 4, "d")))
+    assert error.code == "destination.history" and "left out keys" in str(error)
+    assert ordered(versions(tables)[1]) == wanted
+
+
+@pytest.mark.parametrize("step", ["before", "after"])
+def test_a_load_that_died_is_repeated_exactly_L3(
+    tables: Any, loads: Any, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    class Died(BaseException):
+        pass
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise Died
+
+    def load(number: int, *rows: Row) -> Any:
+        one = loads.load(number, rows_of([*rows]), COLUMNS, mode="append_dedup", cursor=("at",))
+        return numbered(one)
+
+    delta = isinstance(tables, DeltaTables)
+    module = delta_tables if delta else parquet_tables
+    name = "sync_file_system"
+    if step == "before":
+        module, name = (delta_files.DeltaFiles, "commit") if delta else (module, "replace_folder")
+    commit(tables, load(1, Row(1, 1, "a")))
+    second = load(2, Row(1, 3, "c"), Row(1, 2, "b"))
+    with monkeypatch.context() as patch:
+        if step == "after" and not delta:
+            calls = iter(range(9))
+            patch.setattr(module, name, lambda *_: dies() if next(calls) else None)
+        else:
+            patch.setattr(module, name, dies)
+        with pytest.raises(Died):
+            tables.commit(NO_SPARK, LOCAL, [second])
+    (done,) = commit(tables, second)
+    assert done.repeated == (step == "after")
+    assert ordered(versions(tables)[1]) == [
+        Version(1, 2, False, "a"),
+        Version(2, 3, False, "b"),
+        Version(3, None, True, "c"),
+    ]
+
+
+@pytest.mark.parametrize("arrival", [False, True])
+def test_rows_that_are_tried_again_are_older_than_the_table_s(
+    tables: Any, loads: Any, arrival: bool
+) -> None:
+    def load(number: int, *rows: Row, retried: bool = False) -> Any:
+        cursor = () if arrival else ("at",)
+        one = loads.load(
+            number, rows_of([*rows]), COLUMNS, mode="append_dedup", cursor=cursor, arrival=arrival
+        )
+        return numbered(one, retried=retried)
+
+    commit(tables, load(1, Row(1, 2, "b"), Row(2, None, "x")))
+    again = [Row(1, 2, "old"), Row(1, 1, "a"), Row(2, None, "old"), Row(3, 7, "n")]
+    commit(tables, load(2, *again, retried=True))
+    found = {k: [(v.value, v.current) for v in ordered(vs)] for k, vs in versions(tables).items()}
+    first = [] if arrival else [("a", False)]
+    assert found == {1: [*first, ("b", True)], 2: [("x", True)], 3: [("n", True)]}

@@ -31,6 +31,7 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     destination_sync_mode: str
     mode_reason: str
     newest_by: dict[str, Any] | None
+    history: bool
     cursor_field: list[str]
     primary_key: list[list[str]]
     lane: int

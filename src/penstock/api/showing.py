@@ -1,10 +1,12 @@
 """Chooses how a run of the Python interface shows itself: bars on a terminal, one line in a
-notebook, else not at all.
+notebook, the log of an Airflow task, else not at all.
 
 Not here: the bars (``terminal.progress``). Neighbour: ``verbs`` passes the observer to the engine.
 """
 
 import html
+import logging
+import os
 import sys
 import threading
 import time
@@ -16,24 +18,32 @@ from penstock.engine.specs.observer import NullObserver, RunObserver, counted
 from penstock.terminal.output import Output
 from penstock.terminal.progress import LineObserver, watching
 
+AIRFLOW_TASK = "AIRFLOW_CTX_TASK_ID"
+"""A variable that Airflow 2 and 3 set while a task of theirs runs, also for a program that the task
+starts: its stderr is the task's log."""
+
+_LEVELS = {"FATAL": logging.ERROR, "ERROR": logging.ERROR, "WARN": logging.WARNING}
 _UPDATE_SECONDS = 0.5  # between two updates of the notebook's line
 
 
 @contextmanager
 def shown(progress: bool | None, secrets: Iterable[str] = ()) -> Generator[RunObserver]:
     """Yields the observer of a run. ``progress`` None: bars on a terminal, a line in a notebook,
-    nothing elsewhere; True: lines on stderr elsewhere; False: nothing. ``secrets``: masked."""
+    lines in an Airflow task's log, nothing elsewhere; True: lines on stderr elsewhere; False:
+    nothing. ``secrets``: masked."""
     output = Output()
     output.hide(secrets)
     if progress is False:
         yield NullObserver()
     elif (display := _notebook()) is not None:
         yield NotebookObserver(display, output)
+    elif AIRFLOW_TASK in os.environ and "airflow" in sys.modules:
+        yield LoggedLines(output, logging.getLogger("penstock"))
     elif output.interactive:
         with watching(output) as observer:
             yield observer
     else:
-        yield LineObserver(output) if progress else NullObserver()
+        yield LineObserver(output) if progress or AIRFLOW_TASK in os.environ else NullObserver()
 
 
 def _notebook() -> Any:
@@ -45,6 +55,20 @@ def _notebook() -> Any:
     from importlib import import_module
 
     return import_module("IPython.display")
+
+
+class LoggedLines(LineObserver):
+    """Gives the lines to a logger: what a task of Airflow logs is in the task's log, whatever
+    became of its stderr."""
+
+    def __init__(self, output: Output, logger: logging.Logger) -> None:
+        super().__init__(output)
+        self._logger = logger
+        if logger.getEffectiveLevel() > logging.INFO:
+            logger.setLevel(logging.INFO)
+
+    def _put(self, line: str, level: str | None) -> None:
+        self._logger.log(_LEVELS.get(level or "", logging.INFO), "%s", self._output.safe_line(line))
 
 
 class NotebookObserver:

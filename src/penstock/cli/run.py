@@ -434,6 +434,9 @@ def _why(stream: dict[str, Any]) -> str:
     newest = stream["newest_by"]
     if newest is None:
         return why
+    if stream["history"]:
+        by = newest["by"] == "cursor" and f"its {'.'.join(newest['field'])}"
+        return f"{why}; every version of a key is kept, from {by or 'its time of extraction'} on"
     by = f"the newest row of a key is that with the highest {'.'.join(newest['field'])}"
     by += _ORDERS.get(newest.get("order"), "")
     return f"{why}; {_NEWEST.get(newest['by'], by)}"

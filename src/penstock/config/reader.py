@@ -21,7 +21,7 @@ from penstock.config import yaml_nodes
 from penstock.config.did_you_mean import closest, hint
 from penstock.config.protocol_spec import keys_of
 from penstock.config.secret_texts import is_harmless, is_name, names_a_secret
-from penstock.config.variables import Substituted, VariableResolver
+from penstock.config.variables import IDENTITY, Substituted, VariableResolver
 from penstock.config.yaml_nodes import Node, Scalar
 
 BAD: EllipsisType = ...
@@ -33,6 +33,10 @@ Fault = tuple[str, str]
 Rule = Callable[[Any], tuple[Any, list[Fault]]]
 """Completes a struct whose keys are valid one by one, and returns the faults between them."""
 
+_NOT_FROM_FILE = (
+    "{path} keeps the default of {name}: .env has {name} too, but a file beside it does not change"
+    " where progress is kept; set {name} in the environment or in --env-file, or write ${{{name}}}"
+)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][\w-]*")
 
 
@@ -102,7 +106,10 @@ class NodeReader:
     def scalar(self, node: Scalar, path: str, kept: tuple[str, ...] = ()) -> Substituted | None:
         """Resolves the variables of a scalar and records its secrets. None: a variable is missing,
         which is recorded as a fault."""
-        found = self._variables.resolve(node, kept)
+        identity = path.partition(".")[0] in IDENTITY
+        found = self._variables.resolve(node, kept, identity=identity)
+        for name in found.passed:
+            self.warnings.append((node.line, _NOT_FROM_FILE.format(path=path, name=name)))
         for text in found.problems:
             self.problem(node, f"{text} ({path})")
         secrets = self._secrets(node, path, found)
@@ -249,7 +256,7 @@ class NodeReader:
         if field.required or not isinstance(node, Scalar) or not node.plain:
             return False
         if "${" in node.text:
-            found = self._variables.resolve(node)
+            found = self._variables.resolve(node, identity=path.partition(".")[0] in IDENTITY)
             if found.problems or found.value is not None:
                 return False
         elif node.text not in ("", "~", "null", "Null", "NULL"):

@@ -14,7 +14,9 @@ In one key a name is not a variable (SOURCE_NAMESPACE in ``destination.namespace
 reference stays as written, even if the environment has such a variable.
 
 The file ``.env`` beside a pipeline file gives what neither the environment nor ``--env-file`` has.
-Nothing else sees it: no connector, no hook, no option of ours.
+Nothing else sees it: no connector, no hook, no option of ours. In a key that says which pipeline
+this is (``IDENTITY``) it fills no reference that has a default: a file of before, or another tool's
+``.env``, would otherwise begin the pipeline anew under another name.
 
 A plain scalar that is nothing but a variable with an empty value is null, as an empty plain scalar
 is; in quotes it is the empty text.
@@ -30,6 +32,9 @@ from penstock.config.scalars import Plain, plain
 from penstock.config.yaml_nodes import Scalar, decode
 from penstock.errors import ConfigError
 
+IDENTITY = ("pipeline", "id", "state", "log")
+"""Keys of a pipeline file, and sections, that say under which name and where progress is kept."""
+
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = re.compile(rf"\$\$\{{|\$\{{({_NAME})(?::-([^}}]*))?\}}|(\$\{{[^}}\n]*\}}?)")
 _V4_REFERENCE = re.compile(rf"\$\{{({_NAME})()\}}")
@@ -42,13 +47,15 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 @dataclass(slots=True)
 class Substituted:
     """A scalar after substitution: its typed ``value`` and its ``text``. ``variables``: the names
-    used; ``secrets``: their values, empty ones left out."""
+    used; ``secrets``: their values, empty ones left out; ``passed``: names that ``.env`` has and
+    does not give here."""
 
     value: Plain
     text: str
     variables: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
 
 
 class EnvFileBeside:
@@ -65,12 +72,19 @@ class EnvFileBeside:
 
     def get(self, name: str) -> str | None:
         """Returns the value of a variable; None: the file has none."""
-        if self._values is None:
-            self._values = self._read()
-        value = self._values.get(name)
+        value = self._found().get(name)
         if value is not None:
             self.given[name] = None
         return value
+
+    def has(self, name: str) -> bool:
+        """Whether the file has a value of the variable that is not empty."""
+        return bool(self._found().get(name))
+
+    def _found(self) -> dict[str, str]:
+        if self._values is None:
+            self._values = self._read()
+        return self._values
 
     def _read(self) -> dict[str, str]:
         if not self.path.is_file():
@@ -92,15 +106,19 @@ class VariableResolver:
         self._values, self._beside = values, beside
         self._pattern = _V4_REFERENCE if v4 else _REFERENCE
 
-    def resolve(self, scalar: Scalar, kept: tuple[str, ...] = ()) -> Substituted:
+    def resolve(
+        self, scalar: Scalar, kept: tuple[str, ...] = (), *, identity: bool = False
+    ) -> Substituted:
         """Substitutes the variables of ``scalar``. A missing variable is a problem; the value must
-        not be used then. ``kept``: names that are not variables in this key and stay as written."""
+        not be used then. ``kept``: names that are not variables in this key and stay as written.
+        ``identity``: the key is one of :data:`IDENTITY`."""
         if "${" not in scalar.text:
             value = plain(scalar.text) if scalar.plain else scalar.text
             return Substituted(value, scalar.text)
         used: list[str] = []
         secrets: list[str] = []
         problems: list[str] = []
+        passed: list[str] = []
 
         def replace(match: re.Match[str]) -> str:
             if match[0] == "$${":
@@ -117,10 +135,13 @@ class VariableResolver:
                     problems.append(f"{name} is not a variable here and has no default")
                 return match[0]
             used.append(name)
-            value = self._values.get(name)
+            value, default = self._values.get(name), match[0].startswith(f"${{{name}:-")
             if value is None and self._beside is not None:
-                value = self._beside.get(name)
-            if match[0].startswith(f"${{{name}:-") and not value:
+                if not (identity and default):
+                    value = self._beside.get(name)
+                elif self._beside.has(name):
+                    passed.append(name)
+            if default and not value:
                 return match[2] or ""
             if value is None:
                 near = closest(name, kept)
@@ -138,7 +159,9 @@ class VariableResolver:
         whole = self._pattern.fullmatch(scalar.text)
         alone = scalar.plain and whole is not None and whole[1] is not None
         value = plain(text) if alone else text
-        return Substituted(value, text, tuple(used), tuple(secrets), tuple(problems))
+        found = Substituted(value, text, tuple(used), tuple(secrets), tuple(problems))
+        found.passed = tuple(passed)
+        return found
 
 
 def read_env_file(path: str | Path) -> dict[str, str]:

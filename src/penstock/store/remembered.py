@@ -18,7 +18,7 @@ Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _PACKAGES, _RESULTS, _LOG, _ENV = "packages", "results", "log", "env_file"
-_PLACE = "place"
+_MODEL, _PLACE = "model_name", "place"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR, _REFRESH, _TYPES, _NESTED = "cursor:", "refresh:", "types:", "nested:"
@@ -152,8 +152,9 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     columns that files do not tell themselves, by original name, as earlier runs found them.
     ``log``: the log of the pipeline's last run. ``nested``: the names of fields inside objects, by
     the JSON of their path (``engine.plan.nested_names``). ``env_names``: variables that ``.env``
-    beside the pipeline file gave, and of which a run has noted it; no stream's. ``place``: where
-    the pipeline's relative paths start; None: no run has stored it."""
+    beside the pipeline file gave, and of which a run has noted it; no stream's. ``model_name``: of
+    the table of an unnamed query at a destination connector (``engine.plan.model_target``); no
+    stream's. ``place``: where the pipeline's relative paths start; None: no run has stored it."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -173,6 +174,7 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     types: dict[StreamId, dict[str, DataType]] = {}
     log: LogPlace | None = None
     env_names: frozenset[str] = frozenset()
+    model_name: str | None = None
     place: StoredPlace | None = None
     nested: dict[StreamId, dict[str, str]] = {}
 
@@ -190,7 +192,7 @@ def kinds(streams: Iterable[StreamId]) -> list[str]:
     """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
     return [
-        _TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, _PLACE, *of_streams
+        _TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, _MODEL, _PLACE, *of_streams
     ]  # fmt: skip
 
 
@@ -221,6 +223,7 @@ def remembered(rows: Rows) -> Remembered:
         packages=dict(rows.get(_PACKAGES, {})),
         results=frozenset(rows.get(_RESULTS, {})),
         env_names=frozenset(rows.get(_ENV, {})),
+        model_name=next(iter(rows.get(_MODEL, {}).values()), None),
         refresh={s: found for s, row in of[_REFRESH].items() if (found := _refresh(row))},
         types={s: _types(row) for s, row in of[_TYPES].items()},
         log=_log(rows.get(_LOG, {})),
@@ -248,6 +251,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         _PACKAGES: more.packages,
         _RESULTS: dict.fromkeys(more.results, _GIVEN),
         _ENV: dict.fromkeys(more.env_names, _GIVEN),
+        _MODEL: {} if more.model_name is None else {_GIVEN: more.model_name},
         **{_COLUMNS + s.key: columns for s, columns in more.columns.items()},
         **{_NESTED + s.key: names for s, names in more.nested.items()},
         **{_ANSWER + s.key: columns for s, columns in more.answer_columns.items()},

@@ -12,6 +12,13 @@ from penstock.model.types import Kind
 from penstock.tables.contract import TableLoad
 from penstock.tables.newest import TEXTS, SqlDialect
 
+WON_IN_PART = (
+    "DELETE FROM met USING (SELECT part, part_row FROM met WHERE NOT newer) o "
+    "WHERE newer AND met.part = o.part AND met.part_row = o.part_row"
+)
+"""DuckDB's statement for ``files.newest_rows``: a row takes the place of all rows of its key, or of
+none."""
+
 
 def mixed_keys(load: TableLoad) -> dict[str, bool]:
     """The columns of the load's key that have two forms in the table; of each whether the load has
@@ -38,3 +45,13 @@ def of_load(sql: str, dialect: SqlDialect, *, json: bool) -> str:
     if not json:
         return sql
     return f"coalesce('T' || ({dialect.text_of_json(sql)}), 'J' || {sql})"
+
+
+def either_form(columns: str, joined: str, same: str, in_one_form: str) -> str:
+    """A DuckDB source: ``columns`` of the table's rows ``t`` (with their ``number``) and the load's
+    ``s``, ``joined`` where they are the ``same`` as they are, else where they are in one form."""
+    return (
+        f"(SELECT * EXCLUDE exact FROM (SELECT {columns}, 1 AS exact FROM {joined} ON {same} "
+        f"UNION ALL SELECT {columns}, 0 FROM {joined} ON {in_one_form}) QUALIFY row_number() "
+        "OVER (PARTITION BY number ORDER BY exact DESC, part, part_row) = 1)"
+    )

@@ -127,13 +127,19 @@ class LineObserver:
     def log(self, level: str, origin: str, message: str) -> None:
         shown = self._traces.shown(level, origin, message)
         if shown is not None:
-            self._line(f"{level:<8} {origin}: {shown}", _SHOWN_FROM.get(level, 2))
+            self._line(f"{level:<8} {origin}: {shown}", _SHOWN_FROM.get(level, 2), level)
 
     def note(self, text: str) -> None:
         self._line(f"{'note':<8} {text}")
 
-    def _line(self, line: str, level: int = 0) -> None:
-        self._output.say(f"[{time.monotonic() - self._began:6.1f}s] {line}", level=level)
+    def _line(self, line: str, verbosity: int = 0, level: str | None = None) -> None:
+        if self._output.verbosity >= verbosity:
+            self._put(f"[{time.monotonic() - self._began:6.1f}s] {line}", level)
+
+    def _put(self, line: str, level: str | None) -> None:
+        """Shows a line. ``level``: of a log line."""
+        del level
+        self._output.say(line)
 
     def _total(self) -> str:
         rows = sum(c.rows for c in self._streams.values())

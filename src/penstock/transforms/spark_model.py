@@ -59,6 +59,14 @@ def model_of(target: str, here: Path, name: str | None = None) -> Model:
     return _of_text(target, here, name)
 
 
+def is_unnamed(target: str, here: Path) -> bool:
+    """Whether the target is a query whose stream has no name but :data:`NAME`. Raises
+    ``ConfigError`` as :func:`model_of`."""
+    target = target.strip()
+    path = not target.startswith("/*") and _is_path(target)
+    return not path and model_of(target, here).name == NAME and re.search(r"\s", target) is not None
+
+
 def _is_path(target: str) -> bool:
     if re.search(r"\s", target):
         return target.startswith(_PATH_STARTS)

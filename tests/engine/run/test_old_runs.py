@@ -8,7 +8,9 @@ import pytest
 
 from penstock.config.home import Home
 from penstock.engine.log.log import FileLog
+from penstock.engine.run.attempts import keep_attempt
 from penstock.engine.run.old_runs import end_old_runs
+from penstock.errors import ConfigError
 from penstock.store.contract import Lease
 from penstock.store.lock_holder import this_holder
 from penstock.store.memory import MemoryStore
@@ -113,3 +115,13 @@ def test_a_time_longer_than_any_date_ends_nothing(kept: Kept) -> None:
     kept.ran("old", 900)
     kept.ran("newest", 0)
     assert kept.end(days=1e9) == []
+
+
+def test_old_attempts_that_failed_before_they_began_end_too(kept: Kept) -> None:
+    kept.ran("newest", 0)
+    for run, pipeline, days in (("a", "shop", 31), ("b", "shop", 29), ("c", "other", 31)):
+        began = (NOW - timedelta(days=days)).isoformat().replace("+00:00", "Z")
+        error = ConfigError("the file has a fault", code="config.invalid")
+        keep_attempt(kept.home, run, pipeline, began, 0.1, error)
+    assert kept.end() == []
+    assert sorted(p.name for p in kept.home.runs.glob("?")) == ["b", "c"]

@@ -33,7 +33,7 @@ ATTEMPT, LOG = "attempt.json", "log.jsonl"
 def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
     """Returns reports, newest first, those of runs that failed before they began among them. A run
     without an end has status ``running``, or ``failed`` where its process is gone."""
-    tried = {r["run"]: r for r in _attempts(home, pipeline, limit)}
+    tried = {r["run"]: r for r in attempts(home, pipeline, limit)}
     known = [r for r in store.runs(pipeline, limit) if r["run"] not in tried]
     found = sorted([*known, *tried.values()], key=_began, reverse=True)
     return found[:limit]
@@ -41,14 +41,14 @@ def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> li
 
 def has_attempts(home: Home, pipeline: str) -> bool:
     """Whether a run of the pipeline failed before it began."""
-    return next(_attempts(home, pipeline, 1), None) is not None
+    return next(attempts(home, pipeline, 1), None) is not None
 
 
 def _began(report: dict[str, Any]) -> tuple[str, str]:
     return report["started_at"], report["run"]
 
 
-def _attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str, Any]]:
+def attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str, Any]]:
     """Yields the newest runs of this machine that failed before they began, newest first."""
     found = 0
     for name in sorted(os.listdir(home.runs), reverse=True):
@@ -105,6 +105,19 @@ def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:
     return list(kept)
 
 
+def runs_with_rejects(store: Store, pipeline: str, run: str | None) -> list[str]:
+    """Returns the runs of a pipeline whose folders may have rejects, newest first. Raises
+    ``ConfigError`` (``config.unknown_run``) where ``run`` is none of them."""
+    known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
+    if run is not None and run not in known:
+        raise ConfigError(
+            f"there is no run {run!r} of pipeline {pipeline!r}",
+            code="config.unknown_run",
+            hint=hint(run, known, "runs"),
+        )
+    return known
+
+
 def rejects(
     store: Store,
     home: Home,
@@ -118,33 +131,31 @@ def rejects(
     first. ``bytes`` is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``:
     a file that has the whole record; ``retried``: the run in which it was tried again. Raises
     ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
-    known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
-    if run is not None and run not in known:
-        raise ConfigError(
-            f"there is no run {run!r} of pipeline {pipeline!r}",
-            code="config.unknown_run",
-            hint=hint(run, known, "runs"),
-        )
+    known = runs_with_rejects(store, pipeline, run)
     tried = {id_: each for each in known for id_ in ids_tried(home.run(each) / "rejects")}
     for each in [run] if run is not None else known:
-        folder = home.run(each) / "rejects"
-        for kept in rejects_of(each, folder):
-            if _wanted(kept.line, stream):
-                yield {**_shown(each, kept.line), "id": kept.id, "retried": tried.get(kept.id)}
+        for path in reject_files(home.run(each) / "rejects"):
+            for kept in rejects_of(each, path):
+                if _wanted(kept.line, stream):
+                    yield {**_shown(each, kept.line), "id": kept.id, "retried": tried.get(kept.id)}
 
 
-def rejects_of(run: str, folder: Path) -> Iterator[KeptReject]:
-    """Yields the rejects of a run's folder. Raises ``LogError``, naming a file that is damaged."""
-    for path in sorted(folder.glob("*.jsonl")):
-        try:
-            yield from kept_rejects(run, path)
-        except (OSError, msgspec.DecodeError) as error:
-            raise LogError(
-                f"the file of rejects {path} cannot be read: {error}",
-                code="log.corrupt",
-                where=str(path),
-                hint="the table is not touched by this; move the file away to see the others",
-            ) from None
+def reject_files(folder: Path) -> list[Path]:
+    """Returns the files of rejects in a run's folder, in the order in which they were written."""
+    return sorted(folder.glob("*.jsonl"))
+
+
+def rejects_of(run: str, path: Path) -> Iterator[KeptReject]:
+    """Yields the rejects of a file. Raises ``LogError``, naming it, where it is damaged."""
+    try:
+        yield from kept_rejects(run, path)
+    except (OSError, msgspec.DecodeError) as error:
+        raise LogError(
+            f"the file of rejects {path} cannot be read: {error}",
+            code="log.corrupt",
+            where=str(path),
+            hint="the table is not touched by this; move the file away to see the other rejects",
+        ) from None
 
 
 def _wanted(reject: RejectLine, stream: StreamOptions | None) -> bool:

@@ -36,6 +36,7 @@ def describe(
             "destination_sync_mode": s.disposition.mode.value,
             "mode_reason": s.configured.mode_reason,
             "newest_by": s.newest_by if target is None else _by_destination(s),
+            "history": s.disposition.history,
             "cursor_field": [named(n) for n in s.configured.cursor_field],
             "primary_key": [[named(n) for n in p] for p in s.configured.primary_key],
             "lane": s.lane,

@@ -26,6 +26,7 @@ from penstock.engine.plan.endpoint import (
     folder_of,
     running_folder,
 )
+from penstock.engine.plan.model_target import model_target
 from penstock.engine.specs.observer import RunObserver
 from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import Defect
@@ -42,7 +43,7 @@ from penstock.model.catalog import (
 from penstock.model.segments import WriteDisposition
 from penstock.model.staged_rows import OTHER_FORM, RowForm, form_of
 from penstock.model.state import StoredState
-from penstock.model.targets import clashes, target_of, targets_of
+from penstock.model.targets import clashes, target_of
 from penstock.model.types import EXTRA, RowSchema
 from penstock.protocols.writing import WriteStream
 from penstock.store.contract import Store
@@ -78,6 +79,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         super().__init__(pipeline, section, DESTINATION, store, observer, save)
         self.name = section.use
         self._namespace, self._prefix = section.namespace, section.prefix
+        self.model_target = model_target(pipeline, store)
         began = time.monotonic()
         self.connector = resolve(
             DestinationConnector,
@@ -129,7 +131,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
 
     def target(self, stream: StreamId) -> StreamId:
         """Returns the stream's namespace and name at the destination."""
-        return target_of(stream, self._namespace, self._prefix)
+        called = stream if self.model_target is None else self.model_target.of(stream)
+        return target_of(called, self._namespace, self._prefix)
 
     def written_to(self, stream: PlannedStream) -> str:
         """Returns what a stream is written to: a stream of the destination's own, or its target."""
@@ -170,7 +173,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
 
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
         """Returns the reasons why the destination cannot take these streams, a sentence each."""
-        targets = targets_of((s.id for s in streams), self._namespace, self._prefix)
+        targets = {s.id: self.target(s.id) for s in streams}
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         return [
             *clashes(targets),

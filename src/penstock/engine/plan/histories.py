@@ -63,7 +63,7 @@ def with_modes(
     asked = settings.history or ("on" if had is not None and had.history else "off")
     said = overrides.destination_sync_mode
     dedup = DestinationSyncMode.append_dedup.value
-    if asked == "off" or (asked == "keyed" and said not in (None, dedup)):
+    if asked == "off" or (settings.history != "on" and said not in (None, dedup)):
         return None
     if said is None:
         why = "its table keeps a history"

@@ -27,7 +27,7 @@ def referring(streams: Iterable[Stream], modes: Mapping[StreamId, UsedModes]) ->
         s.id
         for s in streams
         if (used := modes.get(s.id)) is not None
-        and not used.replaces
+        and (used.history or not used.replaces)
         and used.destination_sync_mode is not DestinationSyncMode.overwrite
         and any(map(_refers_outside, _properties(s).values()))
     ]

@@ -152,7 +152,7 @@ class LaneJobs:
                 generation=generation,
                 fills_generation=configured.fills_generation,
                 requires_complete_status=stream.id in prepared.requires_complete_status,
-                consumes=configured.sync_mode is SyncMode.cdc,
+                consumes=configured.sync_mode is SyncMode.cdc and self._retried is None,
                 shard=Shard(lane, stream.shards) if stream.shards > 1 else None,
                 layout=self._layout(stream, generation),
             ),

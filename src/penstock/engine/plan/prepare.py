@@ -352,7 +352,9 @@ def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:
         for s in plan.streams
         if s.configured.stream.assumed and source.package.undiscovered is not None
     )
-    ends = (note for endpoint in prepared.endpoints() for note in endpoint.notes)
+    ends = [note for endpoint in prepared.endpoints() for note in endpoint.notes]
+    named = (end.model_target for end in prepared.destination.connectors)
+    ends += [target.note for target in named if target is not None and target.note is not None]
     return (*ends, *plan.notes, *outline.notes, *not_enforced(prepared.pipeline), *asked)
 
 
@@ -448,8 +450,10 @@ def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     store.remember_source(lease, connector.protocol.name, kept)
     planned = prepared.plan.streams
     packages = used(end.connector for end in prepared.endpoints())
+    ends = prepared.destination.connectors
+    name = next((end.model_target.name for end in ends if end.model_target is not None), None)
     found = msgspec.structs.replace(
-        prepared.plan.found, packages=packages, types=prepared.source.typed
+        prepared.plan.found, packages=packages, types=prepared.source.typed, model_name=name
     )
     store.remember(lease, found)
     before = store.newest_schemas(lease.pipeline, [s.id for s in planned])

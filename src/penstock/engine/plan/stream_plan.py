@@ -41,6 +41,7 @@ from penstock.model.names import split_table
 from penstock.model.segments import CursorOrder, WriteDisposition
 from penstock.model.types import (
     DataType,
+    Kind,
     MetadataNames,
     MissingColumns,
     RowSchema,
@@ -362,7 +363,7 @@ def _kept_types(
     replaced = replaced or (configured.replaces and not configured.history)
     if rules.table_types is None or rules.package.columnar or replaced:
         return {}
-    return rules.table_types.kept(
+    kept = rules.table_types.kept(
         configured.stream.id,
         table,
         decoded_whole(configured, schema, {rules.package.deleted_at_field}),
@@ -372,6 +373,12 @@ def _kept_types(
         },
         transformed=bool(rules.transforms) or rules.queried,
     )
+    # a key that the table has as text and as JSON is text again, in which each text is one key
+    declared = {f.source: f for f in schema.fields if f.type.kind is Kind.string}
+    again = [s for s, now in kept.items() if now.kind is Kind.json and s in declared]
+    key = tuple((declared[s].name,) for s in again if (s,) in configured.primary_key)
+    mixed = _mixed_keys(configured, key, rules) if key else ()
+    return {s: now for s, now in kept.items() if s not in again or declared[s].name not in mixed}
 
 
 def _disposition(

@@ -331,7 +331,8 @@ class Accounting:
         """Notes the streams whose every row was older than what their tables have."""
         for stream, line in self.streams.items():
             planned = self.planned.get(stream)
-            if planned is None or line.superseded <= 0:
+            # a history leaves out rows that are as they were
+            if planned is None or line.superseded <= 0 or planned.disposition.history:
                 continue
             rows = sum(load.rows for load in self._loads if load.stream == stream)
             # a query makes any number of rows of those that were read

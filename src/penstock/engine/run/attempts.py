@@ -24,6 +24,7 @@ from penstock.config.home import Home
 from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.inspect.runs import ATTEMPT, LOG
+from penstock.engine.specs.observer import NullObserver
 from penstock.errors import Cancelled, Defect, PenstockError
 from penstock.files import replace
 from penstock.runtimes.masking import Masker
@@ -33,22 +34,6 @@ from penstock.store.rules import unfinished_report
 _NAMED = re.compile(r"^pipeline\s*:\s*([\"']?)([^\s\"'#{}]+)\1\s*(?:#.*)?$", re.MULTILINE)
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-
-
-class _Shown:
-    """A run's observer to whom nothing is shown: all that is written here was shown before."""
-
-    def phase(self, name: str, detail: str) -> None: ...
-
-    def stream(
-        self, stream: str, rows: int, bytes: int, states: int, rejected: int, estimate: int | None
-    ) -> None: ...
-
-    def expected(self, stream: str | None, rows: int | None, bytes: int | None) -> None: ...
-
-    def log(self, level: str, origin: str, message: str) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def now_text() -> str:
@@ -80,7 +65,7 @@ def keep_attempt(
     masker = masker or Masker(())
     with suppress(OSError, PenstockError):
         folder = home.run(run)
-        log = RunLog(folder / LOG, _Shown(), masker)
+        log = RunLog(folder / LOG, NullObserver(), masker)
         if asked is not None:
             asked.begins(log)
         if cause is not None and isinstance(error, Defect):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.config.home import Home
+from penstock.engine.inspect.runs import attempts
 from penstock.engine.log.log import FileLog
 from penstock.store.contract import Lease, Store
 
@@ -25,9 +26,14 @@ def end_old_runs(
     store: Store, lease: Lease, home: Home, log: FileLog, seconds: float, now: datetime
 ) -> list[str]:
     """Ends runs that began more than ``seconds`` before ``now``; returns the ids of those that the
-    store has no more. ``now``: with a zone. Raises ``StateError``, ``LeaseLost``."""
+    store has no more. Runs that failed before they began end too: the store never had them.
+    ``now``: with a zone. Raises ``StateError``, ``LeaseLost``."""
     known = store.runs(lease.pipeline, _MOST)[1:]
     before = now - timedelta(seconds=min(seconds, (now - _FIRST).total_seconds()))
+    for attempt in attempts(home, lease.pipeline, _MOST):
+        folder = home.runs / str(attempt["run"])
+        if _began(attempt, now) < before and not (folder / _REJECTS).exists():
+            shutil.rmtree(folder, ignore_errors=True)
     old = [run for run in known if run["status"] != "running" and _began(run, now) < before]
     if not old or log.segments():
         return []

@@ -16,16 +16,18 @@ reads the files.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from penstock.config.home import Home
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.deliver.load_plan import visible
-from penstock.engine.inspect.runs import rejects_of
+from penstock.engine.inspect.runs import reject_files, rejects_of, runs_with_rejects
 from penstock.engine.log.log import FileLog
 from penstock.engine.log.retries import (
     KeptReject,
@@ -43,8 +45,6 @@ from penstock.model.report import LeftRejects, Report, RetriedRejectsReport
 from penstock.store.contract import Store
 from penstock.tasks.storage import storage
 
-_RUNS = 1_000_000
-
 NOT_WHOLE = (
     "its bytes are not a whole record of the source by itself, or an earlier version of Penstock"
     " rejected it"
@@ -59,6 +59,7 @@ REMOVED = (
     "its table keeps one row per key and its source deletes rows: a removed row leaves no trace, so"
     " a later delete of its key may have been loaded"
 )
+VERSIONS = "its table keeps every version of a key, and an older one has no place among them"
 OTHER_MODE = "its table's mode takes no single rows"
 
 
@@ -97,26 +98,28 @@ class RejectRetry:
         """Writes the files of the lane. Returns the streams of which rejects are tried again.
         Raises ``LogError``."""
         planned = {s.id: s for s in streams}
-        found = self._open_rejects()
-        lines: dict[StreamId, list[RetriedLine]] = {}
         self._tried, self._left = Counter(), Counter()
-        for reject, sent_again in found:
-            line = reject.line
-            stream = StreamId(line.namespace, line.name) if line.name is not None else None
-            known = None if stream is None else planned.get(stream)
-            why = self._why_not(reject, stream, known, sent_again=sent_again)
-            if why is not None or stream is None:
-                self._left[line.stream or "", why or NOT_WHOLE] += 1
-                continue
-            again = RetriedLine(reject.id, line.body, line.encoding, _millis(line.at))
-            lines.setdefault(stream, []).append(again)
-            self._tried[stream] += 1
-        self._files = tuple(
-            RetriedFile(stream, str(self._written(number, again)))
-            for number, (stream, again) in enumerate(sorted(lines.items()), 1)
-        )
-        self._chosen(lines.keys())
-        return set(lines)
+        with ExitStack() as stack:
+            files: dict[StreamId, IO[bytes]] = {}
+            for reject, sent_again in self._open_rejects():
+                line = reject.line
+                stream = StreamId(line.namespace, line.name) if line.name is not None else None
+                known = None if stream is None else planned.get(stream)
+                why = self._why_not(reject, stream, known, sent_again=sent_again)
+                if why is not None or stream is None:
+                    self._left[line.stream or "", why or NOT_WHOLE] += 1
+                    continue
+                again = RetriedLine(reject.id, line.body, line.encoding, _millis(line.at))
+                if stream not in files:
+                    path = self._folder / f"retried-{len(files) + 1}.jsonl"
+                    with storage(path, "write"):
+                        files[stream] = stack.enter_context(private(path, "wb"))
+                    self._files = (*self._files, RetriedFile(stream, str(path)))
+                with storage(self._folder, "write to"):
+                    files[stream].write(msgspec.json.encode(again) + b"\n")
+                self._tried[stream] += 1
+        self._chosen(files.keys())
+        return set(files)
 
     def files(self) -> tuple[RetriedFile, ...]:
         """The files that :meth:`choose` wrote."""
@@ -131,17 +134,10 @@ class RejectRetry:
             for each in left
         ]
 
-    def _written(self, number: int, lines: Sequence[RetriedLine]) -> Path:
-        path = self._folder / f"retried-{number}.jsonl"
-        with storage(path, "write"), private(path, "wb") as file:
-            for line in lines:
-                file.write(msgspec.json.encode(line) + b"\n")
-        return path
-
-    def _open_rejects(self) -> list[tuple[KeptReject, bool]]:
-        """Returns the rejects that were not tried again, oldest first, each with whether a run gave
+    def _open_rejects(self) -> Iterator[tuple[KeptReject, bool]]:
+        """Yields the rejects that were not tried again, oldest first, each with whether a run gave
         it up. Raises ``LogError``."""
-        runs = [str(r["run"]) for r in self._store.runs(self._pipeline, _RUNS)]
+        runs = runs_with_rejects(self._store, self._pipeline, self._request.run)
         folders = {run: self._home.run(run) / "rejects" for run in runs}
         closed = self._store.closed_epochs(self._pipeline)
         tried = ids_sealed(self._log.root, visible(self._log.segments(), closed))
@@ -151,10 +147,11 @@ class RejectRetry:
             for file, streams in given_up(folder).items():
                 gone.setdefault(file, set()).update(streams)
         wanted = [self._request.run] if self._request.run is not None else runs
-        found = [r for run in wanted for r in rejects_of(run, folders[run]) if r.id not in tried]
-        found = [r for r in found if self._is_asked_for(r)]
-        found.sort(key=lambda r: (r.file, r.number))
-        return [(r, _key(r) in gone.get(r.file, ())) for r in found]
+        found = [(path.name, run, path) for run in wanted for path in reject_files(folders[run])]
+        for name, run, path in sorted(found):
+            for reject in rejects_of(run, path):
+                if reject.id not in tried and self._is_asked_for(reject):
+                    yield reject, _key(reject) in gone.get(name, ())
 
     def _is_asked_for(self, reject: KeptReject) -> bool:
         stream, line = self._request.stream, reject.line
@@ -198,6 +195,8 @@ def _never(planned: PlannedStream) -> str | None:
     mode = planned.disposition.mode
     if mode is DestinationSyncMode.append_dedup and planned.disposition.deleted_column is not None:
         return REMOVED
+    if planned.disposition.history:
+        return VERSIONS
     if mode not in (DestinationSyncMode.append, DestinationSyncMode.append_dedup):
         return OTHER_MODE
     return None

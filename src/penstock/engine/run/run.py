@@ -139,6 +139,7 @@ class Run:
     ) -> None:
         """``began``: when the process began, where it began for this run (a reading of
         ``time.monotonic``). ``retry``: reads these rejects in place of the source."""
+        self.begun = False  # the store knows of it
         self._asked_retry = retry
         self._retry: RejectRetry | None = None
         self._telemetry = telemetry
@@ -221,6 +222,7 @@ class Run:
             self._accounting.note(note)
         run_log = self._run_log(stack, prepared)
         self._store.start_run(lease, self.id, self._started_at)
+        self.begun = True
         report = self._reported(stack, prepared, lease, log, pulse, run_log)
         if report.exit_code:
             count_sealed(report, self._store, log)

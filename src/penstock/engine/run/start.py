@@ -118,6 +118,7 @@ def run_pipeline(
     run_id, cancel = new_run_id(), cancel or threading.Event()
     started_at, at, asked = now_text(), time.monotonic(), AskedLog(observer)
     remove_left()
+    run: Run | None = None
     try:
         with ExitStack() as stack:
             stack.enter_context(_running.one(cancel))
@@ -141,7 +142,7 @@ def run_pipeline(
             telemetry.failed(run_id, error)
         if hooks is not None:
             hooks.failed(error)
-        if not dry:
+        if not (dry or (run is not None and run.begun)):
             keep_attempt(
                 home, run_id, pipeline.pipeline, started_at, time.monotonic() - at, error,
                 masker=Masker(pipeline.secret_values), asked=asked, cause=e,

@@ -778,11 +778,7 @@ class _LoadCommit:
         load = self.load
         # a column that the table lacks is NULL in its rows
         theirs = (load_frame.path_sql(old, path, "t") or "NULL" for path in load.primary_key)
-        source, ours, extra = newest, load_frame.key_sql(load, target, "s"), "false"
-        if mixed_keys(load):
-            table, own = self._rows_as(old, target), load_frame.key_sql(load, target)
-            source = other_forms.matched(newest, table, load, own)
-            ours, extra = other_forms.match_sql(load, "s"), f"s.{other_forms.EXTRA}"
+        source, ours, extra = self._matched(newest, old, target)
         keys = zip(ours, theirs, strict=True)
         deleted = load_frame.deleted_sql(load, target, "s")
         newer = load_frame.replaces_sql(load, old, target)
@@ -820,6 +816,18 @@ class _LoadCommit:
             older -= self._needless(newest, deleted, target, found, metrics[0])
         return self._with_counts(done, found, max(0, older))
 
+    def _matched(
+        self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
+    ) -> "tuple[DataFrame, list[str], str]":
+        """The rows ``s`` of a merge, expressions of theirs for the keys of the table's rows, and a
+        condition: the row replaces another one of its key beside."""
+        load = self.load
+        if not mixed_keys(load):
+            return newest, load_frame.key_sql(load, target, "s"), "false"
+        table, keys = self._rows_as(old, target), load_frame.key_sql(load, target)
+        rows = other_forms.matched(newest, table, load, keys)
+        return rows, other_forms.match_sql(load, "s"), f"s.{other_forms.EXTRA}"
+
     def _needless(
         self,
         newest: "DataFrame",
@@ -846,7 +854,8 @@ class _LoadCommit:
         columns then. Safe to repeat."""
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
-        if not (self.widens and self._alter(old, after)):
+        alters = self.widens and not self.load.history  # tasks do not write tables that have it
+        if not (alters and self._alter(old, after)):
             self.location.save(self._overwriting(self._rows_as(old, after)))
         return after
 

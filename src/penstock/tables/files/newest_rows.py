@@ -27,7 +27,7 @@ from penstock.tables.contract import Deletes, TableLoad
 from penstock.tables.files.cut_cursors import CutCursors
 from penstock.tables.files.merge_job import Bounds, NeedsSpark
 from penstock.tables.files.old_files import opened
-from penstock.tables.key_forms import mixed_keys, of_load, of_table
+from penstock.tables.key_forms import WON_IN_PART, either_form, mixed_keys, of_load, of_table
 from penstock.tables.load_columns import (
     has_soft_deletes,
     kept_columns,
@@ -321,15 +321,10 @@ class NewestRows:
         sent = "s.sent AS ours_sent, t.sent AS theirs_sent, " if cut else ""
         same = " AND ".join(f"t.{k} IS NOT DISTINCT FROM s.{k}" for k in self._key_names())
         found = f"t.number, s.part, s.part_row, s.two, s.bare, {sent}s.cursor AS ours, "
-        found += "t.cursor AS theirs"
-        both = f"(SELECT {found} FROM given t JOIN winner s ON {same})"
+        both = f"(SELECT {found}t.cursor AS theirs FROM given t JOIN winner s ON {same})"
         if self._mixed:
-            both = (
-                f"(SELECT * EXCLUDE exact FROM (SELECT {found}, 1 AS exact FROM given t "
-                f"JOIN winner s ON {same} UNION ALL SELECT {found}, 0 FROM given t JOIN winner s "
-                f"ON {self._same_in_one_form()}) QUALIFY row_number() OVER "
-                "(PARTITION BY number ORDER BY exact DESC, part, part_row) = 1)"
-            )
+            found += "t.cursor AS theirs"
+            both = either_form(found, "given t JOIN winner s", same, self._same_in_one_form())
         newer = "false" if self._load.retried else "true"
         mixed, unsure, steps = "false", "false", ()
         if self._cursor is not None:
@@ -375,11 +370,8 @@ class NewestRows:
         )
         if late["found"][0].as_py():
             raise NeedsSpark("a delete without a cursor is ranked by the table's row")
-        if self._mixed:  # a row takes the place of all rows of its key, or of none
-            self._duckdb.execute(
-                "DELETE FROM met USING (SELECT part, part_row FROM met WHERE NOT newer) o "
-                "WHERE newer AND met.part = o.part AND met.part_row = o.part_row"
-            )
+        if self._mixed:
+            self._duckdb.execute(WON_IN_PART)
         hard = self._load.policy.deletes is Deletes.hard and self._deleted is not None
         stays = "NOT s.gone" if hard else "true"
         taken = ask(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import duckdb
 import msgspec
 import pyarrow as pa
 
@@ -38,7 +39,7 @@ from penstock.tables.load_columns import load_fields
 from penstock.tables.refused_histories import refused
 
 NUMBER, EMPTY = "number", "empty"
-_CUT = "SELECT EXISTS (FROM part_rows WHERE sent IS NOT NULL) AS found"
+_BEFORE = 1 << 60  # taken from the order of rows that count as older than the table's
 
 
 class VersionSelection(msgspec.Struct, frozen=True):
@@ -78,11 +79,17 @@ class VersionRows(NewestRows):
 
     def versions(self, files: Sequence[tuple[Path, Bounds]]) -> VersionSelection:
         """``files``: the table's, with what is known of their keys."""
+        try:
+            return self._versions(files)
+        except duckdb.OutOfMemoryException as failure:
+            raise NeedsSpark("the load's keys do not fit the memory of a task") from failure
+
+    def _versions(self, files: Sequence[tuple[Path, Bounds]]) -> VersionSelection:
         if self._load.parts:
             self._take_load()
         else:
             self._take_nothing()
-        if self._cut and asked(self._duckdb, _CUT)["found"][0].as_py():
+        if self._cut and self._has("FROM part_rows WHERE sent IS NOT NULL"):
             raise refused(
                 self._load.table.name,
                 f"its cursor {'.'.join(self._load.cursor)} has more digits than its column "
@@ -150,8 +157,9 @@ class VersionRows(NewestRows):
         self._duckdb.execute(f"CREATE TABLE winner AS SELECT DISTINCT {keys} FROM part_rows")
         self._duckdb.execute(
             f"CREATE TABLE events AS SELECT {keys}, false AS old, CAST(part AS INTEGER) AS owner, "
-            "CAST(part_row AS BIGINT) AS number, CAST(came AS BIGINT) AS came, "
-            f"gone, {compared} FROM {rows} {last if self._closes else ''}"
+            "CAST(part_row AS BIGINT) AS number, "
+            f"CAST(came AS BIGINT) - {_BEFORE if self._load.retried else 0} AS came, "
+            f"gone, {compared} FROM {rows} {last if self._closes and self._by_arrival else ''}"
         )
         self._duckdb.execute("DROP TABLE part_rows")
         content = ", content" if self._by_arrival else ""
@@ -198,52 +206,65 @@ class VersionRows(NewestRows):
 
     def _make(self) -> None:
         """Makes ``versions`` of the events of load and table."""
-        keys = ", ".join(self._key_names())
-        if self._by_arrival:
-            self._duckdb.execute(
-                f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, 0 AS came, "
-                "NOT live AS gone, CASE WHEN live THEN starts ELSE ends END AS cursor, content "
-                f"FROM met QUALIFY row_number() OVER (PARTITION BY {keys} "
-                "ORDER BY live DESC, ends DESC NULLS LAST) = 1"
-            )
-            if self._closes:
-                self._end_others()
-            query = by_arrival(self._key_names())
-        else:
-            self._duckdb.execute(
-                f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, 0 AS came, "
-                "false AS gone, starts AS cursor FROM met "
-                "WHERE ends IS NULL OR starts IS DISTINCT FROM ends"
-            )
-            self._duckdb.execute(
-                f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, "
-                "-1 AS came, true AS gone, ends AS cursor FROM met WHERE ends IS NOT NULL"
-            )
-            query = by_cursor(self._key_names(), self._order("cursor"))
+        query = self._by_arrival_of_all() if self._by_arrival else self._by_cursor_of_all()
         self._duckdb.execute(f"CREATE TABLE versions AS {query}")
         if self._by_arrival:
             return
-        bare = asked(
-            self._duckdb,
-            "SELECT EXISTS (FROM versions WHERE gone AND NOT old AND own IS NULL) AS found",
-        )
-        if bare["found"][0].as_py():
+        if self._has("FROM versions WHERE gone AND NOT old AND own IS NULL"):
+            cursor = ".".join(self._load.cursor)
             raise refused(
-                self._load.table.name,
-                f"it has a delete without a comparable cursor {'.'.join(self._load.cursor)}",
+                self._load.table.name, f"it has a delete without a comparable cursor {cursor}"
             )
 
-    def _end_others(self) -> None:
-        """Adds ends of the keys that are current in the table and that the load lacks, at its
-        last time of extraction; without rows, at the last start in the table."""
+    def _by_arrival_of_all(self) -> str:
         keys = ", ".join(self._key_names())
-        same = " AND ".join(f"m.{k} IS NOT DISTINCT FROM w.{k}" for k in self._key_names())
+        if self._load.retried:
+            same = " AND ".join(f"m.{k} IS NOT DISTINCT FROM e.{k}" for k in self._key_names())
+            self._duckdb.execute(f"DELETE FROM events e WHERE EXISTS (FROM met m WHERE {same})")
         self._duckdb.execute(
-            f"INSERT INTO events BY NAME SELECT {keys}, false AS old, -1 AS owner, -1 AS number, "
-            "9223372036854775807 AS came, true AS gone, coalesce((SELECT max(cursor) FROM events "
-            "WHERE NOT old), (SELECT max(starts) FROM met)) AS cursor FROM met m "
-            f"WHERE live AND NOT EXISTS (FROM winner w WHERE {same})"
+            f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, 0 AS came, "
+            "NOT live AS gone, CASE WHEN live THEN starts ELSE ends END AS cursor, content "
+            f"FROM met QUALIFY row_number() OVER (PARTITION BY {keys} "
+            "ORDER BY live DESC, ends DESC NULLS LAST) = 1"
         )
+        if self._closes:
+            # at the load's last time of extraction; without rows, at the last start in the table
+            self._duckdb.execute(
+                f"INSERT INTO events BY NAME SELECT {keys}, false AS old, -1 AS owner, "
+                "-1 AS number, 9223372036854775807 AS came, true AS gone, "
+                "coalesce((SELECT max(cursor) FROM events WHERE NOT old), "
+                f"(SELECT max(starts) FROM met)) AS cursor FROM {self._others()}"
+            )
+        return by_arrival(self._key_names())
+
+    def _by_cursor_of_all(self) -> str:
+        keys = ", ".join(self._key_names())
+        if self._closes and self._has(f"FROM {self._others()}"):
+            raise refused(
+                self._load.table.name,
+                "its source sent the stream anew and left out keys that are current, and says not "
+                "at which cursor they ended (with sync_mode: full_refresh they end when they were "
+                "missed)",
+            )
+        self._duckdb.execute(
+            f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, 0 AS came, "
+            "false AS gone, starts AS cursor FROM met "
+            "WHERE ends IS NULL OR starts IS DISTINCT FROM ends"
+        )
+        self._duckdb.execute(
+            f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, "
+            "-1 AS came, true AS gone, ends AS cursor FROM met WHERE ends IS NOT NULL"
+        )
+        return by_cursor(self._key_names(), self._order("cursor"))
+
+    def _others(self) -> str:
+        """The current versions of keys that the load lacks, as a SQL source."""
+        same = " AND ".join(f"m.{k} IS NOT DISTINCT FROM w.{k}" for k in self._key_names())
+        return f"(FROM met m WHERE live AND NOT EXISTS (FROM winner w WHERE {same}))"
+
+    def _has(self, rows: str) -> bool:
+        found = asked(self._duckdb, f"SELECT EXISTS ({rows}) AS found")
+        return bool(found["found"][0].as_py())
 
     def _found(self) -> VersionSelection:
         self._duckdb.execute(

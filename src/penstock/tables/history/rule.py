@@ -30,7 +30,7 @@ def by_cursor(keys: Sequence[str], order: Order) -> str:
     key = ", ".join(keys)
     place = DUCKDB.pair(order.major, f"coalesce({order.minor}, '')")
     until = f"PARTITION BY {key} ORDER BY came ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-    whole = until.replace("CURRENT ROW", "UNBOUNDED FOLLOWING")
+    whole = until.replace("CURRENT ROW", "UNBOUNDED FOLLOWING").replace("came", "old DESC, came", 1)
     here = until.replace(key, f"{key}, place", 1)
     known = f"CASE WHEN form <> {OTHER} THEN form END"
     rows = "events"
