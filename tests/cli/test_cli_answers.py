@@ -310,6 +310,18 @@ def test_the_end_of_a_run_says_where_the_time_went() -> None:
     assert f"run       {RUN} of pipeline shop" in shown
 
 
+def test_an_error_that_follows_is_not_said_of_its_stream_too() -> None:
+    failed = StreamReport(
+        namespace=None, name="users", status="failed", error={"message": "the table is gone"}
+    )
+    other = StreamReport(namespace=None, name="orders", status="failed", error={"message": "x"})
+    told = report(streams=[failed, other], error={"message": "the table is gone"})
+    assert "users failed: the table is gone" in lines(told)
+    parts = report_text(told, error_follows=True)
+    shown = "\n".join(str(part) for part in parts if not hasattr(part, "columns"))
+    assert "the table is gone" not in shown and "orders failed: x" in shown
+
+
 def fed(**changes: Any) -> Any:
     users = StreamReport(
         namespace="shop", name="users", target="raw_shop.crm_users", status="complete", read=10,
