@@ -408,7 +408,10 @@ def test_plan_names_where_the_tables_were(world: World) -> None:
     (problem,) = lost_tables(pipeline, world.store, world.home, planned(USERS, ORDERS))
     old = world.root / "a" / "lake"
     assert "the tables of orders, users lack" in problem
-    assert f"is still in {old}" in problem and f"`path: {old}`" in problem
+    assert (
+        f"The last run wrote to {old}, which still has them" in problem
+        and f"`path: {old}`" in problem
+    )
     recreate, adopt = commands(problem)
     home = str(world.home.path)
     file = str(world.root / "a" / "shop.yaml")

@@ -141,9 +141,8 @@ def _lost(pipeline: Pipeline, store: Store, home: Home, streams: Sequence[Stream
     if old is not None and old != lake:
         expected = store.expected_loads(pipeline.pipeline)
         has = Lake(pipeline, old, store).has_any({s: expected[s] for s in streams})
-        where = "is still in" if has else "was in"
-        text += f". The last run's {where} {old}"
-        text += f": write `path: {old}` to go on with it" if has else ""
+        still = f", which still has them: write `path: {old}` to go on with them" if has else ""
+        text += f". The last run wrote to {old}{still}"
     elif reported := _reported(store.runs(pipeline.pipeline, _REPORTS), streams):
         text += f". The last run wrote {reported}"
     again = run_command(pipeline, home, "--recreate")
