@@ -6,14 +6,14 @@ No record moves to a destination and no JVM starts. Not here: printing (``cli``)
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.api.roles import AskedRole, class_of, end_of
 from penstock.config.home import Home
 from penstock.config.sections import Install
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError
-from penstock.model.catalog import CheckResult
+from penstock.model.catalog import CheckResult, ConnectorSpec
 from penstock.model.events import Control, Error, Event, LogEvent, SkippedItems
 
 if TYPE_CHECKING:
@@ -75,6 +75,33 @@ def asked(
         builds=install.builds,
     )
     return found, hear
+
+
+class AskedSpec(NamedTuple):
+    """What a connector says of itself. ``use``: its reference, a package with the version that was
+    asked; ``secret_word``: as of a protocol package."""
+
+    use: str
+    spec: ConnectorSpec
+    secret_word: str | None
+
+
+def asked_spec(
+    ref: "ConnectorRef",
+    end: AskedRole,
+    home: Home,
+    observer: RunObserver,
+    install: Install,
+    settle: Settle,
+) -> AskedSpec:
+    """Asks a connector for its specification. Raises ``ConfigError``, the role's error."""
+    connector, _ = asked(class_of(end), ref, home, observer, install)
+    settle(wanted_of(connector))
+    spec = connector.spec()
+    version = connector.describe()["version"]
+    pinned = ref.name is not None and ref.version is None and ref.url is None and version
+    use = f"{ref.text}@{version}" if pinned else ref.text
+    return AskedSpec(use, spec, connector.protocol.secret_word)
 
 
 def check_connector(

@@ -10,10 +10,14 @@ import json
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.codec.schema_walk import parts
+from penstock.api.property_facts import PropertyFacts, SchemaProperty, properties_of, variants_of
+
+if TYPE_CHECKING:
+    from penstock.connectors.reference import ConnectorRef
 
 _WIDTH = 92
 _DEPTH = 6
@@ -55,8 +59,8 @@ class Question(NamedTuple):
 
 def questions(end: FileEnd) -> Iterator[Question]:
     """Yields what can be asked of the user before the file is written."""
-    for name, each in _properties(end.schema, end.schema):
-        about = _About(end.schema, each, end.secret_word)
+    for name, each in properties_of(end.schema, end.schema):
+        about = PropertyFacts(end.schema, each, end.secret_word)
         if not about.required or about.secret or about.kind not in _SCALARS:
             continue
         if name not in end.given and about.fixed is None and "default" not in about.node:
@@ -88,6 +92,14 @@ def pipeline_text(
     return "\n".join(lines) + "\n", variables
 
 
+def short_name(ref: "ConnectorRef") -> str:
+    """Returns the name that a pipeline of this source gets: ``faker`` of
+    ``airbyte:source-faker``."""
+    word = ref.name or Path(ref.command[0] if ref.command else ref.target or "pipeline").stem
+    short = re.sub(r"^(.*[-_.])?(source|tap)[-_.]", "", word.rpartition("/")[2])
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", short).strip("-") or "pipeline"
+
+
 def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str]:
     yield f"  use: {_value(end.use)}"
     if end.schema is None:
@@ -96,7 +108,7 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
         yield from _comment(f"Documentation: {end.documentation_url}", "  ")
     writer = _Writer(end, role, variables)
     body = [*writer.body(end.schema, end.given, "    ", "config", 0)]
-    known = {name for name, _ in _properties(end.schema, end.schema)}
+    known = {name for name, _ in properties_of(end.schema, end.schema)}
     body += [writer.other(k, v) for k, v in end.given.items() if k not in known]
     if not known:
         yield "  # This connector does not say what its configuration is: see its documentation."
@@ -106,44 +118,6 @@ def _end(end: FileEnd, role: str, variables: list[FileVariable]) -> Iterator[str
     else:
         yield "  config:"
         yield from body
-
-
-class _About:
-    """What the schema says of one property."""
-
-    def __init__(self, root: Any, property_: "_Property", secret_word: str | None) -> None:
-        nodes = parts(root, [property_.schema], ("allOf",))
-        self.node: dict[str, Any] = {}
-        for node in reversed(nodes):
-            self.node.update(node)
-        self.required = property_.required
-        self.choices: tuple[Any, ...] = tuple(self.node.get("enum") or ())
-        self.kind = _kind(self.node)
-        if secret_word is None:
-            shown = self.choices or not self.node.keys().isdisjoint(("const", "default"))
-            marked = self.kind == "string" and not shown
-        else:
-            marked = any(node.get(secret_word) is True for node in nodes)
-        self.secret = marked or any(node.get("writeOnly") is True for node in nodes)
-
-    @property
-    def fixed(self) -> Any:
-        """The only value that it can have; None: there are several."""
-        if "const" in self.node:
-            return self.node["const"]
-        return self.choices[0] if len(self.choices) == 1 else None
-
-    @property
-    def help(self) -> str:
-        """Its title and its description, without tags."""
-        title, text = (str(self.node.get(key) or "") for key in ("title", "description"))
-        text = " ".join(re.sub(r"<[^<>]*>", "", text).split())
-        return f"{title}: {text}" if title and text else title or text
-
-
-class _Property(NamedTuple):
-    schema: Any
-    required: bool
 
 
 class _Writer:
@@ -158,8 +132,8 @@ class _Writer:
         self, schema: Any, given: Mapping[str, Any], indent: str, path: str, depth: int
     ) -> Iterator[str]:
         """Yields the lines of an object: what is required, then the rest as comments."""
-        for name, each in _properties(self._end.schema, schema):
-            about = _About(self._end.schema, each, self._end.secret_word)
+        for name, each in properties_of(self._end.schema, schema):
+            about = PropertyFacts(self._end.schema, each, self._end.secret_word)
             here = f"{path}.{name}"
             known = about.fixed is not None or ("default" in about.node and not about.secret)
             if name in given or each.required or known:
@@ -179,7 +153,7 @@ class _Writer:
         return f"    {_key(name)}: {_json(given)}"
 
     def _entry(
-        self, name: str, about: _About, given: Any, indent: str, path: str, depth: int
+        self, name: str, about: PropertyFacts, given: Any, indent: str, path: str, depth: int
     ) -> Iterator[str]:
         head = f"{indent}{_key(name)}:"
         if given is not None and not (about.secret or path[len("config.") :] in self._end.hidden):
@@ -188,7 +162,7 @@ class _Writer:
             yield f"{head} {_json(about.fixed)}"
         elif not about.secret and "default" in about.node:
             yield f"{head} {_json(about.node['default'])}"
-        elif (variants := _variants(self._end.schema, about.node)) and depth < _DEPTH:
+        elif (variants := variants_of(self._end.schema, about.node)) and depth < _DEPTH:
             titles = [str(v.get("title") or f"variant {n}") for n, v in enumerate(variants, 1)]
             if len(variants) > 1:
                 yield from _comment(f"This is {titles[0]}; or: {', '.join(titles[1:])}.", indent)
@@ -196,8 +170,10 @@ class _Writer:
             yield f"{head}" if _has_values(inner) else f"{head} {{}}"
             yield from inner
         elif about.kind == "array":
-            item = _About(
-                self._end.schema, _Property(about.node.get("items"), True), self._end.secret_word
+            item = PropertyFacts(
+                self._end.schema,
+                SchemaProperty(about.node.get("items"), True),
+                self._end.secret_word,
             )
             inner = [*self.body(item.node, {}, indent + "    ", path, depth + 1)]
             if item.kind == "object" and _has_values(inner) and depth < _DEPTH:
@@ -209,7 +185,7 @@ class _Writer:
         else:
             yield f"{head} {self._placeholder(path, about, about.secret)}"
 
-    def _placeholder(self, path: str, about: _About, secret: bool) -> str:
+    def _placeholder(self, path: str, about: PropertyFacts, secret: bool) -> str:
         """A variable: as text where the value is one, so that ``007`` stays what it is."""
         reference = self._variable(path, secret=secret or about.secret)
         return reference if about.kind in ("integer", "number", "boolean") else f'"{reference}"'
@@ -221,55 +197,7 @@ class _Writer:
         return f"${{{name}}}"
 
 
-def _properties(root: Any, schema: Any) -> list[tuple[str, _Property]]:
-    """The properties of an object: those that are required first, each in the connector's order
-    (``order``, which Airbyte's connectors give), then in the document's."""
-    found: dict[str, Any] = {}
-    required: set[str] = set()
-    for node in parts(root, [schema], ("allOf",)):
-        inner = node.get("properties")
-        if isinstance(inner, dict):
-            for name, each in cast(dict[str, Any], inner).items():
-                found.setdefault(name, each)
-        required |= {str(name) for name in cast(list[Any], node.get("required") or [])}
-    listed = [(n, _Property(s, n in required)) for n, s in found.items() if isinstance(s, dict)]
-    return sorted(listed, key=lambda each: (not each[1].required, _order(each[1].schema)))
-
-
-def _order(schema: dict[str, Any]) -> float:
-    order = schema.get("order")
-    return order if isinstance(order, (int, float)) else float("inf")
-
-
-def _kind(node: dict[str, Any]) -> str:
-    kinds = node.get("type")
-    listed = cast(list[Any], kinds) if isinstance(kinds, list) else [kinds]
-    named = [str(kind) for kind in listed if kind not in (None, "null")]
-    if named:
-        return named[0]
-    return "object" if "properties" in node else "array" if "items" in node else "string"
-
-
-def _variants(root: Any, node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The forms that an object may have: itself, or each of its alternatives with its own
-    properties. None where it is no object, or one of which nothing is known."""
-    for word in ("oneOf", "anyOf"):
-        branches = node.get(word)
-        if isinstance(branches, list):
-            own = {key: value for key, value in node.items() if key != word}
-            listed = cast(list[Any], branches)
-            merged = [{**own, "allOf": [branch]} for branch in listed]
-            named = [m for m in merged if _properties(root, m)]
-            for m in named:
-                nodes = parts(root, m["allOf"], ("allOf",))
-                title = next((n["title"] for n in nodes if "title" in n), None)
-                m.pop("title", None)
-                m.update({"title": title} if title else {})
-            return named
-    return [node] if _properties(root, node) else []
-
-
-def _facts(about: _About) -> str:
+def _facts(about: PropertyFacts) -> str:
     text = about.help
     if len(about.choices) > 1:
         text += f" One of {', '.join(_json(choice) for choice in about.choices)}."

@@ -47,6 +47,7 @@ VERBS = {
     "remove": Verb("environments", "remove", "Drop a connector's environment"),
     "list": Verb("environments", "list_", "The connectors whose environments are built"),
     "spark": Verb("spark", "spark", "status | stop: the Sparks that stay for the next run"),
+    "ui": Verb("ui", "ui", "Pages in a browser: set up, plan, run and watch pipelines"),
     "doctor": Verb("doctor", "doctor", "Check this machine; --fix repairs."),
     "completion": Verb("completion", "completion", "bash | zsh | fish: a script for your shell"),
     "schema": Verb("doctor", "schema", "JSON Schema of the pipeline file"),

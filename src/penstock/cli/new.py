@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from penstock.api.asking import asked, reference, source_reference, wanted_of
-from penstock.api.new_file import FileEnd, FileVariable, Question, pipeline_text, questions
-from penstock.api.roles import AskedRole, class_of
+from penstock.api.asking import asked_spec, reference, source_reference
+from penstock.api.new_file import (
+    FileEnd,
+    FileVariable,
+    Question,
+    pipeline_text,
+    questions,
+    short_name,
+)
+from penstock.api.roles import AskedRole
 from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
@@ -74,7 +81,7 @@ def new(
     )
     into = reference(destination)
     name = name or (_plain(Path(file).stem) if file else "")
-    name = name or user.may("Name of the pipeline", _short(source_ref))
+    name = name or user.may("Name of the pipeline", short_name(source_ref))
     path = Path(file or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.yaml")
     if path.exists():
         raise _there_already(path)
@@ -161,19 +168,17 @@ def _end(
             )
         return FileEnd(ref.text)
     with watching(surface.output) as observer:
-        connector, _ = asked(class_of(role), ref, surface.home, observer, install)
-        settle(surface, wanted_of(connector), yes=yes)
-        spec = connector.spec()
-    hidden = _secrets(spec, given, connector.protocol.secret_word)
-    version = connector.describe()["version"]
-    pinned = ref.name is not None and ref.version is None and ref.url is None and version
+        found = asked_spec(
+            ref, role, surface.home, observer, install,
+            lambda wanted: settle(surface, wanted, yes=yes),
+        )  # fmt: skip
     return FileEnd(
-        f"{ref.text}@{version}" if pinned else ref.text,
-        spec.config_schema,
-        connector.protocol.secret_word,
-        spec.documentation_url,
+        found.use,
+        found.spec.config_schema,
+        found.secret_word,
+        found.spec.documentation_url,
         given,
-        hidden,
+        _secrets(found.spec, given, found.secret_word),
     )
 
 
@@ -191,13 +196,6 @@ def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None
                 hint=f"leave {name} out: the file then has a variable in the secret's place",
             )
     return frozenset(found)
-
-
-def _short(ref: "ConnectorRef") -> str:
-    """``faker`` of ``airbyte:source-faker``."""
-    word = ref.name or Path(ref.command[0] if ref.command else ref.target or "pipeline").stem
-    short = re.sub(r"^(.*[-_.])?(source|tap)[-_.]", "", word.rpartition("/")[2])
-    return _plain(short) or "pipeline"
 
 
 def _plain(text: str) -> str:

@@ -45,7 +45,7 @@ from penstock.engine.plan.unsupported import permissions_asked
 from penstock.engine.specs.lane import NewConfig
 from penstock.engine.specs.observer import RunObserver
 from penstock.errors import ConfigError, Role
-from penstock.model.catalog import CheckResult, SyncMode
+from penstock.model.catalog import Catalog, CheckResult, SyncMode
 from penstock.short_texts import bounded_data
 from penstock.store.contract import Store
 from penstock.store.lock_holder import this_holder
@@ -222,3 +222,29 @@ def check_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> 
             if result.succeeded:
                 result = end.ask()
         return result
+
+
+def discover_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> Catalog:
+    """Returns the streams of a pipeline's source, as ``penstock discover`` does. Raises
+    ``ConfigError``, ``SourceError``."""
+    with _opened(pipeline, home) as store:
+        source = source_of(
+            pipeline, home, store, observer, save=_saver(store, pipeline, home, SOURCE)
+        )
+        source.validate()
+        return source.connector.discover(source.config, source.timeouts)
+
+
+def preview_pipeline(
+    pipeline: Pipeline, home: Home, stream: str, limit: int, *, observer: RunObserver
+) -> dict[str, Any]:
+    """Returns the first rows of one stream of a pipeline's source, as ``penstock preview`` does.
+    Raises ``ConfigError``, ``SourceError``."""
+    from penstock.engine.inspect.preview import preview
+
+    with _opened(pipeline, home) as store:
+        source = source_of(
+            pipeline, home, store, observer, save=_saver(store, pipeline, home, SOURCE)
+        )
+        source.validate()
+        return preview(source.connector, source.config, stream, limit)

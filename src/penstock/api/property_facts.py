@@ -1,0 +1,101 @@
+"""Says what a connector's configuration schema has of one property: its kind, choices, title,
+whether it is required or a secret, and which forms an object may have.
+
+Behind ``$ref`` and within ``allOf``. No I/O. Neighbours: ``new_file`` writes the text of a pipeline
+file by it, ``penstock.web.forms`` the fields of a form.
+"""
+
+import re
+from typing import Any, NamedTuple, cast
+
+from penstock.codec.schema_walk import parts
+
+
+class SchemaProperty(NamedTuple):
+    """A property of an object, as its schema has it."""
+
+    schema: Any
+    required: bool
+
+
+class PropertyFacts:
+    """What the schema says of one property."""
+
+    def __init__(self, root: Any, property_: "SchemaProperty", secret_word: str | None) -> None:
+        nodes = parts(root, [property_.schema], ("allOf",))
+        self.node: dict[str, Any] = {}
+        for node in reversed(nodes):
+            self.node.update(node)
+        self.required = property_.required
+        self.choices: tuple[Any, ...] = tuple(self.node.get("enum") or ())
+        self.kind = _kind(self.node)
+        if secret_word is None:
+            shown = self.choices or not self.node.keys().isdisjoint(("const", "default"))
+            marked = self.kind == "string" and not shown
+        else:
+            marked = any(node.get(secret_word) is True for node in nodes)
+        self.secret = marked or any(node.get("writeOnly") is True for node in nodes)
+
+    @property
+    def fixed(self) -> Any:
+        """The only value that it can have; None: there are several."""
+        if "const" in self.node:
+            return self.node["const"]
+        return self.choices[0] if len(self.choices) == 1 else None
+
+    @property
+    def help(self) -> str:
+        """Its title and its description, without tags."""
+        title, text = (str(self.node.get(key) or "") for key in ("title", "description"))
+        text = " ".join(re.sub(r"<[^<>]*>", "", text).split())
+        return f"{title}: {text}" if title and text else title or text
+
+
+def properties_of(root: Any, schema: Any) -> list[tuple[str, SchemaProperty]]:
+    """The properties of an object: those that are required first, each in the connector's order
+    (``order``, which Airbyte's connectors give), then in the document's."""
+    found: dict[str, Any] = {}
+    required: set[str] = set()
+    for node in parts(root, [schema], ("allOf",)):
+        inner = node.get("properties")
+        if isinstance(inner, dict):
+            for name, each in cast(dict[str, Any], inner).items():
+                found.setdefault(name, each)
+        required |= {str(name) for name in cast(list[Any], node.get("required") or [])}
+    listed = [
+        (n, SchemaProperty(s, n in required)) for n, s in found.items() if isinstance(s, dict)
+    ]
+    return sorted(listed, key=lambda each: (not each[1].required, _order(each[1].schema)))
+
+
+def _order(schema: dict[str, Any]) -> float:
+    order = schema.get("order")
+    return order if isinstance(order, (int, float)) else float("inf")
+
+
+def _kind(node: dict[str, Any]) -> str:
+    kinds = node.get("type")
+    listed = cast(list[Any], kinds) if isinstance(kinds, list) else [kinds]
+    named = [str(kind) for kind in listed if kind not in (None, "null")]
+    if named:
+        return named[0]
+    return "object" if "properties" in node else "array" if "items" in node else "string"
+
+
+def variants_of(root: Any, node: dict[str, Any]) -> list[dict[str, Any]]:
+    """The forms that an object may have: itself, or each of its alternatives with its own
+    properties. None where it is no object, or one of which nothing is known."""
+    for word in ("oneOf", "anyOf"):
+        branches = node.get(word)
+        if isinstance(branches, list):
+            own = {key: value for key, value in node.items() if key != word}
+            listed = cast(list[Any], branches)
+            merged = [{**own, "allOf": [branch]} for branch in listed]
+            named = [m for m in merged if properties_of(root, m)]
+            for m in named:
+                nodes = parts(root, m["allOf"], ("allOf",))
+                title = next((n["title"] for n in nodes if "title" in n), None)
+                m.pop("title", None)
+                m.update({"title": title} if title else {})
+            return named
+    return [node] if properties_of(root, node) else []

@@ -1,0 +1,64 @@
+"""Reads how far a run that goes on has come, from what its lanes wrote to the home, whichever
+process it is.
+
+Read only. Neighbours: ``engine.channel.mailbox`` has the files, ``engine.inspect.runs`` what ended
+runs left. Not here: the progress of this process's own run (``engine.specs.observer``).
+"""
+
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.config.pipeline import Pipeline
+from penstock.engine.channel.mailbox import Mailbox
+from penstock.model.catalog import StreamId
+
+_PROGRESS = re.compile(r"progress-(\d+)\.json")
+
+
+def progress(home: Home, what: Pipeline | str, run: str) -> dict[str, Any] | None:
+    """Returns ``{"streams": [{"namespace", "name", "read", "bytes", "expected_rows"}], "states"}``
+    of a run that goes on; None: no lane of it has said anything that this machine sees."""
+    name, settings = (what, None) if isinstance(what, str) else (what.pipeline, what.log)
+    root = home.log(name, settings)
+    if "://" in root:
+        return None
+    box = Mailbox(Path(root), run)
+    streams: dict[StreamId, dict[str, Any]] = {}
+    states, seen = 0, False
+    for epoch in _epochs(box.folder):
+        with suppress(msgspec.DecodeError):
+            found = box.progress(epoch)
+            if found is None:
+                continue
+            seen = True
+            states += found.states
+            for key, rows, size, expected in found.streams:
+                stream = StreamId(*msgspec.json.decode(key, type=tuple[str | None, str]))
+                entry = streams.setdefault(stream, _entry(stream))
+                entry["read"] += rows
+                entry["bytes"] += size
+                entry["expected_rows"] = expected or entry["expected_rows"]
+    return {"streams": [*streams.values()], "states": states} if seen else None
+
+
+def _entry(stream: StreamId) -> dict[str, Any]:
+    return {
+        "namespace": stream.namespace,
+        "name": stream.name,
+        "read": 0,
+        "bytes": 0,
+        "expected_rows": None,
+    }
+
+
+def _epochs(folder: Path) -> list[int]:
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except OSError:
+        return []
+    return sorted(int(m[1]) for name in names if (m := _PROGRESS.fullmatch(name)))

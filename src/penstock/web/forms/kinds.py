@@ -1,0 +1,193 @@
+"""Decides which kind of field a property of a configuration gets, and which of its forms a value
+has.
+
+Pure. Neighbours: ``fields`` and ``posted`` both ask, so that what is shown is what is read.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, cast
+
+from penstock.api.property_facts import PropertyFacts, SchemaProperty, properties_of, variants_of
+
+DEEPEST = 8
+_SCALARS = ("string", "integer", "number")
+
+
+class FieldKind(StrEnum):
+    """``lines``: a list of scalars, one a line; ``choices``: a list of given values; ``items``: a
+    list of objects; ``variant``: an object of one of several forms; ``json``: an editor of that
+    part; ``elsewhere``: secret and no scalar, to be edited in the file."""
+
+    text = "text"
+    long_text = "long_text"
+    secret = "secret"
+    number = "number"
+    boolean = "boolean"
+    choice = "choice"
+    fixed = "fixed"
+    hidden = "hidden"
+    date = "date"
+    time = "time"
+    lines = "lines"
+    choices = "choices"
+    items = "items"
+    object = "object"
+    variant = "variant"
+    json = "json"
+    elsewhere = "elsewhere"
+
+
+class Shape:
+    """A property with its kind. ``forms``: of a variant, the schemas of its forms; ``item``: of a
+    list, the shape of its elements."""
+
+    def __init__(
+        self, root: Any, property_: SchemaProperty, word: str | None, depth: int = 0,
+        secret: bool = False,
+    ) -> None:  # fmt: skip
+        self.facts = PropertyFacts(root, property_, word)
+        self.facts.secret = self.facts.secret or secret
+        self.forms: list[dict[str, Any]] = []
+        self.item: Shape | None = None
+        self.schema: Any = self.facts.node
+        self.kind = self._kind(root, word, depth)
+
+    def _kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
+        node, facts = self.facts.node, self.facts
+        if node.get("airbyte_hidden") is True:
+            return FieldKind.hidden
+        if depth > DEEPEST:
+            return FieldKind.elsewhere if facts.secret else FieldKind.json
+        branches = _branches(node)
+        if branches is not None:
+            found = self._of_branches(root, branches, word, depth)
+            if found is not None:
+                return found
+        if facts.fixed is not None:
+            return FieldKind.fixed
+        kind = self._plain_kind(root, word, depth)
+        if not facts.secret or kind in (FieldKind.object, FieldKind.items, FieldKind.secret):
+            return kind
+        return FieldKind.elsewhere
+
+    def _of_branches(
+        self, root: Any, branches: Sequence[Any], word: str | None, depth: int
+    ) -> FieldKind | None:
+        """Of alternatives: forms of an object, or the first that is a scalar; None: the property
+        is what it is without them (they only say what is required)."""
+        node = self.facts.node
+        own = {k: v for k, v in node.items() if k not in ("oneOf", "anyOf")}
+        self.forms = variants_of(root, node)
+        if len(self.forms) == len(branches) > 1:
+            return FieldKind.variant
+        if self.forms and (own.get("properties") or len(self.forms) == 1):
+            only = own if own.get("properties") else self.forms[0]
+            self.schema = only
+            return FieldKind.object
+        if not self.forms and own.get("type") not in (None, "object"):
+            return None
+        for branch in branches:
+            merged = {**own, "allOf": [branch]}
+            shape = Shape(root, SchemaProperty(merged, self.facts.required), word, depth + 1)
+            if shape.kind not in (FieldKind.json, FieldKind.object, FieldKind.variant):
+                self.facts, self.item, self.schema = shape.facts, shape.item, shape.schema
+                return shape.kind
+        return FieldKind.elsewhere if self.facts.secret else FieldKind.json
+
+    def _plain_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
+        facts, node = self.facts, self.facts.node
+        if facts.secret and facts.kind in _SCALARS:
+            return FieldKind.secret
+        if facts.choices:
+            return FieldKind.choice
+        match facts.kind:
+            case "string":
+                form = {"date": FieldKind.date, "date-time": FieldKind.time}.get(
+                    str(node.get("format"))
+                )
+                return form or (
+                    FieldKind.long_text if node.get("multiline") is True else FieldKind.text
+                )
+            case "integer" | "number":
+                return FieldKind.number
+            case "boolean":
+                return FieldKind.boolean
+            case "array":
+                return self._list_kind(root, word, depth)
+            case "object" if properties_of(root, node):
+                return FieldKind.object
+            case _:
+                return FieldKind.json
+
+    def _list_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
+        items = self.facts.node.get("items")
+        if not isinstance(items, dict):
+            return FieldKind.json
+        item = Shape(root, SchemaProperty(items, True), word, depth + 1, self.facts.secret)
+        self.item = item
+        match item.kind:
+            case FieldKind.choice:
+                return FieldKind.choices
+            case FieldKind.text | FieldKind.number | FieldKind.date | FieldKind.time:
+                return FieldKind.lines
+            case FieldKind.fixed if item.facts.choices:
+                return FieldKind.choices
+            case FieldKind.object | FieldKind.variant | FieldKind.secret:
+                return FieldKind.items
+            case _:
+                return FieldKind.json
+
+
+def _branches(node: dict[str, Any]) -> list[Any] | None:
+    """The alternatives of a property, without that of null."""
+    for name in ("oneOf", "anyOf"):
+        given = node.get(name)
+        if isinstance(given, list):
+            listed = [b for b in cast(list[Any], given) if isinstance(b, dict)]
+            return [b for b in listed if b.get("type") != "null"]
+    return None
+
+
+def form_of(root: Any, forms: Sequence[dict[str, Any]], value: Any) -> int | None:
+    """Returns the number of the form that a value has: by its constants, else by the names of its
+    keys; None: it has none."""
+    if not isinstance(value, dict):
+        return None
+    given = cast(dict[str, Any], value)
+    best, most = None, -1
+    for number, form in enumerate(forms):
+        listed = properties_of(root, form)
+        fixed = [(n, PropertyFacts(root, p, "").fixed) for n, p in listed]
+        told = [(n, f) for n, f in fixed if f is not None and n in given]
+        if any(given[n] != f for n, f in told):
+            continue
+        score = 100 * len(told) + sum(1 for n, _ in listed if n in given)
+        if score > most:
+            best, most = number, score
+    return best
+
+
+def first_form(root: Any, forms: Sequence[dict[str, Any]], default: Any) -> int:
+    """Returns the number of the form that is offered first: that of the default, whose constant a
+    connector may give alone."""
+    if isinstance(default, dict):
+        return form_of(root, forms, default) or 0
+    for number, form in enumerate(forms):
+        for _, each in properties_of(root, form):
+            fixed = PropertyFacts(root, each, "").fixed
+            if fixed is not None and fixed == default:
+                return number
+    return 0
+
+
+def form_title(root: Any, form: dict[str, Any], number: int) -> str:
+    """Returns what a form is called."""
+    title = form.get("title")
+    if title:
+        return str(title)
+    for _, each in properties_of(root, form):
+        fixed = PropertyFacts(root, each, "").fixed
+        if fixed is not None:
+            return str(fixed)
+    return f"form {number + 1}"

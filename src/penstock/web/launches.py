@@ -1,0 +1,125 @@
+"""Starts ``penstock run`` as a process of its own, as the command line would, and finds it again.
+
+The process is no child of the server and goes on when that ends. What it prints goes to a folder of
+the home (``ui/LAUNCH``, mode 0600), by which a server that starts later shows it too. A run is
+stopped by the signal that Ctrl-C sends, to the process that holds the pipeline's lock. Not here:
+how a run shows itself (``engine.inspect.live``).
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import msgspec
+
+from penstock.config.home import Home
+from penstock.engine.inspect.pipelines import OpenPipeline
+from penstock.errors import ConfigError
+from penstock.files import make_folder, private, write_new
+
+_ID = re.compile(r"[0-9a-f]{24}")
+_TAIL = 64 << 10
+_KEPT = 50
+# The shell ends at once, so that the run belongs to nobody who waits for it.
+_SHELL = '"$@" </dev/null >"$OUT" 2>"$ERR" & echo $!'
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that was started. ``file``: the pipeline file's name."""
+
+    id: str
+    file: str
+    pid: int
+    at: float
+
+
+def launch(home: Home, path: Path, *options: str) -> Launch:
+    """Starts ``penstock run`` of a pipeline file. Raises ``ConfigError``."""
+    id_ = f"{int(time.time()):08x}{token_hex(8)}"
+    folder = home.path / "ui" / id_
+    make_folder(folder, 0o700)
+    _forget_old(folder.parent)
+    for name in ("out", "err"):
+        private(folder / name, "xb").close()
+    words = [sys.executable, "-m", "penstock", "run", str(path), "--json"]
+    words += ["--home", str(home.path), *options]
+    environ = {**os.environ, "OUT": str(folder / "out"), "ERR": str(folder / "err")}
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", _SHELL, "sh", *words],
+            env=environ, capture_output=True, text=True, start_new_session=True, timeout=30,
+        )  # fmt: skip
+        pid = int(done.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError) as e:
+        raise ConfigError(f"the run could not be started: {e}", code="ui.start") from None
+    made = Launch(id=id_, file=path.name, pid=pid, at=time.time())
+    write_new(folder / "launch.json", msgspec.json.encode(made))
+    return made
+
+
+def found(home: Home, id_: str) -> Launch | None:
+    """Returns a launch, also of an earlier server; None: there is none of that id."""
+    if _ID.fullmatch(id_) is None:
+        return None
+    try:
+        raw = (home.path / "ui" / id_ / "launch.json").read_bytes()
+        return msgspec.json.decode(raw, type=Launch)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def lives(launched: Launch) -> bool:
+    """Whether the process of a launch is there still, and is the same."""
+    try:
+        words = Path(f"/proc/{launched.pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"run" in words and any(w.endswith(launched.file.encode()) for w in words)
+
+
+def answer(home: Home, launched: Launch) -> dict[str, Any] | None:
+    """Returns what the run printed: its report, or ``{"error"}``; None: nothing yet."""
+    try:
+        given = json.loads((home.path / "ui" / launched.id / "out").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return given if isinstance(given, dict) else None
+
+
+def printed(home: Home, launched: Launch) -> list[str]:
+    """Returns the last lines that the run printed beside its answer."""
+    try:
+        with (home.path / "ui" / launched.id / "err").open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            return file.read().decode("utf-8", "replace").splitlines()[-100:]
+    except OSError:
+        return []
+
+
+def stop(known: OpenPipeline, run: str) -> bool:
+    """Asks a run to stop, as Ctrl-C does. Returns whether its process was there: it is one of this
+    machine that holds the pipeline's lock for this run."""
+    lock = known.store.lock(known.name)
+    if lock is None or lock.holder.run != run or lock.alive is not True:
+        return False
+    try:
+        os.kill(lock.holder.pid, signal.SIGTERM)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True
+
+
+def _forget_old(folder: Path) -> None:
+    old = sorted(p for p in folder.iterdir() if _ID.fullmatch(p.name))[:-_KEPT]
+    for each in old:
+        for file in each.iterdir():
+            file.unlink(missing_ok=True)
+        each.rmdir()

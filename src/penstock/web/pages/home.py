@@ -1,0 +1,90 @@
+"""The first page: the folder's pipelines, their last runs, what needs attention; and the pages of
+jobs.
+"""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from penstock.engine.inspect import runs as history
+from penstock.store.contract import Store
+from penstock.store.open import open_store
+from penstock.web.charts import line_of_runs
+from penstock.web.site import Site, not_found, page_of, shown_error
+from penstock.web.workspace import FolderFile
+
+_SIZE = 100
+_RUNS = 20
+
+
+def pipelines(site: Site, request: Request) -> Response:
+    names = site.workspace.names()
+    number, first = page_of(request, _SIZE)
+    files = [site.workspace.read(name) for name in names[first : first + _SIZE]]
+    store = open_store(site.home.state_url())
+    try:
+        cards = [_card(site, store, each) for each in files]
+        known = store.pipelines()
+    finally:
+        store.close()
+    there = {each.name for each in files}
+    others = [name for name in known if name not in there] if len(names) <= _SIZE else []
+    values: dict[str, Any] = {
+        "cards": cards,
+        "others": others[:_SIZE],
+        "found": len(names),
+        "number": number,
+        "pages": -(-len(names) // _SIZE),
+        "nav": "home",
+    }
+    return site.page(request, "home.html", values)
+
+
+def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
+    if each.pipeline is None:
+        fault = None if each.fault is None else shown_error(each.fault)
+        return {"file": each.file, "name": each.file, "fault": fault, "last": None, "line": ""}
+    own = store
+    state = each.pipeline.state
+    default = site.home.state_url(state) == site.home.state_url()
+    runs = history.runs(own, each.pipeline.pipeline, _RUNS) if default else []
+    return {
+        "file": each.file,
+        "name": each.pipeline.pipeline,
+        "source": each.pipeline.source.use,
+        "destination": each.pipeline.destination.use,
+        "fault": None,
+        "last": runs[0] if runs else None,
+        "elsewhere": not default,
+        "line": line_of_runs(runs),
+    }
+
+
+def job(site: Site, request: Request) -> Response:
+    return _job(site, request, "job.html")
+
+
+def job_part(site: Site, request: Request) -> Response:
+    found = site.jobs.get(str(request.path_params["id"]))
+    if found is not None and found.ended and found.error is None:
+        return HTMLResponse("", headers={"HX-Redirect": found.then})
+    return _job(site, request, "job_part.html")
+
+
+def _job(site: Site, request: Request, template: str) -> Response:
+    found = site.jobs.get(str(request.path_params["id"]))
+    if found is None:
+        raise not_found()
+    error = None if found.error is None else shown_error(found.error)
+    answer = site.page(request, template, {"job": found, "error": error})
+    if found.ended and found.error is None:
+        answer.headers["refresh"] = f"0;url={found.then}"
+    return answer
+
+
+ROUTES = [
+    ("GET", "/", pipelines),
+    ("GET", "/jobs/{id}", job),
+    ("GET", "/jobs/{id}/part", job_part),
+]

@@ -1,0 +1,75 @@
+"""The page of the machine: what ``doctor`` checks, the Sparks that stay, installed connectors, what
+logs use.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.connectors.connector import describe_installed
+from penstock.connectors.environments import installed
+from penstock.engine.inspect.doctor import examine
+from penstock.spark import warm
+from penstock.web.jobs import JobObserver
+from penstock.web.site import Form, Site, go
+
+_SHOWN = 200
+_CHECKS = "machine"
+
+
+def machine(site: Site, request: Request) -> Response:
+    values: dict[str, Any] = {
+        "checks": site.catalogs.get(_CHECKS),
+        "daemons": warm.status(warm.folder_of_all()),
+        "connectors": [describe_installed(e) for e in installed(site.home.connectors)][:_SHOWN],
+        "home": str(site.home.path),
+        "used": {name: _size(site.home.path / name) for name in ("runs", "log", "connectors")},
+        "nav": "machine",
+    }
+    return site.page(request, "machine.html", values)
+
+
+def doctor(site: Site, request: Request, form: Form) -> Response:
+    """Checks the machine, which takes seconds."""
+    mend = form.get("fix") == ["yes"]
+
+    def work(observer: JobObserver) -> None:
+        del observer
+        site.catalogs[_CHECKS] = examine(site.home, mend=mend)
+
+    del request
+    job = site.jobs.start("Checking this machine", "/machine", work)
+    return go(f"/jobs/{job.id}")
+
+
+def stop_spark(site: Site, request: Request, form: Form) -> Response:
+    del site, request, form
+    found = warm.stop(warm.folder_of_all())
+    stopped = sum(1 for entry in found if entry["state"] == "idle")
+    return go("/machine", f"{stopped} stopped, {len(found) - stopped} end with their runs.")
+
+
+def _size(folder: Path) -> int:
+    """Bytes of the files of a folder, links not followed."""
+    found, waiting = 0, [str(folder)]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        found += entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue
+    return found
+
+
+ROUTES = [
+    ("GET", "/machine", machine),
+    ("POST", "/machine/doctor", doctor),
+    ("POST", "/machine/spark/stop", stop_spark),
+]

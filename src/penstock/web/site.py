@@ -1,0 +1,131 @@
+"""What the pages share: the workspace, jobs, specifications, templates and figures.
+
+Not here: what a page shows.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from penstock import __version__
+from penstock.config.pipeline import Pipeline
+from penstock.engine.inspect.pipelines import OpenPipeline, open_known
+from penstock.errors import ConfigError, PenstockError
+from penstock.terminal import format as text
+from penstock.terminal.output import Output
+from penstock.web.connector_specs import ConnectorSpecs
+from penstock.web.jobs import Jobs
+from penstock.web.workspace import Workspace
+
+Form = Mapping[str, list[str]]
+
+
+class Site:
+    """One server's state: none of it is needed after a restart."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        self.workspace = workspace
+        self.home = workspace.home
+        self.jobs = Jobs()
+        self.specs = ConnectorSpecs(self.home)
+        self.catalogs: dict[str, Any] = {}
+        self._templates = Environment(
+            loader=PackageLoader("penstock.web"), autoescape=True, undefined=StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        self._templates.filters |= {
+            "size": text.size,
+            "seconds": text.seconds,
+            "counted": text.counted,
+            "stream_name": text.stream_name,
+            "at": lambda value: str(value or "")[:19].replace("T", " "),
+            "figure": lambda value: "" if value is None else f"{value:,}",
+            "path": lambda value: quote(str(value), safe=""),
+        }
+
+    def page(
+        self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
+    ) -> Response:
+        """Returns a page. ``values``: of its template."""
+        given = {
+            "version": __version__,
+            "folder": self.workspace.folder.name or "/",
+            "here": request.url.path,
+            "said": request.query_params.get("said"),
+            "nav": "",
+            "file": None,
+            **values,
+        }
+        return HTMLResponse(self._templates.get_template(template).render(given), status)
+
+    def part(self, template: str, values: Mapping[str, Any]) -> str:
+        """Returns a part of a page as text."""
+        return self._templates.get_template(template).render(values)
+
+    def fault(self, request: Request, error: PenstockError) -> Response:
+        """Returns the page of an error."""
+        status = {"config.not_found": 404, "config.unknown_run": 404, "ui.changed": 409}
+        values = {"title": "This did not work", "error": shown_error(error)}
+        return self.page(request, "error.html", values, status.get(error.code, 400))
+
+    @contextmanager
+    def opened(self, what: Pipeline | str, *, must_exist: bool = True) -> Generator[OpenPipeline]:
+        """Opens a pipeline's store."""
+        with open_known(what, self.home, must_exist=must_exist) as known:
+            yield known
+
+
+def shown_error(error: PenstockError, secrets: Any = ()) -> dict[str, Any]:
+    """Returns an error as a template shows it: ``message``, ``where``, ``hint``, ``problems``,
+    ``code``."""
+    output = Output()
+    output.hide(secrets)
+    problems = error.problems if isinstance(error, ConfigError) else []
+    return {
+        "code": error.code,
+        "message": output.safe(error.message),
+        "where": error.where,
+        "hint": error.hint and output.safe(error.hint),
+        "problems": [output.safe_line(p) for p in problems] if len(problems) > 1 else [],
+        "connector": error.connector and output.safe(str(error.connector.get("message") or "")),
+    }
+
+
+def go(address: str, said: str | None = None) -> Response:
+    """Returns the answer that goes on to a page, which says ``said`` above."""
+    more = "" if said is None else ("&" if "?" in address else "?") + urlencode({"said": said})
+    return RedirectResponse(address + more, 303)
+
+
+def at(*steps: str) -> str:
+    """Returns an address of these steps."""
+    return "/" + "/".join(quote(step, safe="") for step in steps)
+
+
+def file_of(request: Request) -> str:
+    """Returns the pipeline file that an address names."""
+    return str(request.path_params["file"])
+
+
+def one(form: Form, name: str, default: str = "") -> str:
+    """Returns the last value of an input."""
+    return (form.get(name) or [default])[-1]
+
+
+def not_found() -> HTTPException:
+    """Returns the error for a page that is not there."""
+    return HTTPException(404)
+
+
+def page_of(request: Request, size: int) -> tuple[int, int]:
+    """Returns the number of the page that is asked for (from 0), and its first entry."""
+    given = request.query_params.get("page", "0")
+    number = min(int(given), 1_000_000) if given.isdecimal() and len(given) < 8 else 0
+    return number, number * size
