@@ -36,7 +36,7 @@ def application(folder: Path, home_: Home, gate: Gate) -> ASGIApp:
             for method, path, body in page.ROUTES
         ]
     routes.append(Mount("/static", StaticFiles(directory=_HERE / "static")))
-    routes.append(Route("/favicon.ico", lambda _: Response(status_code=204)))
+    routes.append(Route("/favicon.ico", _no_icon))
     app = Starlette(
         routes=routes,
         exception_handlers={
@@ -67,6 +67,12 @@ def _answering(site: Site, body: Any) -> Any:
         return await run_sync(answer)
 
     return endpoint
+
+
+def _no_icon(request: Request) -> Response:
+    """The pages name an icon; a browser asks for this one beside any other document."""
+    del request
+    return Response(status_code=204)
 
 
 async def _form(request: Request) -> dict[str, list[str]]:

@@ -63,7 +63,7 @@ def serve(
             proxy_headers=False,
             ws="none",
             http="h11",
-        )  # fmt: skip
+        )
     )
     address = f"{base}/open?token={gate.token}"
     say(address)

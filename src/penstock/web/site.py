@@ -40,15 +40,16 @@ class Site:
             loader=PackageLoader("penstock.web"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
-        self._templates.filters |= {
+        filters: dict[str, Any] = {
             "size": text.size,
             "seconds": text.seconds,
             "counted": text.counted,
             "stream_name": text.stream_name,
-            "at": lambda value: str(value or "")[:19].replace("T", " "),
-            "figure": lambda value: "" if value is None else f"{value:,}",
-            "path": lambda value: quote(str(value), safe=""),
+            "at": _time,
+            "figure": _figure,
+            "path": _quoted,
         }
+        self._templates.filters.update(filters)
 
     def page(
         self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
@@ -80,6 +81,19 @@ class Site:
         """Opens a pipeline's store."""
         with open_known(what, self.home, must_exist=must_exist) as known:
             yield known
+
+
+def _time(value: object) -> str:
+    """An ISO time to its second."""
+    return str(value or "")[:19].replace("T", " ")
+
+
+def _figure(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+def _quoted(value: object) -> str:
+    return quote(str(value), safe="")
 
 
 def shown_error(error: PenstockError, secrets: Any = ()) -> dict[str, Any]:

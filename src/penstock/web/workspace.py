@@ -16,7 +16,7 @@ from penstock.api.pipelines import pipeline_of
 from penstock.config.command_line import Options
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.config.pipeline_files import files_of
+from penstock.config.pipeline_files import FILE_ENDINGS, files_of
 from penstock.errors import ConfigError, PenstockError
 from penstock.files import replace, write_new
 
@@ -71,7 +71,8 @@ class Workspace:
     def path(self, file: str) -> Path:
         """Returns the path of a file that the folder has. Raises ``ConfigError``."""
         path = self.folder / file
-        inside = Path(file).name == file and file not in (".", "..")
+        inside = Path(file).name == file and not file.startswith(".")
+        inside = inside and file.endswith(FILE_ENDINGS) and "\0" not in file
         if not inside or not path.is_file() or not path.resolve().parent.samefile(self.folder):
             raise ConfigError(
                 "the folder has no such pipeline file",

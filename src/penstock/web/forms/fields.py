@@ -41,7 +41,7 @@ class FormField:
     required: bool = False
     folded: bool = False
     group: str = ""
-    help: Markup = Markup("")
+    help: Markup = field(default_factory=Markup)
     hint: str = ""
     value: str = ""
     checked: bool = False
@@ -166,8 +166,8 @@ class FormBuilder:
 
     def _boolean(self, made: FormField, two: bool, shown: Any) -> None:
         """A box, or three choices where a value may be absent; a variable stays one."""
-        if isinstance(shown, str):
-            made.kind, made.value = FieldKind.text.value, shown
+        if isinstance(shown, str) or made.unset:
+            made.kind, made.value = FieldKind.text.value, shown or ""
             return
         made.checked = shown is True
         if not two:
@@ -188,8 +188,8 @@ class FormBuilder:
             inner = cast(dict[str, Any], shown) if isinstance(shown, dict) else {}
             form = shape.forms[number]
             made.children = self._object(form, inner, path, depth + 1, facts.secret)
-            made.help = made.help + Markup(" ") + rich_text(form.get("description")) \
-                if form.get("description") != facts.node.get("description") else made.help  # fmt: skip
+            if form.get("description") != facts.node.get("description"):
+                made.help = made.help + Markup(" ") + rich_text(form.get("description"))
 
     def _items(self, made: FormField, shape: Shape, shown: Any, path: Path, depth: int) -> None:
         listed = cast(list[Any], shown) if isinstance(shown, list) else []

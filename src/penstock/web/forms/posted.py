@@ -15,13 +15,14 @@ from penstock.web.file_edit import variable
 from penstock.web.forms.fields import Path, input_name
 from penstock.web.forms.kinds import FieldKind, Shape, form_of
 
-ABSENT: Any = type("Absent", (), {"__repr__": lambda _: "ABSENT"})()
+ABSENT: Any = object()
+"""In the place of a value: there is none."""
 _VARIABLE = re.compile(r"\$\{[^}]*\}")
 
 
 class PostedForm:
-    """Reads one end. ``given``: every input by its name; ``do``: a button of a list, ``add:NAME`` or
-    ``drop:NAME:PLACE``. ``secrets``: what was typed, by path; ``faults``: what is no JSON, no
+    """Reads one end. ``given``: every input by its name; ``do``: a button of a list, ``add:NAME``
+    or ``drop:NAME:PLACE``. ``secrets``: what was typed, by path; ``faults``: what is no JSON, no
     number."""
 
     def __init__(
@@ -78,7 +79,7 @@ class PostedForm:
             case FieldKind.boolean:
                 if name not in self._given and f"{name}#here" not in self._given:
                     return current
-                return self._kept(self._boolean(shape, name), current, default)
+                return self._kept(self._boolean(name, current), current, default)
             case FieldKind.choices | FieldKind.lines:
                 if f"{name}#here" not in self._given:
                     return current
@@ -101,7 +102,7 @@ class PostedForm:
             return "" if current is ABSENT else current
         return ABSENT if f"{name}#drop" in self._given else current
 
-    def _boolean(self, shape: Shape, name: str) -> Any:
+    def _boolean(self, name: str, current: Any) -> Any:
         """Of a box, a choice (``"true"``), or a text with a variable."""
         given = self._given.get(name, [])
         if f"{name}#here" in self._given:
@@ -109,7 +110,8 @@ class PostedForm:
         text = given[-1] if given else ""
         if text in ("true", "false"):
             return text == "true"
-        del shape
+        if text == "" and isinstance(current, str):
+            return current  # a variable without a value yet
         return variable(text) if text else ABSENT
 
     def _scalar(self, kind: FieldKind, text: str, path: Path, current: Any) -> Any:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 
 from penstock.api.asking import AskedSpec, reference, source_reference
 from penstock.api.new_file import FileEnd, pipeline_text, short_name
@@ -168,7 +168,6 @@ def _values(
 ) -> dict[str, Any]:
     """Returns what the page shows. ``typed``: faults of what was typed, by end."""
     known = secret_file.known_variables(site.workspace.folder)
-    folder = site.workspace.folder
     problems: list[str] = []
     resolved: dict[str, dict[str, Any]] = {}
     try:
@@ -188,7 +187,6 @@ def _values(
         end.left = builder.left_faults()
         end.groups = _groups(schema, end.fields)
     shown, hidden = _without_secrets(text, ends)
-    del folder
     return {
         "file": file, "ends": ends, "text": shown, "mark": mark, "hidden": hidden,
         "problems": problems, "nav": "edit",
@@ -272,7 +270,7 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     if not save:
         template = "edit_part.html" if request.headers.get("hx-request") else "edit.html"
         shown = _values(site, file, text, one(form, "mark", read.mark), ends, typed)
-        return _marked(site.page(request, template, shown))
+        return site.page(request, template, shown)
     site.workspace.refuse_change(file, one(form, "mark"))
     secret_file.store(site.workspace.folder, secrets)
     site.workspace.save(file, text, one(form, "mark"))
@@ -281,11 +279,6 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     if do == "discover":
         return streams.start_discover(site, file)
     return go(at("p", file, "edit"), f"{file} is saved.")
-
-
-def _marked(answer: Response) -> Response:
-    assert isinstance(answer, HTMLResponse)
-    return answer
 
 
 def _at(config: Any, path: Path) -> Any:

@@ -129,6 +129,12 @@ def events(site: Site, request: Request) -> Response:
 events.is_stream = True  # type: ignore[attr-defined]
 
 
+def ended(site: Site, request: Request) -> Response:
+    """Has the page of a run made again, as the run has ended."""
+    del site, request
+    return Response(status_code=204, headers={"HX-Refresh": "true"})
+
+
 def _part(site: Site, request: Request, before: Any) -> tuple[str, bool, Any]:
     """Returns the part, whether the run has ended, and the count by which the next rate is
     known."""
@@ -153,4 +159,5 @@ ROUTES = [
     ("GET", "/launch/{id}", started),
     ("POST", "/runs/{run}/cancel", cancel),
     ("GET", "/runs/{run}/events", events),
+    ("GET", "/runs/{run}/ended", ended),
 ]

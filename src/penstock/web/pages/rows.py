@@ -1,4 +1,6 @@
-"""The pages of rejects (shown, filtered, downloaded) and of the first rows of a pipeline's tables."""
+"""The pages of rejects (shown, filtered, downloaded) and of the first rows of a pipeline's
+tables.
+"""
 
 import csv
 import io

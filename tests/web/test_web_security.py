@@ -1,0 +1,188 @@
+"""Who may ask the pages of ``penstock ui``: each rule by an attack on the real server."""
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from web_harness import Pages
+
+Start = Callable[..., Pages]
+
+
+def test_without_the_address_nothing_is_shown_and_the_token_is_spent_once(pages: Start) -> None:
+    site = pages()
+    for path in ("/", "/runs", "/machine", "/static/style.css", "/p/shop.yaml/edit"):
+        assert site.ask(path).status == 403
+    assert site.ask("/open?token=guess").status == 403
+    # what is refused does not spend it
+    assert site.ask(site.address.removeprefix(site.base), host="evil.example").status == 403
+    assert site.enter().ask("/").status == 200
+    other = site.cookie
+    assert site.ask(site.address.removeprefix(site.base), cookie="").status == 403
+    assert site.ask("/", cookie=other).status == 200
+
+
+def test_the_cookie_is_strict_and_no_script_reads_it(pages: Start) -> None:
+    site = pages()
+    answered = site.ask(site.address.removeprefix(site.base))
+    cookie = answered.headers["set-cookie"].lower()
+    assert "samesite=strict" in cookie and "httponly" in cookie and "path=/" in cookie
+    assert f"penstock_{site.port}=" in cookie  # two servers of one machine share no cookie
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil:{port}",
+                                  "127.0.0.1:1", ""])  # fmt: skip
+def test_another_host_name_is_refused(pages: Start, host: str) -> None:
+    """DNS rebinding: a page of evil.example whose name leads here now."""
+    site = pages().enter()
+    assert site.ask("/", host=host.format(port=site.port)).status == 403
+
+
+def test_a_change_from_another_origin_is_refused(pages: Start) -> None:
+    site = pages().enter()
+    file = site.write(region="eu")
+    before = file.read_bytes()
+    form: dict[str, object] = {"text": "pipeline: x\n", "mark": "x"}
+    attacks = ({"origin": "http://evil.example"}, {"origin": "null"},
+               {"origin": f"http://127.0.0.1:{site.port + 1}"},
+               {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"})  # fmt: skip
+    for headers in attacks:
+        for path in ("/p/shop.yaml/text", "/p/shop.yaml/run", "/machine/spark/stop", "/new"):
+            assert site.ask(path, "POST", form, **headers).status == 403, (path, headers)
+    assert file.read_bytes() == before
+    good = site.ask("/machine/spark/stop", "POST", {}, origin=site.base)
+    assert good.status == 303
+
+
+def test_a_link_changes_nothing(pages: Start) -> None:
+    """Whatever changes something is asked by POST."""
+    site = pages().enter()
+    site.write(region="eu")
+    for path in ("/p/shop.yaml/run", "/p/shop.yaml/discover", "/machine/doctor",
+                 "/p/shop.yaml/text", "/p/shop.yaml/state/change", "/machine/spark/stop"):  # fmt: skip
+        assert site.ask(path).status in (404, 405)
+
+
+def test_every_answer_forbids_foreign_scripts_and_frames(pages: Start) -> None:
+    site = pages().enter()
+    for path in ("/", "/find?words=github", "/nothing", "/static/htmx.min.js", "/favicon.ico"):
+        policy = site.ask(path).headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "script-src 'self'" in policy
+        assert "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    refused = site.ask("/", cookie="")
+    assert "default-src 'none'" in refused.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "name", ["..%2Fsecret.yaml", "%2e%2e%2fsecret.yaml", "..%5csecret.yaml", "%2Fetc%2Fpasswd",
+             "link.yaml", "sub%2Finner.yaml", ".env", "%00.yaml"],
+)  # fmt: skip
+def test_no_path_leads_out_of_the_folder(pages: Start, tmp_path: Path, name: str) -> None:
+    (tmp_path / "secret.yaml").write_text("pipeline: hidden-words\n")
+    site = pages().enter()
+    (site.folder / "link.yaml").symlink_to(tmp_path / "secret.yaml")
+    (site.folder / "sub").mkdir()
+    (site.folder / "sub" / "inner.yaml").write_text("pipeline: hidden-words\n")
+    (site.folder / ".env").write_text("A=hidden-words\n")
+    for page in ("edit?text=1", "edit", "runs", "rejects", "rejects/download", "check"):
+        answered = site.ask(f"/p/{name}/{page}")
+        assert answered.status in (400, 404), page
+        assert "hidden-words" not in answered.text
+    wrote = site.ask(f"/p/{name}/text", "POST", {"text": "pipeline: x\n", "mark": ""})
+    assert wrote.status in (400, 404)
+    assert (tmp_path / "secret.yaml").read_text() == "pipeline: hidden-words\n"
+    assert "root:" not in site.ask("/static/..%2F..%2F..%2F..%2Fetc%2Fpasswd").text
+
+
+def test_the_rows_page_reads_no_table_that_no_run_wrote(pages: Start) -> None:
+    site = pages().enter()
+    site.write(region="eu")
+    answered = site.ask("/p/shop.yaml/rows?table=/etc")
+    assert answered.status == 200 and "passwd" not in answered.text
+
+
+def test_the_words_of_a_connector_are_escaped(pages: Start) -> None:
+    site = pages().enter()
+    site.write(region="<img src=x onerror=alert(3)>", token="${T}", auth={"kind": "open"})
+    answered = _edit(site)
+    assert "Where it is." in answered and "alert(1)" in answered
+    assert "<script>alert" not in answered and "javascript:" not in answered
+    assert "<img" not in answered
+
+
+def _edit(site: Pages) -> str:
+    for _ in range(50):
+        answered = site.ask("/p/shop.yaml/edit")
+        if answered.status == 200:
+            return answered.text
+        job = answered.headers["location"]
+        if job.startswith("/jobs"):
+            site.ask(f"{job}/part")
+    raise AssertionError("the connector was not asked")
+
+
+def test_only_this_machine_is_served_unless_there_is_a_password(
+    pages: Start, tmp_path: Path
+) -> None:
+    site = pages()
+    with socket.socket() as outside:
+        try:
+            address = socket.gethostbyname(socket.gethostname())
+        except OSError:
+            address = "127.0.0.1"
+        if not address.startswith("127."):
+            outside.settimeout(2)
+            assert outside.connect_ex((address, site.port)) != 0
+    words = [sys.executable, "-m", "penstock", "ui", str(site.folder), "--no-open", "--json"]
+    env = {k: v for k, v in os.environ.items() if k != "PENSTOCK_UI_PASSWORD"}
+    for given in ({}, {"PENSTOCK_UI_PASSWORD": "short"}):
+        done = subprocess.run([*words, "--host", "0.0.0.0"], env=env | given, capture_output=True,
+                              text=True, timeout=60)  # fmt: skip
+        assert done.returncode == 2 and '"ui.password"' in done.stdout
+
+
+def test_beyond_this_machine_the_password_opens_and_a_guess_does_not(pages: Start) -> None:
+    site = pages("--host", "0.0.0.0", PENSTOCK_UI_PASSWORD="a-long-password")
+    assert "password" in site.ask("/").text.lower()
+    guess = site.ask("/login", "POST", {"password": "another-password"}, origin=site.base)
+    assert guess.status == 403 and "set-cookie" not in guess.headers
+    early = site.ask("/login", "POST", {"password": "a-long-password"}, origin=site.base)
+    assert early.status == 403  # one try a second
+    import time
+
+    time.sleep(1.1)
+    opened = site.ask("/login", "POST", {"password": "a-long-password"}, origin=site.base)
+    assert opened.status == 200
+    cookie = opened.headers["set-cookie"].partition(";")[0]
+    assert site.ask("/", cookie=cookie).status == 200
+    assert site.ask("/", cookie=cookie, host=f"evil.example:{site.port}").status == 403
+
+
+def test_another_user_of_the_machine_gets_nothing(pages: Start) -> None:
+    site = pages()
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    code = (
+        "import os,sys,http.client;os.setgid(65534);os.setuid(65534);"
+        f"c=http.client.HTTPConnection('127.0.0.1',{site.port});c.request('GET','/');"
+        "print(c.getresponse().status);"
+        f"print(os.path.exists('/proc/{site.process.pid}/cmdline') and "
+        f"open('/proc/{site.process.pid}/cmdline').read())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith("403"), done.stderr
+    token = site.address.rpartition("=")[2]
+    assert token not in done.stdout
+    site.enter().ask("/")
+    assert stat.S_IMODE(site.home.stat().st_mode) == 0o700
+
+
+def test_a_body_without_end_is_refused(pages: Start) -> None:
+    site = pages().enter()
+    answered = site.ask("/p/shop.yaml/text", "POST", content_length=str(1 << 40))
+    assert answered.status == 403
