@@ -16,7 +16,7 @@ KEPT = ("PATH", "LANG", "LC_ALL", "JAVA_HOME", "JDK_JAVA_OPTIONS", "XDG_CACHE_HO
 # An Airbyte source as the specification has it: a form with a secret, a choice of forms and a
 # number; a check with its own words; two streams.
 SOURCE = r"""
-import json, sys
+import json, sys, time
 def say(message): print(json.dumps(message), flush=True)
 SPEC = {"documentationUrl": "https://docs.example.com/shop", "connectionSpecification": {
   "$schema": "http://json-schema.org/draft-07/schema#", "title": "Shop", "type": "object",
@@ -47,6 +47,21 @@ if verb == "check":
          "status": "SUCCEEDED" if good else "FAILED", "message": no}})
 elif verb == "discover":
     say({"type": "CATALOG", "catalog": {"streams": [stream("orders"), stream("people")]}})
+elif verb == "read":
+    catalog = json.load(open(sys.argv[sys.argv.index("--catalog") + 1]))
+    for configured in catalog["streams"]:
+        name = configured["stream"]["name"]
+        def status(word): say({"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1,
+            "stream_status": {"stream_descriptor": {"name": name}, "status": word}}})
+        status("STARTED")
+        say({"type": "LOG", "log": {"level": "INFO", "message": "reading " + name}})
+        for n in range(config.get("rows", 10)):
+            data = {"id": None if n == 3 else n, "name": "<i>row</i>"}
+            say({"type": "RECORD", "record": {"stream": name, "data": data, "emitted_at": 1}})
+            time.sleep(config.get("delay", 0))
+        say({"type": "STATE", "state": {"type": "STREAM", "stream": {
+            "stream_descriptor": {"name": name}, "stream_state": {"id": config.get("rows", 10)}}}})
+        status("COMPLETE")
 """
 
 
@@ -124,6 +139,10 @@ class Pages:
             f"  config: {settings}  # kept\ndestination:\n  use: parquet:{self.folder}/lake\n"
         )
         return file
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
 
     def stop(self) -> None:
         if self.process.poll() is None:

@@ -19,6 +19,7 @@ from penstock.terminal.output import Output
 
 _LINES = 200
 _KEPT = 100
+_QUICK_SECONDS = 1.0
 
 
 class JobObserver(NullObserver):
@@ -106,6 +107,11 @@ class Jobs:
                 del self._jobs[id_]
             self._jobs[job.id] = job
         return job
+
+    def address(self, job: Job) -> str:
+        """Returns the page to go on to: the answer's, where that comes at once, else the job's."""
+        quick = job.wait(_QUICK_SECONDS) and job.error is None
+        return job.then if quick else f"/jobs/{job.id}"
 
     def get(self, id_: str) -> Job | None:
         """Returns a job; None: there is none of that id."""

@@ -90,7 +90,7 @@ def make(site: Site, request: Request, form: Form) -> Response:
         site.workspace.create(file, pipeline_text(title, *ends)[0])
 
     job = site.jobs.start(f"Making {file}", at("p", file, "edit"), work)
-    return go(at("jobs", job.id))
+    return go(site.jobs.address(job))
 
 
 def _file_end(site: Site, use: str, role: AskedRole, observer: JobObserver, yes: bool) -> FileEnd:
@@ -152,10 +152,7 @@ def _ask(site: Site, file: str, use: str, role: AskedRole, install: Install) -> 
         site.specs.ask(ConnectorSection(use=use, install=install), role, observer, yes=False)
 
     job = site.jobs.start(f"Asking {use}", at("p", file, "edit"), work)
-    job.wait(1.5)
-    if job.ended and job.error is None:
-        return go(at("p", file, "edit"))
-    return go(at("jobs", job.id))
+    return go(site.jobs.address(job))
 
 
 def _values(

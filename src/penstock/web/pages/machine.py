@@ -42,7 +42,7 @@ def doctor(site: Site, request: Request, form: Form) -> Response:
 
     del request
     job = site.jobs.start("Checking this machine", "/machine", work)
-    return go(f"/jobs/{job.id}")
+    return go(site.jobs.address(job))
 
 
 def stop_spark(site: Site, request: Request, form: Form) -> Response:

@@ -46,7 +46,7 @@ def start_check(site: Site, file: str) -> Response:
         site.catalogs[f"check {file}"] = {**answer, "lines": list(observer.lines)}
 
     job = site.jobs.start(f"Checking {file}", at("p", file, "check"), work)
-    return go(at("jobs", job.id))
+    return go(site.jobs.address(job))
 
 
 def checked(site: Site, request: Request) -> Response:
@@ -72,7 +72,7 @@ def plan(site: Site, request: Request, form: Form) -> Response:
         site.catalogs[f"plan {file}"] = {"plan": found, "tables": tables}
 
     job = site.jobs.start(f"Planning {file}", at("p", file, "plan"), work)
-    return go(at("jobs", job.id))
+    return go(site.jobs.address(job))
 
 
 def planned(site: Site, request: Request) -> Response:

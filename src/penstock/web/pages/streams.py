@@ -70,7 +70,7 @@ def start_discover(site: Site, file: str) -> Response:
         site.catalogs[f"streams {file}"] = [*map(DiscoveredStream.of, catalog.streams)]
 
     job = site.jobs.start(f"Finding the streams of {file}", at("p", file, "streams"), work)
-    return go(at("jobs", job.id))
+    return go(site.jobs.address(job))
 
 
 def _matching(found: Sequence[DiscoveredStream], words: str) -> list[DiscoveredStream]:
@@ -246,7 +246,7 @@ def preview(site: Site, request: Request, form: Form) -> Response:
         site.catalogs[f"preview {file}"] = {"stream": stream, **answer}
 
     job = site.jobs.start(f"Reading {stream}", at("p", file, "preview"), work)
-    return go(at("jobs", job.id))
+    return go(site.jobs.address(job))
 
 
 def previewed(site: Site, request: Request) -> Response:

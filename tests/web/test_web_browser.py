@@ -1,0 +1,257 @@
+"""The pages in a real browser: the whole way of a pipeline, secrets, two tabs, without script,
+narrow, for everybody."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web_harness import Pages
+
+Start = Callable[..., Pages]
+TOKEN = "t0p-s3cret-token"
+
+
+class Tab:
+    """A page of the browser; what its console says and every answer's text are kept."""
+
+    def __init__(self, context: Any) -> None:
+        self.page = context.new_page()
+        self.console: list[str] = []
+        self.texts: list[str] = []
+        self.page.set_default_timeout(30_000)
+        self.page.on("console", lambda m: self.console.append(f"{m.type}: {m.text}"))
+        self.page.on("pageerror", lambda e: self.console.append(f"error: {e}"))
+        self.page.on("response", self._keep)
+
+    def _keep(self, response: Any) -> None:
+        try:
+            self.texts.append(response.text())
+        except Exception as e:  # a redirect has no body
+            self.texts.append(str(e))
+
+
+@pytest.fixture
+def context(browser: Any) -> Iterator[Any]:
+    made = browser.new_context(viewport={"width": 1200, "height": 900})
+    yield made
+    made.close()
+
+
+def entered(site: Pages, context: Any) -> Tab:
+    tab = Tab(context)
+    tab.page.goto(site.address)
+    tab.page.wait_for_url(f"{site.base}/")
+    return tab
+
+
+def picture(page: Any, name: str) -> None:
+    """Keeps a screenshot for the documents, where PENSTOCK_PICTURES names a folder."""
+    if folder := os.environ.get("PENSTOCK_PICTURES"):
+        page.screenshot(path=f"{folder}/{name}.png")
+
+
+def test_from_nothing_to_a_plan_without_a_file_or_a_flag(pages: Start, context: Any) -> None:
+    site = pages()
+    tab = entered(site, context)
+    page = tab.page
+    page.click("text=New pipeline")
+    page.fill("#source", site.source)
+    page.fill("#destination", f"delta:{site.folder}/lake")
+    page.fill("#name", "shop")
+    page.click("text=Make it")
+    page.wait_for_url("**/p/shop.yaml/edit")
+    file = site.folder / "shop.yaml"
+    assert "${" in file.read_text() and page.locator("text=needs a value").count() >= 1
+
+    # a choice of forms: its fields come with it, and what was typed stays
+    page.select_option("[name='source:region']", '"eu"')
+    page.fill("[name='source:token']", "wrong-" + TOKEN)
+    page.select_option("[name='source:auth#form']", "1")
+    page.wait_for_selector("[name='source:auth/note']", state="attached")
+    page.click("fieldset summary")
+    page.fill("[name='source:auth/note']", "mine")
+    page.press("[name='source:auth/note']", "Tab")
+    for _ in range(100):  # its policy lets nobody evaluate a text, also no test
+        if "note: mine" in page.input_value("#yaml"):
+            break
+        page.wait_for_timeout(50)
+    assert "note: mine" in page.input_value("#yaml")
+    assert page.input_value("[name='source:token']") == "wrong-" + TOKEN
+    assert "kind: open" in page.input_value("#yaml") and "kind: open" not in file.read_text()
+    picture(page, "edit")
+
+    page.click("text=Save and check")
+    page.wait_for_selector("text=The source says no")
+    said = page.inner_text(".fault")
+    assert "the shop says no to <b>" in said and TOKEN not in said  # its words, without the secret
+
+    page.click("nav.tabs >> text=Edit")
+    assert page.input_value("[name='source:token']") == ""
+    page.fill("[name='source:token']", "right-token")
+    page.click("text=Save and check")
+    page.wait_for_selector("text=Both ends answer")
+
+    env = site.folder / ".env"
+    assert env.read_text() == 'SHOP_SOURCE_TOKEN="right-token"\n'
+    assert stat.S_IMODE(env.stat().st_mode) == 0o600
+    assert 'token: "${SHOP_SOURCE_TOKEN}"' in file.read_text()
+    assert "# A pipeline of Penstock" in file.read_text()
+
+    page.click("nav.tabs >> text=Streams")
+    page.click("text=Find streams")
+    page.wait_for_selector("td:has-text('orders')")
+    page.uncheck("[aria-label='read people']")
+    page.check("[value=chosen][name=which]")
+    page.select_option("[name='destination_sync_mode orders']", "append")
+    picture(page, "streams")
+    page.click("button.main:has-text('Save')")
+    page.wait_for_selector(".said")
+    assert "destination_sync_mode: append" in file.read_text() and "people" not in file.read_text()
+
+    page.click("nav.tabs >> text=Plan")
+    page.click("text=Plan now")
+    page.wait_for_selector("article:has-text('orders')")
+    assert "new table" in page.inner_text("article")
+    picture(page, "plan")
+
+    assert [line for line in tab.console if not line.startswith("verbose")] == []
+    everything = "\n".join(tab.texts)
+    assert TOKEN not in everything and "right-token" not in everything
+    for found in [*site.folder.rglob("*"), *site.home.rglob("*")]:
+        if found.is_file() and found.name != ".env":
+            assert b"right-token" not in found.read_bytes(), found
+            assert TOKEN.encode() not in found.read_bytes(), found
+
+
+def test_a_secret_that_stands_in_the_file_is_hidden_and_moves_into_its_own(
+    pages: Start, context: Any
+) -> None:
+    site = pages()
+    file = site.write(region="eu", token=TOKEN, auth={"kind": "open"})
+    tab = entered(site, context)
+    tab.page.goto(f"{site.base}/p/shop.yaml/edit")
+    tab.page.wait_for_selector("#yaml")
+    assert TOKEN not in "\n".join(tab.texts)
+    assert tab.page.get_attribute("#yaml", "readonly") is not None
+    tab.page.fill("[name='source:token']", TOKEN)
+    tab.page.click("button:has-text('Save') >> nth=0")
+    tab.page.wait_for_selector(".said")
+    assert TOKEN not in file.read_text() and TOKEN in (site.folder / ".env").read_text()
+    assert "# ours" in file.read_text() and "# kept" in file.read_text()
+    assert TOKEN not in "\n".join(tab.texts)
+
+
+def test_two_tabs_do_not_overwrite_each_other(pages: Start, context: Any) -> None:
+    site = pages()
+    file = site.write(region="eu", token="${T}", auth={"kind": "open"})
+    first, second = entered(site, context), Tab(context)
+    for tab in (first, second):
+        tab.page.goto(f"{site.base}/p/shop.yaml/edit")
+        tab.page.wait_for_selector("#yaml")
+    first.page.select_option("[name='source:region']", '"us"')
+    first.page.click("button:has-text('Save') >> nth=0")
+    first.page.wait_for_selector(".said")
+    second.page.fill("[name='source:token']", TOKEN)
+    second.page.click("button:has-text('Save') >> nth=0")
+    second.page.wait_for_selector("text=was changed by another program or tab")
+    assert "us" in file.read_text() and not (site.folder / ".env").exists()
+
+
+def test_what_is_written_in_the_file_is_what_the_form_shows(pages: Start, context: Any) -> None:
+    site = pages()
+    site.write(region="eu", token="${T}", auth={"kind": "open"})
+    page = entered(site, context).page
+    page.goto(f"{site.base}/p/shop.yaml/edit")
+    page.wait_for_selector("#yaml")
+    page.fill("#yaml", page.input_value("#yaml").replace('"eu"', '"us"'))
+    page.click("text=Save the text")
+    page.wait_for_selector(".said")
+    assert page.input_value("[name='source:region']") == '"us"'
+    page.fill("#yaml", "pipeline: shop\nsource: [\n")
+    page.click("text=Save the text")
+    page.wait_for_selector(".fault")  # shown with its line, and still to be edited
+    assert "3" in page.inner_text(".fault") and "source: [" in page.input_value("#yaml")
+
+
+def test_a_form_works_without_script(pages: Start, browser: Any) -> None:
+    site = pages()
+    file = site.write(region="eu", token="${T}", auth={"kind": "key"})
+    plain = browser.new_context(java_script_enabled=False)
+    page = entered(site, plain).page
+    page.goto(f"{site.base}/p/shop.yaml/edit")
+    page.wait_for_selector("#yaml")
+    page.select_option("[name='source:auth#form']", "1")
+    page.click("text=Show its fields")
+    page.click("fieldset summary")
+    page.fill("[name='source:auth/note']", "hello")
+    page.fill("[name='source:token']", "right-token")
+    page.click("text=Save and check")
+    page.wait_for_selector("text=Both ends answer")
+    assert "note: hello" in file.read_text()
+    plain.close()
+
+
+PATHS = ("/", "/new", "/find?words=postgres", "/find/connector?connector=airbyte:source-faker",
+         "/runs", "/machine", "/nothing", *(f"/p/shop.yaml/{page}" for page in (
+             "edit", "edit?text=1", "streams", "check", "plan", "runs", "rows", "rejects",
+             "state")))  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_keeps_anybody_out(pages: Start, browser: Any, scheme: Any) -> None:
+    """axe finds nothing serious, no page is wider than a small telephone, none names what is not
+    there."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    site = pages(T="right-token")
+    site.write(region="eu", token="${T}", auth={"kind": "open"}, tags=["a"])
+    narrow = browser.new_context(
+        viewport={"width": 380, "height": 800}, color_scheme=scheme, bypass_csp=True
+    )
+    tab = entered(site, narrow)
+    wrong: list[str] = []
+    links: set[str] = set()
+    for path in PATHS:
+        tab.page.goto(site.base + path)
+        tab.page.wait_for_selector("main h1, main #yaml", state="attached")
+        tab.page.wait_for_timeout(100)
+        if tab.page.evaluate("document.documentElement.scrollWidth") > 380:
+            wrong.append(f"{path} is too wide")
+        wrong += [
+            f"{path}: {found['id']}: {found['nodes'][0]['html'][:200]}"
+            for found in Axe().run(tab.page).response["violations"]
+            if found["impact"] in ("serious", "critical")
+        ]
+        links |= {str(a.get_attribute("href")) for a in tab.page.locator("a[href^='/']").all()[:60]}
+    assert wrong == []
+    site.cookie = "; ".join(f"{c['name']}={c['value']}" for c in narrow.cookies())
+    for link in sorted(links):
+        assert site.ask(link).status in (200, 303), link
+    narrow.close()
+
+
+def test_the_keyboard_alone_reaches_what_is_there(pages: Start, context: Any) -> None:
+    site = pages()
+    page = entered(site, context).page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    seen: list[str] = []
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        seen.append(page.evaluate("document.activeElement.textContent.trim()"))
+    assert {"Pipelines", "Find a connector", "New pipeline"} <= set(seen)
+
+
+def test_a_connector_that_hangs_keeps_no_page_waiting(pages: Start, tmp_path: Path) -> None:
+    site = pages().enter()
+    file = site.write(region="eu")
+    (tmp_path / "hang.py").write_text("import time\ntime.sleep(600)\n")
+    file.write_text(file.read_text().replace("source_shop.py", "hang.py"))
+    answered = site.ask("/p/shop.yaml/edit")
+    assert answered.status == 303 and answered.headers["location"].startswith("/jobs/")
+    assert "Asking" in site.ask(answered.headers["location"]).text
+    assert site.ask("/").status == 200
+    assert site.ask("/p/shop.yaml/edit?text=1").status == 200

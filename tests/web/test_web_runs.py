@@ -1,0 +1,108 @@
+"""Runs from the pages, on a real Spark: seen live, reloaded, through the death of the server,
+stopped; a reject found; a run of the command line seen too."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web_harness import KEPT, Pages
+
+pytestmark = [pytest.mark.spark, pytest.mark.dear]
+LONG = 120_000
+READ = ".figures span:has-text('rows read') b:not(:text-is('0'))"
+
+
+def opened(site: Pages, browser: Any) -> Any:
+    page = browser.new_context(viewport={"width": 1200, "height": 900}).new_page()
+    page.set_default_timeout(LONG)
+    page.goto(site.address)
+    page.wait_for_url(f"{site.base}/")
+    return page
+
+
+def picture(page: Any, name: str) -> None:
+    if folder := os.environ.get("PENSTOCK_PICTURES"):
+        page.screenshot(path=f"{folder}/{name}.png")
+
+
+def test_a_run_goes_on_without_the_page_and_without_the_server(
+    pages: Callable[..., Pages], browser: Any
+) -> None:
+    site = pages()
+    site.write(region="eu", token="${T:-x}", auth={"kind": "open"}, rows=60, delay=0.1)
+    page = opened(site, browser)
+    page.goto(f"{site.base}/p/shop.yaml/plan")
+    page.click("nav.tabs >> text=Run >> nth=-1")
+    page.wait_for_url("**/runs/*")
+    address = page.url.removeprefix(site.base)
+    page.wait_for_selector(READ)  # live
+    picture(page, "run")
+    page.reload()
+    page.wait_for_selector(READ)
+    page.wait_for_selector("text=Stop it")
+    site.kill()
+    again = pages()
+    page = opened(again, browser)
+    page.goto(again.base + address)
+    page.wait_for_selector(".figures .s-running")
+    page.wait_for_selector(".figures .s-succeeded")  # by itself, once it has ended
+    said = page.inner_text("main")
+    assert "exactly-once" in said and "reading orders" in said
+    assert "Where its time went" in said
+
+    page.click("nav >> text=Pipelines")
+    assert page.locator("svg.spark rect").count() == 1
+    picture(page, "home")
+    page.goto(f"{again.base}/p/shop.yaml/rejects?stream=orders")
+    page.wait_for_selector("td:has-text('null')")
+    assert page.locator("tbody tr").count() == 1
+    with page.expect_download() as saved:
+        page.click("text=Download as CSV")
+    lines = Path(saved.value.path()).read_text().splitlines()
+    assert len(lines) == 2 and lines[0].startswith("run,stream,reason")
+    page.goto(f"{again.base}/p/shop.yaml/rows")
+    page.wait_for_selector("th:has-text('name')")
+    assert page.locator("tbody tr").count() == 20
+    assert "<i>row</i>" in page.inner_text("tbody")  # text, no markup
+    page.goto(f"{again.base}/p/shop.yaml/state")
+    page.wait_for_selector("article:has-text('orders')")
+    page.click("article:has-text('orders') >> summary")
+    page.click("article:has-text('orders') >> text=Forget it")
+    page.wait_for_selector("text=It reads from the start")
+    page.click("text=Do it")
+    page.wait_for_selector(".said")
+    assert page.locator("article").count() == 1
+    page.goto(f"{again.base}/p/shop.yaml/plan")
+    page.click("text=Plan now")
+    page.wait_for_selector("article:has-text('orders')")
+    assert "same columns" in page.inner_text("article:has-text('orders')")
+
+
+def test_a_run_of_the_command_line_is_seen_and_stopped(
+    pages: Callable[..., Pages], browser: Any, tmp_path: Path
+) -> None:
+    site = pages()
+    file = site.write(region="eu", token="x", auth={"kind": "open"}, rows=3000, delay=0.1)
+    env = {k: v for k, v in os.environ.items() if k in KEPT}
+    env |= {"PENSTOCK_HOME": str(site.home), "PENSTOCK_DAEMON": "0"}
+    words = [sys.executable, "-m", "penstock", "run", str(file), "--json"]
+    run = subprocess.Popen(words, env=env, cwd=tmp_path, stdout=subprocess.PIPE)
+    try:
+        page = opened(site, browser)
+        for _ in range(120):
+            page.goto(f"{site.base}/runs")
+            if page.locator("tbody tr").count():
+                break
+            page.wait_for_timeout(500)
+        page.click("tbody a")
+        page.wait_for_selector(READ)
+        page.click("text=Stop it")
+        page.wait_for_selector(".figures .s-cancelled")
+        assert run.wait(60) == 7
+    finally:
+        run.kill()
+        run.communicate()
