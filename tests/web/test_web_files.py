@@ -43,7 +43,8 @@ def test_comments_order_and_quotes_stay() -> None:
     "value",
     ["yes", "off", "null", "~", "1", "1.0", "1e3", "0x1F", "007", "12:30", "2024-01-01",
      "a: b", "#x", "- x", "'", '"', "\\", "a\nb", "a\n", "  a", "a  ", "", "*a", "&a",
-     "!a", "%a", "@a", "`a", "{a}", "[a", "é€😀", "a\tb", "=", "<<", "true", "y", "N", "a:", ":a", "|", ">", "?", "a #b"],
+     "!a", "%a", "@a", "`a", "{a}",
+     "[a", "é€😀", "a\tb", "=", "<<", "true", "y", "N", "a:", ":a", "|", ">", "?", "a #b"],
 )  # fmt: skip
 def test_every_text_is_read_back_as_it_was(value: str) -> None:
     made = edited(TEXT, {("source", "config"): {"name": value, "list": [value]}})

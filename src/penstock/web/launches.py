@@ -1,7 +1,7 @@
 """Starts ``penstock run`` as a process of its own, as the command line would, and finds it again.
 
 The process is no child of the server and goes on when that ends. What it prints goes to a folder of
-the home (``ui/LAUNCH``, mode 0600), by which a server that starts later shows it too. A run is
+the home (``ui/ID``, mode 0600), by which a server that starts later shows it too. A run is
 stopped by the signal that Ctrl-C sends, to the process that holds the pipeline's lock. Not here:
 how a run shows itself (``engine.inspect.live``).
 """
@@ -31,7 +31,7 @@ _KEPT = 50
 _SHELL = '"$@" </dev/null >"$OUT" 2>"$ERR" & echo $!'
 
 
-class Launch(msgspec.Struct, frozen=True, kw_only=True):
+class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A process that was started. ``file``: the pipeline file's name."""
 
     id: str
@@ -40,7 +40,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-def launch(home: Home, path: Path, *options: str) -> Launch:
+def launch(home: Home, path: Path, *options: str) -> StartedRun:
     """Starts ``penstock run`` of a pipeline file. Raises ``ConfigError``."""
     id_ = f"{int(time.time()):08x}{token_hex(8)}"
     folder = home.path / "ui" / id_
@@ -59,23 +59,23 @@ def launch(home: Home, path: Path, *options: str) -> Launch:
         pid = int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as e:
         raise ConfigError(f"the run could not be started: {e}", code="ui.start") from None
-    made = Launch(id=id_, file=path.name, pid=pid, at=time.time())
+    made = StartedRun(id=id_, file=path.name, pid=pid, at=time.time())
     write_new(folder / "launch.json", msgspec.json.encode(made))
     return made
 
 
-def found(home: Home, id_: str) -> Launch | None:
+def found(home: Home, id_: str) -> StartedRun | None:
     """Returns a launch, also of an earlier server; None: there is none of that id."""
     if _ID.fullmatch(id_) is None:
         return None
     try:
         raw = (home.path / "ui" / id_ / "launch.json").read_bytes()
-        return msgspec.json.decode(raw, type=Launch)
+        return msgspec.json.decode(raw, type=StartedRun)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def lives(launched: Launch) -> bool:
+def lives(launched: StartedRun) -> bool:
     """Whether the process of a launch is there still, and is the same."""
     try:
         words = Path(f"/proc/{launched.pid}/cmdline").read_bytes().split(b"\0")
@@ -84,7 +84,7 @@ def lives(launched: Launch) -> bool:
     return b"run" in words and any(w.endswith(launched.file.encode()) for w in words)
 
 
-def answer(home: Home, launched: Launch) -> dict[str, Any] | None:
+def answer(home: Home, launched: StartedRun) -> dict[str, Any] | None:
     """Returns what the run printed: its report, or ``{"error"}``; None: nothing yet."""
     try:
         given = json.loads((home.path / "ui" / launched.id / "out").read_bytes())
@@ -93,7 +93,7 @@ def answer(home: Home, launched: Launch) -> dict[str, Any] | None:
     return given if isinstance(given, dict) else None
 
 
-def printed(home: Home, launched: Launch) -> list[str]:
+def printed(home: Home, launched: StartedRun) -> list[str]:
     """Returns the last lines that the run printed beside its answer."""
     try:
         with (home.path / "ui" / launched.id / "err").open("rb") as file:

@@ -62,7 +62,7 @@ def started(site: Site, request: Request) -> Response:
     return site.page(request, "launch.html", values)
 
 
-def _run_of(site: Site, launched: launches.Launch, answer: dict[str, Any] | None) -> str | None:
+def _run_of(site: Site, launched: launches.StartedRun, answer: dict[str, Any] | None) -> str | None:
     """Returns the run of a process: what it holds the lock for, or what it reported."""
     if answer is not None and isinstance(answer.get("run"), str) and not answer.get("dry_run"):
         return answer["run"]
