@@ -46,12 +46,13 @@ def serve(
             hint="name the folder of your pipeline files: penstock ui FOLDER",
         )  # fmt: skip
     password = _password(host)
+    os.chdir(folder)  # where relative paths of its files start
     listening = _bound(host, port)
     bound = listening.getsockname()[1]
     gate = Gate(host, bound, password)
     name = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host
     base = f"http://{f'[{name}]' if ':' in name else name}:{bound}"
-    app = application(folder, home, gate)
+    app = application(Path.cwd(), home, gate)
     server = uvicorn.Server(
         uvicorn.Config(
             app,

@@ -24,7 +24,7 @@ def all_runs(site: Site, request: Request) -> Response:
     number, first = page_of(request, _SIZE)
     store = open_store(site.home.state_url())
     try:
-        found = history.runs(store, None, first + _SIZE + 1)
+        found = history.runs(store, site.home, None, first + _SIZE + 1)
     finally:
         store.close()
     return _listed(site, request, found[first:], number, None)
@@ -34,7 +34,7 @@ def runs_of_file(site: Site, request: Request) -> Response:
     number, first = page_of(request, _SIZE)
     pipeline = site.workspace.pipeline(file_of(request))
     with site.opened(pipeline, must_exist=False) as known:
-        found = history.runs(known.store, known.name, first + _SIZE + 1)
+        found = history.runs(known.store, site.home, known.name, first + _SIZE + 1)
     return _listed(site, request, found[first:], number, file_of(request))
 
 

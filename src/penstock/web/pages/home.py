@@ -45,10 +45,9 @@ def _card(site: Site, store: Store, each: FolderFile) -> dict[str, Any]:
     if each.pipeline is None:
         fault = None if each.fault is None else shown_error(each.fault)
         return {"file": each.file, "name": each.file, "fault": fault, "last": None, "line": ""}
-    own = store
     state = each.pipeline.state
     default = site.home.state_url(state) == site.home.state_url()
-    runs = history.runs(own, each.pipeline.pipeline, _RUNS) if default else []
+    runs = history.runs(store, site.home, each.pipeline.pipeline, _RUNS) if default else []
     return {
         "file": each.file,
         "name": each.pipeline.pipeline,

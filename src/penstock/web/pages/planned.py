@@ -67,7 +67,7 @@ def plan(site: Site, request: Request, form: Form) -> Response:
         answer = plan_pipeline(pipeline, site.home, observer=observer)
         found = msgspec.convert(answer, Plan)
         with site.opened(pipeline, must_exist=False) as known:
-            past = history.runs(known.store, known.name, 1)
+            past = history.runs(known.store, site.home, known.name, 1)
         tables = table_changes(pipeline, found, past[0] if past else None)
         site.catalogs[f"plan {file}"] = {"plan": found, "tables": tables}
 

@@ -98,7 +98,7 @@ def table(site: Site, request: Request) -> Response:
     pipeline = site.workspace.pipeline(file)
     format = parse_ref(pipeline.destination.use).format
     with site.opened(pipeline, must_exist=False) as known:
-        runs = history.runs(known.store, known.name, 20)
+        runs = history.runs(known.store, site.home, known.name, 20)
     tables = {
         str(s["table"]): s for run in reversed(runs) for s in run["streams"] if s.get("table")
     }
