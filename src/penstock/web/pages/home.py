@@ -14,7 +14,7 @@ from penstock.web.charts import line_of_runs
 from penstock.web.site import Site, not_found, page_of, shown_error
 from penstock.web.workspace import FolderFile
 
-_SIZE = 100
+_SIZE = 24
 _RUNS = 20
 
 
