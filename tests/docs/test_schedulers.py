@@ -71,7 +71,7 @@ def said(srv: Folder, python: str, program: str, *arguments: str) -> str:
         timeout=240,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def test_airflow(srv: Folder, python: str) -> None:
