@@ -101,6 +101,7 @@ def test_the_tour(
     project(equipped)
     for name in ("shop", "crm"):
         text = SHOP.replace("shop\n", f"{name}\n", 1).replace("shops", name * 2)
+        text = text.replace("./", f"{tmp_path}/")  # one pipeline, from either folder
         equipped.file(f"{name}.yaml", text)
         equipped.file(f"pipelines/{name}.yaml", text)
     equipped.file("tap.json", "{}")
@@ -296,8 +297,9 @@ def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.Fixtur
     def pipelines() -> None:
         for name in ("shop", "crm"):
             text = SHOP.replace("shop\n", f"{name}9\n", 1).replace("shops", name * 2)
-            folder.file(f"{name}.yaml", text.replace("source-shop", "source-x"))
-            folder.file(f"pipelines/{name}.yaml", text.replace("source-shop", "source-x"))
+            text = text.replace("source-shop", "source-x").replace("./", f"{tmp_path}/")
+            folder.file(f"{name}.yaml", text)  # one pipeline, from either folder
+            folder.file(f"pipelines/{name}.yaml", text)
 
     folder.replaced = {
         "airbyte:source-faker ": f"{FAKER} ",
