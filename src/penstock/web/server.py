@@ -76,7 +76,7 @@ def serve(
 def _password(host: str) -> str | None:
     if is_loopback(host):
         return None
-    given = os.environ.get(PASSWORD, "")
+    given = os.environ.pop(PASSWORD, "")  # no run and no connector gets it
     if len(given) < _SHORTEST:
         raise ConfigError(
             f"beyond this machine ({host}) the pages need a password of {_SHORTEST} characters or "

@@ -225,7 +225,7 @@ def _without_secrets(text: str, ends: list[EditedEnd]) -> tuple[str, bool]:
     for end in ends:
         if end.asked is not None:
             schema, word = end.asked.spec.config_schema, end.asked.secret_word
-            found += secret_values(schema, end.config, word or "airbyte_secret")
+            found += secret_values(schema, end.config, word)
     shown = text
     for secret in found:
         if "${" not in secret and len(secret) > 2:
@@ -307,8 +307,13 @@ def _as_text(
     site: Site, request: Request, file: str, read: FileText, error: PenstockError | None = None
 ) -> Response:
     fault = error or site.workspace.read(file).fault
+    try:
+        ends = ends_of(site, values_of(read.text))
+    except PenstockError:  # what is secret in it is not known
+        ends = list[EditedEnd]()
+    text, hidden = _without_secrets(read.text, ends if isinstance(ends, list) else [])
     values = {
-        "file": file, "text": read.text, "mark": read.mark, "nav": "edit",
+        "file": file, "text": text, "hidden": hidden, "mark": read.mark, "nav": "edit",
         "error": None if fault is None else shown_error(fault),
     }  # fmt: skip
     return site.page(request, "text.html", values)
