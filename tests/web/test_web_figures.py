@@ -1,6 +1,7 @@
 """What the pages cost: bytes, memory, a folder of 1,000 pipelines."""
 
 import re
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,3 +35,10 @@ def test_a_thousand_pipelines_are_listed_page_by_page(pages: Callable[..., Pages
     answered = site.ask("/?page=3")
     assert time.monotonic() - began < 0.3 * SLACK
     assert answered.text.count("<article") == 24 and "Next page" in answered.text
+
+
+def test_ctrl_c_ends_the_pages_at_once(pages: Callable[..., Pages]) -> None:
+    site = pages().enter()
+    assert site.ask("/").status == 200
+    site.process.send_signal(signal.SIGINT)
+    assert site.process.wait(10) == 0

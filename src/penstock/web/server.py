@@ -12,6 +12,7 @@ import tempfile
 import threading
 import webbrowser
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.config.home import Home
@@ -70,7 +71,8 @@ def serve(
     say(address)
     if opened:
         threading.Thread(target=_open, args=(address,), name="browser", daemon=True).start()
-    server.run(sockets=[listening])
+    with suppress(KeyboardInterrupt):  # Ctrl-C is how the pages end
+        server.run(sockets=[listening])
 
 
 def _password(host: str) -> str | None:
