@@ -7,10 +7,12 @@ import pytest
 
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
+from penstock.config.selectors import parse_streams
 from penstock.config.variables import read_env_file
 from penstock.errors import ConfigError
 from penstock.web import secret_file
 from penstock.web.file_edit import edited, values_of, variable
+from penstock.web.pages.live import run_options
 from penstock.web.workspace import Workspace
 
 TEXT = """\
@@ -159,3 +161,12 @@ def test_a_new_file_stays_in_the_folder(tmp_path: Path, name: str) -> None:
     except ConfigError:
         return
     assert "/" not in made and not made.startswith(".")
+
+
+def test_what_is_not_complete_is_run_again_as_the_command_line_would() -> None:
+    """Every stream, also one with a comma in its name."""
+    option, given = run_options({"stream": ["users", "shop.orders", "a,b"]})
+    assert option == "--streams"
+    assert [s.name for s in parse_streams(given)] == ["users", "shop.orders", "a,b"]
+    assert run_options({"how": ["recreate"], "limit": ["5"]}) == ["--recreate", "--limit", "5"]
+    assert run_options({"how": ["profile=x"], "limit": ["-1"]}) == []

@@ -4,6 +4,7 @@ The page follows by server-sent events, without script it is asked for again. Cl
 nothing. Not here: the process (``launches``), the report of a run that has ended (``history``).
 """
 
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -28,15 +29,20 @@ def start(site: Site, request: Request, form: Form) -> Response:
     from penstock.engine.inspect.plan_check import consents
 
     settle(consents(pipeline, site.home), yes=one(form, "yes") == "yes")
+    launched = launches.launch(site.home, site.workspace.path(file), *run_options(form))
+    return go(at("launch", launched.id))
+
+
+def run_options(form: Form) -> list[str]:
+    """Returns the options of ``penstock run`` that a form asks for."""
     options: list[str] = []
-    for name in form.get("stream", []):
-        options += ["--streams", name]
+    if names := form.get("stream"):
+        options += ["--streams", json.dumps([{"name": name} for name in names])]
     if one(form, "how") in ("full-refresh", "recreate"):
         options.append(f"--{one(form, 'how')}")
     if one(form, "limit").isdecimal():
         options += ["--limit", one(form, "limit")]
-    launched = launches.launch(site.home, site.workspace.path(file), *options)
-    return go(at("launch", launched.id))
+    return options
 
 
 def started(site: Site, request: Request) -> Response:
