@@ -42,3 +42,27 @@ def test_ctrl_c_ends_the_pages_at_once(pages: Callable[..., Pages]) -> None:
     assert site.ask("/").status == 200
     site.process.send_signal(signal.SIGINT)
     assert site.process.wait(10) == 0
+
+
+def test_ten_thousand_streams_stay_usable(pages: Callable[..., Pages]) -> None:
+    site = pages().enter()
+    file = site.write(region="eu", token="x", auth={"kind": "open"}, many=10_000)
+    job = site.ask("/p/shop.yaml/discover", "POST", {}, origin=site.base).headers["location"]
+    for _ in range(200):
+        if job.endswith("/streams") or "HX-Redirect".lower() in site.ask(f"{job}/part").headers:
+            break
+        time.sleep(0.1)
+    began = time.monotonic()
+    page = site.ask("/p/shop.yaml/streams?words=s0*")
+    assert "10000 of 10002" in page.text and page.text.count('name="row"') == 50
+    assert time.monotonic() - began < 1.0 * SLACK
+    form = {"mark": page.text.partition('name="mark" value="')[2][:64], "words": "s0*",
+            "which": "chosen", "do": "bulk", "bulk_destination_sync_mode": "append",
+            "bulk_chosen": "yes"}  # fmt: skip
+    saved = site.ask("/p/shop.yaml/streams", "POST", form, origin=site.base)
+    assert saved.status == 303, saved.text
+    assert file.read_text().count("destination_sync_mode: append") == 10_000
+    site.ask("/p/shop.yaml/streams")  # reads the file, which takes seconds, once
+    began = time.monotonic()
+    assert site.ask("/p/shop.yaml/streams?page=100&words=s").status == 200
+    assert time.monotonic() - began < 0.5 * SLACK

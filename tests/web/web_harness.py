@@ -46,7 +46,8 @@ if verb == "check":
     say({"type": "CONNECTION_STATUS", "connectionStatus": {
          "status": "SUCCEEDED" if good else "FAILED", "message": no}})
 elif verb == "discover":
-    say({"type": "CATALOG", "catalog": {"streams": [stream("orders"), stream("people")]}})
+    say({"type": "CATALOG", "catalog": {"streams": [stream("orders"), stream("people"),
+         *(stream(f"s{n:05}") for n in range(config.get("many", 0)))]}})
 elif verb == "read":
     catalog = json.load(open(sys.argv[sys.argv.index("--catalog") + 1]))
     for configured in catalog["streams"]:

@@ -6,6 +6,8 @@ Not here: what a file may say (``config``), which value a form has (``forms``).
 import io
 import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any, cast
 
 from penstock.errors import ConfigError
@@ -21,6 +23,12 @@ Steps = tuple[str, ...]
 def values_of(text: str) -> dict[str, Any]:
     """Returns the file's values as plain data, variables unresolved. Raises ``ConfigError``
     (``config.yaml``)."""
+    return deepcopy(_values_of(text))
+
+
+@lru_cache(maxsize=8)
+def _values_of(text: str) -> dict[str, Any]:
+    """Kept, as a file of 10,000 streams takes seconds to read."""
     loaded = _load(text)[1]
     return cast(dict[str, Any], _plain(loaded)) if isinstance(loaded, dict) else {}
 

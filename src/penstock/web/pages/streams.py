@@ -37,6 +37,7 @@ def show(site: Site, request: Request) -> Response:
     matching = _matching(found or (), words)
     number, first = page_of(request, _SIZE)
     listed = _listed(values_of(read.text))
+    entries = None if listed is None else _Entries(listed)
     values: dict[str, Any] = {
         "file": file,
         "mark": read.mark,
@@ -44,7 +45,7 @@ def show(site: Site, request: Request) -> Response:
         "every": listed is None,
         "count": len(matching),
         "all": len(found or ()),
-        "rows": [_row(s, listed) for s in matching[first : first + _SIZE]],
+        "rows": [_row(s, entries) for s in matching[first : first + _SIZE]],
         "number": number,
         "pages": -(-len(matching) // _SIZE),
         "words": words,
@@ -94,20 +95,33 @@ def _listed(values: Mapping[str, Any]) -> list[Entry] | None:
     return [cast(Entry, e) if isinstance(e, dict) else {"name": str(e)} for e in entries]
 
 
-def _entry_of(stream: DiscoveredStream, listed: Sequence[Entry]) -> Entry | None:
-    """The entry that names the stream; a pattern that it fits, last."""
-    names = {stream.name, _name(stream)}
-    own = next((e for e in listed if e.get("name") in names and _in(stream, e)), None)
-    fits = (e for e in listed if any(fnmatchcase(n, str(e.get("name"))) for n in names))
-    return own or next(fits, None)
+class _Entries:
+    """The entries of a file's ``streams``, of which there may be thousands, by their names."""
+
+    def __init__(self, listed: Sequence[Entry]) -> None:
+        self._names: dict[str, Entry] = {}
+        self._patterns: list[tuple[str, Entry]] = []
+        for entry in listed:
+            name = str(entry.get("name"))
+            if "*" in name or "?" in name:
+                self._patterns.append((name, entry))
+            else:
+                self._names.setdefault(name, entry)
+
+    def of(self, stream: DiscoveredStream) -> Entry | None:
+        """Returns the entry that names the stream, else a pattern that it fits."""
+        names = (_name(stream), stream.name)
+        own = next((e for n in names if (e := self._names.get(n)) and _in(stream, e)), None)
+        fits = (e for p, e in self._patterns if any(fnmatchcase(n, p) for n in names))
+        return own or next(fits, None)
 
 
 def _in(stream: DiscoveredStream, entry: Entry) -> bool:
     return entry.get("namespace") in (None, stream.namespace)
 
 
-def _row(stream: DiscoveredStream, listed: list[Entry] | None) -> dict[str, Any]:
-    entry = None if listed is None else _entry_of(stream, listed)
+def _row(stream: DiscoveredStream, entries: _Entries | None) -> dict[str, Any]:
+    entry = None if entries is None else entries.of(stream)
     own = entry or {}
     schema = stream.json_schema if isinstance(stream.json_schema, dict) else {}
     fields = sorted(cast(dict[str, Any], cast(Any, schema).get("properties") or {}))
@@ -116,7 +130,7 @@ def _row(stream: DiscoveredStream, listed: list[Entry] | None) -> dict[str, Any]
         "id": _name(stream),
         "name": stream.name,
         "namespace": stream.namespace,
-        "chosen": listed is None or entry is not None,
+        "chosen": entries is None or entry is not None,
         "sync_modes": stream.sync_modes,
         "sync_mode": own.get("sync_mode") or "",
         "destination_sync_mode": own.get("destination_sync_mode") or "",
@@ -151,14 +165,16 @@ def save(site: Site, request: Request, form: Form) -> Response:
         site.workspace.save(file, edited(text, {("source", "streams"): None}), mark)
         return go(back, "Every stream is read.")
     listed = _listed(values_of(text))
+    named = _Entries(listed or ())
     entries: dict[str, Entry | None] = {
-        _name(s): ({"name": _written(s)} if listed is None else _own(s, listed)) for s in found
+        _name(s): {"name": _name(s)} if listed is None else _own(s, named) for s in found
     }
     if one(form, "do") == "bulk":
         changed = _bulk(_matching(found, words), entries, form)
     else:
         changed = _rows(found, entries, form)
-    kept = [e for e in listed or () if not any(_entry_of(s, [e]) for s in found)]
+    used = {id(e) for s in found if (e := named.of(s)) is not None}
+    kept = [e for e in listed or () if id(e) not in used]
     made = [*kept, *(e for e in entries.values() if e is not None)]
     if not made:
         return go(back, "Choose at least one stream; nothing is saved.")
@@ -167,13 +183,9 @@ def save(site: Site, request: Request, form: Form) -> Response:
     return go(back, f"{changed} streams are saved; {len(made)} are read.")
 
 
-def _own(stream: DiscoveredStream, listed: list[Entry]) -> Entry | None:
-    entry = _entry_of(stream, listed)
-    return None if entry is None else {**entry, "name": _written(stream)}
-
-
-def _written(stream: DiscoveredStream) -> str:
-    return _name(stream)
+def _own(stream: DiscoveredStream, named: _Entries) -> Entry | None:
+    entry = named.of(stream)
+    return None if entry is None else {**entry, "name": _name(stream)}
 
 
 def _rows(found: Sequence[DiscoveredStream], entries: dict[str, Entry | None], form: Form) -> int:
@@ -187,7 +199,7 @@ def _rows(found: Sequence[DiscoveredStream], entries: dict[str, Entry | None], f
         if name not in chosen:
             entries[name] = None
             continue
-        entry = dict(entries[name] or {"name": _written(stream)})
+        entry = dict(entries[name] or {"name": _name(stream)})
         for key in ("sync_mode", "destination_sync_mode"):
             _take(entry, key, one(form, f"{key} {name}"))
         _take(entry, "cursor_field", _path(one(form, f"cursor {name}")))
@@ -207,7 +219,7 @@ def _bulk(
             continue
         if entries[name] is None and one(form, "bulk_chosen") != "yes":
             continue
-        entry = dict(entries[name] or {"name": _written(stream)})
+        entry = dict(entries[name] or {"name": _name(stream)})
         mode = one(form, "bulk_sync_mode")
         if mode in stream.sync_modes:
             entry["sync_mode"] = mode
