@@ -73,6 +73,7 @@ class FuzzDestination(DestinationEndpoint):
         self.config: dict[str, Any] = {}
         self.timeouts = RunTimeouts()
         self.user_config: dict[str, Any] = {}
+        self.model_target = None
         self.changed_before, self.install_seconds = False, 0.0
         self._namespace, self._prefix = "source", ""
         section = Section(use=self.name)

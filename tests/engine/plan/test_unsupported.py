@@ -1,8 +1,11 @@
 """``engine.plan.unsupported``: what a pipeline asks for and nobody enforces is refused (L10)."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from penstock.config.load import parse_pipeline
+from penstock.config.load import load_pipeline, parse_pipeline
 from penstock.engine.plan.destination import TableDestination
 from penstock.engine.plan.destination_endpoint import DestinationEndpoint
 from penstock.engine.plan.unsupported import permissions_asked, refused
@@ -48,3 +51,28 @@ def test_l10_permissions_of_a_table_are_refused_by_the_names_of_the_page() -> No
     ]
     empty = text.replace(permissions, "")
     assert refused(parse_pipeline(empty, {}), TABLES) == []
+
+
+@pytest.mark.parametrize(
+    "use", ["airbyte:source-faker", "singer:tap-x", "airbyte:docker:x/y:1", "./x.wasm"]
+)
+def test_a_file_of_another_folder_may_name_any_connector(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connector of a file runs in the file's folder; a folder that a user writes is for local
+    connectors alone."""
+    document = {
+        "pipeline": "p",
+        "source": {"use": use},
+        "destination": {"use": "parquet:./lake"},
+    }
+    (tmp_path / "there" / "else").mkdir(parents=True)
+    (tmp_path / "there" / "p.yaml").write_text(json.dumps(document))
+    monkeypatch.chdir(tmp_path)
+    found = load_pipeline("there/p.yaml")
+    assert found.source.folder == f"{tmp_path}/there"
+    assert refused(found, TABLES) == []
+    document["source"] = {"use": use, "folder": "./else"}
+    (tmp_path / "there" / "p.yaml").write_text(json.dumps(document))
+    problems = refused(load_pipeline("there/p.yaml"), TABLES)
+    assert len(problems) == 1 and "source.folder" in problems[0]

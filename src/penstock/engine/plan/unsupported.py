@@ -225,7 +225,7 @@ def _unsupported(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
         },
         **{
             f"{where}.folder on a connector that is not a local executable or command": (
-                connector.folder is not None
+                connector.folder not in (None, pipeline.place and pipeline.place.folder)
                 and parse_ref(connector.use).kind not in (RefKind.path, RefKind.command)
             )
             for where, connector in _connectors(pipeline)
