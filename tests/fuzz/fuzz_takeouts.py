@@ -94,7 +94,7 @@ def _rejects_are_no_failure(stack: ExitStack) -> None:
 
 def _any_source_gets_the_state(stack: ExitStack) -> None:
     """Nobody asks whose state it is."""
-    stack.enter_context(mock.patch.object(run, "refuse_other_source", lambda *a: None))
+    stack.enter_context(mock.patch.object(run, "refuse_other_source", lambda *_, **__: None))
 
 
 TAKEN_OUT = {
