@@ -48,3 +48,13 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
 def test_the_option_is_for_streams_with_a_key() -> None:
     pipeline = pipeline_from_arguments("airbyte:source-faker", "delta:./lake", history=True)
     assert pipeline.source.defaults.history == "keyed"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"mode": "append"}, {"destination_sync_mode": "overwrite"}, {"mode": "full_refresh_append"}],
+)
+def test_the_option_goes_with_no_mode_that_keeps_no_key(given: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        pipeline_from_arguments("airbyte:source-faker", "delta:./lake", history=True, **given)
+    assert "--history" in str(refused.value.problems or refused.value)

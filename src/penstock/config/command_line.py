@@ -166,6 +166,11 @@ def _stream_settings(options: Options, parse_option: "_OptionParser") -> StreamS
     )
     settings, clashes = modes_agree(settings)
     parse_option.faults += [f"--mode: {text}" for _, text in clashes]
+    if options.history and settings.destination_sync_mode not in (None, "append_dedup"):
+        parse_option.faults.append(
+            "--history: a history keeps the versions of a key, so its streams are merged: leave it "
+            f"out, or leave out `{settings.destination_sync_mode}`"
+        )
     return settings
 
 
