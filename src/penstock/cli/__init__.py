@@ -41,7 +41,7 @@ VERBS = {
         "state", "state", "show | set | rewind | reset | adopt | export | import | history"
     ),
     "runs": Verb("runs", "runs", "Past runs, or one run's report and log"),
-    "rejects": Verb("runs", "rejects", "Rows that were rejected, with the reason"),
+    "rejects": Verb("runs", "rejects", "Rows that were rejected, and why; retry tries them again"),
     "serve": Verb("serve", "serve", "Be a Singer target or an Airbyte destination"),
     "add": Verb("environments", "add", "Build a connector's environment"),
     "remove": Verb("environments", "remove", "Drop a connector's environment"),
