@@ -1,6 +1,6 @@
 """What the planner fuzz of values sends, and what a table's column must make of it.
 
-Written from docs/reading-tables.md ("When a declared type changes"), docs/guarantees.md (keys) and
+Written from docs/reading-tables.md ("When a declared type changes"), docs/values.md (keys) and
 docs/incremental.md (delete marks), with nothing of the code under test. Values are JSON text, as a
 source sends them. Neighbour: ``fuzz_values``.
 """

@@ -348,7 +348,7 @@ def written_down_hint(pipeline: str) -> str:
         "where the log lay; homes that share a state store must share `log.path` too. Where it is "
         f"gone for good: `penstock state reset {name}` gives the load up and forgets the states, "
         "and the next run reads every row from the start. Give that run `--recreate`, which "
-        "replaces the rows of the tables: without it they come twice (docs/guarantees.md)"
+        "replaces the rows of the tables: without it they come twice (docs/recovery.md)"
     )
 
 
