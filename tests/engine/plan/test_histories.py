@@ -89,6 +89,11 @@ def test_keyed_leaves_out_streams_without_a_key(tmp_path: Path) -> None:
     assert without.disposition.mode == "append"
     appended = one(tmp_path, "history: keyed, mode: append")
     assert not appended.disposition.history
+    notes = plan(tmp_path, "history: keyed", source_defined_primary_key=None).notes
+    assert [n for n in notes if "keeps no history: it has no primary key" in n]
+    assert not [n for n in plan(tmp_path, "history: keyed").notes if "no history" in n]
+    notes = plan(tmp_path, "history: keyed, mode: append").notes
+    assert [n for n in notes if "keeps no history: its mode is append" in n]
 
 
 def test_a_table_keeps_its_history_where_the_pipeline_says_nothing(tmp_path: Path) -> None:

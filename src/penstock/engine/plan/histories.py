@@ -3,11 +3,12 @@
 Pure but for a look at the table's columns. Neighbours: ``engine.plan.stream_plan`` plans a stream,
 ``tables.history`` keeps the versions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from penstock.config.pipeline import StreamSettings
+from penstock.engine.specs.plan import PlannedStream
 from penstock.errors import ConfigError
 from penstock.model.catalog import (
     ConfiguredStream,
@@ -81,6 +82,23 @@ def with_modes(
         )
         raise
     return overrides
+
+
+def without_history(
+    streams: Sequence[PlannedStream], asked: Mapping[StreamId, str | None]
+) -> list[str]:
+    """Returns a note for each stream that keeps no history, though one is asked for of all streams
+    with a key."""
+    return [
+        f"{s.id}: keeps no history: "
+        + (
+            f"its mode is {s.disposition.mode}"
+            if s.configured.primary_key
+            else "it has no primary key; `primary_key:` gives it one"
+        )
+        for s in streams
+        if asked.get(s.id) == "keyed" and not s.disposition.history
+    ]
 
 
 def with_history(configured: ConfiguredStream) -> ConfiguredStream:
