@@ -152,10 +152,12 @@ class _Moves:
         if not found:
             self.ran |= key == "destination"
             return replace(section, folder=self._start)
-        line = os.path.relpath(self._here, self._start)
+        line = f"{key}.folder: {os.path.relpath(self._here, self._start)}"
+        if not _is_local(section.use):  # it takes no folder
+            line = os.path.relpath(absolute(found[0], self._here), self._start)
         self.warnings.append(
             f"{key}: {found[0]} is not in {self._start}, where paths of a pipeline file start, and "
-            f"is taken from {self._here}, as by earlier versions: write `{key}.folder: {line}`"
+            f"is taken from {self._here}, as by earlier versions: write `{line}`"
         )
         return section
 
@@ -203,17 +205,36 @@ def _is_relative(path: str) -> bool:
 
 
 def _paths(section: ConnectorSection) -> Iterator[str]:
-    """Yields the texts of a connector's reference and configuration that are relative paths."""
+    """Yields what may be a relative path in a connector's reference and configuration: ``./x`` in
+    the reference, each word of a command, each text of the configuration with a slash."""
     yield from _DOTTED.findall(section.use)
-    yield from _dotted(section.config)
+    words = section.use.partition(":")[2].split()
+    if len(words) > 1 and not _queries(section.use):
+        yield from filter(_may_be_path, words)
+    yield from (text for text in _texts(section.config) if os.sep in text and _may_be_path(text))
 
 
-def _dotted(value: Any) -> Iterator[str]:
+def _is_local(use: str) -> bool:
+    """Whether a reference is a file or a command of this machine."""
+    body = use.partition(":")[2] or use
+    return body.startswith((".", "/", "~")) or len(body.split()) > 1
+
+
+def _may_be_path(text: str) -> bool:
+    return _is_relative(text) and not text.startswith("-") and not re.search(r"\s", text)
+
+
+def _queries(use: str) -> bool:
+    spec = _spec_of(use)
+    return spec is not None and bool(spec.queries)
+
+
+def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for each in value.values():  # pyright: ignore[reportUnknownVariableType]
-            yield from _dotted(each)
+            yield from _texts(each)
     elif isinstance(value, list):
         for each in value:  # pyright: ignore[reportUnknownVariableType]
-            yield from _dotted(each)
-    elif isinstance(value, str) and value.startswith(("./", "../")) and "\n" not in value:
+            yield from _texts(each)
+    elif isinstance(value, str):
         yield value

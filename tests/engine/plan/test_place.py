@@ -477,3 +477,32 @@ def test_paths_of_connectors_state_and_log_start_at_the_file(world: World) -> No
     assert not load_pipeline("p/shop.yaml").warnings
     os.chdir("p")
     assert load_pipeline("shop.yaml").source.folder is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"use": "airbyte:python3 tools/shop.py --fast"},
+        {"use": "airbyte:python3 shop.py"},
+        {"use": "singer:tools/shop.py -x"},
+        {"use": "airbyte:source-file", "config": {"provider": [{"url": "tools/shop.py"}]}},
+    ],
+)
+def test_a_command_and_a_configuration_of_before_run_where_their_files_are(
+    world: World, source: dict[str, Any]
+) -> None:
+    """Paths without ``./`` worked from the folder of the start: such a file goes on."""
+    world.file("p", source=source)
+    (world.root / "tools").mkdir()
+    assert load_pipeline("p/shop.yaml").source.folder == str(world.root / "p")
+    for name in ("shop.py", "tools/shop.py"):
+        (world.root / name).write_text("")
+    found = load_pipeline("p/shop.yaml")
+    assert found.source.folder is None
+    line = "../tools/shop.py" if "config" in source else "source.folder: .."
+    assert len(found.warnings) == 1 and f"`{line}`" in found.warnings[0]
+    (world.root / "p" / "tools").mkdir()
+    for name in ("shop.py", "tools/shop.py"):
+        (world.root / "p" / name).write_text("")
+    found = load_pipeline("p/shop.yaml")
+    assert found.source.folder == str(world.root / "p") and not found.warnings
