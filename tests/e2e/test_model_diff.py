@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from connector_sites import Push, stub
 from model_sites import ModelSite
-from pipelines import Heard, Ran
+from pipelines import NAME, Heard, Ran
 
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.plan_check import plan_pipeline
@@ -266,7 +266,7 @@ def test_rows_that_a_destination_did_not_acknowledge_are_sent_again(users: MakeU
     before = len(push.runs())
     again = into()
     assert again.exit_code == 0, again.error
-    heard = [row for run in push.runs()[before:] for row in run.records("query")]
+    heard = [row for run in push.runs()[before:] for row in run.records(NAME)]
     assert sorted(row["id"] for row in heard) == [1, 2]
     assert sent(into()) == 0
 
