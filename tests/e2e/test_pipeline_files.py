@@ -107,7 +107,9 @@ def test_words_that_name_no_pipelines_are_refused_before_any_runs(
     code, told = folder("run", *words)
     assert code == 2
     assert says in told["error"]["message"]
-    assert sorted(p.name for p in folder.path.parent.iterdir()) == ["pipelines"]
+    made = {p.relative_to(folder.path.parent) for p in folder.path.parent.glob("*/runs/*/*")}
+    assert {p.name for p in made} <= {"attempt.json", "log.jsonl"}  # tried, and nothing began
+    assert not list(folder.path.parent.rglob("*.db")) + list(folder.path.rglob("lake"))
 
 
 def test_from_python_one_fails_without_the_others(
