@@ -306,10 +306,13 @@ def test_a_batch_that_is_gone_is_no_complete_stream(tap: MakeTap) -> None:
     assert again.seqs("s0") == FULL
 
 
-def test_a_batch_outside_the_taps_folders_is_refused_with_what_to_write_L10(tap: MakeTap) -> None:
+def test_a_batch_outside_the_taps_folders_is_refused_with_what_to_write_L10(
+    tap: MakeTap, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Also a pipe, which holds nobody; what came before is kept, and the hint leads on."""
-    here = tap(scenario="batch", streams=1)
-    config = _batches(here)
+    outside = tmp_path_factory.mktemp("outside")
+    here = tap(scenario="batch", streams=1, batch_folder=str(outside))
+    config = {"batch_config": {"storage": {"root": outside.as_uri()}}}
     refused = here.run()
     assert (refused.exit_code, refused.error["code"]) == (4, "source.batch_unreadable")
     assert "batch_config.storage.root" in refused.error["hint"]

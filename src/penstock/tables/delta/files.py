@@ -255,7 +255,7 @@ def _merges(load: TableLoad) -> bool:
 def _has_log(folder: Path) -> bool:
     """Whether a commit is there. A log without one is what is left of a first commit that was not
     made, or that a power cut took (``delta.repair``)."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / LOG))
     return False
 
