@@ -120,7 +120,7 @@ def test_L1_a_cursor_that_the_user_changed_is_refused(
     bench.set(rows=LATER)
     problem = refused(bench, source, cursor_field="at")
     assert problem.startswith("stream users: its cursor has changed from id to at")
-    assert "`penstock state reset quick --stream users`" in problem
+    assert f"`penstock state reset quick --home {bench.home.path} --stream users`" in problem
     assert "cursor_field: id" in problem
     sync(bench, source, cursor_field="id")  # the first way out
     assert bench.ids("users") == [1, 2, 3, 4]
@@ -207,7 +207,7 @@ def test_L1_a_state_that_cannot_be_taken_apart_goes_by_its_cursor_too(bench: Ben
     bench.set(rows=FIRST, kind="LEGACY")
     sync(bench, source, cursor_field="id")
     problem = refused(bench, source, cursor_field="at")
-    assert "`penstock state reset quick`" in problem
+    assert f"`penstock state reset quick --home {bench.home.path}`" in problem
 
 
 def test_a_home_of_the_version_before_takes_todays_cursor(bench: Bench) -> None:
