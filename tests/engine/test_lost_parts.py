@@ -55,7 +55,8 @@ def test_L3_the_error_of_parts_that_are_gone_names_the_way_past_them(
         assert report.exit_code == 6 and report.error is not None
         assert report.error["code"] == "log.corrupt"
         hint = report.error["hint"]
-        assert f"`penstock state reset {NAME}`" in hint and "`--recreate`" in hint
+        assert f"`penstock state reset {NAME} --home {bench.home.path}`" in hint, hint
+        assert "`--recreate`" in hint
         assert bench.ids("s") == [1, 2, 3]
 
     refused(bench.run(use))

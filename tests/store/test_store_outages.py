@@ -217,8 +217,8 @@ def test_l11_a_stopped_session_that_has_the_lock_ends_the_call_within_the_bound(
     of_run.store.patience.seconds = 5  # type: ignore[attr-defined]
     lossy.lose_answers_after(b"penstock_names")  # in a transaction that has the lock
     began = time.monotonic()
-    thread = threading.Thread(target=lambda: failed.append(_failure(of_run)))
     failed: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: failed.append(_failure(of_run)))
     thread.start()
     assert lossy.answer_lost.wait(10)
     with stopped(sessions(cluster)):
@@ -275,8 +275,8 @@ def test_l12_a_write_that_is_repeated_compares_the_lease_again(
     of_run.store.new_epoch(of_run.lease, 0)
     other = open_store(url)
     with lossy.losing():
-        thread = later(0, lambda: failed.append(_failure(of_run)))
         failed: list[BaseException | None] = []
+        thread = later(0, lambda: failed.append(_failure(of_run)))
         time.sleep(0.5)
         other.release(of_run.lease)
         other.acquire("shop", this_holder("other"), 600)
