@@ -87,6 +87,32 @@ def test_B4_a_type_of_nulls_widens_to_what_comes(
     ]  # fmt: skip
 
 
+def test_L8_a_reader_that_gives_no_rows_empties_no_table(spark_api: "Api") -> None:
+    """It may have been read before, as by a try that failed, or by the program itself."""
+    overwrite: dict[str, Any] = {"mode": "overwrite"}
+    rows = pa.Table.from_pylist(ROWS)
+
+    def reader() -> pa.RecordBatchReader:
+        return pa.RecordBatchReader.from_batches(rows.schema, rows.to_batches())
+
+    first = reader()
+    write(spark_api, first, **overwrite)
+    with pytest.raises(ConfigError, match="an earlier write has read this"):
+        write(spark_api, first, **overwrite)
+    read = reader()
+    read.read_all()
+    batches = iter([rows.slice(0, 0)])
+    for given in (read, batches):
+        with pytest.raises(ConfigError, match="the table would be emptied") as refused:
+            write(spark_api, given, **overwrite)
+        assert refused.value.code == "write.rows" and "allow_empty" in (refused.value.hint or "")
+    assert sorted(table(spark_api)) == [1, 2, 3, 4, 5]
+    assert not list((spark_api.home / "frames").glob("*"))
+    empty = pa.RecordBatchReader.from_batches(rows.schema, [])
+    write(spark_api, empty, allow_empty=True, **overwrite)
+    assert table(spark_api) == {}
+
+
 def test_types_that_parquet_lacks_come_in_one_that_holds_each_value(spark_api: "Api") -> None:
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["a", None]))
     half = pa.array([1.5, None, -0.25], pa.float16())

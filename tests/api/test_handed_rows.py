@@ -12,6 +12,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import duckdb
+import numpy
 import pandas
 import polars
 import pyarrow as pa
@@ -214,8 +215,27 @@ def test_what_a_generator_raises_reaches_the_caller(tmp_path: Path) -> None:
         yield {"id": 1}
         raise LookupError("page 2")
 
-    with pytest.raises(LookupError, match="page 2"):
+    with pytest.raises(LookupError, match="page 2") as raised:
         stage(rows(), tmp_path)
+    assert raised.value.__notes__ == [
+        "raised after row 1 of those given to penstock.write: none was written"
+    ]
+
+
+def test_memory_of_nested_rows_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handed_rows, "_BLOCK_BYTES", 1 << 20)
+    waiting: list[int] = []
+    dicts = handed_rows._cut
+
+    def cut(rows: Iterator[Any]) -> Iterator[list[Any]]:
+        for block in dicts(rows):
+            waiting.append(len(block))
+            yield block
+
+    monkeypatch.setattr(handed_rows, "_cut", cut)
+    rows = ({"id": n, "o": {"texts": ["x" * 100_000]}} for n in range(30))  # 3 MB
+    assert stage(rows, tmp_path).rows == 30
+    assert max(waiting) < 12
 
 
 def test_memory_is_bounded_whatever_the_number_of_rows(
@@ -241,3 +261,133 @@ def test_memory_is_bounded_whatever_the_number_of_rows(
         tracemalloc.stop()
     assert most < 8 << 20
     assert pq.ParquetFile(tmp_path / "rows.parquet").metadata.num_rows == 3_000
+
+
+NANOS = pandas.Timestamp("2024-01-01 00:00:00.000000001")
+BERLIN = pandas.Timestamp("2024-01-01 00:00:00.000000001", tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"a": NANOS}],
+        [{"a": BERLIN}],
+        [{"a": [NANOS]}],
+        [{"a": {"b": NANOS}}],
+        [{"a": NOON}, {"a": NANOS}],
+        [{"a": numpy.datetime64("2024-01-01T00:00:00.000000001")}],
+        pandas.DataFrame({"a": [NANOS]}),
+        pandas.DataFrame({"a": pandas.Series([NANOS], dtype=object)}),
+        pandas.DataFrame({"a": [[NANOS]]}),
+        pandas.DataFrame({"a": [{"b": BERLIN}]}),
+        polars.DataFrame({"a": polars.Series([1], dtype=polars.Datetime("ns"))}),
+        pa.table({"a": pa.array([[1]], pa.list_(pa.timestamp("ns")))}),
+        pa.table({"a": pa.array([1], pa.timestamp("ns")).dictionary_encode()}),
+        [pa.table({"a": pa.array([1], pa.timestamp("ns"))}), pa.table({"a": [NOON]})],
+    ],
+)
+def test_L9_nanoseconds_are_refused_and_never_cut(tmp_path: Path, rows: Any) -> None:
+    """Two keys that differ in nanoseconds would become one."""
+    assert "the column 'a" in refusal(rows, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([dt.date(2024, 1, 1), NOON], "a date (row 1) and a time without a zone (row 2)"),
+        ([NOON, NOON.replace(tzinfo=UTC)], "a time with a zone (row 2) and a time without"),
+        (["x", b"y"], "bytes (row 2) and text (row 1)"),
+        ([{"b": dt.date(2024, 1, 1)}, {"b": NOON}], "the column 'a.b' has values of two types"),
+        ([numpy.array([dt.date(2024, 1, 1), NOON], object)], "the column 'a[]' has values of two"),
+    ],
+)
+def test_L9_objects_of_a_frame_that_cannot_share_a_column_are_refused(
+    tmp_path: Path, values: list[Any], says: str
+) -> None:
+    series = pandas.Series(values, dtype=object, name="a")
+    assert says in refusal(series.to_frame(), tmp_path)
+    if len(values) == 2 and not isinstance(values[0], dict):
+        index = pandas.Index(values, dtype=object, name="i")
+        assert says in refusal(pandas.DataFrame({"a": [1, 2]}, index=index), tmp_path)
+        assert "the column 'a[]' has values of two types" in refusal([{"a": {*values}}], tmp_path)
+
+
+def test_missing_values_of_a_frame_are_NULL_and_NaN_of_a_dict_is_a_number(tmp_path: Path) -> None:
+    def place(name: str) -> Path:
+        (tmp_path / name).mkdir()
+        return tmp_path / name
+
+    values = ["x", None, float("nan"), pandas.NA, pandas.NaT]
+    frame = pandas.DataFrame({"a": values, "l": [numpy.array(["x", float("nan")], object)] * 5})
+    found = staged(frame, place("a"))
+    assert [row["a"] for row in found] == ["x", None, None, None, None]
+    assert found[0]["l"] == ["x", None]
+    [row] = staged([{"a": float("nan")}], place("b"))
+    assert row["a"] != row["a"]
+    for missing, word in ((pandas.NaT, "NaT"), (pandas.NA, "NA")):
+        told = refusal([{"a": 1}, {"a": missing}], tmp_path)
+        assert f"the column 'a' has pandas' {word} (row 2)" in told
+
+
+def test_scalars_and_arrays_of_numpy_come_as_their_values(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"b": True, "n": numpy.uint64(2**63), "l": [1, 2], "s": numpy.str_("x")},
+        {"b": numpy.bool_(False), "n": None, "l": numpy.array([3]), "s": "y"},
+    ]
+    assert staged(rows, tmp_path) == [
+        {"b": True, "n": 2**63, "l": [1, 2], "s": "x"},
+        {"b": False, "n": None, "l": [3], "s": "y"},
+    ]
+
+
+def test_dictionaries_of_arrow_come_as_their_values(tmp_path: Path) -> None:
+    nulls = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(["x", None]))
+    tables = [pa.table({"a": nulls}), pa.table({"a": ["y"]})]
+    assert [row["a"] for row in staged(tables, tmp_path)] == ["x", None, "y"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        (pa.table([[1], [2]], names=["a", "a"]), "two columns have one name: a and a"),
+        ([{"a": 1, "A": 2}], "two columns have one name: a and A"),
+        ([{"a": [{"b": 1, "B": 2}]}], "two fields have one name: a.b and a.B"),
+        (pa.table({}), "they have no columns"),
+        (
+            pa.table({"a": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8()))}),
+            "a holds bool8",
+        ),
+        (pandas.DataFrame(index=[1, 2]), "they have no columns"),
+        (polars.DataFrame(), "they have no columns"),
+    ],
+)
+def test_columns_that_no_table_can_have_are_refused_before_spark_starts(
+    tmp_path: Path, rows: Any, says: str
+) -> None:
+    assert says in refusal(rows, tmp_path)
+
+
+def test_an_object_that_contains_itself_is_refused(tmp_path: Path) -> None:
+    row: dict[str, Any] = {"a": 1}
+    row["b"] = row
+    assert "an object in the rows 1 to 1 contains itself" in refusal([row], tmp_path)
+
+
+def test_L8_what_an_earlier_write_has_read_is_refused(tmp_path: Path) -> None:
+    """Its rows are gone, or some of them: an overwrite would lose them."""
+    table = pa.table({"a": [1, 2, 3]})
+    reader = table.to_reader(max_chunksize=1)
+    stage(reader, tmp_path)
+    assert "an earlier write has read this RecordBatchReader" in refusal(reader, tmp_path)
+
+    rows = ({"a": value} for value in [1, "x", 3])
+    assert "two types" in refusal(rows, tmp_path)
+    assert "an earlier write has read this generator" in refusal(rows, tmp_path)
+
+
+def test_chunks_of_a_file_that_pandas_reads(tmp_path: Path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("a,b\n1,x\n2,y\n")
+    (tmp_path / "to").mkdir()
+    rows = staged(pandas.read_csv(file, chunksize=1), tmp_path / "to")
+    assert rows == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]

@@ -2,9 +2,10 @@
 
 What Parquet or Spark would change without a word is refused (``write.rows``): spans of time and
 periods, which they have as bare integers, times of a day, UUIDs, numbers of 128 bits, sparse
-columns, decimals of a negative scale, and Python objects. A column without a type, of which every
-value is null, takes the type that it has in the table, or waits for the first value. Not here: the
-run (``writing``).
+columns, decimals of a negative scale, and Python objects. So are two columns, or fields of an
+object, of one name: Spark takes names that differ in case alone for one. A column without a type,
+of which every value is null, takes the type that it has in the table, or waits for the first value.
+Not here: the run (``writing``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,9 +15,11 @@ from typing import Any
 from penstock.errors import ConfigError
 from penstock.model.catalog import FieldPath
 
+_OBJECTS = 20_000  # of a column, that are compared at a time
 _SPANS = "holds spans of time, which Parquet has as bare integers"
 _HINT = "cast the column: times have microseconds at most, and nothing is rounded"
 _TO_TEXT = "cast the column to text"
+_ONE_TYPE = "give the column values of one type, as frame[name].astype(str)"
 
 
 def arrow_table(rows: Any) -> Any:
@@ -34,12 +37,7 @@ def arrow_table(rows: Any) -> Any:
     if not hasattr(rows, "columns"):
         raise no_table(rows)
     if kind == "pandas":
-        try:
-            named = any(name is not None for name in rows.index.names)
-            return pa.Table.from_pandas(rows, preserve_index=named)
-        # names that come twice, mixed values, sparse columns, integers beyond 64 bits
-        except (ValueError, TypeError, OverflowError, pa.ArrowException) as failure:
-            raise unfit(failure) from None
+        return _of_pandas(rows)
     if kind == "polars":
         _refuse_polars(rows)
     if hasattr(rows, "to_arrow"):
@@ -48,6 +46,33 @@ def arrow_table(rows: Any) -> Any:
         except pa.ArrowException as failure:
             raise unfit(failure) from None
     raise no_table(rows)
+
+
+def _of_pandas(rows: Any) -> Any:
+    import pyarrow as pa
+
+    named = any(name is not None for name in rows.index.names)
+    _compare_objects(rows, named)
+    try:
+        return pa.Table.from_pandas(rows, preserve_index=named)
+    # names that come twice, values without a type, sparse columns, integers beyond 64 bits
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as failure:
+        raise unfit(failure, _ONE_TYPE) from None
+
+
+def _compare_objects(rows: Any, named: bool) -> None:
+    """Raises ``ConfigError`` where values of a column of Python objects cannot share it."""
+    from penstock.api.value_kinds import ValueKinds
+
+    kinds = ValueKinds()
+    columns = [rows.iloc[:, index] for index in range(rows.shape[1])]
+    if named:
+        columns += [rows.index.get_level_values(n) for n in range(rows.index.nlevels)]
+    for column in columns:
+        if column.dtype != object:
+            continue
+        for begin in range(0, len(column), _OBJECTS):
+            kinds.of_frame(str(column.name), column[begin : begin + _OBJECTS].tolist(), begin)
 
 
 def no_table(rows: Any) -> ConfigError:
@@ -80,40 +105,102 @@ def write_tables(schema: Any, tables: Iterable[Any], path: Path) -> tuple[FieldP
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _without_run_ends(schema)
+    schema = _plain_schema(schema)
+    if not len(schema):
+        raise unfit("they have no columns", "where there is nothing to write, leave the call out")
+    _refuse_twice(list(schema), "")
     for field in schema:
         for kind in _types(field.type):
             if (why := _refused(kind)) is not None:
                 raise unfit(f"{field.name} {why[0]}", why[1])
     typed = pa.schema([f.with_type(_typed(f.type)) for f in schema], schema.metadata)
-    try:
-        with pq.ParquetWriter(path, typed, coerce_timestamps="us") as out:
-            for table in tables:
-                out.write_table(_run_ends_decoded(table).cast(typed))
-    except pa.ArrowException as failure:
-        raise unfit(failure) from None
+    with pq.ParquetWriter(path, typed) as out:
+        for table in tables:
+            out.write_table(cast(plain(table), typed))
     return _untyped_fields(schema)
 
 
-def _without_run_ends(schema: Any) -> Any:
+def cast(table: Any, schema: Any) -> Any:
+    """Casts a table's columns, by name; a column that it lacks is NULL. Raises ``ConfigError``,
+    which names the column, where a value would become another one."""
     import pyarrow as pa
 
-    fields = [
-        f.with_type(f.type.value_type) if pa.types.is_run_end_encoded(f.type) else f for f in schema
-    ]
-    return pa.schema(fields, schema.metadata)
+    columns: list[Any] = []
+    for field in schema:
+        index = table.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.nulls(table.num_rows, field.type))
+            continue
+        try:
+            columns.append(table.column(index).cast(field.type))
+        except pa.ArrowException as failure:
+            times = any(pa.types.is_timestamp(kind) for kind in _types(field.type))
+            hint = _HINT if times else _ONE_TYPE
+            raise unfit(f"the column {field.name!r}: {failure}", hint) from None
+    return pa.table(columns, schema=schema)
 
 
-def _run_ends_decoded(table: Any) -> Any:
+def _refuse_twice(fields: list[Any], path: str) -> None:
+    """Raises ``ConfigError`` for names that come twice, whatever their case."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        low = field.name.lower()
+        if low in seen:
+            names = " and ".join(f"{path}{name}" for name in (seen[low], field.name))
+            what = "fields" if path else "columns"
+            raise unfit(
+                f"two {what} have one name: {names}",
+                "rename one: their names differ in case alone, or not at all",
+            )
+        seen[low] = field.name
+        for inner in _structs(field.type):
+            _refuse_twice(inner, f"{path}{field.name}.")
+
+
+def _structs(kind: Any) -> Iterator[list[Any]]:
+    """The fields of the object, or of each object that a list or map of them has."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        yield [kind.field(index) for index in range(kind.num_fields)]
+    else:
+        for inner in _inside(kind):
+            yield from _structs(inner)
+
+
+def _plain_schema(schema: Any) -> Any:
+    """The schema without the encodings of :func:`plain`."""
+    import pyarrow as pa
+
+    def decoded(kind: Any) -> Any:
+        return kind.value_type if _is_encoded(kind) else kind
+
+    return pa.schema([f.with_type(decoded(f.type)) for f in schema], schema.metadata)
+
+
+def plain(table: Any) -> Any:
+    """The table with the values of columns that are encoded as runs or by a dictionary."""
     import pyarrow as pa
 
     from penstock.codec.untyped import compute as pc
 
     for index, field in enumerate(table.schema):
-        if pa.types.is_run_end_encoded(field.type):
-            column = pc.run_end_decode(table.column(index))
-            table = table.set_column(index, field.name, column)
+        if not _is_encoded(field.type):
+            continue
+        column, runs = table.column(index), pa.types.is_run_end_encoded(field.type)
+        try:
+            decoded = pc.run_end_decode(column) if runs else pc.dictionary_decode(column)
+        except pa.ArrowException as failure:  # a dictionary of objects
+            raise unfit(f"the column {field.name!r}: {failure}", "decode the column") from None
+        made = field.with_type(field.type.value_type)
+        table = table.set_column(index, made, decoded)
     return table
+
+
+def _is_encoded(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return pa.types.is_run_end_encoded(kind) or pa.types.is_dictionary(kind)
 
 
 def untyped_fields(folder: Path) -> tuple[FieldPath, ...]:
@@ -155,6 +242,8 @@ def _refused(kind: Any) -> tuple[str, str] | None:
         return "holds periods, which Parquet has as bare integers", (
             "cast the column: .dt.to_timestamp() for the first instant of each, or .astype(str)"
         )
+    if name == "arrow.bool8":
+        return "holds bool8, which Parquet has as whole numbers", "cast the column to bool"
     if name == "arrow.uuid":
         return "holds UUIDs, which Spark does not read", f"{_TO_TEXT}: str(value)"
     if types.is_time(kind):
@@ -183,12 +272,15 @@ def _untyped(kind: Any, path: FieldPath) -> Iterator[FieldPath]:
 
 
 def _typed(kind: Any) -> Any:
-    """The type with text in the place of null, and single precision in that of half."""
+    """The type with text in the place of null, microseconds in that of other units of times, and
+    single precision in that of half."""
     import pyarrow as pa
 
     types = pa.types
     if types.is_null(kind):
         return pa.string()
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
     if types.is_float16(kind):
         return pa.float32()
     if types.is_struct(kind):

@@ -3,19 +3,25 @@
 Rows are a table, an Arrow stream, or a list or generator of dicts or of tables. They are taken
 block by block. A stream's columns are known before its first row; those of dicts, and of several
 tables, after the last one: blocks wait in Arrow files until then, and are cast to types that hold
-each value exactly. Values that cannot share a column are refused (``write.rows``). Neighbours:
-``frames`` makes the Parquet file, ``value_kinds`` compares the values of a column, ``writing``.
+each value exactly. Values that cannot share a column are refused (``write.rows``), and so is a
+generator or reader that an earlier write has begun to read: the rows that it gives then are not all
+of its rows. Neighbours: ``frames`` makes the Parquet file, ``value_kinds`` compares the values of a
+column, ``writing``.
 """
 
 import sys
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.api.frames import (
     arrow_table,
+    cast,
     no_table,
+    plain,
     unfit,
     write_file,
     write_tables,
@@ -31,22 +37,72 @@ _DIGITS, _SCALE = 38, 18  # of decimals that come in dicts, where each value fit
 _ONE_TYPE = "give a column values of one type, as float(value) or str(value)"
 
 
-def stage(rows: Any, folder: Path) -> tuple[FieldPath, ...]:
-    """Writes the rows into a file of ``folder``; returns the columns and fields without a type, as
-    ``frames.write_tables`` does. Raises ``ConfigError`` (``write.rows``), and whatever a generator
-    or a stream of the program's raises."""
+_DEPTH = 32  # of objects and lists whose sizes are added up
+_READ_ONCE = "it can be read once: make it again for each write, or give a list or a table"
+_begun: dict[int, weakref.ref[Any]] = {}
+
+
+class StagedRows(NamedTuple):
+    """The rows in the file. ``untyped``: the columns and fields without a type, as
+    ``frames.write_tables`` says. ``once``: they came of an object that can be read once."""
+
+    rows: int
+    untyped: tuple[FieldPath, ...]
+    once: bool
+
+
+def stage(rows: Any, folder: Path) -> StagedRows:
+    """Writes the rows into a file of ``folder``. Raises ``ConfigError`` (``write.rows``), and
+    whatever a generator or a stream of the program's raises, with a note of the rows before."""
     file = folder / "rows.parquet"
+    once = isinstance(rows, (Iterator, pa.RecordBatchReader))
+    if once:
+        _begin(rows)
+    untyped = _written(rows, folder, file)
+    return StagedRows(pa.parquet.read_metadata(file).num_rows, untyped, once)
+
+
+def _begin(rows: Any) -> None:
+    """Notes that a write reads an object that can be read once. Raises ``ConfigError`` where
+    another one has begun to."""
+    known = _begun.get(id(rows))
+    if known is not None and known() is rows:
+        raise unfit(f"an earlier write has read this {type(rows).__name__}", _READ_ONCE)
+    key = id(rows)
+    with suppress(TypeError):  # some iterators of Python have no weak references
+        _begun[key] = weakref.ref(rows, lambda _: _begun.pop(key, None))
+
+
+def _written(rows: Any, folder: Path, file: Path) -> tuple[FieldPath, ...]:
     package = type(rows).__module__.partition(".")[0]
+    if isinstance(rows, Iterator) and package != "pyarrow":  # of pandas too: read_csv(chunksize=)
+        return _Blocks(folder).write(_noting(rows, "row"), file)
     if package in _TABLES or isinstance(rows, (pa.Table, pa.RecordBatch)):
         return write_file(arrow_table(rows), file)
     if hasattr(rows, "__arrow_c_stream__"):
         reader = _reader(rows)
-        return write_tables(reader.schema, _joined(map(_as_table, reader)), file)
+        tables = _noting(map(_as_table, reader), "batch")
+        return write_tables(reader.schema, _joined(tables), file)
     if isinstance(rows, Iterable) and not isinstance(rows, (str, bytes, Mapping)):
         if package in _NO_ROWS or hasattr(rows, "columns"):  # a frame gives its columns' names
             raise no_table(rows)
-        return _Blocks(folder).write(iter(rows), file)
+        return _Blocks(folder).write(_noting(rows, "row"), file)
     return write_file(arrow_table(rows), file)
+
+
+def _noting(rows: Iterable[Any], what: str) -> Iterator[Any]:
+    """Yields the rows. Notes on what they raise how many came before."""
+    number = 0
+    try:
+        for row in rows:
+            number += 1
+            yield row
+    except GeneratorExit:
+        raise
+    except BaseException as failure:
+        after = f"after {what} {number}" if number else f"before the first {what}"
+        failure.add_note(f"raised {after} of those given to penstock.write: none was written")
+        raise
 
 
 def _reader(rows: Any) -> Any:
@@ -105,7 +161,7 @@ class _Blocks:
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         writer: Any = None
         for table in tables:
-            table = table.replace_schema_metadata(None)
+            table = plain(table).replace_schema_metadata(None)
             self._schema = _common(self._schema, table.schema)
             if writer is None or writer[0] != table.schema:
                 if writer is not None:
@@ -121,7 +177,7 @@ class _Blocks:
         for file in self._files:
             with pa.ipc.open_stream(str(file)) as reader:
                 for batch in reader:
-                    yield _cast(_as_table(batch), self._schema)
+                    yield cast(_as_table(batch), self._schema)
             file.unlink()
 
 
@@ -130,7 +186,12 @@ def _of_dicts(rows: Iterator[Any]) -> Iterator[Table]:
     kinds = ValueKinds()
     taken = 0
     for block in _cut(rows):
-        columns = kinds.columns(block, taken)
+        try:
+            columns = kinds.columns(block, taken)
+        except RecursionError:
+            last = taken + len(block)
+            why = f"an object in the rows {taken + 1} to {last} contains itself, or is too deep"
+            raise unfit(why, "write json.dumps(value)") from None
         yield pa.table({name: _array(name, values) for name, values in columns.items()})
         taken += len(block)
 
@@ -142,12 +203,22 @@ def _cut(rows: Iterator[Any]) -> Iterator[list[Any]]:
     for row in rows:
         block.append(row)
         if isinstance(row, Mapping):
-            size += sum(map(sys.getsizeof, row.values()))
+            size += sum(map(_size, row.values()))
         if size >= _BLOCK_BYTES or len(block) >= _MOST_ROWS:
             yield block
             block, size = [], 0
     if block:
         yield block
+
+
+def _size(value: Any, depth: int = _DEPTH) -> int:
+    """The memory that a value takes, with what is inside of it."""
+    size = sys.getsizeof(value)
+    if depth and isinstance(value, Mapping):
+        size += sum(_size(inner, depth - 1) for inner in value.values())
+    elif depth and isinstance(value, (list, tuple)):
+        size += sum(_size(inner, depth - 1) for inner in value)
+    return size
 
 
 def _of_tables(tables: Iterator[Any]) -> Iterator[Table]:
@@ -217,17 +288,3 @@ def _loses(kind: ArrowType, wider: ArrowType) -> bool:
 
 def _fields(kind: ArrowType) -> list[Any]:
     return [kind.field(index) for index in range(kind.num_fields)]
-
-
-def _cast(table: Table, schema: ArrowSchema) -> Table:
-    columns: list[Any] = []
-    for field in schema:
-        index = table.schema.get_field_index(field.name)
-        if index < 0:
-            columns.append(pa.nulls(table.num_rows, field.type))
-            continue
-        try:
-            columns.append(table.column(index).cast(field.type))
-        except pa.ArrowException as failure:
-            raise unfit(f"the column {field.name!r}: {failure}", _ONE_TYPE) from None
-    return pa.table(columns, schema=schema)

@@ -1,9 +1,10 @@
 """Compares the kinds of the values that Python dicts have for a column, over all rows.
 
 PyArrow would change some of them without a word: a time beside dates becomes a date, text beside
-bytes becomes bytes, a time without a zone beside others counts as UTC. Here each column, and each
-field of an object or list in it, has one kind, or whole numbers beside other numbers; else
-``ConfigError`` (``write.rows``) names both kinds and the row. Not here: Arrow's types
+bytes becomes bytes, a time without a zone beside others counts as UTC, and pandas' times lose their
+nanoseconds. Here each column, and each field of an object or list in it, has one kind, or whole
+numbers beside other numbers; else ``ConfigError`` (``write.rows``) names both kinds and the row.
+The same holds for the columns of Python objects in a pandas frame. Not here: Arrow's types
 (``handed_rows``).
 """
 
@@ -32,10 +33,16 @@ _KINDS: tuple[tuple[type, str], ...] = (
     (Mapping, "an object"),
     (list, "a list"),
     (tuple, "a list"),
+    (set, "a list"),
+    (frozenset, "a list"),
 )
+_OF_NUMPY = {"bool": "true or false", "bool_": "true or false", "ndarray": "a list"}
+_MISSING = {"NaTType": "NaT", "NAType": "NA"}  # of pandas
 _EXPECTED = "a row is a dict of column names and values"
 _AS_DICTS = "give dicts, as dict(row), dataclasses.asdict(row) or model.model_dump(), or tables"
 _ONE_KIND = "give the column values of one type, as str(value); NULL is None"
+_NULL = "NULL is None: give the frame itself, or df.astype(object).where(df.notna(), None)"
+_MICROSECONDS = "cast the column: times have microseconds at most, and nothing is rounded"
 
 _Path = tuple[str, ...]
 
@@ -50,6 +57,11 @@ class ValueKinds:
 
     def __init__(self) -> None:
         self._known: dict[_Path, set[str]] = {}
+
+    def of_frame(self, name: str, values: list[Any], before: int) -> None:
+        """Compares Python objects of a pandas column, in which NaN, NaT and NA are NULL."""
+        at = range(before + 1, before + len(values) + 1)
+        self._compare(_with_nulls(values), (name,), at)
 
     def columns(self, rows: list[Any], before: int) -> dict[str, list[Any]]:
         """Returns the values of each column that these rows have, None where a row has none.
@@ -71,7 +83,10 @@ class ValueKinds:
         """``at``: the number of each value's row."""
         types = set(map(type, values)) - {type(None)}
         kinds = {_kind(each) for each in types}
+        if not kinds.isdisjoint(_MISSING.values()):
+            raise _missing(values, path, at)
         if _TIME in kinds:
+            _refuse_nanoseconds(values, path, at)
             kinds = kinds - {_TIME} | {
                 _zoned(v) for v in values if isinstance(v, datetime.datetime)
             }
@@ -84,6 +99,7 @@ class ValueKinds:
             self._inside_objects(values, path, at)
         if "a list" in kinds:
             pairs = [(v, n) for v, n in zip(values, at, strict=True) if v is not None]
+            pairs = [(_to_compare(v), n) for v, n in pairs]
             inner = [*chain.from_iterable(v for v, _ in pairs)]
             self._compare(inner, (*path, "[]"), [n for v, n in pairs for _ in v])
 
@@ -106,7 +122,54 @@ def _kind(kind: type) -> str:
     if kind is type(None):
         return ""
     found = next((word for each, word in _KINDS if issubclass(kind, each)), None)
+    package = kind.__module__.partition(".")[0]
+    if found is None and package == "numpy":
+        found = _OF_NUMPY.get(kind.__name__)
+    if package == "pandas":  # NaT is a datetime
+        found = _MISSING.get(kind.__name__, found)
     return found or _named(kind)
+
+
+def _to_compare(values: Any) -> Any:
+    """The values of a list; of an array of NumPy, which has one type, the first one."""
+    return values if _array_kind(values) in (None, "O") else values[:1]
+
+
+def _array_kind(value: Any) -> str | None:
+    """The letter that NumPy has for the type of an array's values; None: it is none."""
+    return getattr(getattr(value, "dtype", None), "kind", None)
+
+
+def _with_nulls(value: Any) -> Any:
+    """The value with None for what pandas takes for NULL, inside lists and objects too."""
+    if isinstance(value, (list, tuple)) or _array_kind(value) == "O":
+        return [_with_nulls(inner) for inner in value]
+    if isinstance(value, dict):
+        return {name: _with_nulls(inner) for name, inner in value.items()}
+    missing = type(value).__name__ in _MISSING or (isinstance(value, float) and value != value)
+    return None if missing else value
+
+
+def _missing(values: list[Any], path: _Path, at: Sequence[int]) -> ConfigError:
+    word, number = next(
+        (_kind(type(v)), n)
+        for v, n in zip(values, at, strict=True)
+        if _kind(type(v)) in _MISSING.values()
+    )
+    return unfit(f"the column {_column(path)!r} has pandas' {word} (row {number})", _NULL)
+
+
+def _refuse_nanoseconds(values: list[Any], path: _Path, at: Sequence[int]) -> None:
+    for value, number in zip(values, at, strict=True):
+        if getattr(value, "nanosecond", 0):
+            raise unfit(
+                f"the column {_column(path)!r} has a time with nanoseconds: {value} (row {number})",
+                _MICROSECONDS,
+            )
+
+
+def _column(path: _Path) -> str:
+    return ".".join(path).replace(".[]", "[]")
 
 
 def _zoned(value: Any) -> str:
@@ -125,5 +188,6 @@ def _differ(values: list[Any], path: _Path, at: Sequence[int], known: list[str])
         kind = _kind(type(value))
         rows.setdefault(_zoned(value) if kind == _TIME else kind, number)
     says = [f"{kind} (row {rows[kind]})" if kind in rows else kind for kind in known]
-    column = ".".join(path).replace(".[]", "[]")
-    return unfit(f"the column {column!r} has values of two types: {' and '.join(says)}", _ONE_KIND)
+    return unfit(
+        f"the column {_column(path)!r} has values of two types: {' and '.join(says)}", _ONE_KIND
+    )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from penstock.api.frames import untyped_fields
+from penstock.api.frames import unfit, untyped_fields
 from penstock.api.handed_rows import stage
 from penstock.api.pipelines import pipeline_of
 from penstock.api.showing import shown
@@ -73,7 +73,8 @@ def write(
     ``config``: the destination's. ``mode``: ``append`` (the default); ``overwrite``: the rows
     replace the stream's; ``upsert``: they replace those with the same ``primary_key``; ``insert``,
     ``update`` or ``mirror``: only rows that differ from those that this ``name`` wrote before.
-    ``allow_empty``: a mirror of no rows removes all that were written.
+    ``allow_empty``: a mirror of no rows removes all that were written, and an overwrite by a reader
+    or generator that gives no rows empties the table.
     Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where another write of the
     name goes on."""
     changes, how = split(given)
@@ -92,7 +93,7 @@ def write(
     home = home_of(how)
     agree(pipeline, home, yes=how.get("yes", False))
     with (
-        _model(rows, stream, home) as model,
+        _model(rows, stream, home, may_be_empty=allow_empty or not _replaces(mode)) as model,
         shown(how.get("progress"), pipeline.secret_values) as observer,
         stoppable() as cancel,
     ):
@@ -131,9 +132,16 @@ def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:
         )
 
 
+def _replaces(mode: str) -> bool:
+    modes = modes_of(mode)
+    return modes.replaces or modes.destination_sync_mode is DestinationSyncMode.overwrite
+
+
 @contextmanager
-def _model(rows: Any, stream: str, home: Home) -> "Generator[Model]":
-    """Yields what Spark reads: the view of a DataFrame of Spark, or the file of other rows."""
+def _model(rows: Any, stream: str, home: Home, *, may_be_empty: bool) -> "Generator[Model]":
+    """Yields what Spark reads: the view of a DataFrame of Spark, or the file of other rows. Raises
+    ``ConfigError`` (``write.rows``) where rows that can be read once are none, unless they may be:
+    the program may have read them itself."""
     from penstock.spark.model import HANDED_OVER, Model
 
     if hasattr(rows, "createOrReplaceGlobalTempView"):
@@ -160,9 +168,18 @@ def _model(rows: Any, stream: str, home: Home) -> "Generator[Model]":
         return
     folder = staging_folder(home, this_owner()).within(_ROWS).path
     try:
-        untyped = stage(rows, folder)
+        staged = stage(rows, folder)
+        if staged.once and not staged.rows and not may_be_empty:
+            raise unfit(
+                f"this {type(rows).__name__} gave none, and the table would be emptied",
+                "it can be read once: make it again; allow_empty=True empties the table",
+            )
         yield Model(
-            name=stream, format="parquet", path=str(folder), untyped=untyped, where=HANDED_OVER
+            name=stream,
+            format="parquet",
+            path=str(folder),
+            untyped=staged.untyped,
+            where=HANDED_OVER,
         )
     finally:
         shutil.rmtree(folder.parent, ignore_errors=True)
