@@ -22,6 +22,7 @@ from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark, T
 from penstock.tables.load_columns import load_fields
 from penstock.tables.parquet.folders import Marker, finished_files
 
+KEY = "penstock.primary_key"  # of a history's files, in their footers
 _NEW, _KEPT = "new-", "kept-"  # of the names in a folder that is being filled
 
 
@@ -61,12 +62,17 @@ def _job(
     return MergeJob(
         load=load,
         columns=(*columns,),
-        described=direct_parts.described(load_fields(load)),
+        described=direct_parts.described(load_fields(load)) | _key_of(load),
         folder=str(staging),
         stem=stem,
         gathers=gathers,
         links=direct_parts.fits_where_whole(load),
     )
+
+
+def _key_of(load: TableLoad) -> dict[str, str]:
+    """What the footers of a history's files say of its key."""
+    return {KEY: msgspec.json.encode(load.primary_key).decode()} if load.history else {}
 
 
 def _old_files(load: TableLoad, marker: Marker | None, folder: Path) -> tuple[TableFile, ...]:

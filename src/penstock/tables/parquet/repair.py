@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import DestinationError
+from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field
 from penstock.spark.types import row_schema
 from penstock.tables.contract import TableLoad
@@ -29,6 +30,7 @@ from penstock.tables.parquet.folders import (
     rewrite_token,
     write_marker,
 )
+from penstock.tables.parquet.merge import KEY
 
 NOTE = "the marker of table {} was damaged, as by a power cut: it was rebuilt from the ledger"
 
@@ -42,7 +44,8 @@ def rebuild_marker(folder: Path, load: TableLoad) -> Marker:
     columns = _columns(folder, kept or names, load) if kept or load.replaces else ()
     if not columns:  # no row of the table counts: it is as new
         columns = load_frame.target_columns(load, None, lambda: None).fields
-    marker = Marker(columns, {load.load.key: follows} if follows else {})
+    keyed = _key_of_history(folder, kept) if load.history else ()
+    marker = Marker(columns, {load.load.key: follows} if follows else {}, keyed=keyed)
     write_marker(folder, marker)
     return marker
 
@@ -73,6 +76,16 @@ def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
     if newest != own.follows:
         raise _refused(folder, f"no file in it is of load {own.follows}, which it had last")
     return [*finished, *rewritten]
+
+
+def _key_of_history(folder: Path, names: Sequence[str]) -> tuple[FieldPath, ...]:
+    """The key of the versions in these files, as their footers say; empty: it is not known. What
+    Spark wrote, or a version of Penstock before this one, does not say."""
+    import pyarrow.parquet as pq
+
+    said = {(pq.read_metadata(folder / name).metadata or {}).get(KEY.encode()) for name in names}
+    found = [msgspec.json.decode(key, type=tuple[FieldPath, ...]) for key in said if key]
+    return found[0] if len(found) == 1 else ()
 
 
 def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field, ...]:
