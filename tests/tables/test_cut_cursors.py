@@ -16,6 +16,7 @@ from merge_cases import dedup
 from shaped import shaped
 from tasks_here import LOCAL
 
+from penstock.model.types import MetadataNames
 from penstock.tables.contract import LoadResult, TableName
 from penstock.tables.files.cut_cursors import CutCursors
 from penstock.tables.formats import open_table
@@ -157,3 +158,51 @@ def test_no_change_list_is_read_where_no_cursor_was_cut(
             tables.commit(NO_SPARK, LOCAL, [made(loads, number, "timestamp", rows, "integer")])[0],
             LoadResult,
         )
+
+
+def one_load(spark: Any, tables: Any, loads: Any, key: str) -> Any:
+    """Rows of one load into a table without metadata columns, of which the newest comes first."""
+    texts = [TIMES[3], TIMES[1], TIMES[2], TIMES[0]]
+    found = [column("timestamp", text) for text in texts]
+    data = [{"k": 1, "v": v, "c": value} for v, (value, _) in enumerate(found)]
+    columns = {"k": key, "v": "integer", "c": "timestamp"}
+    how: Any = {"primary_key": (("k",),), "cursor": ("c",), "metadata": None}
+    load = dedup(loads, 1, data, columns, changes=[lists for _, lists in found], **how)
+    assert isinstance(tables.commit(spark, LOCAL, [load])[0], LoadResult)
+    assert shown(tables) == {1: 0}
+    at, lists = column("timestamp", TIMES[1])
+    later = dedup(loads, 2, [{"k": 1, "v": 9, "c": at}], columns, changes=[lists], **how)
+    return tables.commit(spark, LOCAL, [later])[0]
+
+
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_L8_a_load_without_metadata_columns_keeps_the_newest_row_by_tasks(
+    format: str, tmp_path: Path, loads: Any
+) -> None:
+    tables = open_table(format, str(tmp_path / "lake"))
+    done = one_load(NO_SPARK, tables, loads, "integer")
+    assert shown(tables) == {1: 9}  # of the table's row nothing is known, and that is noted
+    assert "a row has equal ones without the source's text" in done.notes[0]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["delta", "parquet"])
+def test_L8_a_load_without_metadata_columns_keeps_the_newest_row_by_spark(
+    format: str, tmp_path: Path, loads: Any, spark: Any
+) -> None:
+    tables = open_table(format, str(tmp_path / "lake"))
+    one_load(spark, tables, loads, "number")  # no key for tasks
+    assert shown(tables) == {1: 9}
+
+
+def test_L8_parts_in_a_shape_with_other_metadata_columns_are_compared_exactly(
+    tmp_path: Path, loads: Any
+) -> None:
+    """The pipeline's metadata_columns changed after the parts were sealed."""
+    other = MetadataNames("_x_id", "_x_at", "_x_meta", "_x_generation")
+    tables = open_table("delta", str(tmp_path / "lake"))
+    rows = [(1, 0, TIMES[3]), (1, 1, TIMES[1])]
+    load = shaped(made(loads, 1, "timestamp", rows, "integer"), names=other)
+    done = tables.commit(NO_SPARK, LOCAL, [load])[0]
+    assert isinstance(done, LoadResult), done
+    assert shown(tables) == {1: 0}

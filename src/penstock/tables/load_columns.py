@@ -68,7 +68,7 @@ def cursors(load: TableLoad) -> tuple[str, ...]:
 
 def cut_cursor(load: TableLoad) -> str | None:
     """The name, in change lists, of the cursor by which the load's rows are ordered; None: a row's
-    change list says nothing of it, as it is nested, or the table has no such lists."""
-    if load.arrival or len(load.cursor) != 1 or load.policy.metadata is None:
+    change list says nothing of it, as it is nested."""
+    if load.arrival or len(load.cursor) != 1:
         return None
     return next((f.source for f in load.schema.fields if f.name == load.cursor[0]), None)

@@ -86,6 +86,7 @@ from penstock.tables.files.load_tasks import (
 from penstock.tables.files.merge_job import MergeJob, NeedsSpark
 from penstock.tables.folder_access import inherit
 from penstock.tables.frame import load_frame, other_forms
+from penstock.tables.frame.arrival import order_columns
 from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.frame.schema_evolution import EvolvedColumns
 from penstock.tables.key_forms import mixed_keys
@@ -452,6 +453,8 @@ class _LoadCommit:
             commit = _LoadCommit(self.spark, self.location, cast, self.widens, self.merges)
             begun = commit.begun()
             commit.settle(begun)
+            if begun.done is not None:
+                return begun.done
             if begun.table is None or begun.staged is None:
                 raise not_merged(load, None, begun.reason)
             done = commit._published(begun.table, begun.staged, LoadWay.spark)
@@ -559,7 +562,7 @@ class _LoadCommit:
             return self._write(load_frame.load_rows_as(fresh, load, columns.fields), columns.fields)
         load_frame.key_sql(load, columns.fields)
         load_frame.refuse_lost_keys(fresh, load, columns.fields)
-        shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=(load_frame.ARRIVAL,))
+        shaped = load_frame.load_rows_as(fresh, load, columns.fields, keep=order_columns(load))
         if old is not None and not load.replaces:
             table = functools.partial(self._rows_as, old, columns.fields)
             marks = load.deleted_column is not None

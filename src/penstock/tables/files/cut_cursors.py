@@ -2,9 +2,10 @@
 
 A column of times holds microseconds, one of numbers doubles. An entry of the row's change list says
 what the source sent (``codec.losses``), so that rows whose cut cursors are equal are put in order
-(``tables.newest.exactly``). The footer of a file says whether its lists have such an entry at all:
-without one nothing is read. Runs in a Spark task; no Spark. Neighbours: ``newest_rows`` compares
-the rows; ``load_frame`` does the same in Spark."""
+(``tables.newest.exactly``). A table without metadata columns has no such lists, and the rows of a
+load are put in order all the same. The footer of a file says whether its lists have such an entry
+at all: without one nothing is read. Runs in a Spark task; no Spark. Neighbours: ``newest_rows``
+compares the rows; ``load_frame`` does the same in Spark."""
 
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -13,48 +14,57 @@ import pyarrow as pa
 
 from penstock.codec.untyped import Array
 from penstock.codec.untyped import compute as pc
+from penstock.model.segments import TableShape
 from penstock.model.types import CHANGES, ChangeWords
 from penstock.tables.contract import TableLoad
 from penstock.tables.files.old_files import opened
 from penstock.tables.load_columns import cut_cursor
 
 
+def _lists(meta: str | None) -> str:
+    """The path of the change lists in a file: under a metadata column, or a part's own column."""
+    return CHANGES if meta is None else f"{meta}.changes"
+
+
 class CutCursors(NamedTuple):
     """``source``: the cursor's name in change lists. ``words``: of entries. ``meta``: the table's
-    metadata column that has the lists."""
+    metadata column that has the lists; None: it has none."""
 
     source: str
     words: ChangeWords
-    meta: str
+    meta: str | None
 
     @classmethod
     def of(cls, load: TableLoad) -> Self | None:
         """None: the change lists say nothing of the load's cursor."""
         source, names = cut_cursor(load), load.policy.metadata
-        if source is None or names is None:
-            return None
-        return cls(source, load.policy.change_words, names.meta)
+        return (
+            None if source is None else cls(source, load.policy.change_words, names and names.meta)
+        )
 
-    def in_part(self, path: str) -> bool:
-        """Whether a part may have entries of the cursor."""
-        return self._may_have(path, CHANGES)
+    def in_part(self, path: str, shape: TableShape | None) -> bool:
+        """Whether a part may have entries of the cursor. ``shape``: of a table that it has."""
+        return self._may_have(path, _lists(shape and shape.names.meta))
 
     def in_table(self, path: Path) -> bool:
         """As :meth:`in_part`, of a file of the table."""
-        return self._may_have(path, f"{self.meta}.changes")
+        return self.meta is not None and self._may_have(path, _lists(self.meta))
 
-    def of_part(self, path: str) -> Array:
+    def of_part(self, path: str, shape: TableShape | None) -> Array:
         """For each row the text of its cursor; NULL where it was not cut."""
-        with opened(path) as file:
-            return self._texts(file.read(columns=[CHANGES])[CHANGES])
+        return self._texts_in(path, shape and shape.names.meta)
 
     def of_table(self, path: Path) -> Array:
         """As :meth:`of_part`, of a file of the table."""
         with opened(path) as file:
             if self.meta not in file.schema_arrow.names:
                 return pa.nulls(file.metadata.num_rows, pa.string())
-            found = file.read(columns=[f"{self.meta}.changes"])[self.meta]
-            return self._texts(pc.struct_field(found, "changes"))
+        return self._texts_in(path, self.meta)
+
+    def _texts_in(self, path: Path | str, meta: str | None) -> Array:
+        with opened(path) as file:
+            found = file.read(columns=[_lists(meta)])[meta or CHANGES]
+        return self._texts(found if meta is None else pc.struct_field(found, "changes"))
 
     def _may_have(self, path: Path | str, column: str) -> bool:
         with opened(path) as file:

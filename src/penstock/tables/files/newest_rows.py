@@ -118,8 +118,7 @@ class NewestRows:
         loaded = [*zip(self._load.parts, self._load.load.parts, strict=True)]
         cuts = self._cuts
         self._cut = cuts is not None and any(
-            cuts.in_part(path) if part.shape is None else cuts.in_table(Path(path))
-            for path, part in loaded
+            cuts.in_part(path, part.shape) for path, part in loaded
         )
         for index, (path, part) in enumerate(loaded):
             shape = part.shape
@@ -131,8 +130,7 @@ class NewestRows:
                 self._leave_keeping(path, rows[self._deleted])
             columns = self._compared_columns(rows, self._deleted)
             if cuts is not None and self._cut:
-                sent = cuts.of_part(path) if shape is None else cuts.of_table(Path(path))
-                columns["sent"] = sent
+                columns["sent"] = cuts.of_part(path, shape)
             for name in of_shards:
                 columns["extracted"] = plain(rows[name], Kind.timestamp)
             columns |= self._also_compared(path, shape)

@@ -10,12 +10,14 @@ from penstock.model.catalog import DestinationSyncMode
 from penstock.model.types import EXTRACTED_AT, SEQ, Field
 from penstock.spark.types import quoted
 from penstock.tables.contract import TableLoad
+from penstock.tables.load_columns import cut_cursor
 from penstock.tables.newest import SPARK, lane_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ORIGIN = "_penstock_origin"  # 0: a row the table has, 1: a row of the load
+SENT = "_penstock_sent"  # the source's text of a cursor that was cut
 ARRIVAL = "_penstock_arrival"  # SEQ of the load's rows; of a stream in shards a struct
 _OF_LANES = "_penstock_shown", "_penstock_lane"
 _BLOCK, _TOP = "_penstock_block", "_penstock_top"  # of rows of a lane; what it had shown before
@@ -51,6 +53,16 @@ def _with_lanes(parts: "DataFrame", load: TableLoad) -> "DataFrame":
     return rows.withColumn(shown, F.greatest(shown, _TOP)).drop(_BLOCK, _TOP)
 
 
+def takes_sent(load: TableLoad) -> bool:
+    """Whether the load's rows have :data:`SENT`: their table has no change lists."""
+    return load.policy.metadata is None and cut_cursor(load) is not None
+
+
+def order_columns(load: TableLoad) -> tuple[str, ...]:
+    """The columns of ``read_parts`` that ``newest`` needs beside those of the table."""
+    return (ARRIVAL, SENT) if takes_sent(load) else (ARRIVAL,)
+
+
 def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
     """The table's rows (columns ``fields``) with the columns by which :func:`newest` orders them:
     :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time, where they have one: all that is
@@ -65,4 +77,5 @@ def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
         shown, lane = _OF_LANES
         none = F.lit(None).cast("int").alias(lane), F.lit(None).cast("bigint").alias(SEQ)
         arrival = F.struct(F.timestamp_micros(arrival).alias(shown), *none)
-    return rows.withColumns({ARRIVAL: arrival, ORIGIN: F.lit(0)})
+    sent = {SENT: F.lit(None).cast("string")} if takes_sent(load) else {}
+    return rows.withColumns({ARRIVAL: arrival, ORIGIN: F.lit(0), **sent})

@@ -39,7 +39,14 @@ from penstock.spark.types import (
 )
 from penstock.tables.contract import Deletes, TableLoad, TablePolicy, TypeChange
 from penstock.tables.frame import soft_deletes
-from penstock.tables.frame.arrival import ARRIVAL, ORIGIN, with_arrival, with_table_order
+from penstock.tables.frame.arrival import (
+    ARRIVAL,
+    ORIGIN,
+    SENT,
+    takes_sent,
+    with_arrival,
+    with_table_order,
+)
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.delete_marks import as_stored, marked_sql
 from penstock.tables.frame.other_forms import rekeyed
@@ -109,16 +116,18 @@ def _mark(load: TableLoad, fields: Sequence[Field]) -> Field | None:
 
 
 def read_parts(spark: "SparkSession", load: TableLoad) -> "DataFrame":
-    """Every row of the load's parts: its data and internal columns, :data:`ARRIVAL`, :data:`SYNC`
-    and :data:`GENERATION`."""
+    """Every row of the load's parts: its data and internal columns, :data:`ARRIVAL`, :data:`SYNC`,
+    :data:`GENERATION`, and where its rows need it :data:`SENT`."""
     from pyspark.sql import functions as F
 
     if load.parts:
         parts = _rows_of(spark, [load])
     else:
         parts = spark.createDataFrame([], part_schema(load.schema))
+    sent = [F.expr(_entry_sql(load, CHANGES)).alias(SENT)] if takes_sent(load) else []
     return with_arrival(parts, load).select(
         "*",
+        *sent,
         F.lit(load.sync_id).cast("bigint").alias(SYNC),
         F.lit(load.generation_id).cast("bigint").alias(GENERATION),
     )
@@ -330,7 +339,7 @@ def newest(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "Data
     rows = rows.withColumn(_RANK, F.row_number().over(newest_first))
     kept = f"{_RANK} = 1 OR {_KEYLESS}" if ORIGIN in rows.columns else f"{_RANK} = 1"
     rows = rows.filter(kept).withColumn(TWO, F.expr(folded.two_forms))
-    return rows.drop(_RANK, _KEYLESS, _LATE, *(n for n in folded.columns if n != TWO))
+    return rows.drop(_RANK, _KEYLESS, _LATE, SENT, *(n for n in folded.columns if n != TWO))
 
 
 def newest_beside(
@@ -420,18 +429,26 @@ def cursor_order(
 
 
 def _sent_sql(load: TableLoad, fields: Sequence[Field], alias: str) -> str | None:
-    """A SQL expression: the source's text of a cursor that was cut, from the row's change list; of
-    others NULL. None: there are no such lists."""
-    source, meta = cut_cursor(load), load.policy.metadata and load.policy.metadata.meta
-    if source is None or meta not in {f.name for f in fields}:
+    """A SQL expression: the source's text of a cursor that was cut; of others NULL. It stands in
+    the row's change list, or of a row without one, while its load is compared, in :data:`SENT`.
+    None: nothing has it."""
+    if takes_sent(load):
+        return None if alias else SENT
+    meta = load.policy.metadata and load.policy.metadata.meta
+    if cut_cursor(load) is None or meta not in {f.name for f in fields}:
         return None
-    words = load.policy.change_words
+    return _entry_sql(load, f"{alias}{'.' if alias else ''}{quoted(meta)}.changes")
+
+
+def _entry_sql(load: TableLoad, lists: str) -> str:
+    """A SQL expression: the source's text of a cursor that was cut, of the change list ``lists``;
+    of others NULL."""
+    words, source = load.policy.change_words, cut_cursor(load) or ""
     begin = f"{words.reason}: "
     entry = (
         f"x.field = {_text(source)} AND x.change = {_text(words.rounded)} "
         f"AND startswith(x.reason, {_text(begin)})"
     )
-    lists = f"{alias}{'.' if alias else ''}{quoted(meta)}.changes"
     return f"substr(try_element_at(filter({lists}, x -> {entry}), 1).reason, {len(begin) + 1})"
 
 

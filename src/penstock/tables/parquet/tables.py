@@ -52,6 +52,7 @@ from penstock.tables.files.load_tasks import (
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark, TableFile
 from penstock.tables.files.small_loads import write_each
 from penstock.tables.frame import load_frame
+from penstock.tables.frame.arrival import order_columns
 from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.frame.other_forms import rekeyed
 from penstock.tables.load_columns import load_fields
@@ -488,7 +489,7 @@ class _Wave:
         parts = self._parts(load)
         if load.mode is DestinationSyncMode.append_dedup:
             load_frame.refuse_lost_keys(parts, load, target)
-        fresh = load_frame.load_rows_as(parts, load, target, keep=(load_frame.ARRIVAL,))
+        fresh = load_frame.load_rows_as(parts, load, target, keep=order_columns(load))
         replaces, marker = load.replaces, plan.marker
         rows = self._table_rows(plan.folder, marker) if marker and not replaces else None
         old = None
