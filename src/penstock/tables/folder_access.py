@@ -3,15 +3,19 @@ set-group-ID bit and a default access list, as the kernel gives it to what is ma
 
 Needed for what is not made there, or is changed after: parts that are linked (``linked_parts``),
 and folders that Spark makes, since Hadoop sets their mode, which cuts an access list. (Hadoop's
-umask is set to this process's: ``spark.session``.) Not here: files that are simply written.
+umask is set to this process's: ``spark.session``.) Also proves that a folder can be written to,
+before rows are read (``check``) and before a load. Not here: files that are simply written.
 """
 
+import errno
 import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from penstock.errors import DestinationError
 from penstock.files import SHARED, private
 
 _ACL, _DEFAULT_ACL = "system.posix_acl_access", "system.posix_acl_default"
@@ -59,3 +63,47 @@ def _access_list(path: Path, name: str) -> bytes | None:
     with suppress(OSError):  # no such list, or a file system without them
         return os.getxattr(path, name)
     return None
+
+
+def prove_writable(folder: Path) -> None:
+    """Proves that ``folder`` can be written to, or created: writes a temporary file into it or its
+    nearest existing parent. (Permission bits do not tell for root, nor on a read-only file system.)
+    Leaves nothing behind. Raises ``DestinationError`` (``destination.not_writable``)."""
+    try:
+        nearest = next(p for p in (folder, *folder.parents) if p.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        _try_file(nearest)
+    except OSError as failure:
+        raise _not_writable(folder, failure) from failure
+
+
+def make_writable(folder: Path) -> None:
+    """Creates ``folder`` and proves by a temporary file that it can be written to. Raises
+    ``DestinationError`` (``destination.not_writable``)."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _try_file(folder)
+    except OSError as failure:
+        raise _not_writable(folder, failure) from failure
+
+
+def _try_file(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def _not_writable(folder: Path, failure: OSError) -> DestinationError:
+    if failure.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DestinationError(
+            f"the disk that holds {folder} is full",
+            code="destination.disk_full",
+            where=str(folder),
+            hint="make room there, or choose a folder on another disk, then run again",
+        )
+    return DestinationError(
+        f"{folder} is not writable: {failure.strerror}",
+        code="destination.not_writable",
+        where=str(folder),
+        hint="choose a folder that this user may write to",
+    )

@@ -1,7 +1,8 @@
 """Reads and writes one Delta table, found by folder (or URI) or by name in a Spark catalog.
 
 :class:`FolderLocation` and :class:`CatalogLocation` implement :class:`TableLocation`: rows,
-history, log folder, save. All tables of a destination lie under one ``PATH``, or in one
+history, log folder, save. :class:`CommitNote` is the JSON that Penstock writes as the userMetadata of
+its commits (L3). All tables of a destination lie under one ``PATH``, or in one
 ``catalog:CATALOG.DATABASE`` (:class:`CatalogDatabase`), where they are named ``NAMESPACE__NAME`` or
 ``NAME``. Not here: which rows are written, and the commit's transaction id (``delta``)."""
 
@@ -39,6 +40,26 @@ _MISSING = {
 _LEVELS = 3  # of folders below a new table, on an object store
 _LOG_ENTRY = re.compile(r"\d{20}\.json")
 _WORD = re.compile(r"[A-Za-z0-9_]+")
+
+
+class CommitNote(msgspec.Struct, frozen=True):
+    """Says which load a commit is: its key, number and token. ``user``: the userMetadata that the
+    session was set to write."""
+
+    penstock: str  # the load's key; the field's name is stored in tables
+    number: int
+    token: str
+    user: str | None = None
+
+
+def parse_note(note: str) -> CommitNote | None:
+    """Reads a commit's userMetadata; None: it is another program's."""
+    if '"penstock"' not in note:
+        return None
+    try:
+        return msgspec.json.decode(note, type=CommitNote)
+    except msgspec.DecodeError:
+        return None
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):

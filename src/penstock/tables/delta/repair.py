@@ -23,8 +23,7 @@ import msgspec
 from penstock.errors import DestinationError
 from penstock.files import sync
 from penstock.model.segments import Load, PlannedOn
-from penstock.tables.delta.locations import read_log_entry
-from penstock.tables.delta.note import parse_note
+from penstock.tables.delta.locations import parse_note, read_log_entry
 from penstock.tables.delta.spec import LOG
 from penstock.tables.disks import boot, older_than_boot, on_own_disk
 

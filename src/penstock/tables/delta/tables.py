@@ -68,12 +68,13 @@ from penstock.tables.delta.locations import (
     PREFIX,
     CatalogDatabase,
     CatalogLocation,
+    CommitNote,
     FolderLocation,
     HistoryEntry,
     TableLocation,
     is_missing,
+    parse_note,
 )
-from penstock.tables.delta.note import CommitNote, parse_note
 from penstock.tables.delta.spec import LOG, SPEC
 from penstock.tables.files import direct_parts
 from penstock.tables.files.load_tasks import (
@@ -84,7 +85,7 @@ from penstock.tables.files.load_tasks import (
     merged_result,
 )
 from penstock.tables.files.merge_job import MergeJob, NeedsSpark
-from penstock.tables.folder_access import inherit
+from penstock.tables.folder_access import inherit, make_writable, prove_writable
 from penstock.tables.frame import load_frame, other_forms
 from penstock.tables.frame.arrival import order_columns
 from penstock.tables.frame.cast_parts import cast_parts
@@ -94,7 +95,6 @@ from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
 from penstock.tables.refused_histories import not_merged, refuse_other
-from penstock.tables.writable_folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession

@@ -31,9 +31,8 @@ from penstock.model.catalog import DestinationSyncMode, FieldPath
 from penstock.model.segments import Load
 from penstock.model.types import Field
 from penstock.tables.contract import LastLoad, TableName
-from penstock.tables.folder_access import inherit
+from penstock.tables.folder_access import inherit, make_writable
 from penstock.tables.parquet.spec import SPEC
-from penstock.tables.writable_folders import make_writable
 
 MARKER = str(SPEC.mark)
 OWN_FOLDER = ".penstock"

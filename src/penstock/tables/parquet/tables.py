@@ -51,6 +51,7 @@ from penstock.tables.files.load_tasks import (
 )
 from penstock.tables.files.merge_job import MergeJob, MergeResult, NeedsSpark, TableFile
 from penstock.tables.files.small_loads import write_each
+from penstock.tables.folder_access import prove_writable
 from penstock.tables.frame import load_frame
 from penstock.tables.frame.arrival import order_columns
 from penstock.tables.frame.cast_parts import cast_parts
@@ -76,7 +77,6 @@ from penstock.tables.parquet.merge import append_job, fill, rewrite_job
 from penstock.tables.parquet.publish import StagedAppend, publish
 from penstock.tables.parquet.spec import SPEC
 from penstock.tables.refused_histories import not_merged, refuse_other
-from penstock.tables.writable_folders import prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
