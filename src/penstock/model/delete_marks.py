@@ -3,7 +3,7 @@
 A live mark is null, a word for no, zero, a zero date, or an empty text, list or object. Lanes judge
 the value as the source sent it (``codec.delete_marks``), and give its column a value that says the
 same. So tables, transforms and queries judge what the column stores, by :data:`LIVE_TEXT` where it
-is text. Not here: Arrow columns (``codec.delete_marks``), Spark's (``tables.frame.delete_marks``).
+is text. Not here: Arrow columns (``codec.delete_marks``), Spark's (``tables.frame.soft_deletes``).
 """
 
 import re

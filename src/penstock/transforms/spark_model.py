@@ -1,10 +1,10 @@
 """Reads what stands behind ``spark:`` in a pipeline: a SELECT, a table's name, files.
 
 Finds faults without a JVM, and refuses queries that would run programs, as for ``spark-sql``. Paths
-(``./users.parquet``, ``parquet.`./users` `` in a query) count from the folder that the caller gives,
-the pipeline file's or the one in which Penstock was started: a JVM may run elsewhere. A folder of
-one of Penstock's tables is read by its format, text files may be compressed by gzip. Not here: whether Spark can read it (``spark.model``). Neighbours: ``spark_tokens``
-cuts a query, ``spark_sql`` has the refusals.
+(``./users.parquet``, ``parquet.`./users` `` in a query) count from the folder that the caller gives:
+a JVM may run elsewhere. Text files may be compressed by gzip; a folder of one of Penstock's tables
+is read by its format. Not here: whether Spark can read it (``spark.model``). Neighbours:
+``spark_tokens`` cuts a query, ``spark_sql`` has the refusals.
 """
 
 import re

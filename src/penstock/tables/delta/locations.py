@@ -1,8 +1,8 @@
 """Reads and writes one Delta table, found by folder (or URI) or by name in a Spark catalog.
 
 :class:`FolderLocation` and :class:`CatalogLocation` implement :class:`TableLocation`: rows,
-history, log folder, save. :class:`CommitNote` is the JSON that Penstock writes as the userMetadata of
-its commits (L3). All tables of a destination lie under one ``PATH``, or in one
+history, log folder, save. :class:`CommitNote` is the JSON that Penstock writes as the userMetadata
+of its commits (L3). All tables of a destination lie under one ``PATH``, or in one
 ``catalog:CATALOG.DATABASE`` (:class:`CatalogDatabase`), where they are named ``NAMESPACE__NAME`` or
 ``NAME``. Not here: which rows are written, and the commit's transaction id (``delta``)."""
 
