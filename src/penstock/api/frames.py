@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from penstock.api.value_kinds import MICROSECONDS, ValueKinds, unfit
 from penstock.errors import ConfigError
 from penstock.model.catalog import FieldPath
 
 _OBJECTS = 20_000  # of a column, that are compared at a time
 _SPANS = "holds spans of time, which Parquet has as bare integers"
-_HINT = "cast the column: times have microseconds at most, and nothing is rounded"
 _TO_TEXT = "cast the column to text"
 _ONE_TYPE = "give the column values of one type, as frame[name].astype(str)"
 
@@ -62,8 +62,6 @@ def _of_pandas(rows: Any) -> Any:
 
 def _compare_objects(rows: Any, named: bool) -> None:
     """Raises ``ConfigError`` where values of a column of Python objects cannot share it."""
-    from penstock.api.value_kinds import ValueKinds
-
     kinds = ValueKinds()
     columns = [rows.iloc[:, index] for index in range(rows.shape[1])]
     if named:
@@ -135,7 +133,7 @@ def cast(table: Any, schema: Any) -> Any:
             columns.append(table.column(index).cast(field.type))
         except pa.ArrowException as failure:
             times = any(pa.types.is_timestamp(kind) for kind in _types(field.type))
-            hint = _HINT if times else _ONE_TYPE
+            hint = MICROSECONDS if times else _ONE_TYPE
             raise unfit(f"the column {field.name!r}: {failure}", hint) from None
     return pa.table(columns, schema=schema)
 
@@ -237,7 +235,7 @@ def _refused(kind: Any) -> tuple[str, str] | None:
     types = pa.types
     name = str(getattr(kind, "extension_name", ""))
     if types.is_duration(kind) or types.is_interval(kind):
-        return _SPANS, _HINT
+        return _SPANS, MICROSECONDS
     if name == "pandas.period":
         return "holds periods, which Parquet has as bare integers", (
             "cast the column: .dt.to_timestamp() for the first instant of each, or .astype(str)"
@@ -255,7 +253,7 @@ def _refused(kind: Any) -> tuple[str, str] | None:
             "leave the column out, or write json.dumps(value)"
         )
     if types.is_decimal(kind) and kind.scale < 0:
-        return f"is {kind}, a scale that Parquet does not have", _HINT
+        return f"is {kind}, a scale that Parquet does not have", MICROSECONDS
     return None
 
 
@@ -295,8 +293,3 @@ def _typed(kind: Any) -> Any:
     if types.is_map(kind):
         return pa.map_(_typed(kind.key_type), kind.item_field.with_type(_typed(kind.item_type)))
     return kind
-
-
-def unfit(why: object, hint: str = _HINT) -> ConfigError:
-    """Makes the error of rows that no file can have as they are."""
-    return ConfigError(f"the rows cannot be written: {why}", code="write.rows", hint=hint)

@@ -22,11 +22,10 @@ from penstock.api.frames import (
     cast,
     no_table,
     plain,
-    unfit,
     write_file,
     write_tables,
 )
-from penstock.api.value_kinds import ValueKinds, no_row
+from penstock.api.value_kinds import ValueKinds, no_row, unfit
 from penstock.codec.untyped import ArrowSchema, ArrowType, Table, pa
 from penstock.model.catalog import FieldPath
 

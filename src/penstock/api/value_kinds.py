@@ -15,7 +15,6 @@ from decimal import Decimal
 from itertools import chain
 from typing import Any
 
-from penstock.api.frames import unfit
 from penstock.errors import ConfigError
 
 _WHOLE, _TIME = "a whole number", "a time"
@@ -42,9 +41,14 @@ _EXPECTED = "a row is a dict of column names and values"
 _AS_DICTS = "give dicts, as dict(row), dataclasses.asdict(row) or model.model_dump(), or tables"
 _ONE_KIND = "give the column values of one type, as str(value); NULL is None"
 _NULL = "NULL is None: give the frame itself, or df.astype(object).where(df.notna(), None)"
-_MICROSECONDS = "cast the column: times have microseconds at most, and nothing is rounded"
+MICROSECONDS = "cast the column: times have microseconds at most, and nothing is rounded"
 
 _Path = tuple[str, ...]
+
+
+def unfit(why: object, hint: str = MICROSECONDS) -> ConfigError:
+    """Makes the error of rows that no file can have as they are."""
+    return ConfigError(f"the rows cannot be written: {why}", code="write.rows", hint=hint)
 
 
 def no_row(row: Any, number: int, expected: str = _EXPECTED) -> ConfigError:
@@ -164,7 +168,7 @@ def _refuse_nanoseconds(values: list[Any], path: _Path, at: Sequence[int]) -> No
         if getattr(value, "nanosecond", 0):
             raise unfit(
                 f"the column {_column(path)!r} has a time with nanoseconds: {value} (row {number})",
-                _MICROSECONDS,
+                MICROSECONDS,
             )
 
 

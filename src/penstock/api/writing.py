@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
-from penstock.api.frames import unfit, untyped_fields
+from penstock.api.frames import untyped_fields
 from penstock.api.handed_rows import stage
 from penstock.api.pipelines import pipeline_of
 from penstock.api.showing import shown
 from penstock.api.staging import staging_folder
+from penstock.api.value_kinds import unfit
 from penstock.api.verbs import (
     RunKeywords,
     agree,

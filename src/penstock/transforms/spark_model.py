@@ -1,7 +1,7 @@
 """Reads what stands behind ``spark:`` in a pipeline: a SELECT, a table's name, files.
 
 Finds faults without a JVM, and refuses queries that would run programs, as for ``spark-sql``. Paths
-(``./users.parquet``, ``parquet.`./users` `` in a query) count from the folder that the caller gives:
+(``./users.parquet``, ``parquet.`./users` `` in a query) count from a folder that the caller names:
 a JVM may run elsewhere. Text files may be compressed by gzip; a folder of one of Penstock's tables
 is read by its format. Not here: whether Spark can read it (``spark.model``). Neighbours:
 ``spark_tokens`` cuts a query, ``spark_sql`` has the refusals.
