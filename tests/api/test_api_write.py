@@ -173,7 +173,7 @@ def test_rows_of_a_halted_destination_wait_and_others_are_not_taken_for_written(
         (pandas.DataFrame(ROWS), {"mode": "upsurt"}, "upsert"),
         ([1, 2], {}, "row 1 is an int"),
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), {}, "Duplicate column names"),
-        (pandas.DataFrame({"a": [1, "x"]}), {}, "'x'"),
+        (pandas.DataFrame({"a": [1, "x"]}), {}, "a whole number (row 1) and text (row 2)"),
         (
             pandas.DataFrame({"a": pandas.period_range("2024-01", periods=2, freq="M")}),
             {},

@@ -7,6 +7,7 @@ from newest_cases import TEXTS, Row, cases, oracle
 
 from penstock.model.segments import CursorOrder
 from penstock.tables.frame import load_frame
+from penstock.tables.frame.arrival import SENT
 from penstock.tables.load_columns import load_fields
 from penstock.tables.newest import TWO
 
@@ -17,8 +18,8 @@ KEYS = 2000
 def frame(spark: Any, rows: list[Row], kind: str) -> Any:
     column = "string" if kind == "string" else "double"
     return spark.createDataFrame(
-        [(r.key, r.cursor, "x" if r.gone else None, r.seq) for r in rows],
-        f"id BIGINT, c {column}, gone STRING, {load_frame.ARRIVAL} BIGINT",
+        [(r.key, r.cursor, "x" if r.gone else None, r.seq, None) for r in rows],
+        f"id BIGINT, c {column}, gone STRING, {load_frame.ARRIVAL} BIGINT, {SENT} STRING",
     )
 
 
@@ -40,7 +41,8 @@ def test_the_newest_row_is_the_oracle_s(
     target = load_fields(load)
     wanted = {case.rows[0].key: oracle(case, order is CursorOrder.text) for case in made}
     fresh = frame(spark, [row for case in made for row in case.rows], kind)
-    table = frame(spark, [case.table for case in made if case.table], kind).drop(load_frame.ARRIVAL)
+    table = frame(spark, [case.table for case in made if case.table], kind)
+    table = table.drop(load_frame.ARRIVAL, SENT)
 
     from pyspark.sql import functions as F
 
