@@ -118,7 +118,7 @@ def compose(text: str, name: str) -> Document:
     import yaml
 
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    shielded, unshield = _shield(text)
+    shielded, unshield = shield(text)
     composer = _Composer(name, unshield)
     try:
         for event in yaml.parse(shielded, Loader=loader):
@@ -137,7 +137,7 @@ def compose(text: str, name: str) -> Document:
     return Document(composer.root, composer.problems)
 
 
-def _shield(text: str) -> tuple[str, dict[int, str]]:
+def shield(text: str) -> tuple[str, dict[int, str]]:
     """The text with the braces of references replaced, and the table that restores them."""
     pairs = ((chr(c), chr(c + 1)) for c in range(0xE000, 0xF8FF, 2))
     left, right = next(pair for pair in pairs if pair[0] not in text and pair[1] not in text)

@@ -1,150 +1,302 @@
-"""Changes values in the text of a pipeline file; comments, order and quotes of the rest stay.
+"""Changes values in the text of a pipeline file; every byte of the rest stays: comments, order,
+quotes, spaces, line ends.
 
-Not here: what a file may say (``config``), which value a form has (``forms``).
+A change becomes the smallest pieces of text that it needs (``_Pieces``). The new text is read
+again, and must have the values that were wanted. Not here: what a file may say (``config``), which
+value a form has (``forms``), where values stand (``yaml_places``), how a value is written
+(``yaml_text``).
 """
 
-import io
-import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
 
 from penstock.errors import ConfigError
-
-_PLAIN = re.compile(r"[A-Za-z_./][\w./@*:-]*")
-_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
-_OFFSET = re.compile(r"(?m)^( *)[\w-]+:[^\n]*\n\1  +- ")
-_REFERENCE = re.compile(r"\$\{[A-Za-z_]\w*\}")
+from penstock.web.yaml_places import Place, places_of, values_in
+from penstock.web.yaml_text import BlockWriter, in_line, same
 
 Steps = tuple[str, ...]
 
 
+class Piece(NamedTuple):
+    """A part of the text and what stands there instead."""
+
+    start: int
+    end: int
+    text: str
+
+
+class _Unfit(Exception):
+    """The change does not go into this text piece by piece."""
+
+
 def values_of(text: str) -> dict[str, Any]:
     """Returns the file's values as plain data, variables unresolved. Raises ``ConfigError``
-    (``config.yaml``)."""
+    (``config.yaml``, ``config.empty``)."""
     return deepcopy(_values_of(text))
 
 
 @lru_cache(maxsize=8)
 def _values_of(text: str) -> dict[str, Any]:
     """Kept, as a file of 10,000 streams takes seconds to read."""
-    loaded = _load(text)[1]
-    return cast(dict[str, Any], _plain(loaded)) if isinstance(loaded, dict) else {}
+    found = values_in(text)
+    return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
 def edited(text: str, changes: Mapping[Steps, Any]) -> str:
     """Returns the text with other values at these places; None: without the key. A mapping becomes
-    what is given, key by key. Raises ``ConfigError`` (``config.yaml``)."""
-    yaml, root = _load(text)
-    if not isinstance(root, dict):
-        raise ConfigError("a pipeline file is a mapping of keys to values", code="config.yaml")
+    what is given, key by key. Raises ``ConfigError`` (``config.yaml``, ``ui.text``)."""
     for steps, value in changes.items():
-        at: Any = root
-        for step in steps[:-1]:
-            if not isinstance(at.get(step), dict):
-                at[step] = _new({})
-            at = at[step]
-        if value is None:
-            at.pop(steps[-1], None)
+        text = _changed(text, steps, value)
+    return text
+
+
+def _changed(text: str, steps: Steps, value: Any) -> str:
+    root = places_of(text)
+    if root.kind != "mapping":
+        raise ConfigError("a pipeline file is a mapping of keys to values", code="config.yaml")
+    wanted = _with(root.value, steps, value)
+    if same(root.value, wanted):
+        return text
+    for whole, literal in ((False, True), (False, False), (True, False)):
+        try:
+            pieces = _Pieces(text, whole, literal).of(root, wanted, steps)
+            made = _put(text, pieces)
+            if same(values_in(made), wanted):
+                return made
+        except (_Unfit, ConfigError):
+            continue
+    raise ConfigError(
+        f"{'.'.join(steps)} cannot be changed by the form in this text, and it is left as it is",
+        code="ui.text",
+        hint="change it in the text of the file",
+    )
+
+
+def _with(values: Any, steps: Steps, value: Any) -> Any:
+    made: dict[str, Any] = dict(cast(dict[str, Any], values)) if isinstance(values, dict) else {}
+    if len(steps) > 1:
+        made[steps[0]] = _with(made.get(steps[0]), steps[1:], value)
+    elif value is None:
+        made.pop(steps[0], None)
+    else:
+        made[steps[0]] = value
+    return made
+
+
+def _put(text: str, pieces: Sequence[Piece]) -> str:
+    for piece in sorted(pieces, key=lambda p: (p.start, p.end), reverse=True):
+        text = text[: piece.start] + piece.text + text[piece.end :]
+    return text
+
+
+class _Pieces:
+    """Finds the pieces of one change. ``whole``: the value at its steps is written as a whole;
+    ``literal``: a text of lines may stand in lines."""
+
+    def __init__(self, text: str, whole: bool, literal: bool) -> None:
+        self._text, self._whole = text, whole
+        self._writer = BlockWriter(literal)
+        self._break = "\r\n" if "\r\n" in text else "\n"
+        self._found: list[Piece] = []
+
+    def of(self, root: Place, wanted: Any, steps: Steps) -> list[Piece]:
+        """Returns the pieces that make the values of ``root`` the wanted ones."""
+        self._mapping(root, wanted, steps)
+        ordered = sorted(self._found)
+        for one, other in pairwise(ordered):
+            if other.start < one.end or other[:2] == one[:2]:
+                raise _Unfit
+        return ordered
+
+    def _add(self, start: int, end: int, text: str) -> None:
+        self._found.append(Piece(start, end, text.replace("\n", self._break)))
+
+    def _set(self, place: Place, after: int, column: int, wanted: Any, steps: Steps) -> None:
+        """``after``: where the key or the dash before the value ends; ``column``: of that, -1 in
+        brackets or braces; ``steps``: to the value that changes."""
+        if same(place.value, wanted):
+            return
+        if steps or not self._whole:
+            filled = bool(wanted) and (bool(place.items) or column < 0)
+            if place.kind == "mapping" and isinstance(wanted, dict) and filled:
+                return self._mapping(place, cast(dict[str, Any], wanted), steps)
+            if place.kind == "list" and isinstance(wanted, list) and wanted and place.items:
+                return self._list(place, cast(list[Any], wanted))
+        self._replace(place, after, column, wanted)
+
+    def _replace(self, place: Place, after: int, column: int, wanted: Any) -> None:
+        kept = self._anchor(place)
+        if column < 0:
+            return self._add(place.start, place.end, kept + in_line(wanted))
+        new = in_line(wanted) if kept else self._writer.inner(wanted, column + 2)
+        below = place.start > self._line_end(after)
+        if new.startswith("\n") and self._text[after - 1] == "-":
+            new = new.lstrip()
+        if new.startswith("\n") and below:
+            self._add(self._line_start(place.start), place.end, new[1:])
+        elif new.startswith("\n"):  # a comment beside the old value stays beside the key
+            self._add(after, place.end, "")
+            end = self._line_end(place.end)
+            self._add(end, end, new)
+        elif below:
+            self._add(after, after, f" {kept}{new}")
+            self._add(self._line_start(place.start) - len(self._break), place.end, "")
         else:
-            _set(at, steps[-1], value, raw=())
-    out = io.StringIO()
-    yaml.dump(root, out)
-    return out.getvalue()
+            gap = " " if place.start == after else ""
+            self._add(place.start, place.end, gap + kept + new)
 
+    def _anchor(self, place: Place) -> str:
+        """What stays before a new value: the mark of a secret, and the name of an anchor."""
+        kept = ""
+        at = place.start
+        while place.kind != "alias" and self._text[at : at + 1] in ("&", "!"):
+            word = self._text[at : place.end].split(maxsplit=1)[0]
+            if word.startswith("&") or word == "!secret":
+                kept += f"{word} "
+            at += len(word)
+            at += len(self._text[at:]) - len(self._text[at:].lstrip())
+        return kept
 
-def _load(text: str) -> tuple[Any, Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    # -- mappings
 
-    yaml = YAML(typ="rt", pure=True)
-    yaml.preserve_quotes = True
-    yaml.width = 4096  # type: ignore[assignment]
-    if _OFFSET.search(text):
-        yaml.indent(mapping=2, sequence=4, offset=2)
-    try:
-        return yaml, yaml.load(text)
-    except YAMLError as e:
-        mark = e.problem_mark if isinstance(e, MarkedYAMLError) else None
-        problem = e.problem if isinstance(e, MarkedYAMLError) else str(e)
-        where = None if mark is None else f"line {mark.line + 1}"
-        raise ConfigError(
-            f"this is no YAML{'' if where is None else f', {where}'}: {problem}",
-            code="config.yaml",
-            where=where,
-        ) from None
+    def _mapping(self, place: Place, wanted: Mapping[str, Any], steps: Steps) -> None:
+        names = [name for name, _, _ in place.keys]
+        if len(set(names)) != len(names):
+            raise _Unfit
+        column = -1 if place.flow else place.column
+        for (name, _, end), item in zip(place.keys, place.items, strict=True):
+            if name in wanted:
+                rest = steps[1:] if steps[:1] == (name,) else ()
+                self._set(item, self._colon(end), column, wanted[name], rest)
+        gone = [n for n, name in enumerate(names) if name not in wanted]
+        self._remove(place, [start for _, start, _ in place.keys], gone)
+        new = {name: value for name, value in wanted.items() if name not in names}
+        if new:
+            self._append(
+                place, self._writer.block(new, 0) if column >= 0 else in_line(new)[1:-1], gone
+            )
 
+    def _colon(self, end: int) -> int:
+        return self._text.find(":", end) + 1
 
-def _set(at: Any, key: Any, value: Any, raw: tuple[()]) -> None:
-    """Sets a value, and leaves what is equal as it is written."""
-    old = at[key] if isinstance(at, list) or key in at else None
-    if isinstance(old, dict) and isinstance(value, Mapping):
-        given = cast(Mapping[str, Any], value)
-        known = cast(dict[str, Any], old)
-        for name in [name for name in known if name not in given]:
-            del known[name]
-        for name, inner in given.items():
-            _set(known, name, inner, raw)
-    elif isinstance(old, list) and isinstance(value, Sequence) and not isinstance(value, str):
-        listed = cast(list[Any], old)
-        items = cast(Sequence[Any], value)
-        del listed[len(items) :]
-        for place, inner in enumerate(items):
-            if place < len(listed):
-                _set(listed, place, inner, raw)
+    # -- lists
+
+    def _list(self, place: Place, wanted: list[Any]) -> None:
+        had = [repr(item.value) for item in place.items]
+        matcher = SequenceMatcher(None, had, [repr(v) for v in wanted], autojunk=False)
+        gone: list[int] = []
+        for word, a, b, c, d in matcher.get_opcodes():
+            if word == "equal":
+                continue
+            both = min(b - a, d - c)
+            for n in range(both):
+                self._item(place, a + n, wanted[c + n])
+            gone += range(a + both, b)
+            if d - c > both:
+                self._insert(place, a + both, wanted[c + both : d], gone)
+        starts = [i.start for i in place.items]
+        self._remove(place, starts if place.flow else self._dashes(place), gone)
+
+    def _item(self, place: Place, n: int, wanted: Any) -> None:
+        item = place.items[n]
+        if place.flow:
+            return self._set(item, item.start, -1, wanted, ())
+        self._set(item, self._dashes(place)[n] + 1, place.column, wanted, ())
+
+    def _dashes(self, place: Place) -> list[int]:
+        """Where each item's dash stands: in the list's column, after the item before."""
+        found: list[int] = []
+        least = place.start
+        for item in place.items:
+            at = self._line_start(item.start) + place.column
+            while at >= least and self._text[at : at + 1] != "-":
+                at = self._line_start(self._line_start(at) - 1) + place.column
+            if at < least:
+                raise _Unfit
+            found.append(at)
+            least = item.end
+        return found
+
+    def _insert(self, place: Place, at: int, values: Sequence[Any], gone: Sequence[int]) -> None:
+        if place.flow:
+            text = ", ".join(map(in_line, values))
+            if at < len(place.items):
+                return self._add(place.items[at].start, place.items[at].start, f"{text}, ")
+            return self._append(place, text, gone)
+        lines = self._writer.block(values, 0)
+        if at == len(place.items):
+            return self._append(place, lines, gone)
+        dash = self._dashes(place)[at]
+        start = self._line_start(dash)
+        if self._text[start:dash].strip():
+            raise _Unfit
+        self._add(start, start, _indented(lines, place.column) + "\n")
+
+    # -- both
+
+    def _append(self, place: Place, lines: str, gone: Sequence[int]) -> None:
+        """Adds items after the last that stays."""
+        kept = [n for n in range(len(place.items)) if n not in gone]
+        if place.flow:
+            last = place.items[kept[-1]].end if kept else place.end - 1
+            return self._add(last, last, f", {lines}" if kept else lines)
+        if not kept:
+            raise _Unfit
+        end = self._line_end(place.items[kept[-1]].end)
+        self._add(end, end, "\n" + _indented(lines, place.column))
+
+    def _remove(self, place: Place, starts: Sequence[int], gone: Sequence[int]) -> None:
+        if place.flow:
+            return self._remove_in_flow(place, starts, gone)
+        if gone and len(gone) == len(place.items):
+            raise _Unfit
+        for n in gone:
+            start, end = starts[n], place.items[n].end
+            begin = self._line_start(start)
+            if not self._text[begin:start].strip():
+                end = self._line_end(end)
+                self._add(begin, end + self._break_at(end), "")
+            elif n == len(place.items) - 1:
+                raise _Unfit
+            elif not self._text[end : starts[n + 1]].strip():
+                self._add(start, starts[n + 1], "")  # the first after a dash: the next moves up
             else:
-                listed.append(_new(inner))
-    elif not (_plain(old) == value and type(_plain(old)) is type(value)) or key not in _keys(at):
-        at[key] = _new(value)
+                self._add(start, end, "")
+
+    def _remove_in_flow(self, place: Place, starts: Sequence[int], gone: Sequence[int]) -> None:
+        """Removes runs of items, each with the comma after it, or before the last."""
+        runs: list[list[int]] = []
+        for n in gone:
+            if runs and runs[-1][-1] == n - 1:
+                runs[-1].append(n)
+            else:
+                runs.append([n])
+        for run in runs:
+            start, end = starts[run[0]], place.items[run[-1]].end
+            if run[-1] < len(starts) - 1:
+                end = starts[run[-1] + 1]
+            elif run[0] > 0:
+                start = place.items[run[0] - 1].end
+            self._add(start, end, "")
+
+    def _line_start(self, at: int) -> int:
+        return self._text.rfind("\n", 0, max(at, 0)) + 1
+
+    def _line_end(self, at: int) -> int:
+        """Where the line ends that has ``at``, its break left out."""
+        end = self._text.find("\n", at)
+        end = len(self._text) if end < 0 else end
+        return end - 1 if end > at and self._text[end - 1] == "\r" else end
+
+    def _break_at(self, end: int) -> int:
+        if self._text.startswith("\r\n", end):
+            return 2
+        return 1 if self._text.startswith("\n", end) else 0
 
 
-def _keys(at: Any) -> Any:
-    return range(len(cast(list[Any], at))) if isinstance(at, list) else at
-
-
-def _new(value: Any) -> Any:
-    """A value as it is written: a text in quotes, unless it is one word or a variable."""
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString, LiteralScalarString
-
-    if isinstance(value, Mapping):
-        return CommentedMap({k: _new(v) for k, v in cast(Mapping[str, Any], value).items()})
-    if isinstance(value, list | tuple):
-        listed = CommentedSeq([_new(v) for v in cast(Sequence[Any], value)])
-        if all(not isinstance(v, dict | list) for v in listed):
-            listed.fa.set_flow_style()
-        return listed
-    if isinstance(value, PlainText):
-        return str(value)
-    if isinstance(value, str):
-        if "\n" in value and value.endswith("\n") and value.isprintable() is False:
-            lines = value.splitlines()
-            if all(line.isprintable() and line == line.strip() for line in lines):
-                return LiteralScalarString(value)
-        one_word = _PLAIN.fullmatch(value) and value.lower() not in _WORDS and value[-1] != ":"
-        return value if one_word else DoubleQuotedScalarString(value)
-    return value
-
-
-class PlainText(str):
-    """A text that stands in the file without quotes: a variable in the place of a number."""
-
-
-def variable(value: str) -> str:
-    """Returns a reference to a variable as it stands in the place of a number or a truth value."""
-    return PlainText(value) if _REFERENCE.fullmatch(value) else value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in cast(dict[Any, Any], value).items()}
-    if isinstance(value, list):
-        return [_plain(v) for v in cast(list[Any], value)]
-    if isinstance(value, bool) or value is None:
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        return float(value)
-    return str(value)
+def _indented(lines: str, column: int) -> str:
+    return "\n".join(" " * column + line if line else line for line in lines.split("\n"))

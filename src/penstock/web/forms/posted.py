@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from penstock.api.property_facts import SchemaProperty, properties_of
-from penstock.web.file_edit import variable
+from penstock.web.yaml_text import variable
 from penstock.web.forms.fields import Path, input_name
 from penstock.web.forms.kinds import FieldKind, Shape, form_of
 
