@@ -12,9 +12,9 @@ from penstock.config.variables import read_env_file
 from penstock.errors import ConfigError
 from penstock.web import secret_file
 from penstock.web.file_edit import edited, values_of
-from penstock.web.yaml_text import variable
 from penstock.web.pages.live import run_options
 from penstock.web.workspace import Workspace
+from penstock.web.yaml_text import variable
 
 TEXT = """\
 # above

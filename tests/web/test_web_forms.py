@@ -1,14 +1,18 @@
 """Forms from a connector's JSON Schema: what is shown, what comes back, what is kept."""
 
+import time
 from typing import Any
 
 import pytest
 
 from penstock.model.catalog import ConnectorSpec
-from penstock.protocols.json_schema.config_check import validate_config
+from penstock.protocols.json_schema.config_check import secret_values, validate_config
+from penstock.protocols.singer.command_line import config_schema
+from penstock.web.connector_specs import form_schema
 from penstock.web.forms.fields import FormBuilder, FormField, fallbacks
 from penstock.web.forms.posted import PostedForm
 from penstock.web.forms.rich_text import rich_text
+from penstock.web.yaml_text import same
 
 SECRET = "airbyte_secret"
 REL = ' rel="noopener noreferrer nofollow" target="_blank">d</a>'
@@ -67,17 +71,22 @@ def sent(fields: list[FormField]) -> dict[str, list[str]]:
                 made[f.name] = [next((o.value for o in f.options if o.chosen), "")]
             case "lines":
                 made[f"{f.name}#here"] = ["1"]
-                made[f.name] = [f.value.replace("\n", "\r\n")]
+                made[f.name] = [f.value.replace("\r\n", "\n").replace("\n", "\r\n")]
             case "variant":
                 made[f"{f.name}#form"] = [next((o.value for o in f.options if o.chosen), "")]
             case "items":
                 made[f"{f.name}#count"] = [str(len(f.children))]
+                made[f"{f.name}#turn"] = [f.lists_turn]
+            case "named":
+                made[f"{f.name}#here"] = ["1"]
+                made[f"{f.name}#keys"] = [c.key for c in f.children]
+                made[f"{f.name}#new"] = [""]
             case "secret":
                 made[f.name] = [""]
             case "object" | "fixed" | "elsewhere" | "hidden":
                 pass
             case _:
-                made[f.name] = [f.value.replace("\n", "\r\n")]
+                made[f.name] = [f.value.replace("\r\n", "\n").replace("\n", "\r\n")]
         made |= sent(f.children)
     return made
 
@@ -101,6 +110,171 @@ FULL: dict[str, Any] = {
     "on": "${ON}", "ratio": 2}])  # fmt: skip
 def test_a_form_that_nobody_touched_changes_nothing(config: dict[str, Any]) -> None:
     assert back(config) == config
+
+
+ODD: list[tuple[Any, Any]] = [
+    # (schema of x, value of x): nobody touches it, so it stays, type and all
+    ({"type": "integer"}, "5432"), ({"type": "integer"}, 5.0), ({"type": "number"}, 5),
+    ({"type": "number"}, "${RATIO}"), ({"type": "string"}, 5), ({"type": "string"}, True),
+    ({"type": "string"}, "one\ntwo"), ({"type": "string"}, " spaces "), ({"type": "string"}, ""),
+    ({"type": "string"}, None), ({"type": "string"}, ["a"]), ({"type": "string"}, "a\r\nb"),
+    ({"type": "boolean"}, "true"), ({"type": "boolean"}, 0), ({"type": "boolean"}, None),
+    ({"type": "boolean", "default": True}, False), ({"type": "boolean", "default": True}, True),
+    ({"enum": ["a", "b"]}, "c"), ({"enum": [1, 2]}, "1"), ({"enum": [1, 2]}, True),
+    ({"type": "array", "items": {"type": "string"}}, ["", " a ", "b"]),
+    ({"type": "array", "items": {"type": "string"}}, "a,b"),
+    ({"type": "array", "items": {"type": "integer"}}, ["1", 2, 3.0]),
+    ({"type": "array", "items": {"type": "string"}}, []),
+    ({"type": "array", "items": {"enum": ["a", "b"]}}, ["z", "a"]),
+    ({"type": "array", "items": {"enum": ["a", "b"]}}, "${LIST}"),
+    ({"type": "array", "items": {"type": "object", "properties": {"a": {}}}}, [None, "x", {}]),
+    ({"type": "object", "properties": {"a": {"type": "string"}}}, "text"),
+    ({"type": "object", "properties": {"a": {"type": "string"}}}, None),
+    ({"type": "object", "properties": {"a": {"type": "string"}}}, {}),
+    ({"type": "object", "required": ["k"], "properties": {"k": {"const": "v"}}}, {"b": 1}),
+    ({"type": "object", "required": ["k"], "properties": {"k": {"const": "v"}}}, {"k": "w"}),
+    (SCHEMA["properties"]["login"], {"key": "${K}"}),
+    (SCHEMA["properties"]["login"], {"kind": "x"}),
+    (SCHEMA["properties"]["login"], "key"), ({"type": "object"}, {"b": {"z": 1, "a": 2}, "a": []}),
+    ({"type": "object", "additionalProperties": {"type": "string"}}, {"z": 1, "a b/c~": "x"}),
+    ({"type": "object", "additionalProperties": {"type": "string"}}, []),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, 512),
+    ({"anyOf": [{"type": "integer"}, {"type": "string"}]}, "512mb"),
+    ({"type": "string", "default": "d"}, "d"), ({"type": "string", "default": "d"}, None),
+    ({"type": "array", "default": ["a"], "items": {"enum": ["a", "b"]}}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("required", [[], ["x"]])
+@pytest.mark.parametrize(("node", "value"), ODD)
+def test_an_odd_value_that_nobody_touched_stays_as_it_is(
+    node: Any, value: Any, required: list[str]
+) -> None:
+    schema = {"properties": {"z": {"type": "string"}, "x": node}, "required": required}
+    config = {"x": value, "other": 1, "z": "z"}
+    made = back(config, schema)
+    assert same(made, config) and [*made] == [*config]
+    # another field is touched: this one stays
+    given = sent(FormBuilder(schema, SECRET, "source", set()).fields(config))
+    made = PostedForm(schema, SECRET, "source", given | {"source:z": ["new"]}).read(config)
+    assert same(made, {**config, "z": "new"}) and [*made] == [*config]
+
+
+@pytest.mark.parametrize("required", [[], ["x"]])
+@pytest.mark.parametrize("node", [node for node, _ in ODD])
+def test_what_is_absent_stays_absent(node: Any, required: list[str]) -> None:
+    """No default and no constant is written that nobody has chosen."""
+    schema = {"properties": {"x": node}, "required": required}
+    assert back({}, schema) == {}
+
+
+def test_a_default_is_written_once_it_is_chosen() -> None:
+    fields = built({})
+    assert fields["port"].value == "" and fields["port"].default == "5432"
+    given = sent([*fields.values()]) | {"source:port": ["5432"], "source:on": ["false"]}
+    made = PostedForm(SCHEMA, SECRET, "source", given).read({})
+    assert made == {"port": 5432, "on": False}
+
+
+def test_one_line_of_a_list_changes_and_the_others_keep_their_types() -> None:
+    config = {"numbers": ["1", 2, "${N}"]}
+    given = sent([*built(config, known={"N"}).values()])
+    given["source:numbers"] = ["1\r\n2\r\n${N}\r\n4"]
+    form = PostedForm(SCHEMA, SECRET, "source", given, known={"N"})
+    assert same(form.read(config)["numbers"], ["1", 2, "${N}", 4])
+
+
+def test_a_constant_comes_with_the_first_value_beside_it() -> None:
+    schema = {"properties": {"o": {"type": "object", "required": ["k", "a"], "properties": {
+        "k": {"const": "v"}, "a": {"type": "string"}}}}}  # fmt: skip
+    given = {"source:o/a": ["x"]}
+    assert PostedForm(schema, SECRET, "source", given).read({}) == {"o": {"a": "x", "k": "v"}}
+
+
+@pytest.mark.parametrize("text", ["1_000", "nan", "inf", "1e999", "٣", "0x10", "9" * 30, "1.2.3"])
+def test_a_number_that_the_file_cannot_hold_is_a_fault(text: str) -> None:
+    form = PostedForm(SCHEMA, SECRET, "source", {"source:ratio": [text]})
+    form.read({})
+    assert set(form.faults) == {("ratio",)}
+
+
+def test_what_was_typed_into_an_item_goes_with_it() -> None:
+    config = {"parts": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}
+    given = sent([*built(config).values()])
+    given |= {"source:parts/0/key": ["of-a"], "source:parts/2/key": ["of-c"]}
+    form = PostedForm(SCHEMA, SECRET, "source", given, "drop:source:parts:0")
+    made = form.read(config)
+    assert [p["name"] for p in made["parts"]] == ["b", "c"]
+    assert form.secrets == {("parts", "1", "key"): "of-c"}
+    builder = FormBuilder(SCHEMA, SECRET, "source", set(), turns=form.turns)
+    ids = {f.id for p in builder.fields(made) if p.key == "parts" for f in p.children[0].children}
+    before = {f.id for f in built(config)["parts"].children[0].children}
+    assert ids.isdisjoint(before)  # a browser keeps what is typed by its id
+
+
+def test_names_are_added_and_removed() -> None:
+    schema = {"properties": {"h": {"type": "object", "additionalProperties": {"type": "string"}}}}
+    config = {"h": {"a": "1", "b": "2"}}
+    given = sent(FormBuilder(schema, SECRET, "source", set()).fields(config))
+    add = PostedForm(schema, SECRET, "source", given | {"source:h#new": ["c/d"]}).read(config)
+    assert add == {"h": {"a": "1", "b": "2", "c/d": ""}}
+    drop = PostedForm(schema, SECRET, "source", given, "drop:source:h:a").read(config)
+    assert drop == {"h": {"b": "2"}}
+
+
+def _circles() -> dict[str, Any]:
+    tree: dict[str, Any] = {"type": "object", "properties": {
+        f"c{n}": {"$ref": "#/definitions/tree"} for n in range(10)}}  # fmt: skip
+    wide: dict[str, Any] = {}
+    for n in range(9):
+        inner = {f"p{i}": {"$ref": f"#/definitions/w{n + 1}"} for i in range(12)}
+        wide[f"w{n}"] = {"type": "object", "properties": inner}
+    wide["w9"] = {"type": "string"}
+    forms = {f"f{n}": {"oneOf": [{"$ref": f"#/definitions/f{n + 1}"}] * 9} for n in range(9)}
+    forms["f9"] = {"type": "string"}
+    lists = {"type": "array", "items": {"$ref": "#/definitions/lists"}}
+    self_ = {"$ref": "#/definitions/self"}
+    return {"definitions": {"tree": tree, "lists": lists, "self": self_, **wide, **forms},
+            "properties": {"all": {"$ref": "#"}, **{name: {"$ref": f"#/definitions/{name}"}
+                           for name in ("tree", "lists", "self", "w0", "f0")}}}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["all", "tree", "lists", "self", "w0", "f0"])
+def test_a_schema_that_contains_itself_or_fans_out_ends(name: str) -> None:
+    schema = _circles()
+    schema["properties"] = {name: schema["properties"][name]}
+    deep: Any = "x"
+    for _ in range(40):
+        deep = {"c0": deep}
+    began = time.monotonic()
+    for config in ({}, {name: deep}, {name: [[[["x"]]]]}):
+        fields = FormBuilder(schema, SECRET, "source", set()).fields(config)
+        assert len(repr(fields)) < 20_000_000
+        assert same(PostedForm(schema, SECRET, "source", sent(fields)).read(config), config)
+    assert time.monotonic() - began < 10
+
+
+def test_a_secret_where_the_schema_names_none_is_not_shown() -> None:
+    schema = {"properties": {"free": {"type": "object"}, "url": {"type": "string"},
+                             "words": {"type": "array", "items": {"type": "string"}}}}  # fmt: skip
+    config = {"free": {"a": "s3cr3t-1"}, "url": "https://u:s3cr3t-1@e.com", "words": ["s3cr3t-1"]}
+    fields = FormBuilder(schema, SECRET, "s", set(), hidden={"s3cr3t-1"}).fields(config)
+    assert "s3cr3t" not in repr(fields)
+    form = PostedForm(schema, SECRET, "s", sent(fields), hidden={"s3cr3t-1"})
+    assert same(form.read(config), config)
+
+
+def test_a_tap_that_marks_no_secret_gets_them_by_name() -> None:
+    names = {"api_key": {"type": "string"}, "base_url": {"type": "string"}, "auth_type": {},
+             "use_token": {"type": "boolean"}}  # fmt: skip
+    schema = form_schema(config_schema({"type": "object", "properties": names}))
+    fields = {f.key: f for f in FormBuilder(schema, "secret", "s", set()).fields({})}
+    kinds = {name: f.kind for name, f in fields.items()}
+    assert kinds == {
+        "api_key": "secret", "base_url": "text", "auth_type": "text", "use_token": "choice"
+    }  # fmt: skip
+    config = {"api_key": "kkkkk", "base_url": "https://e.com/x", "auth_type": "basic"}
+    assert secret_values(schema, config, "secret") == ["kkkkk"]
 
 
 def test_order_then_required_then_the_alphabet() -> None:
@@ -185,7 +359,7 @@ def test_where_everything_is_credentials_every_text_without_a_choice_is_a_secret
         ({"type": ["string", "object"], "properties": {}}, "text"),
         ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "text"),
         ({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}, "text"),
-        ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, "number"),
+        ({"oneOf": [{"type": "integer"}, {"type": "string"}]}, "text"),
         ({"$ref": "#/definitions/d"}, "choice"),
         ({"allOf": [{"$ref": "#/definitions/d"}], "title": "t"}, "choice"),
         ({"type": "object", "airbyte_secret": True}, "elsewhere"),

@@ -9,6 +9,7 @@ from penstock.errors import ConfigError
 from penstock.web.file_edit import edited, values_of
 from penstock.web.yaml_text import same
 
+# ruff: noqa: E501 - a file is easier to read in one line
 ODD: dict[str, str] = {
     "quotes": "a: 'x'   # one\nb: \"y\"\nc: z\nd:   \"${V}\"\ne: ${V}\n",
     "numbers as text": "a: '5'\nb: 5\nc: 0x1F\nd: 1_000\ne: 007\nf: 1e3\ng: 2024-01-01\n",

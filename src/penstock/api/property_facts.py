@@ -9,6 +9,11 @@ import re
 from typing import Any, NamedTuple, cast
 
 from penstock.codec.schema_walk import parts
+from penstock.config.secret_texts import MARKS_ONLY
+
+_BY_NAME = "penstock-by-name"
+PUBLIC = re.compile(r"(?:_url|_uri|_type|_method|_mode|_endpoint)$")
+"""Names of properties that hold no secret, whatever else is in the name."""
 
 
 class SchemaProperty(NamedTuple):
@@ -23,9 +28,11 @@ class PropertyFacts:
 
     def __init__(self, root: Any, property_: "SchemaProperty", secret_word: str | None) -> None:
         nodes = parts(root, [property_.schema], ("allOf",))
+        marks = cast(dict[str, Any], root).get(MARKS_ONLY) if isinstance(root, dict) else None
         self.node: dict[str, Any] = {}
         for node in reversed(nodes):
-            self.node.update(node)
+            if node is not marks:
+                self.node.update(node)
         self.required = property_.required
         self.choices: tuple[Any, ...] = tuple(self.node.get("enum") or ())
         self.kind = _kind(self.node)
@@ -34,6 +41,8 @@ class PropertyFacts:
             marked = self.kind == "string" and not shown
         else:
             marked = any(node.get(secret_word) is True for node in nodes)
+            text = self.kind == "string" and not self.choices and not self.node.get("default")
+            marked = marked or (text and any(_BY_NAME in node for node in nodes))
         self.secret = marked or any(node.get("writeOnly") is True for node in nodes)
 
     @property
@@ -56,16 +65,51 @@ def properties_of(root: Any, schema: Any) -> list[tuple[str, SchemaProperty]]:
     (``order``, which Airbyte's connectors give), then in the document's."""
     found: dict[str, Any] = {}
     required: set[str] = set()
-    for node in parts(root, [schema], ("allOf",)):
+    nodes = parts(root, [schema], ("allOf",))
+    for node in nodes:
         inner = node.get("properties")
         if isinstance(inner, dict):
             for name, each in cast(dict[str, Any], inner).items():
                 found.setdefault(name, each)
         required |= {str(name) for name in cast(list[Any], node.get("required") or [])}
     listed = [
-        (n, SchemaProperty(s, n in required)) for n, s in found.items() if isinstance(s, dict)
+        (n, SchemaProperty(_with_marks(root, n, s, nodes), n in required))
+        for n, s in found.items()
+        if isinstance(s, dict)
     ]
     return sorted(listed, key=lambda each: (not each[1].required, _order(each[1].schema)))
+
+
+def _with_marks(
+    root: Any, name: str, schema: dict[str, Any], nodes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """The schema of a property, with what patterns of names and rules for all other names add. What
+    Penstock marks by the name alone (``MARKS_ONLY``) is a guess, which names of this kind refute:
+    ``base_url``, ``auth_type``."""
+    marks = cast(dict[str, Any], root).get(MARKS_ONLY) if isinstance(root, dict) else None
+    more: list[Any] = []
+    for node in nodes:
+        given = node.get("patternProperties")
+        patterns = cast(dict[str, Any], given) if isinstance(given, dict) else {}
+        fitting = [each for pattern, each in patterns.items() if _fits(pattern, name)]
+        if node is marks and fitting:
+            fitting = [] if PUBLIC.search(name) else [{_BY_NAME: True}]
+        rest = node.get("additionalProperties")
+        if not fitting and name not in (node.get("properties") or ()) and isinstance(rest, dict):
+            fitting = [rest]
+        more += fitting
+    if not more:
+        return schema
+    branches = schema.get("allOf")
+    own = cast(list[Any], branches) if isinstance(branches, list) else []
+    return {**schema, "allOf": [*own, *more]}
+
+
+def _fits(pattern: str, name: str) -> bool:
+    try:
+        return re.search(pattern, name) is not None
+    except re.error:
+        return True  # whether it marks a secret is not known
 
 
 def _order(schema: dict[str, Any]) -> float:

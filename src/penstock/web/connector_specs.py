@@ -4,12 +4,16 @@ Not here: the asking itself (``api.asking``), forms.
 """
 
 import threading
-from typing import NamedTuple
+from pathlib import PurePath
+from typing import Any, NamedTuple, cast
 
 from penstock.api.asking import AskedSpec, asked_spec, reference
+from penstock.api.property_facts import PUBLIC, properties_of
 from penstock.api.roles import AskedRole
 from penstock.config.home import Home
 from penstock.config.pipeline import ConnectorSection
+from penstock.config.secret_texts import MARKS_ONLY
+from penstock.connectors.catalog.settings import listed_schema
 from penstock.connectors.consent import ConsentRequest
 from penstock.engine.specs.observer import RunObserver
 
@@ -53,6 +57,39 @@ class ConnectorSpecs:
             self._known[SpecName(section.use, role)] = found
             self._known[SpecName(found.use, role)] = found
         return found
+
+
+def form_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Returns a connector's schema with what Penstock marks as secret by names alone narrowed to
+    what a form hides: an address or the word for a kind of login can be read."""
+    marks = schema.get(MARKS_ONLY)
+    if not isinstance(marks, dict):
+        return schema
+    given = cast(dict[str, Any], marks)
+    patterns = cast(dict[str, Any], given.get("patternProperties") or {})
+    narrow = {f"^(?!.*{PUBLIC.pattern}).*(?:{p})": node for p, node in patterns.items()}
+    return {**schema, MARKS_ONLY: {**given, "patternProperties": narrow}}
+
+
+class FormSchema(NamedTuple):
+    """The schema of a connector's form, and the word that marks its secrets. ``listed``: it is of
+    the index, as the connector does not describe itself."""
+
+    schema: dict[str, Any]
+    word: str | None
+    listed: bool = False
+
+
+def schema_of_form(use: str, asked: AskedSpec) -> FormSchema:
+    """Returns what a form is made of: the connector's own schema, else the settings that the index
+    lists."""
+    own = asked.spec.config_schema
+    if not properties_of(own, own):
+        ref = reference(use)
+        name = ref.name or (PurePath(ref.command[0]).name if ref.command else "")
+        if (found := listed_schema(ref.protocol, name)) is not None:
+            return FormSchema(found, "secret", listed=True)
+    return FormSchema(form_schema(own), asked.secret_word)
 
 
 def is_table(use: str) -> bool:

@@ -54,6 +54,15 @@ def edited(text: str, changes: Mapping[Steps, Any]) -> str:
     return text
 
 
+def with_breaks_of(had: str, text: str) -> str:
+    """Returns a text that a browser sent, with the line breaks of the one that the file ``had``."""
+    plain, sent = had.replace("\r\n", "\n"), text.replace("\r\n", "\n")
+    if plain == sent:
+        return had
+    windows = had.count("\r\n") * 2 > had.count("\n")
+    return sent.replace("\n", "\r\n") if windows else sent
+
+
 def _changed(text: str, steps: Steps, value: Any) -> str:
     root = places_of(text)
     if root.kind != "mapping":
@@ -78,12 +87,13 @@ def _changed(text: str, steps: Steps, value: Any) -> str:
 
 def _with(values: Any, steps: Steps, value: Any) -> Any:
     made: dict[str, Any] = dict(cast(dict[str, Any], values)) if isinstance(values, dict) else {}
-    if len(steps) > 1:
-        made[steps[0]] = _with(made.get(steps[0]), steps[1:], value)
+    first, *rest = steps
+    if rest:
+        made[first] = _with(made.get(first), tuple(rest), value)
     elif value is None:
-        made.pop(steps[0], None)
+        made.pop(first, None)
     else:
-        made[steps[0]] = value
+        made[first] = value
     return made
 
 
@@ -102,6 +112,7 @@ class _Pieces:
         self._writer = BlockWriter(literal)
         self._break = "\r\n" if "\r\n" in text else "\n"
         self._found: list[Piece] = []
+        self._known_dashes: dict[int, list[int]] = {}
 
     def of(self, root: Place, wanted: Any, steps: Steps) -> list[Piece]:
         """Returns the pieces that make the values of ``root`` the wanted ones."""
@@ -209,6 +220,8 @@ class _Pieces:
 
     def _dashes(self, place: Place) -> list[int]:
         """Where each item's dash stands: in the list's column, after the item before."""
+        if (known := self._known_dashes.get(place.start)) is not None:
+            return known
         found: list[int] = []
         least = place.start
         for item in place.items:
@@ -219,6 +232,7 @@ class _Pieces:
                 raise _Unfit
             found.append(at)
             least = item.end
+        self._known_dashes[place.start] = found
         return found
 
     def _insert(self, place: Place, at: int, values: Sequence[Any], gone: Sequence[int]) -> None:

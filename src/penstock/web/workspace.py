@@ -9,6 +9,7 @@ file may say (``config``).
 import hashlib
 import os
 import re
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import NamedTuple
 
@@ -136,7 +137,8 @@ class Workspace:
         self.refuse_change(file, mark)
         try:
             target = path.resolve()
-            replace(target, text.encode(), permissions=target.stat().st_mode & 0o777)
+            mark_first = BOM_UTF8 if target.read_bytes()[:3] == BOM_UTF8 else b""
+            replace(target, mark_first + text.encode(), permissions=target.stat().st_mode & 0o777)
         except OSError as e:
             raise _unwritable(file, e) from None
 

@@ -108,8 +108,8 @@ def _is_long(text: str) -> bool:
 
 
 def _word(text: str) -> str:
-    if _WORD.fullmatch(text) and text.lower() not in _YAML_WORDS and text[-1] != ":":
-        if plain(text) == text:
-            return text
+    is_word = _WORD.fullmatch(text) and text.lower() not in _YAML_WORDS and text[-1] != ":"
+    if is_word and plain(text) == text:
+        return text
     quoted = json.dumps(text, ensure_ascii=False)
     return _UNPRINTED.sub(lambda m: f"\\u{ord(m[0]):04x}", quoted)

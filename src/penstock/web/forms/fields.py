@@ -4,7 +4,6 @@ No value of a secret gets into a field (L10). Pure. Neighbours: ``kinds`` decide
 ``posted`` reads the form back, templates draw.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -13,49 +12,51 @@ from typing import Any, cast
 from markupsafe import Markup
 
 from penstock.api.property_facts import SchemaProperty, properties_of
-from penstock.web.forms.kinds import FieldKind, Shape, first_form, form_of, form_title
+from penstock.web.forms.drawn import ABSENT, Drawing, FieldOption, code_of, label_of, text_of
+from penstock.web.forms.kinds import FieldKind, Shape, first_form, form_of, form_title, references
 from penstock.web.forms.rich_text import rich_text
-from penstock.web.secret_file import variable_in
 
 Path = tuple[str, ...]
-
-
-@dataclass(slots=True)
-class FieldOption:
-    """A value to choose, as it is sent."""
-
-    value: str
-    label: str
-    chosen: bool
+MOST_FIELDS = 3_000
+_LONGEST_SCHEMA = 20_000
 
 
 @dataclass(slots=True)
 class FormField:
     """A field as a template draws it. ``name``: of the input; ``value``: text of it, never a
-    secret's; ``given``: a secret has a value; ``unset``: the variable that has none yet;
-    ``folded``: it is optional and as the connector takes it by itself."""
+    secret's; ``default``: what the connector takes where there is no value; ``given``: a secret has
+    a value; ``unset``: the variable that has none yet; ``folded``: it is optional and has no value;
+    ``turn``: changes with each item that is removed from a list above it, so that the browser keeps
+    nothing of that one; ``lists_turn``: of a list; ``key``: the last step of its path."""
 
     name: str
     label: str
     kind: str
+    key: str = ""
     required: bool = False
     folded: bool = False
     group: str = ""
     help: Markup = field(default_factory=Markup)
     hint: str = ""
     value: str = ""
+    default: str = ""
     checked: bool = False
     given: bool = False
     unset: str | None = None
     radio: bool = False
+    long: bool = False
+    turn: str = "0"
+    lists_turn: str = "0"
     options: list[FieldOption] = field(default_factory=list[FieldOption])
     children: list["FormField"] = field(default_factory=list["FormField"])
     faults: list[str] = field(default_factory=list[str])
     schema: str = ""
+    why: str = ""
 
     @property
     def id(self) -> str:
-        return "f-" + "".join(c if c.isalnum() else f"_{ord(c):x}" for c in self.name)
+        letters = (c if c.isalnum() else f"_{ord(c):x}" for c in self.name)
+        return "f-" + "".join(letters) + ("" if self.turn == "0" else f"-{self.turn}")
 
 
 def input_name(prefix: str, path: Path) -> str:
@@ -64,8 +65,9 @@ def input_name(prefix: str, path: Path) -> str:
 
 
 class FormBuilder:
-    """Builds the form of one end. ``word``: marks secrets, as of a protocol package; ``known``: the
-    variables that have values; ``faults``: by path, the innermost that is known."""
+    """Builds the form of one part of a file. ``word``: marks secrets, as of a protocol package;
+    ``known``: the variables that have values; ``faults``: by path, the innermost that is known;
+    ``hidden``: texts that are secret; ``turns``: of lists, by the names of their inputs."""
 
     def __init__(
         self,
@@ -74,133 +76,158 @@ class FormBuilder:
         prefix: str,
         known: AbstractSet[str],
         faults: Mapping[Path, Sequence[str]] | None = None,
+        hidden: AbstractSet[str] = frozenset(),
+        turns: Mapping[str, str] | None = None,
     ) -> None:
         self._root, self._word, self._prefix = schema, word, prefix
-        self._known, self._faults = known, dict(faults or {})
+        self._faults, self._turns = dict(faults or {}), turns or {}
+        self._drawing = Drawing(known, hidden)
         self._taken: set[Path] = set()
+        self._left = MOST_FIELDS
 
     def fields(self, value: Mapping[str, Any]) -> list[FormField]:
         """Returns the fields of the configuration ``value``."""
-        return self._object(self._root, value, (), 0, False)
+        return self._object(self._root, value, (), 0, False, frozenset(("#",)), ABSENT, "0")
 
     def left_faults(self) -> list[str]:
         """Returns the faults that stand beside no field."""
-        return [f for path, each in self._faults.items() if path not in self._taken for f in each]
+        return [
+            ": ".join(filter(None, (".".join(path), fault)))
+            for path, each in self._faults.items()
+            if path not in self._taken
+            for fault in each
+        ]
 
     def _object(
-        self, schema: Any, value: Mapping[str, Any], path: Path, depth: int, secret: bool
-    ) -> list[FormField]:
+        self, schema: Any, value: Mapping[str, Any], path: Path, depth: int, secret: bool,
+        above: frozenset[str], default: Any, turn: str,
+    ) -> list[FormField]:  # fmt: skip
         listed = sorted(properties_of(self._root, schema), key=_place)
-        made = [
-            self._field(name, each, value.get(name), (*path, name), depth, secret)
-            for name, each in listed
-        ]
+        inside = above | references(self._root, schema)
+        defaults = cast(dict[str, Any], default) if isinstance(default, dict) else {}
+        made: list[FormField] = []
+        for name, each in listed:
+            shape = self._shape(each, depth, secret, inside)
+            given = value.get(name, ABSENT)
+            taken = defaults.get(name, shape.facts.node.get("default", ABSENT))
+            made.append(self._field(name, shape, given, (*path, name), depth, taken, turn))
         return [each for each in made if each.kind != FieldKind.hidden]
 
+    def _shape(self, of: SchemaProperty, depth: int, secret: bool, above: frozenset[str]) -> Shape:
+        """The shape of a property; past the most fields that a page has, of an editor."""
+        self._left -= 1
+        deep = depth if self._left > 0 else 1_000
+        return Shape(self._root, of, self._word, deep, secret, above)
+
     def _field(
-        self, label: str, of: SchemaProperty, value: Any, path: Path, depth: int, secret: bool
+        self, label: str, shape: Shape, value: Any, path: Path, depth: int, default: Any, turn: str
     ) -> FormField:
-        shape = Shape(self._root, of, self._word, depth, secret)
-        node = shape.facts.node
+        node, required = shape.facts.node, shape.facts.required
+        drawn = self._drawing.of(shape, value)
         made = FormField(
             name=input_name(self._prefix, path),
             label=str(node.get("title") or label),
-            kind=shape.kind.value,
-            required=of.required,
+            key=path[-1],
+            kind=drawn.kind.value,
+            required=required,
             group=str(node.get("group") or ""),
             help=rich_text(node.get("description")),
             hint=_hint(node),
+            value=drawn.text,
+            checked=drawn.checked,
+            unset=drawn.unset,
+            radio=node.get("display_type") == "radio",
+            options=drawn.options,
+            turn=turn,
         )
         own = self._faults.get(path, ())
         if own:
             self._taken.add(path)
             made.faults = list(own)
-        default = node.get("default")
-        shown = default if value is None else value
-        variable = variable_in(value)
-        if variable is not None and variable not in self._known:
-            made.unset, shown = variable, None
-        self._fill(made, shape, shown, value, path, depth)
-        given = value is not None and value != default and not _is_empty(value)
-        seen = of.required or node.get("always_show") is True or given or _has_faults(made)
-        made.folded = not seen
+        if drawn.kind not in (FieldKind.secret, FieldKind.elsewhere) and not shape.facts.secret:
+            made.default = _default(default)
+        self._fill(made, shape, drawn.kind, value, path, depth, default)
+        made.folded = not (
+            required
+            or node.get("always_show") is True
+            or (_has_value(value) and not (type(value) is type(default) and value == default))
+            or _has_faults(made)
+        )
         return made
 
     def _fill(
-        self, made: FormField, shape: Shape, shown: Any, value: Any, path: Path, depth: int
+        self, made: FormField, shape: Shape, kind: FieldKind, value: Any, path: Path, depth: int,
+        default: Any,
+    ) -> None:  # fmt: skip
+        facts, here = shape.facts, value is not ABSENT and value is not None
+        match kind:
+            case FieldKind.secret:
+                made.given = here and made.unset is None
+                made.long = _is_long(facts.node)
+            case FieldKind.object:
+                inner = cast(dict[str, Any], value) if here else {}
+                made.default = ""
+                made.children = self._object(
+                    shape.schema, inner, path, depth + 1, facts.secret, shape.above, default,
+                    made.turn,
+                )  # fmt: skip
+            case FieldKind.variant:
+                self._variant(made, shape, value if here else ABSENT, path, depth, default)
+            case FieldKind.items:
+                self._items(made, shape, cast(list[Any], value) if here else [], path, depth)
+            case FieldKind.named:
+                self._named(made, shape, cast(dict[str, Any], value) if here else {}, path, depth)
+            case FieldKind.json:
+                made.schema = code_of(facts.node, indent=2)[:_LONGEST_SCHEMA]
+                made.why = why_json(shape, value)
+            case FieldKind.elsewhere | FieldKind.hidden:
+                made.given = here
+            case _:
+                pass
+
+    def _variant(
+        self, made: FormField, shape: Shape, value: Any, path: Path, depth: int, default: Any
     ) -> None:
         facts = shape.facts
-        match shape.kind:
-            case FieldKind.secret:
-                made.given = value is not None and made.unset is None
-            case FieldKind.boolean:
-                self._boolean(made, facts.required or "default" in facts.node, shown)
-            case FieldKind.choice:
-                made.options = _options(facts.choices, [shown])
-                if shown is not None and not any(o.chosen for o in made.options):
-                    made.options.insert(0, FieldOption(json.dumps(shown), str(shown), True))
-                made.radio = facts.node.get("display_type") == "radio"
-            case FieldKind.choices:
-                item = shape.item
-                listed = cast(list[Any], shown) if isinstance(shown, list) else []
-                made.options = _options(item.facts.choices if item else (), listed)
-            case FieldKind.lines:
-                listed = cast(list[Any], shown) if isinstance(shown, list) else []
-                made.value = "\n".join(_text(v) for v in listed)
-            case FieldKind.object:
-                inner = cast(dict[str, Any], shown) if isinstance(shown, dict) else {}
-                made.children = self._object(shape.schema, inner, path, depth + 1, facts.secret)
-            case FieldKind.variant:
-                self._variant(made, shape, shown, path, depth)
-            case FieldKind.items:
-                self._items(made, shape, shown, path, depth)
-            case FieldKind.json:
-                made.value = "" if shown is None else json.dumps(shown, indent=2)
-                made.schema = json.dumps(facts.node, indent=2)[:20_000]
-            case FieldKind.fixed:
-                made.value = _text(facts.fixed)
-            case FieldKind.elsewhere | FieldKind.hidden:
-                made.given = value is not None
-            case _:
-                made.value = _text(shown)
-
-    def _boolean(self, made: FormField, two: bool, shown: Any) -> None:
-        """A box, or three choices where a value may be absent; a variable stays one."""
-        if isinstance(shown, str) or made.unset:
-            made.kind, made.value = FieldKind.text.value, shown or ""
-            return
-        made.checked = shown is True
-        if not two:
-            made.kind = FieldKind.choice.value
-            made.options = _options((True, False), [shown])
-
-    def _variant(self, made: FormField, shape: Shape, shown: Any, path: Path, depth: int) -> None:
-        facts = shape.facts
-        number = form_of(self._root, shape.forms, shown)
-        if number is None and facts.required:
-            number = first_form(self._root, shape.forms, facts.node.get("default"))
+        number = None if value is ABSENT else form_of(self._root, shape.forms, value)
         made.options = [
             FieldOption(str(n), form_title(self._root, form, n), n == number)
             for n, form in enumerate(shape.forms)
         ]
-        made.radio = facts.node.get("display_type") == "radio"
+        made.default = ""
+        if default is not ABSENT:
+            taken = first_form(self._root, shape.forms, default)
+            made.default = made.options[taken].label
         if number is not None:
-            inner = cast(dict[str, Any], shown) if isinstance(shown, dict) else {}
             form = shape.forms[number]
-            made.children = self._object(form, inner, path, depth + 1, facts.secret)
+            made.children = self._object(
+                form, cast(dict[str, Any], value), path, depth + 1, facts.secret, shape.above,
+                default, made.turn,
+            )  # fmt: skip
             if form.get("description") != facts.node.get("description"):
                 made.help = made.help + Markup(" ") + rich_text(form.get("description"))
 
-    def _items(self, made: FormField, shape: Shape, shown: Any, path: Path, depth: int) -> None:
-        listed = cast(list[Any], shown) if isinstance(shown, list) else []
+    def _items(
+        self, made: FormField, shape: Shape, value: Sequence[Any], path: Path, depth: int
+    ) -> None:
         items = SchemaProperty(shape.facts.node.get("items"), True)
-        for place, each in enumerate(listed):
-            label = f"{place + 1}"
-            inner = self._field(
-                label, items, each, (*path, str(place)), depth + 1, shape.facts.secret
-            )
-            inner.label = label
-            made.children.append(inner)
+        own = made.lists_turn = self._turns.get(made.name, "0")
+        turn = made.turn if own == "0" else f"{made.turn}.{own}"
+        for place, each in enumerate(value):
+            inner = self._shape(items, depth + 1, shape.facts.secret, shape.above)
+            child = self._field("", inner, each, (*path, str(place)), depth + 1, ABSENT, turn)
+            child.label, child.folded = _name_of(each, place), False
+            made.children.append(child)
+
+    def _named(
+        self, made: FormField, shape: Shape, value: Mapping[str, Any], path: Path, depth: int
+    ) -> None:
+        values = SchemaProperty(shape.facts.node.get("additionalProperties"), True)
+        for name, each in value.items():
+            inner = self._shape(values, depth + 1, shape.facts.secret, shape.above)
+            child = self._field(name, inner, each, (*path, name), depth + 1, ABSENT, made.turn)
+            child.label, child.folded = name, False
+            made.children.append(child)
 
 
 def fallbacks(fields: Sequence[FormField]) -> list[FormField]:
@@ -221,27 +248,48 @@ def _has_faults(made: FormField) -> bool:
     return bool(made.faults) or any(_has_faults(inner) for inner in made.children)
 
 
-def _is_empty(value: Any) -> bool:
-    return value in ({}, [], "")
+def _has_value(value: Any) -> bool:
+    return value is not ABSENT and value not in (None, {}, [])
+
+
+def _is_long(node: Mapping[str, Any]) -> bool:
+    """Whether a secret has lines, which an input of one line would drop."""
+    return node.get("multiline") is True or "-----BEGIN" in code_of(dict(node))
+
+
+def _default(value: Any) -> str:
+    """A default for people; empty: there is none, or it is empty."""
+    if value is ABSENT or value is None or value in ("", {}, []):
+        return ""
+    listed = cast(list[Any], value) if isinstance(value, list) else [value]
+    return ", ".join(map(label_of, listed))[:200]
+
+
+def _name_of(value: Any, place: int) -> str:
+    """What an item of a list is called: by its own name, if it has one."""
+    own = cast(dict[str, Any], value) if isinstance(value, dict) else {}
+    name = next((own[k] for k in ("name", "use") if isinstance(own.get(k), str)), "")
+    return f"{place + 1}. {name[:60]}" if name and "${" not in name else f"{place + 1}"
 
 
 def _hint(node: Mapping[str, Any]) -> str:
     form = node.get("pattern_descriptor") or node.get("format") or ""
     listed = node.get("examples")
     given = cast(list[Any], listed) if isinstance(listed, list) else [listed] if listed else []
-    shown = ", ".join(_text(e) for e in given[:3])
+    shown = ", ".join(text_of(e) for e in given[:3])
     return "; ".join(filter(None, [str(form), f"for example {shown}" if shown else ""]))[:300]
 
 
-def _options(choices: Sequence[Any], chosen: Sequence[Any]) -> list[FieldOption]:
-    return [FieldOption(json.dumps(c), _label(c), c in chosen) for c in choices]
-
-
-def _label(value: Any) -> str:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else _text(value)
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def why_json(shape: Shape, value: Any) -> str:
+    """Returns why a part has no field of its own."""
+    node = shape.facts.node
+    if value is not ABSENT and shape.kind is not FieldKind.json:
+        return "the value is of another kind than the schema's"
+    if shape.circular:
+        return "the schema contains itself"
+    if shape.facts.kind == "array":
+        items = node.get("items")
+        return "a list of lists or of free values" if isinstance(items, dict) else "a free list"
+    if shape.facts.kind == "object" and not any(node.get(w) for w in ("oneOf", "anyOf")):
+        return "an object whose keys the schema does not name"
+    return "alternatives that are not objects, or too deep"

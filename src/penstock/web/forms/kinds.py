@@ -9,15 +9,20 @@ from enum import StrEnum
 from typing import Any, cast
 
 from penstock.api.property_facts import PropertyFacts, SchemaProperty, properties_of, variants_of
+from penstock.codec.schema_walk import parts
+from penstock.config.secret_texts import MARKS_ONLY
 
 DEEPEST = 8
 _SCALARS = ("string", "integer", "number")
+_MARKS = f"#/{MARKS_ONLY}"
+_VARIABLE = {"$ref": "#/$defs/Variable"}
 
 
 class FieldKind(StrEnum):
     """``lines``: a list of scalars, one a line; ``choices``: a list of given values; ``items``: a
-    list of objects; ``variant``: an object of one of several forms; ``json``: an editor of that
-    part; ``elsewhere``: secret and no scalar, to be edited in the file."""
+    list of objects; ``named``: a mapping of names to values; ``variant``: an object of one of
+    several forms; ``json``: an editor of that part; ``elsewhere``: secret and no scalar, to be
+    edited in the file."""
 
     text = "text"
     long_text = "long_text"
@@ -32,6 +37,7 @@ class FieldKind(StrEnum):
     lines = "lines"
     choices = "choices"
     items = "items"
+    named = "named"
     object = "object"
     variant = "variant"
     json = "json"
@@ -40,16 +46,22 @@ class FieldKind(StrEnum):
 
 class Shape:
     """A property with its kind. ``forms``: of a variant, the schemas of its forms; ``item``: of a
-    list, the shape of its elements."""
+    list or a mapping of names, the shape of its elements. ``above``: the references in which it
+    stands: one that it has itself makes a circle, which ends in an editor. ``loose``: a text that
+    may be a number or a truth value too."""
 
     def __init__(
         self, root: Any, property_: SchemaProperty, word: str | None, depth: int = 0,
-        secret: bool = False,
+        secret: bool = False, above: frozenset[str] = frozenset(),
     ) -> None:  # fmt: skip
+        own = references(root, property_.schema)
+        self.circular = bool(own & above)
+        self.above = above | own
         self.facts = PropertyFacts(root, property_, word)
         self.facts.secret = self.facts.secret or secret
         self.forms: list[dict[str, Any]] = []
         self.item: Shape | None = None
+        self.loose = False
         self.schema: Any = self.facts.node
         self.kind = self._kind(root, word, depth)
 
@@ -57,7 +69,7 @@ class Shape:
         node, facts = self.facts.node, self.facts
         if node.get("airbyte_hidden") is True:
             return FieldKind.hidden
-        if depth > DEEPEST:
+        if depth > DEEPEST or self.circular:
             return FieldKind.elsewhere if facts.secret else FieldKind.json
         branches = _branches(node)
         if branches is not None:
@@ -87,13 +99,21 @@ class Shape:
             return FieldKind.object
         if not self.forms and own.get("type") not in (None, "object"):
             return None
+        own.pop("$ref", None)  # its parts are in the node already
+        shapes: list[Shape] = []
         for branch in branches:
-            merged = {**own, "allOf": [branch]}
-            shape = Shape(root, SchemaProperty(merged, self.facts.required), word, depth + 1)
+            property_ = SchemaProperty({**own, "allOf": [branch]}, self.facts.required)
+            shape = Shape(root, property_, word, depth + 3, self.facts.secret, self.above)
             if shape.kind not in (FieldKind.json, FieldKind.object, FieldKind.variant):
-                self.facts, self.item, self.schema = shape.facts, shape.item, shape.schema
-                return shape.kind
-        return FieldKind.elsewhere if self.facts.secret else FieldKind.json
+                shapes.append(shape)
+        if not shapes:
+            return FieldKind.elsewhere if self.facts.secret else FieldKind.json
+        found, texts = shapes[0], [s for s in shapes if s.kind is FieldKind.text]
+        if found.kind in (FieldKind.number, FieldKind.boolean) and texts:
+            found, self.loose = texts[0], True
+        self.facts, self.item, self.schema = found.facts, found.item, found.schema
+        self.above = found.above
+        return found.kind
 
     def _plain_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
         facts, node = self.facts, self.facts.node
@@ -109,6 +129,9 @@ class Shape:
                 return form or (
                     FieldKind.long_text if node.get("multiline") is True else FieldKind.text
                 )
+            case "integer" | "number" | "boolean" if "string" in (node.get("type") or ()):
+                self.loose = True
+                return FieldKind.text
             case "integer" | "number":
                 return FieldKind.number
             case "boolean":
@@ -117,6 +140,8 @@ class Shape:
                 return self._list_kind(root, word, depth)
             case "object" if properties_of(root, node):
                 return FieldKind.object
+            case "object":
+                return self._named_kind(root, word, depth)
             case _:
                 return FieldKind.json
 
@@ -124,8 +149,7 @@ class Shape:
         items = self.facts.node.get("items")
         if not isinstance(items, dict):
             return FieldKind.json
-        item = Shape(root, SchemaProperty(items, True), word, depth + 1, self.facts.secret)
-        self.item = item
+        item = self._inner(root, items, word, depth)
         match item.kind:
             case FieldKind.choice:
                 return FieldKind.choices
@@ -138,15 +162,38 @@ class Shape:
             case _:
                 return FieldKind.json
 
+    def _named_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
+        values = self.facts.node.get("additionalProperties")
+        if not isinstance(values, dict) or not values or self.facts.node.get("patternProperties"):
+            return FieldKind.json
+        item = self._inner(root, values, word, depth)
+        shown = item.kind not in (FieldKind.json, FieldKind.elsewhere, FieldKind.hidden)
+        return FieldKind.named if shown else FieldKind.json
+
+    def _inner(self, root: Any, schema: Any, word: str | None, depth: int) -> "Shape":
+        property_ = SchemaProperty(schema, True)
+        self.item = Shape(root, property_, word, depth + 1, self.facts.secret, self.above)
+        return self.item
+
+
+def references(root: Any, schema: Any) -> frozenset[str]:
+    """Lists the references that a schema is made of, which stand for all of it."""
+    found = (node.get("$ref") for node in parts(root, [schema], ("allOf",)))
+    return frozenset(each for each in found if isinstance(each, str) and each != _MARKS)
+
 
 def _branches(node: dict[str, Any]) -> list[Any] | None:
-    """The alternatives of a property, without that of null."""
+    """The alternatives of a property, without null and a variable, which any field may have."""
     for name in ("oneOf", "anyOf"):
         given = node.get(name)
         if isinstance(given, list):
             listed = [b for b in cast(list[Any], given) if isinstance(b, dict)]
-            return [b for b in listed if b.get("type") != "null"]
+            return [b for b in cast(list[dict[str, Any]], listed) if not _is_beside(b)]
     return None
+
+
+def _is_beside(branch: dict[str, Any]) -> bool:
+    return branch.get("type") == "null" or branch == _VARIABLE
 
 
 def form_of(root: Any, forms: Sequence[dict[str, Any]], value: Any) -> int | None:

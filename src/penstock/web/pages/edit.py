@@ -5,6 +5,8 @@ A form changes the values of ``config`` in the file's text, and nothing else. No
 a form has (``forms``), where secrets are kept (``secret_file``), streams (``pages.streams``).
 """
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -14,39 +16,69 @@ from starlette.responses import Response
 
 from penstock.api.asking import AskedSpec, reference, source_reference
 from penstock.api.new_file import FileEnd, pipeline_text, short_name
-from penstock.api.pipelines import pipeline_of
 from penstock.api.roles import AskedRole
-from penstock.config.command_line import Options
+from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import ConnectorSection
 from penstock.config.sections import Install
+from penstock.config.variables import EnvFileBeside
 from penstock.errors import ConfigError, PenstockError
+from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.config_check import secret_values, validate_config
 from penstock.web import secret_file
-from penstock.web.connector_specs import is_table
-from penstock.web.file_edit import edited, values_of
+from penstock.web.connector_specs import is_table, schema_of_form
+from penstock.web.file_edit import edited, values_of, with_breaks_of
+from penstock.web.file_parts import named_secrets, parts_of
 from penstock.web.forms.fields import FormBuilder, FormField, Path
 from penstock.web.forms.posted import PostedForm
 from penstock.web.jobs import JobObserver
 from penstock.web.pages import planned, streams
 from penstock.web.site import Form, Site, at, file_of, go, one, shown_error
 from penstock.web.workspace import FileText
+from penstock.web.yaml_text import same
 
 ENDS = (("source", AskedRole.source), ("destination", AskedRole.destination))
 _TABLE = "delta:./lake"
 _HIDDEN = "********"
+_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
 @dataclass(slots=True)
 class EditedEnd:
-    """One end of the form. ``asked``: what its connector says; None: it is a table."""
+    """One end of the form. ``asked``: what its connector says; None: it is a table. ``listed``: its
+    fields are those of the index."""
 
     role: str
     use: str
     asked: AskedSpec | None
     config: dict[str, Any]
-    fields: list[FormField] = field(default_factory=list[FormField])
-    left: list[str] = field(default_factory=list[str])
-    groups: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    listed: bool = False
+    form: "DrawnForm | None" = None
+
+
+@dataclass(slots=True)
+class DrawnForm:
+    """The fields of a part of the file. ``left``: faults that stand beside none of them."""
+
+    title: str
+    prefix: str
+    fields: list[FormField]
+    left: list[str]
+    groups: list[tuple[str, str]]
+    filled: bool = True
+    faulty: bool = False
+
+
+@dataclass(slots=True)
+class Edits:
+    """What the browser sent. ``text``: the file's, changed; ``typed``: faults of what was typed, by
+    the prefix of the form; ``secrets``: by their variables; ``turns``: of lists."""
+
+    text: str
+    typed: dict[str, dict[Path, list[str]]] = field(
+        default_factory=dict[str, dict[Path, list[str]]]
+    )
+    secrets: dict[str, str] = field(default_factory=dict[str, str])
+    turns: dict[str, str] = field(default_factory=dict[str, str])
 
 
 # -- a new file
@@ -115,7 +147,7 @@ def edit(site: Site, request: Request) -> Response:
         return _as_text(site, request, file, read, e)
     if isinstance(ends, tuple):
         return _ask(site, file, *ends)
-    return site.page(request, "edit.html", _values(site, file, read.text, read.mark, ends))
+    return site.page(request, "edit.html", _values(site, file, Edits(read.text), read.mark, ends))
 
 
 def ends_of(
@@ -156,44 +188,82 @@ def _ask(site: Site, file: str, use: str, role: AskedRole, install: Install) -> 
 
 
 def _values(
-    site: Site,
-    file: str,
-    text: str,
-    mark: str,
-    ends: list[EditedEnd],
-    typed: Mapping[str, Mapping[Path, list[str]]] | None = None,
+    site: Site, file: str, edits: Edits, mark: str, ends: list[EditedEnd]
 ) -> dict[str, Any]:
-    """Returns what the page shows. ``typed``: faults of what was typed, by end."""
-    known = secret_file.known_variables(site.workspace.folder)
-    problems: list[str] = []
+    """Returns what the page shows."""
+    values = values_of(edits.text)
+    known = secret_file.known_variables(site.workspace.folder) | edits.secrets.keys()
+    hidden = _secrets(values, ends)
+    missing = {name for name in _REFERENCE.findall(edits.text) if name not in known}
+    given = {**dict.fromkeys(missing, "0"), **os.environ, **edits.secrets}
     resolved: dict[str, dict[str, Any]] = {}
+    problems: list[str] = []
+    folder = site.workspace.folder
     try:
-        pipeline = pipeline_of(str(site.workspace.path(file)), None, Options())
+        pipeline = parse_pipeline(
+            edits.text, given, name=file, folder=folder, beside=EnvFileBeside(folder)
+        )
         resolved = {"source": pipeline.source.config, "destination": pipeline.destination.config}
     except ConfigError as e:
-        problems = [p for p in e.problems or [e.message] if "is not set" not in p]
+        problems = e.problems or [e.message]
     for end in ends:
         if end.asked is None:
             continue
-        faults = dict((typed or {}).get(end.role, {}))
-        if end.role in resolved and typed is None:
-            faults |= _faults(end.asked, resolved[end.role])
-        schema = end.asked.spec.config_schema
-        builder = FormBuilder(schema, end.asked.secret_word, end.role, known, faults)
-        end.fields = builder.fields(end.config)
-        end.left = builder.left_faults()
-        end.groups = _groups(schema, end.fields)
-    shown, hidden = _without_secrets(text, ends)
+        faults = dict(edits.typed.get(end.role, {}))
+        if end.role in resolved:
+            found = _faults(end.asked.spec, resolved[end.role], end.asked.secret_word)
+            faults = {p: f for p, f in found.items() if not _names(_at(end.config, p), missing)}
+            faults |= edits.typed.get(end.role, {})
+        schema, word, listed = schema_of_form(end.use, end.asked)
+        builder = FormBuilder(schema, word, end.role, known, faults, hidden, edits.turns)
+        fields = builder.fields(end.config)
+        groups, end.listed = _groups(schema, fields), listed
+        end.form = DrawnForm(end.role, end.role, fields, builder.left_faults(), groups)
+    shown, is_hidden = _without_secrets(edits.text, hidden)
     return {
-        "file": file, "ends": ends, "text": shown, "mark": mark, "hidden": hidden,
-        "problems": problems, "nav": "edit",
+        "file": file, "ends": ends, "parts": _drawn_parts(values, ends, edits, known, hidden),
+        "text": shown, "mark": mark, "hidden": is_hidden, "problems": problems, "nav": "edit",
     }  # fmt: skip
 
 
-def _faults(asked: AskedSpec, config: dict[str, Any]) -> dict[Path, list[str]]:
+def _drawn_parts(
+    values: Mapping[str, Any], ends: list[EditedEnd], edits: Edits, known: set[str],
+    hidden: set[str],
+) -> list[DrawnForm]:  # fmt: skip
+    made: list[DrawnForm] = []
+    for part in parts_of(values, _options(ends, values)):
+        prefix = ".".join(part.steps)
+        spec = ConnectorSpec(protocol="penstock", config_schema=part.schema)
+        faults = _faults(spec, part.value, "") | edits.typed.get(prefix, {})
+        builder = FormBuilder(part.schema, "", prefix, known, faults, hidden, edits.turns)
+        fields = builder.fields(part.value)
+        left = builder.left_faults()
+        made.append(
+            DrawnForm(part.title, prefix, fields, left, [("", "")], part.filled, bool(faults))
+        )
+    return made
+
+
+def _options(ends: list[EditedEnd], values: Mapping[str, Any]) -> Any:
+    """The schema of a destination's ``options``: of the stream that it names, else its first."""
+    asked = ends[1].asked
+    streams = None if asked is None else asked.spec.abilities.get("streams")
+    listed = _at(streams, ("streams",))
+    named = _at(values, ("destination", "stream")) or _at(streams, ("default",))
+    found = [cast(dict[str, Any], s) for s in cast(list[Any], listed or ()) if isinstance(s, dict)]
+    chosen = next((s for s in found if s.get("name") == named), found[0] if found else None)
+    return None if chosen is None else chosen.get("options")
+
+
+def _names(value: Any, missing: set[str]) -> bool:
+    """Whether a value has a variable that is not set."""
+    return isinstance(value, str) and any(n in missing for n in _REFERENCE.findall(value))
+
+
+def _faults(spec: ConnectorSpec, config: dict[str, Any], word: str | None) -> dict[Path, list[str]]:
     """The faults that ``check`` finds, by the path of their field."""
     try:
-        validate_config(asked.spec, config, asked.secret_word)
+        validate_config(spec, config, word)
     except ConfigError as e:
         found: dict[Path, list[str]] = {}
         for problem in e.problems or [e.message]:
@@ -219,16 +289,27 @@ def _groups(schema: Any, fields: list[FormField]) -> list[tuple[str, str]]:
     return [(i, t) for i, t in named if i in used] + ([("", "")] if "" in used else [])
 
 
-def _without_secrets(text: str, ends: list[EditedEnd]) -> tuple[str, bool]:
-    """The text without secrets that stand in it, and whether there are any."""
-    found: list[str] = []
+def _secrets(values: Mapping[str, Any], ends: list[EditedEnd]) -> set[str]:
+    """The secrets that stand in a file: in the configurations of its ends and of its profiles, by
+    the connectors' schemas, and elsewhere by the names of keys."""
+    found: set[str] = set()
+    profiles = values.get("profiles")
+    listed = cast(dict[str, Any], profiles) if isinstance(profiles, dict) else {}
     for end in ends:
+        configs = [end.config, *(_at(p, (end.role, "config")) for p in listed.values())]
         if end.asked is not None:
-            schema, word = end.asked.spec.config_schema, end.asked.secret_word
-            found += secret_values(schema, end.config, word)
+            schema, word, _ = schema_of_form(end.use, end.asked)
+            found |= {t for c in configs for t in secret_values(schema, c, word)}
+    for key in ("profiles", "transforms", "enrichments"):
+        found |= named_secrets(values.get(key))
+    return {text for text in found if "${" not in text}
+
+
+def _without_secrets(text: str, hidden: set[str]) -> tuple[str, bool]:
+    """The text without secrets that stand in it, and whether there are any."""
     shown = text
-    for secret in found:
-        if "${" not in secret and len(secret) > 2:
+    for secret in sorted(hidden, key=len, reverse=True):
+        if len(secret) > 2:
             shown = shown.replace(secret, _HIDDEN)
     return shown, shown != text
 
@@ -242,40 +323,57 @@ def posted(site: Site, request: Request, form: Form) -> Response:
     ends = ends_of(site, values_of(read.text))
     if isinstance(ends, tuple):
         return _ask(site, file, *ends)
-    values = values_of(read.text)
-    typed: dict[str, dict[Path, list[str]]] = {}
-    secrets: dict[str, str] = {}
-    changes: dict[tuple[str, ...], Any] = {}
-    for end in ends:
-        if end.asked is None:
-            continue
-        form_ = PostedForm(end.asked.spec.config_schema, end.asked.secret_word, end.role, form, do)
-        made = form_.read(end.config)
-        for path, secret in form_.secrets.items():
-            name = secret_file.chosen_name(
-                site.workspace.folder, file, str(values.get("pipeline") or file),
-                (end.role, *path), _at(end.config, path),
-            )  # fmt: skip
-            secrets[name] = secret
-            _put(made, path, f"${{{name}}}")
-        typed[end.role] = form_.faults
-        if made != end.config:
-            end.config = made
-            changes[end.role, "config"] = made
-    text = edited(read.text, changes) if changes else read.text
-    save = do in ("save", "check", "discover") and not any(typed.values())
+    edits = _edits(site, file, read.text, ends, form, do)
+    save = do in ("save", "check", "discover") and not any(edits.typed.values())
     if not save:
         template = "edit_part.html" if request.headers.get("hx-request") else "edit.html"
-        shown = _values(site, file, text, one(form, "mark", read.mark), ends, typed)
+        shown = _values(site, file, edits, one(form, "mark", read.mark), ends)
         return site.page(request, template, shown)
     site.workspace.refuse_change(file, one(form, "mark"))
-    secret_file.store(site.workspace.folder, secrets)
-    site.workspace.save(file, text, one(form, "mark"))
+    secret_file.store(site.workspace.folder, edits.secrets)
+    if edits.text != read.text:
+        site.workspace.save(file, edits.text, one(form, "mark"))
     if do == "check":
         return planned.start_check(site, file)
     if do == "discover":
         return streams.start_discover(site, file)
     return go(at("p", file, "edit"), f"{file} is saved.")
+
+
+def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, do: str) -> Edits:
+    """Takes what the browser sent into the file's text. What it did not touch stays."""
+    values, edits = values_of(text), Edits(text)
+    known = secret_file.known_variables(site.workspace.folder)
+    hidden = _secrets(values, ends)
+    changes: dict[tuple[str, ...], Any] = {}
+    for end in ends:
+        if end.asked is None:
+            continue
+        schema, word, _ = schema_of_form(end.use, end.asked)
+        sent = PostedForm(schema, word, end.role, form, do, known=known, hidden=hidden)
+        made = sent.read(end.config)
+        for path, secret in sent.secrets.items():
+            name = secret_file.chosen_name(
+                site.workspace.folder, file, str(values.get("pipeline") or file),
+                (end.role, *path), _at(end.config, path),
+            )  # fmt: skip
+            edits.secrets[name] = secret
+            _put(made, path, f"${{{name}}}")
+        edits.typed[end.role] = sent.faults
+        edits.turns |= sent.turns
+        if not same(made, end.config):
+            changes[end.role, "config"] = made
+            end.config = made
+    for part in parts_of(values, _options(ends, values)):
+        prefix = ".".join(part.steps)
+        sent = PostedForm(part.schema, "", prefix, form, do, known=known, hidden=hidden)
+        made = sent.read(part.value)
+        edits.typed[prefix] = sent.faults
+        edits.turns |= sent.turns
+        if not same(made, part.value):
+            changes[part.steps] = part.written(made, values)
+    edits.text = edited(text, changes)
+    return edits
 
 
 def _at(config: Any, path: Path) -> Any:
@@ -307,11 +405,14 @@ def _as_text(
     site: Site, request: Request, file: str, read: FileText, error: PenstockError | None = None
 ) -> Response:
     fault = error or site.workspace.read(file).fault
+    secrets: set[str] = set()
     try:
-        ends = ends_of(site, values_of(read.text))
+        file_values = values_of(read.text)
+        ends = ends_of(site, file_values)
+        secrets = _secrets(file_values, ends if isinstance(ends, list) else [])
     except PenstockError:  # what is secret in it is not known
-        ends = list[EditedEnd]()
-    text, hidden = _without_secrets(read.text, ends if isinstance(ends, list) else [])
+        pass
+    text, hidden = _without_secrets(read.text, secrets)
     values = {
         "file": file, "text": text, "hidden": hidden, "mark": read.mark, "nav": "edit",
         "error": None if fault is None else shown_error(fault),
@@ -322,13 +423,14 @@ def _as_text(
 def save_text(site: Site, request: Request, form: Form) -> Response:
     """Saves a text, also one with faults, which the page then shows with their lines."""
     file = file_of(request)
-    text = one(form, "text").replace("\r\n", "\n")
+    text = one(form, "text")
     if _HIDDEN in text:
         raise ConfigError(
             "this text has stars in the place of a secret", code="ui.hidden",
             hint="enter the secret in the form, which moves it into .env",
         )  # fmt: skip
-    site.workspace.save(file, text, one(form, "mark"))
+    had, mark = site.workspace.text(file).text, one(form, "mark")
+    site.workspace.save(file, with_breaks_of(had, text), mark)
     return go(at("p", file, "edit"), f"{file} is saved.")
 
 
