@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.model.report import Report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _VERBS = "penstock.api.verbs"
 _HOMES = {

@@ -70,8 +70,7 @@ class Folder:
 
     def follow(
         self,
-        page: str,
-        *,
+        *pages: str,
         elsewhere: Mapping[str, str] = {},
         before: Mapping[str, Callable[[], object]] = {},
         written: Mapping[str, tuple[str, str]] = {},
@@ -81,7 +80,7 @@ class Folder:
         command that then runs."""
         left = dict(elsewhere)
         done = 0
-        for block in blocks(*RUNNABLE, page=page):
+        for block in (b for page in pages for b in blocks(*RUNNABLE, page=page)):
             if key := next((key for key in elsewhere if key in block.text), None):
                 left.pop(key, None)
                 continue
@@ -94,7 +93,7 @@ class Folder:
             else:
                 self.run(block)
             done += 1
-        assert done and not left, (page, left)
+        assert done and not left, (pages, left)
 
     def run(self, block: Block) -> None:
         text = self.here(block.text)

@@ -78,11 +78,21 @@ def test_every_module_and_folder_that_the_architecture_names_exists() -> None:
         assert hasattr(importlib.import_module(f"penstock.{module}"), name), (module, name)
 
 
-def test_each_page_s_first_line_says_what_it_presupposes() -> None:
+def test_each_page_begins_with_what_its_reader_wants_and_what_it_presupposes() -> None:
     for page in sorted((ROOT / "docs").glob("*.md")):
-        title, empty, first = page.read_text().split("\n", 3)[:3]
+        title, empty, wanted, presupposed = page.read_text().split("\n", 4)[:4]
         assert title.startswith("# ") and not empty, page.name
-        assert re.match(r"\*Presupposes:\* .*\w", first), page.name
+        assert re.match(r"\*You want to\* .*\w", wanted), page.name
+        assert re.match(r"\*Presupposes:\* .*\w", presupposed), page.name
+
+
+def test_a_page_is_read_in_one_go() -> None:
+    words = {page.name: len(page.read_text().split()) for page in (ROOT / "docs").glob("*.md")}
+    del words["architecture.md"]  # it has a table of all modules
+    assert {name: count for name, count in words.items() if count > 1500} == {}
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+    released = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1]
+    assert len(released.split()) <= 1500
 
 
 # -- blocks

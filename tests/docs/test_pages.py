@@ -130,7 +130,7 @@ def test_the_index(equipped: Folder) -> None:
 
 
 def test_installing(equipped: Folder) -> None:
-    equipped.replaced = dict.fromkeys(("pip install", "uv tool install"), "true")
+    equipped.replaced = dict.fromkeys(("pip install", "uv tool install", "uv build"), "true")
     equipped.follow("install.md")
 
 
@@ -193,7 +193,13 @@ def test_reverse_etl(equipped: Folder) -> None:
 
 
 def test_transforms(equipped: Folder) -> None:
-    equipped.follow("transforms.md", elsewhere={"clean.wasm": "examples/test_python_examples.py"})
+    equipped.follow(
+        "transforms.md",
+        "transforms-builtin.md",
+        "transforms-spark.md",
+        "transforms-components.md",
+        elsewhere={"clean.wasm": "examples/test_python_examples.py"},
+    )
 
 
 def test_permissions(equipped: Folder) -> None:
@@ -208,7 +214,7 @@ def test_rapidbyte(equipped: Folder) -> None:
     equipped.environ["RAPIDBYTE_CONNECTOR_DIR"] = str(equipped.path)
     equipped.file("pipeline.yaml", V4)
     equipped.replaced = {"resources:\n": f"{V4}resources:\n"}
-    equipped.follow("rapidbyte.md")
+    equipped.follow("rapidbyte.md", "rapidbyte-v4.md", "rapidbyte-errors.md")
 
 
 def test_writing_a_component(equipped: Folder) -> None:
@@ -330,7 +336,17 @@ def test_the_command_line(folder: Folder, tmp_path: Path, request: pytest.Fixtur
         "penstock rejects": rejected,
         "penstock remove": own_connectors,
     }
-    folder.follow("cli.md", before=before)
+    folder.follow(
+        "cli.md",
+        "cli-run.md",
+        "cli-plan.md",
+        "cli-new.md",
+        "cli-state.md",
+        "cli-connectors.md",
+        "cli-machine.md",
+        "cli-serve.md",
+        before=before,
+    )
 
 
 def test_connectors_in_python(

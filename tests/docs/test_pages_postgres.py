@@ -74,7 +74,7 @@ def test_models(shop: Folder) -> None:
     shop.file("people.csv", "id,email\n1,a@x.io\n")
     shop.file("contacts.csv", "id;phone\n1;0049\n")
     shop.file("active_users.sql", "SELECT id FROM delta.`./lake/users`")
-    shop.follow("models.md")
+    shop.follow("models.md", "models-files.md")
 
 
 def test_incremental(shop: Folder) -> None:
@@ -108,7 +108,15 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
             "spark.executor.memory: 2g": "spark.sql.shuffle.partitions: 2",
             "@db/penstock": f"@127.0.0.1:{server[1]}/postgres",
         }
-        shop.follow("pipeline-file.md", elsewhere={"dest-postgres": "e2e/test_wasm_postgres.py"})
+        shop.follow(
+            "pipeline-file.md",
+            "pipeline-source.md",
+            "pipeline-streams.md",
+            "pipeline-destination.md",
+            "pipeline-run.md",
+            "rapidbyte-v4.md",
+            elsewhere={"dest-postgres": "e2e/test_wasm_postgres.py"},
+        )
 
 
 def test_python(
@@ -142,5 +150,5 @@ def test_python(
         '"@faker.json")': f'"@{shop.path}/faker.json"){home}',
         '"@postgres.json")': f'"@{shop.path}/postgres.json"){home}',
     }
-    shop.follow("python.md")
+    shop.follow("python.md", "python-spark.md")
     assert taken[0].num_rows == 1000

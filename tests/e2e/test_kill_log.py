@@ -98,7 +98,7 @@ def test_a_cell_that_failed_says_so_when_it_was_played_again() -> None:
     assert log.failed() == [] and kill_log.parse(text) == log
     assert f"same run; played again after: {FAILED} AssertionError('s0') (4 s)" in text
     assert "0 failed, lost 0, doubled 0, left running 0, other 0; 1 played again" in text
-    assert "| child | same run (the second time) |" in page(log)
+    assert "| child (1) | same run (the second time) |" in page(log)
 
 
 @pytest.mark.parametrize("name", TREES)
