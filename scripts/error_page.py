@@ -5,7 +5,8 @@
 
 Reads the sources with `ast`. An error is a call with a `code`; its message is shown with `…` for
 each part that is known only when the error occurs. Where a code has several messages, the page
-has the shortest; where its message is another program's, what to try. An error prints both. Defects of Penstock are left out.
+has the shortest; where the message is another program's, what to try. An error prints both.
+Defects of Penstock are left out.
 """
 
 import ast

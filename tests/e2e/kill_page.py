@@ -36,11 +36,11 @@ were played. What loads once, at the end of a sync, has no lane to kill then.
 _CONNECTORS = """## Destinations that are connectors
 
 A cell passes only if nothing was lost, no row came twice that was acknowledged and settled before,
-and the report counted at least as many rows as were sent again. The table says how many rows the
-destination got twice; into Airbyte, Singer and Syncmaven the next run completed each sync. Of components, append repeated at most what came after the last settled
-checkpoint; upsert and replace repeated nothing. Points: while a part is fed, and before and after
-each entry of an acknowledgement in log and ledger; for Syncmaven between two rows, and before and
-after the destination's result.
+and the report counted at least as many rows as were sent again. The table shows how many rows the
+destination got twice; into Airbyte, Singer and Syncmaven the next run completed each sync. Of
+components, append repeated at most what came after the last settled checkpoint; upsert and replace
+repeated nothing. Points: while a part is fed, and before and after each entry of an acknowledgement
+in log and ledger; for Syncmaven between two rows, and before and after the destination's result.
 """
 
 _PYTHON = """## The Python interface
@@ -61,7 +61,7 @@ table is exact in the end.
 |---|---|
 | Java, between runs | the next run starts one |
 | Java, under one run or two | they fail (`spark.java_died`, exit code 5); the next runs are exact |
-| the driver of the only run | Spark ends at once, with lane and connector; the next run starts one |
+| the driver of the only run | Spark ends with lane and connector; the next run starts one |
 | the driver of one of two runs | its jobs are cancelled; its lane and connector end within 25 s; \
 the other run goes on |
 | the keeper | Java ends; runs that use it fail as above |
