@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import StateError
-from penstock.store import disk_room
+from penstock.store import database
 
 pytestmark = pytest.mark.dear
 
@@ -70,8 +70,8 @@ def test_a_disk_with_20_kb_left_is_named(disk: Callable[[int], Path]) -> None:
 
 
 def test_the_error_says_how_much_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk_room.refuse_full(tmp_path / "state.db")
-    monkeypatch.setattr(disk_room, "LEAST_BYTES", 1 << 60)
+    database.refuse_full(tmp_path / "state.db")
+    monkeypatch.setattr(database, "LEAST_BYTES", 1 << 60)
     with pytest.raises(StateError, match="kB are left") as caught:
-        disk_room.refuse_full(tmp_path / "state.db")
+        database.refuse_full(tmp_path / "state.db")
     assert caught.value.where == str(tmp_path / "state.db")

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Cancelled, SourceError
-from penstock.terminal import bounded_write
-from penstock.terminal.bounded_write import write_bounded
-from penstock.terminal.output import Output
+from penstock.terminal import output
+from penstock.terminal.output import Output, write_bounded
 
 BODY = b"x" * (1 << 20)  # more than a pipe takes
 
@@ -48,7 +47,7 @@ def test_l11_a_run_that_is_stopped_does_not_wait_for_the_reader(pipe: tuple[int,
 def test_l11_a_reader_that_reads_nothing_is_waited_for_within_a_bound(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounded_write, "READER_SECONDS", 1.0)
+    monkeypatch.setattr(output, "READER_SECONDS", 1.0)
     with pytest.raises(SourceError) as caught:
         write_bounded(pipe[1], BODY, lambda: False)
     assert caught.value.code == "source.host_reads_nothing"

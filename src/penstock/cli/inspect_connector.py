@@ -1,8 +1,8 @@
 """Defines the verbs that ask a connector: ``check``, ``spec``, ``discover``, ``preview``.
 
-No record moves to a destination and no JVM starts. Neighbours: ``role_option`` decides whether it
-is a source or a destination, ``connectors.source`` and ``connectors.destination`` ask,
-``engine.inspect.preview`` reads.
+No record moves to a destination and no JVM starts. Neighbours: ``api.roles`` decides whether it is
+a source or a destination where ``--role`` is not given, ``connectors.source`` and
+``connectors.destination`` ask, ``engine.inspect.preview`` reads.
 """
 
 import json
@@ -27,7 +27,6 @@ from penstock.api.roles import AskedRole, class_of, end_of
 from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
-from penstock.cli.role_option import RoleOption
 from penstock.config.command_line import Options
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import Install
@@ -47,6 +46,14 @@ if TYPE_CHECKING:
 Connector = Annotated[
     str,
     typer.Argument(metavar="CONNECTOR", help="PROTOCOL:NAME[@VERSION] or PROTOCOL:./executable."),
+]
+RoleOption = Annotated[
+    AskedRole | None,
+    typer.Option(
+        "--role",
+        help="Which end it is. Default: by its name (destination-..., target-...), else source.",
+        show_default=False,
+    ),
 ]
 Target = Annotated[
     str,

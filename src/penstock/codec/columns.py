@@ -32,7 +32,6 @@ from penstock.codec.decode import (
 )
 from penstock.codec.delete_marks import judged
 from penstock.codec.losses import ELEMENT, Loss, Losses, Mask, counts, dotted
-from penstock.codec.plain_text import written_as_json
 from penstock.codec.python_values import python_values, written_out
 from penstock.codec.system_columns import ascending, row_ids
 from penstock.codec.untyped import Array, ArrowField, ArrowSchema, ArrowType, Table, pa
@@ -52,6 +51,9 @@ _CAST_BY_ARROW = {(Kind.integer, Kind.number), (Kind.timestamp_ntz, Kind.timesta
 _NUMBERS = {Kind.integer, Kind.number, Kind.decimal}
 _AS_TEXT = {Kind.string, Kind.number_text}
 _DATED = {Kind.date, Kind.timestamp, Kind.timestamp_ntz}
+_TRUTH = r"^(?:[Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"
+_JSON_NUMBER = r"^-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,9})?$"
+_POINTS = ((r"^(-?)(\.[0-9]+)$", r"\10\2"), (r"^(-?[0-9]+)\.$", r"\1"))
 Rows = Callable[[Array], Array]
 
 
@@ -406,7 +408,26 @@ def _as_text(given: Array, wanted: Kind) -> Array | None:
         return texts
     if wanted is Kind.binary:
         return pc.binary_join_element_wise('"', texts, '"', "")
-    return written_as_json(texts, wanted)
+    return _written_as_json(texts, wanted)
+
+
+def _written_as_json(texts: Array, wanted: Kind) -> Array:
+    """Texts of people and of files as JSON has them: ``TRUE`` and ``.5``. A number that JSON does
+    not have (``01234``, ``+49``, ``0x1F``: Arrow would read them all, and lose what tells it from
+    another) becomes a text, which does not fit."""
+    if wanted is Kind.boolean:
+        return pc.if_else(_matches(texts, _TRUTH), pc.utf8_lower(texts), texts)
+    if wanted in (Kind.number, Kind.decimal):
+        for pattern, replacement in _POINTS:
+            texts = pc.replace_substring_regex(texts, pattern, replacement)
+    if wanted not in (Kind.integer, Kind.number, Kind.decimal):
+        return texts
+    quoted = pc.binary_join_element_wise('"', texts, '"', "")
+    return pc.if_else(_matches(texts, _JSON_NUMBER), texts, quoted)
+
+
+def _matches(texts: Array, pattern: str) -> Array:
+    return pc.match_substring_regex(texts, pattern)
 
 
 def fit_text(texts: Array, wanted: DataType) -> FittedColumn:

@@ -179,10 +179,6 @@ class MemoryChannel:
     def private(self, name: str) -> bytes | None:
         return None if self.stopped else self._private.get(name)
 
-    def set_private(self, name: str, content: bytes) -> None:
-        """Changes a private file, as a connector may."""
-        self._private[name] = content
-
     def wait(self, timeout: float) -> int | None:
         with self._changed:
             if self._code is None:

@@ -7,6 +7,7 @@ call that it is of. No stored value reaches the text of an error: connector conf
 (L10).
 """
 
+import os
 import sqlite3
 import stat
 import time
@@ -34,13 +35,14 @@ from penstock.errors import StateError
 from penstock.files import make_folder, write_new
 from penstock.store import database_url, schema, write_tokens
 from penstock.store.database_url import BUSY_SECONDS
-from penstock.store.disk_room import refuse_full
 from penstock.store.patience import Outage, Patience
 from penstock.store.write_tokens import WriteToken, WriteTokens
 
 _STORE_LOCK = 0x70656E73746F636B  # Postgres advisory lock of everything that is not one pipeline's
 _WRITE = "penstock_write"
 _BUSY_SLICE = 1.0  # seconds
+LEAST_BYTES = 128 << 10
+"""On the disk of an SQLite store: the mapped file, its write-ahead log, and a few rows."""
 
 
 class Database:
@@ -330,3 +332,23 @@ def update_all(
         named = [table.c[name] == bindparam(f"key_{name}") for name in keys[0]]
         parameters = [{f"key_{name}": value for name, value in key.items()} for key in keys]
         conn.execute(update(table).where(*named).values(**values), parameters)
+
+
+def refuse_full(path: Path) -> None:
+    """Raises ``StateError`` (``state.disk_full``) where the disk of the SQLite file ``path`` has
+    less than :data:`LEAST_BYTES` left: SQLite maps a file of the store into memory, and a page
+    without a block on the disk ends the process by SIGBUS. Raises ``OSError``. Not here: a disk
+    that is full, which SQLite reports (``database_url.failed``)."""
+    disk = os.statvfs(path.parent)
+    blocks = disk.f_bavail
+    if not blocks and not os.geteuid():
+        blocks = disk.f_bfree  # what is reserved for the system's administrator
+    left = blocks * disk.f_frsize
+    if disk.f_blocks and left < LEAST_BYTES:
+        raise StateError(
+            f"the disk that holds the state store {path} is full: {left >> 10} kB are left",
+            code="state.disk_full",
+            where=str(path),
+            hint=f"free at least {LEAST_BYTES >> 10} kB there, then run again; nothing that was "
+            "committed is lost",
+        )

@@ -6,7 +6,7 @@ it hides no older one. Every store uses these functions, in tasks and in the dri
 interface (:class:`Sql`). They are plain SQL and not SQLAlchemy's, because tasks write keys beside a
 connector, where SQLAlchemy may not be imported: it would cost every lane's start more than all
 other imports. ``Sql`` is implemented by ``task_keys`` (a task's own connection),
-``database.PlainSql`` (the driver's transactions) and ``keys_memory``. Not here: leases (``sql``),
+``database.PlainSql`` (the driver's transactions) and ``memory``. Not here: leases (``sql``),
 when a checkpoint is committed (``ledger``).
 """
 

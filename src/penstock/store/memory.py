@@ -7,10 +7,11 @@ raises itself (a lost lease, a ``merge`` that refuses). Calls that write nothing
 here: decisions that every store shares (``rules``).
 """
 
+import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from threading import RLock
@@ -35,11 +36,10 @@ from penstock.store.contract import (
     StateSource,
 )
 from penstock.store.keys import CoveredKeys, KeyAddress, KeyPort, lane_task
-from penstock.store.keys_memory import MemoryLink
 from penstock.store.lock_holder import is_alive, iso_time, start_mark
 from penstock.store.pipeline_lock import locked, may_take
 from penstock.store.remembered import Remembered
-from penstock.store.task_keys import StoreKeys
+from penstock.store.task_keys import KeyConnection, StoreKeys
 
 OnStep = Callable[[str], None]
 
@@ -123,7 +123,7 @@ class MemoryStore:
         self._alive = alive
         self._all: dict[str, _Pipeline] = {}
         self._lock = RLock()
-        self._keys = MemoryLink(self._lock)
+        self._keys = _MemoryLink(self._lock)
 
     def waiting(self) -> float:
         return 0.0
@@ -552,3 +552,37 @@ class MemoryStore:
             yield
         if writes:
             self.on_step(f"store.{name}.after")
+
+
+_KEY_TABLES = (
+    "penstock_key_tasks (pipeline, task, marks, PRIMARY KEY (pipeline, task))",
+    "penstock_keys (pipeline, slot, version, scope, owner, key, value, task, covers, mark, gone, "
+    "PRIMARY KEY (pipeline, slot, version))",
+)
+
+
+class _MemoryLink(KeyConnection):
+    """Connects every task and the driver to one SQLite database in memory, so that the rules of
+    ``keys_ledger`` and the port of ``task_keys`` serve this store too. ``lock``: the store's,
+    reentrant."""
+
+    def __init__(self, lock: AbstractContextManager[object]) -> None:
+        conn = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        super().__init__(conn, sqlite3.Error, "in memory")
+        self._lock = lock
+        for table in _KEY_TABLES:
+            self.execute(f"CREATE TABLE {table}", ())
+
+    @contextmanager
+    def writing(self, place: KeyAddress, *, under: bool = False) -> Generator[None]:
+        del place, under  # the lock excludes every writer, not only those of this key
+        with self._lock:
+            yield
+
+    def close(self) -> None:
+        """No-op: the content stays, as a database's would."""
+
+    @contextmanager
+    def _errors(self) -> Generator[None]:
+        with self._lock, super()._errors():
+            yield

@@ -10,7 +10,9 @@ escapes. Known secrets are masked in every line (L10). Neighbours: ``format`` fo
 
 import os
 import re
+import select
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
@@ -19,13 +21,14 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from unicodedata import category
 
 from penstock.config.secret_texts import is_plain
-from penstock.errors import ConfigError
+from penstock.errors import Cancelled, ConfigError, SourceError
 from penstock.runtimes.masking import Masker
-from penstock.terminal.bounded_write import write_bounded
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+READER_SECONDS = 600.0
+_LOOK_SECONDS = 0.5
 _WIDTH_WHERE_NOBODY_LOOKS = 10_000  # a file or a pipe: nothing is folded or cut
 
 
@@ -102,7 +105,7 @@ class Output:
 
     def line(self, text: str, stopped: Callable[[], bool] = lambda: False) -> None:
         """Prints a message of the protocol that stdout speaks (``serve``), unchanged and at once.
-        Raises as :func:`~penstock.terminal.bounded_write.write_bounded` where its reader reads
+        Raises as :func:`write_bounded` where its reader reads
         nothing; nothing more is printed after that."""
         body = text.encode() + b"\n"
         raw = getattr(self._out, "buffer", None)
@@ -306,3 +309,31 @@ def _silence(file: IO[str]) -> None:
         return
     finally:
         os.close(devnull)
+
+
+def write_bounded(fd: int, body: bytes, stopped: Callable[[], bool]) -> None:
+    """Writes a message to the program that started this one, in pieces that never block (L11): a
+    pipe's reader that does not read would hold the process, whose first signal only asks it to
+    stop. Raises ``Cancelled`` once ``stopped``
+    while it waits, ``SourceError`` where nothing was read for :data:`READER_SECONDS`, and
+    ``OSError``. After the first two a part of the message may be written."""
+    left, poll = memoryview(body), select.poll()
+    poll.register(fd, select.POLLOUT)
+    taken = time.monotonic()
+    while left:
+        if poll.poll(_LOOK_SECONDS * 1000):
+            left = left[os.write(fd, left[: select.PIPE_BUF]) :]
+            taken = time.monotonic()
+        elif stopped():
+            raise Cancelled(
+                "the run was stopped while the program that started it read nothing from stdout",
+                hint="run again: that program sends again what it has no state of",
+            )
+        elif time.monotonic() - taken > READER_SECONDS:
+            raise SourceError(
+                "the program that started this one has read nothing from its stdout for "
+                f"{READER_SECONDS:.0f} s",
+                code="source.host_reads_nothing",
+                hint="see why it does not read, then run it again: what was committed is kept, and "
+                "it sends again what it has no state of",
+            )

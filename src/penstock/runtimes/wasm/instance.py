@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from wasmtime import Store, WasmtimeError
+from wasmtime import Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, ExportIndex, Func, Linker
 from wasmtime.component import Instance as WasmInstance
 
@@ -25,7 +26,6 @@ from penstock.runtimes.masking import Masker
 from penstock.runtimes.wasm.clock import TICK, clocked
 from penstock.runtimes.wasm.contract import Grants, GuestLimits, Imports, Trap, TrapKind
 from penstock.runtimes.wasm.guest_output import Stderr
-from penstock.runtimes.wasm.wasi import wasi_of
 
 _TABLE_ELEMENTS = 1 << 20
 _TABLES = 64
@@ -90,7 +90,7 @@ class Instance:
         self._clock.__enter__()
         try:
             self._limit()
-            self._store.set_wasi(wasi_of(grants or Grants(), self._stderr, log))
+            self._store.set_wasi(_wasi_of(grants or Grants(), self._stderr, log))
             self._link(imports)
             with self._running():
                 self._instance = self._guarded(
@@ -267,3 +267,25 @@ def _reason(detail: str) -> str:
         if "wasm trap:" in line:
             return line.partition("wasm trap:")[2].strip()
     return lines[-1] if lines else "no reason given"
+
+
+def _wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> WasiConfig:
+    """Makes the WASI configuration of a guest, that is what it can reach of the system: granted
+    variables and folders, clocks and randomness; no arguments, no input, no network, and its stdout
+    is dropped. Leaves out a granted folder that does not exist, and calls ``warn``. Raises
+    :class:`Trap` (``refused``) for a folder that cannot be opened."""
+    config = WasiConfig()
+    config.env = [(name, value) for name, value in sorted(grants.env.items())]
+    config.stderr_custom = stderr.write
+    given = [(folder, True) for folder in grants.folders]
+    for folder, writable in (*given, *((folder, False) for folder in grants.read_only)):
+        if not Path(folder).is_dir():
+            warn(f"the folder {folder} does not exist here: the connector will not see it")
+            continue
+        try:
+            config.preopen_dir(folder, folder, writable)
+        except WasmtimeError as e:
+            raise Trap(
+                TrapKind.refused, f"the folder {folder} cannot be opened", detail=str(e)
+            ) from e
+    return config
