@@ -234,17 +234,7 @@ class ColumnDecoder:
         """As ``RowDecoder.decode``, for ``rows`` in place of bodies."""
         table, count = rows.table, len(rows)
         losses = _Losses(self._ignored, **self._asked)
-        columns: list[Array] = []
-        for field in self._schema.fields:
-            losses.column = field.source
-            chunks, made, at = _chunks(table, field.source), list[Array](), 0
-            for chunk in chunks:
-                if field.source in self._texts:
-                    chunk = _as_json(chunk)
-                made.append(_fitted(chunk, field.type, (field.source,), losses, _behind(at)))
-                at += len(chunk)
-            made = made or [pa.nulls(count, arrow_type(field.type))]
-            columns.append(made[0] if len(made) == 1 else pa.concat_arrays(made))
+        columns = [self._cast(field, table, losses) for field in self._schema.fields]
         known = {f.source for f in self._schema.fields}
         for name, column in zip(table.column_names, table.columns, strict=True):
             if name not in known:
@@ -292,6 +282,19 @@ class ColumnDecoder:
             cleared_marks=counts(losses.cleared, rejects),
             listed=counts(losses.shortened, rejects),
         )
+
+    def _cast(self, field: Field, table: Table, losses: "_Losses") -> Array:
+        """Returns a field's column in its type; nulls where the table has none. What does not fit
+        goes into ``losses``."""
+        losses.column = field.source
+        made, at = list[Array](), 0
+        for chunk in _chunks(table, field.source):
+            if field.source in self._texts:
+                chunk = _as_json(chunk)
+            made.append(_fitted(chunk, field.type, (field.source,), losses, _behind(at)))
+            at += len(chunk)
+        made = made or [pa.nulls(table.num_rows, arrow_type(field.type))]
+        return made[0] if len(made) == 1 else pa.concat_arrays(made)
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
         level, column = self._schema.fields, None

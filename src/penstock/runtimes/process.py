@@ -235,10 +235,14 @@ class ProcessChannel:
             for fd in theirs:
                 os.close(fd)
         self._stderr = StderrDrain(stderr_out, self._masker, self._log)
+        self._hand_over(order, self._stderr)
+
+    def _hand_over(self, order: Order, stderr: StderrDrain) -> None:
+        """Has the supervisor start the program. Raises ``ConnectorError``."""
         spawn.handshake(self._lifeline, self._status, order, self._take_status)
         if self._pid is None:
             raise ConnectorError(
-                f"the connector's supervisor died: {self._stderr.tail(1.0) or 'without a word'}",
+                f"the connector's supervisor died: {stderr.tail(1.0) or 'without a word'}",
                 code="connector.start_failed",
                 hint=f"does {sys.executable} run?",
             )
