@@ -75,14 +75,17 @@ class Folder:
         before: Mapping[str, Callable[[], object]] = {},
         written: Mapping[str, tuple[str, str]] = {},
     ) -> None:
-        """Runs each block. By a text that a block has: ``elsewhere``, the test that runs it;
+        """Runs each block. By a text that a block has: ``elsewhere``, the test that runs it, or the
+        page that has each of its commands word for word and is followed by a test of its own;
         ``before``, what the page presupposes there; ``written``, the file that it is, and the
         command that then runs."""
         left = dict(elsewhere)
         done = 0
         for block in (b for page in pages for b in blocks(*RUNNABLE, page=page)):
             if key := next((key for key in elsewhere if key in block.text), None):
-                left.pop(key, None)
+                where = left.pop(key, None)
+                if where is not None and where.endswith(".md"):
+                    assert_said(block, where)
                 continue
             for key, prepare in before.items():
                 if key in block.text:
@@ -179,6 +182,19 @@ class Folder:
             self._ran.add(name[1])
         file = self.file(f"line{block.line}.yaml", text)
         self.shell(block, f"penstock run {file.name}")
+
+
+def assert_said(block: Block, page: str) -> None:
+    """Each command of a block is one of ``page``'s; ``./penstock`` is a checkout's."""
+    there = {line for other in blocks("sh", "console", page=page) for line in _lines(other)}
+    missing = {*_lines(block)} - there
+    assert not missing, f"{block}: {page} has no {missing}"
+
+
+def _lines(block: Block) -> list[str]:
+    found = (re.sub(r"(^|\s)#(?!!).*", "", line) for line in block.text.splitlines())
+    words = (re.sub(r"^(\$ |\./(?=penstock ))", "", line.strip()).strip() for line in found)
+    return [line for line in words if line]
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import deltalake
 import pytest
 from doc_blocks import ROOT, RUNNABLE, blocks
-from doc_follow import FAKER, SHOP, Folder, Heard, people
+from doc_follow import FAKER, SHOP, Folder, Heard, assert_said, people
 from doc_programs import CONTACTS, MELTANO, SHOP_SOURCE, TAP
 
 import warm_spark
@@ -96,14 +96,7 @@ def test_the_tour(
         "airbyte:source-faker ": f"{FAKER} ",
         '("lake/': f'("{tmp_path}/lake/',  # Spark's Java keeps the folder that it was started in
         '("tables/': f'("{tmp_path}/tables/',
-        "--home /var/lib/penstock": f"--home {tmp_path}/home",
     }
-    project(equipped)
-    for name in ("shop", "crm"):
-        text = SHOP.replace("shop\n", f"{name}\n", 1).replace("shops", name * 2)
-        text = text.replace("./", f"{tmp_path}/")  # one pipeline, from either folder
-        equipped.file(f"{name}.yaml", text)
-        equipped.file(f"pipelines/{name}.yaml", text)
     equipped.file("tap.json", "{}")
     (tmp_path / "numbers.wasm").symlink_to(built.c_source())
     plugins = tmp_path / "plugins"
@@ -120,13 +113,16 @@ def test_the_tour(
             "airbyte:docker:": "e2e/test_containers.py",
             'format("penstock")': "test_pages_postgres.py::test_python",
             "singer:meltanolabs-tap-postgres airbyte": "test_pages_postgres.py",
+            "run ./my-project": "projects.md",
+            "run shop.yaml crm.yaml": "cli.md",
+            "exec penstock serve": "cli.md",
         },
     )
 
 
-def test_the_index(equipped: Folder) -> None:
-    equipped.replaced = {'"count": 10000}': '"count": 100}'}
-    equipped.follow("index.md")
+def test_the_index() -> None:
+    (block,) = blocks(*RUNNABLE, page="index.md")
+    assert_said(block, "README.md")
 
 
 def test_installing(equipped: Folder) -> None:
@@ -156,6 +152,7 @@ def test_the_example_of_a_first_pipeline(folder: Folder) -> None:
 def test_syncmaven_destinations(equipped: Folder) -> None:
     equipped.file("credentials.json", '{"apiKey": "k"}')
     equipped.environ["API_KEY"] = "k"
+    equipped.replaced = {"airbyte:source-faker ": f"{FAKER} ", '"count": 1000}': '"count": 50}'}
     equipped.follow("syncmaven.md")
 
 

@@ -98,7 +98,7 @@ def test_the_pipeline_file(shop: Folder, server: tuple[str, int], tmp_path: Path
         shop.environ["ALERT_URL"] = heard.url
         shop.replaced = {
             "airbyte:source-faker,": f"'{FAKER}',",
-            "airbyte:source-faker }": f"'{FAKER}' }}",
+            "airbyte:source-faker }": f"'{FAKER}', config: {{ count: 50 }} }}",
             "{ count: 1000": "{ count: 100",
             "count: 10000": "count: 100",
             "/data/warehouse": f"{tmp_path}/warehouse",
