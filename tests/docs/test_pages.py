@@ -114,8 +114,8 @@ def test_the_tour(
             'format("penstock")': "test_pages_postgres.py::test_python",
             "singer:meltanolabs-tap-postgres airbyte": "test_pages_postgres.py",
             "run ./my-project": "projects.md",
-            "run shop.yaml crm.yaml": "cli.md",
-            "exec penstock serve": "cli.md",
+            "run shop.yaml crm.yaml": "cli-run.md",
+            "exec penstock serve": "cli-serve.md",
         },
     )
 
