@@ -152,7 +152,7 @@ class ByteQueue(Generic[T]):
         reads all the same gets a failure (``cause``), not an end, which would be taken for all."""
         with self.changed:
             if (self._items or not self._ended) and self._failure is None:
-                self._failure = cause or QueueAbandoned("it was given up in the middle")
+                self._failure = cause or QueueAbandoned("it was stopped in the middle")
             self._abandoned = True
             self._items.clear()
             self._queued_bytes = 0

@@ -188,7 +188,7 @@ def test_a_damaged_index_is_an_error_and_others_keep_theirs(
     said = capsys.readouterr().err
     assert str(path) in said and "--force-reinstall" in said
     assert main(["spec", "github"]) == 2
-    assert "does not say its protocol" in capsys.readouterr().err
+    assert "does not name its protocol" in capsys.readouterr().err
 
 
 def test_no_other_verb_reads_the_index(cli: Cli) -> None:

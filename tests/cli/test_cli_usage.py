@@ -32,7 +32,7 @@ USAGE = [
     (["state"], "missing command", "show, export"),
     (["state", "shw", "x"], "'shw'", "show"),
     (["state", "show"], "missing argument", "state show --help"),
-    (["state", "show", "a", "b", "c"], "more words", "SOURCE DESTINATION"),
+    (["state", "show", "a", "b", "c"], "more arguments", "SOURCE DESTINATION"),
     (["state", "show", "nobody"], "pipeline 'nobody' has never run", "--home"),
     (["state", "import", "shop", "no.json"], "no.json", "state export"),
     (["state", "import", "-", "-"], "stdin", "file"),
@@ -44,7 +44,7 @@ USAGE = [
     (["preview", "airbyte:x", "--limit", "0"], "--limit", None),
     (["discover", "parquet:./lake"], "is a table, not a source", "name a connector"),
     (["new", "parquet:./lake"], "is a table, not a source", "name a connector"),
-    (["list", "more"], "more words than it takes", "list --help"),
+    (["list", "more"], "more arguments than it takes", "list --help"),
 ]
 
 

@@ -39,7 +39,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path) -> None:
     stream = "{ name: a, mode: incremental_deduped_history, history: false }"
     with pytest.raises(ConfigError) as refused:
         read(tmp_path, stream)
-    assert "means history, but history says false" in str(refused.value.problems)
+    assert "means history, but history is false" in str(refused.value.problems)
     with pytest.raises(ConfigError) as refused:
         read(tmp_path, "{ name: a, history: sometimes }")
     assert "true, false or keyed" in str(refused.value.problems)

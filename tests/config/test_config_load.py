@@ -131,7 +131,7 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
         "shop.yml:11: source.limits.timeout_seconds must be a whole number of at least 1, not '-1'",
         "shop.yml:12: source.permissions.network.allowed_hosts[0] must be a host such as "
         "db.internal, or *.domain, not the text 'a.*'",
-        "shop.yml:12: source.permissions.env is empty: say what is allowed, or remove the key to "
+        "shop.yml:12: source.permissions.env is empty: list what is allowed, or remove the key to "
         "narrow nothing",
         "shop.yml:15: destination.deletes: ${D} holds none of hard, soft",
         "shop.yml:16: lanes must be 'auto' or a whole number of at least 1, not '0'",
@@ -227,7 +227,7 @@ def test_types_of_columns_are_the_words_that_a_plan_prints(said: str, message: s
         ("{use: x, limits: {max_memory: }}", "source.limits.max_memory is empty: remove the key"),
         ("{use: x, limits: {max_memory: 0}}", "source.limits.max_memory must be more than 0"),
         ("{use: 'parquet:./a', config: {path: ./b}}",
-         "source: the place is said twice: in use and in config.path"),
+         "source: the place is given twice: in use and in config.path"),
         ("{use: 'parquet:'}", "source: parquet: needs a place, as in parquet:./lake"),
     ],
 )  # fmt: skip

@@ -210,7 +210,7 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     assert load_pipeline(pipeline, {"A": "env"}, file).pipeline == "env-file"
 
 
-# -- .env beside the file
+# -- .env next to the file
 FILE = (
     "pipeline: ${A}-${B}-${D:-d}\nsource: {use: x, config: {c: '${C:-c}'}}\ndestination: {use: y}\n"
 )
@@ -258,7 +258,7 @@ def test_env_beside_the_file_that_gives_nothing(tmp_path: Path, kind: str) -> No
     with pytest.raises(ConfigError) as caught:
         load_pipeline(pipeline, {"A": "a"})
     told = [*caught.value.problems, caught.value.hint or ""]
-    assert "variable B is not set (pipeline)" in told[0] and ".env beside" in told[-1]
+    assert "variable B is not set (pipeline)" in told[0] and ".env next to" in told[-1]
     assert ("nothing is taken from it" in str(told)) is (kind == "fault")
 
 

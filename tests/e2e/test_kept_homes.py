@@ -187,7 +187,7 @@ def named(here: Kept) -> list[tuple[int, str]]:
     return [(row["id"], row["name"]) for row in here.site.rows("query", "id")]
 
 
-DOUBT = "did not tell which rows the transforms had left out"
+DOUBT = "does not record which rows the transforms left out"
 
 
 @of("mirror-filter-parquet", "mirror-filter-delta")

@@ -217,7 +217,7 @@ def test_a_full_refresh_or_a_lost_snapshot_sends_everything_and_removes_nothing(
     snapshots.rename(snapshots.with_name("elsewhere"))
     lost = here.send("mirror")
     assert sent(lost) == 1
-    lost.noted("every row is sent, and none is removed")
+    lost.noted("every row is sent, and no row is removed")
 
 
 def test_a_dry_run_tells_what_would_be_sent_and_keeps_nothing(users: MakeUsers) -> None:

@@ -687,7 +687,7 @@ def test_plan_shows_what_is_held_and_which_rule_won(wasm: MakeWasm) -> None:
     plain = held(planned(here))
     assert set(plain) == set(HELD)
     assert sorted(plain["network.allowed_hosts"][0]) == ["*.corp.test", "db.test"]
-    assert plain["env.allowed_vars"] == (["REGION", "TOKEN"], "manifest; the pipeline says nothing")
+    assert plain["env.allowed_vars"] == (["REGION", "TOKEN"], "manifest; the pipeline sets nothing")
     assert plain["limits.max_memory"] == (64 << 20, "manifest")
     assert plain["limits.timeout_seconds"] == (60, "manifest")
     narrowed = held(

@@ -56,7 +56,7 @@ def test_each_stream_has_the_whole_limit_and_records_of_none_have_one_too() -> N
     for stream in (ONE, TWO, None):
         for _ in range(10):
             sealer.reject(Reject(stream, "bad", b"x" * 800))
-    with pytest.raises(FatalReject, match="that name no stream"):
+    with pytest.raises(FatalReject, match="name no stream"):
         for _ in range(10):
             sealer.reject(Reject(None, "bad", b"x" * 800))
 

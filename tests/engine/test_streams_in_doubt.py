@@ -241,7 +241,7 @@ def test_L6_a_warning_names_every_stream_that_may_be_meant(bench: Bench) -> None
     assert report.exit_code == 1
     assert statuses(report)["visits"] == "incomplete" and bench.ids("visits") == []
     assert noted(report, "COMPLETE", "rows may be missing").startswith("orders, users: ")
-    noted(report, "visits", "no status tells")
+    noted(report, "visits", "no status confirms")
 
 
 def test_L7_an_airbyte_increment_in_doubt_keeps_rows_and_state(bench: Bench) -> None:

@@ -307,7 +307,7 @@ REASONS: dict[str, tuple[Callable[[Any, pytest.MonkeyPatch], None], Any, str]] =
     "a checkpoint": (_checkpoint, PlannedOn(0, "before"), "checkpoint"),
     "another version": (lambda *_: None, PlannedOn(7, "before"), "on version 7"),
     "this boot": (lambda *_: None, PlannedOn(0, disks.boot()), "planned since"),
-    "no plan": (lambda *_: None, None, "does not say"),
+    "no plan": (lambda *_: None, None, "lacks the"),
 }
 
 

@@ -33,8 +33,8 @@ JAVA = (
     [
         (PYTHON, "KeyError: 'token'\n\nValueError: no\nand why"),
         (
-            f"it ended; its last words: {PYTHON}",
-            "it ended; its last words: KeyError: 'token'\n\nValueError: no\nand why",
+            f"it ended; its last output: {PYTHON}",
+            "it ended; its last output: KeyError: 'token'\n\nValueError: no\nand why",
         ),
         (JAVA, "java.lang.X: no\nCaused by: Y"),
         ("a list:\n  - one\n  - two", "a list:\n  - one\n  - two"),

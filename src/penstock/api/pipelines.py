@@ -60,7 +60,7 @@ def pipeline_of(
     for word in (first, second or ""):
         if word.lstrip().startswith("{"):  # never quoted: it may hold a password
             raise ConfigError(
-                "a configuration stands where a connector is wanted",
+                "a configuration is in the place of a connector",
                 code="usage",
                 hint="write --config before it",
             )
@@ -99,7 +99,7 @@ def pipeline_or_name(
     pipeline that ran. Raises ``ConfigError``."""
     if len(words) > 2:
         raise ConfigError(
-            "more words than a pipeline takes",
+            "more arguments than a pipeline takes",
             code="usage",
             hint="PIPELINE is a pipeline file, SOURCE DESTINATION, or the name of one that ran",
         )
@@ -119,8 +119,8 @@ def are_several(words: Sequence[str]) -> bool:
     files = [is_file(word) for word in words]
     if len(words) > 2 and not all(files):
         raise ConfigError(
-            f"{words[files.index(False)]} is not a pipeline file, and more than two words are"
-            " given",
+            f"{words[files.index(False)]} is not a pipeline file, and more than two arguments are "
+            "given",
             code="usage",
             hint="give pipeline files, or a source and a destination",
         )

@@ -129,7 +129,7 @@ class PenstockSource(DataSource):
                     f"mode('overwrite') and option mode={changes.get('mode')} contradict each"
                     " other",
                     code="spark.option",
-                    hint="write mode('append') beside the option",
+                    hint="write mode('append') with the option",
                 )
             changes["mode"] = "overwrite"
         return _Writer(_folder(self.options), schema, destination, stream, changes, how)
@@ -279,8 +279,8 @@ def _gone(file: str) -> PenstockError:
 
 def _no_stream(what: str, instead: str) -> Never:
     raise ConfigError(
-        f"the format penstock has no {what}: Spark may ask for the rows of an offset again, and a"
-        " connector cannot be relied on to give the same rows twice",
+        f"the format penstock has no {what}: Spark may read the rows of an offset again, and a "
+        "connector may give other rows then",
         code="spark.streaming",
         hint=f"use {instead}",
     )

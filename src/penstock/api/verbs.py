@@ -140,7 +140,7 @@ def run(
     ``full_refresh``: forget the streams' states first. ``recreate``: read the streams from the
     start; whole ones replace what their tables hold. ``limit``: records per stream; with it, or
     ``dry_run``, nothing is written or saved. ``refresh``: discover the source's streams before the
-    read, not beside it. ``daemon`` False: start a Spark of this run's own. Raises
+    read, not during it. ``daemon`` False: start a Spark of this run's own. Raises
     ``PenstockError``, with the ``report`` where the run had begun: also for a run of which some
     streams are complete (``report.status`` is ``partial``)."""
     from penstock.engine.run.attempts import kept_fault

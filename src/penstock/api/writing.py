@@ -129,7 +129,7 @@ def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:
         raise ConfigError(
             f"mode {mode!r} needs a primary_key",
             code="write.primary_key",
-            hint='give the columns that tell rows apart, as primary_key=["id"], or use append',
+            hint='give the columns that identify a row, as primary_key=["id"], or use append',
         )
 
 
@@ -153,7 +153,7 @@ def _model(rows: Any, stream: str, home: Home, *, may_be_empty: bool) -> "Genera
             raise ConfigError(
                 "this DataFrame cannot be read: was its Spark session stopped?",
                 code="write.rows",
-                hint="make the DataFrame anew, in a session that is open",
+                hint="make the DataFrame again, in a session that is open",
             ) from failure
         try:
             yield Model(name=stream, query=f"SELECT * FROM global_temp.{view}", where=HANDED_OVER)

@@ -256,7 +256,7 @@ def _check_connector(
         raise ConfigError(
             "--destination-config goes with a destination, in place of --config",
             code="usage",
-            hint="give one of the two; --role destination where its name does not tell",
+            hint="give one of the two; --role destination if its name does not show it",
         )
     given = arguments.connector_config(config if into is None else into)
     with watching(surface.output) as observer:
@@ -285,7 +285,7 @@ def _spec_text(spec: ConnectorSpec) -> "Iterator[RenderableType]":
     if rows:
         yield text.grid(("config", "type", "required", "default", "meaning"), rows)
     else:
-        yield "it does not say what its configuration holds"
+        yield "its configuration is not described"
     yield ""
     for label, value in (
         ("protocol", f"{spec.protocol} {spec.protocol_version or ''}".strip()),

@@ -107,7 +107,7 @@ class SyncOptions:
 
 Refresh = Annotated[
     bool,
-    typer.Option("--refresh", help="Discover the source's streams before the read, not beside it."),
+    typer.Option("--refresh", help="Discover the source's streams before the read, not during it."),
 ]
 Lanes = Annotated[
     str | None, arguments.option("--lanes", "N|auto", "How many source processes read at a time.")
@@ -139,7 +139,10 @@ def run(
     streaming: SyncOptions,
     select: arguments.Select = None,
     full_refresh: Annotated[
-        bool, typer.Option("--full-refresh", help="Start anew: forget these streams' states.")
+        bool,
+        typer.Option(
+            "--full-refresh", help="Start from the beginning: forget these streams' states."
+        ),
     ] = False,
     recreate: Annotated[
         bool,

@@ -66,7 +66,7 @@ CatalogFile = Annotated[
 To = Annotated[
     str | None,
     arguments.option(
-        "--to", "DESTINATION", "parquet:PATH or delta:PATH, beside a config or in its place."
+        "--to", "DESTINATION", "parquet:PATH or delta:PATH, with a config or in its place."
     ),
 ]
 

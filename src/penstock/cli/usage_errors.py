@@ -48,7 +48,7 @@ def usage_error(error: TyperException, verb: str) -> ConfigError:
         return ConfigError(
             f"`{path}`: {said}",
             code="usage.unknown_verb",
-            hint=f"say one of: {', '.join(commands)}",
+            hint=f"use one of: {', '.join(commands)}",
         )
     if option is not None and type(error).__name__ == "NoSuchOption":
         near = _meant(option, _options(context), "")
@@ -61,7 +61,7 @@ def usage_error(error: TyperException, verb: str) -> ConfigError:
     if "unexpected extra argument" in message:
         # never quoted: the word may be a configuration whose --config was forgotten
         return ConfigError(
-            f"`{path}` was given more words than it takes",
+            f"`{path}` was given more arguments than it takes",
             code="usage",
             hint=f"perhaps --config or another option's name is missing; {help_hint}",
         )

@@ -21,7 +21,7 @@ from penstock.codec.values import fit
 from penstock.model.delete_marks import GONE_TEXT, LIVE_TEXT, TIMES, DeleteMark
 from penstock.model.types import DataType, Kind
 
-UNKNOWN_MARK = "the delete mark is no time, no number and no word that says whether the row is gone"
+UNKNOWN_MARK = "the delete mark is not a time, a number or a word for deleted or present"
 
 
 _NEAR_TIMES = (

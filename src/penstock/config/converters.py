@@ -225,7 +225,7 @@ def _hook(reader: NodeReader, node: Node, path: str) -> Any:
             if is_variable(word):
                 return reader.problem(
                     word,
-                    f"{path}[{index}]: other users see the words of a command; let the program "
+                    f"{path}[{index}]: other users see the arguments of a command; let the program "
                     f"read {quoted(word)} itself",
                 )
         return found

@@ -43,7 +43,7 @@ def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
         return settings, [("mode", clash)]
     wanted = modes.mode(settings.mode)
     if wanted.history and settings.history == "off":
-        return settings, [("mode", f"mode '{settings.mode}' means history, but history says false")]
+        return settings, [("mode", f"mode '{settings.mode}' means history, but history is false")]
     return (
         replace(
             settings,
@@ -64,7 +64,7 @@ def split_table_use(connector: _Connector) -> tuple[_Connector, list[Fault]]:
     if not place:
         return connector, [("use", f"{table}: needs a place, as in {table}:./lake")]
     if connector.config.get(key, place) != place:
-        return connector, [("use", f"the place is said twice: in use and in config.{key}")]
+        return connector, [("use", f"the place is given twice: in use and in config.{key}")]
     return replace(connector, use=table, config={**connector.config, key: place}), []
 
 
@@ -153,7 +153,7 @@ def state_store(state: StateSettings) -> tuple[StateSettings, list[Fault]]:
     if state.backend == "postgres" and not (state.url or state.connection):
         faults.append(("backend", "backend postgres needs url"))
     if state.connection is not None and (state.url or state.path):
-        faults.append(("connection", "connection says the same as url and path: give one"))
+        faults.append(("connection", "connection means the same as url and path: give one"))
     return state, faults
 
 

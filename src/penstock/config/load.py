@@ -147,7 +147,7 @@ def _invalid(reader: NodeReader, name: str, fault: str | None) -> ConfigError:
         code="config.invalid",
         where=problems[0].split(": ", 1)[0],
         hint=(
-            "set the variable in the environment, in --env-file or in .env beside the file, "
+            "set the variable in the environment, in --env-file or in .env next to the file, "
             "or write ${NAME:-default}"
             if missing
             else "`penstock schema` prints what a pipeline file may hold"

@@ -199,7 +199,7 @@ class ConnectorSection(Section, frozen=True, kw_only=True):
     )
     permissions: Annotated[
         Permissions | None,
-        key("What it may reach.", null="say what is allowed, or remove the key"),
+        key("What it may reach.", null="list what is allowed, or remove the key"),
     ] = None
     limits: Annotated[
         Limits | None, key("How much it may use.", null="give a limit, or remove the key")

@@ -96,7 +96,7 @@ def pipeline_json_schema() -> dict[str, Any]:
     defs["Variable"] = {
         "type": "string",
         "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
-        "description": "A value from the environment, --env-file or .env beside the file.",
+        "description": "A value from the environment, --env-file or .env next to the file.",
     }
     defs[PipelineFile.__name__]["properties"][profiles.KEY] = profiles.SCHEMA
     for schema in defs.values():

@@ -39,7 +39,7 @@ def key(
 
 
 _ALL_OR_NOTHING = "write [] to allow nothing, or remove the key to narrow nothing"
-_SAY_WHAT = "say what is allowed, or remove the key to narrow nothing"
+_SAY_WHAT = "list what is allowed, or remove the key to narrow nothing"
 _DEFAULTS_HOLD = "remove the key, or give a value"
 
 

@@ -261,7 +261,7 @@ class _Composer:
             problems=[f"{self.name}:{line}: {what}"],
             code="config.yaml",
             where=f"{self.name}:{line}",
-            hint="mend this line; nothing after it was read",
+            hint="correct this line; nothing after it was read",
         )
 
 
@@ -287,7 +287,7 @@ def _malformed(text: str, name: str, error: Any) -> ConfigError:
         problems=[f"{at}: {reason}"],
         code="config.yaml",
         where=at,
-        hint="mend the YAML; quote texts that hold : # { } [ ] , & * ! | > % @ or a backquote",
+        hint="correct the YAML; quote texts that hold : # { } [ ] , & * ! | > % @ or a backquote",
     )
 
 

@@ -59,5 +59,5 @@ def _file(ref: ConnectorRef, here: Path) -> Path:
         raise ConfigError(
             e.message,
             code=e.code,
-            hint=f"{e.hint}; for a connector of another protocol say which: {others}",
+            hint=f"{e.hint}; for a connector of another protocol name it: {others}",
         ) from None

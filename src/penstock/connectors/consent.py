@@ -48,8 +48,8 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
             code="connector.consent",
             problems=[f"{self.connector} asks for {ask}" for ask in self.asks],
             hint="name in the pipeline file what it may reach (permissions.network.allowed_hosts, "
-            "permissions.fs.allowed_preopens), or say yes once with --yes: it is remembered for "
-            "this very file",
+            "permissions.fs.allowed_preopens), or agree once with --yes, which is remembered for "
+            "this file",
         )
 
 

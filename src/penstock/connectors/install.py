@@ -606,7 +606,7 @@ def _failed(wanted: PackageRequest, words: str) -> ConnectorError:
             else "if a dependency is at fault, bound it with --constraint, or try another version"
         )
     return ConnectorError(
-        f"connector {wanted.reference!r} could not be installed. uv's words:\n{words}",
+        f"connector {wanted.reference!r} could not be installed. Output of uv:\n{words}",
         code="connector.install_failed",
         hint=hint,
     )

@@ -231,7 +231,7 @@ def _failed(wanted: PackageRequest, words: str) -> ConnectorError:
             hint=f"check the name; a local one is {wanted.protocol}:./path/to/executable",
         )
     return ConnectorError(
-        f"connector {wanted.reference!r} could not be installed. npm's words:\n{words}",
+        f"connector {wanted.reference!r} could not be installed. Output of npm:\n{words}",
         code="connector.install_failed",
         hint="is the registry reachable? Its address and proxies are npm's own settings (.npmrc)",
     )

@@ -269,19 +269,19 @@ def _no_protocol(text: str) -> ConfigError:
     """Returns the error for an image, a path, or a reference without a protocol."""
     first = _named(text) or next(iter(specs()))
     if text.startswith(_PATH_STARTS) or (" " in text):
-        return _wrong(text, "does not say its protocol", f"did you mean {first}:{text!r} ?")
+        return _wrong(text, "does not name its protocol", f"did you mean {first}:{text!r} ?")
     if "/" in text:
         return _wrong(text, "looks like an image", f"did you mean {first}:{_IMAGE}{text} ?")
     if _named(text):
         from penstock.connectors.catalog.suggest import listed_as
 
         meant = listed_as(first, text) or f"{first}:{text}"
-        return _wrong(text, "does not say its protocol", f"did you mean {meant} ?")
+        return _wrong(text, "does not name its protocol", f"did you mean {meant} ?")
     if text in specs():
         return _wrong(text, "names no connector", f"write {text}:NAME")
     close = difflib.get_close_matches(text, (*table_formats(), *specs()), 1)
     meant = f"did you mean {close[0]}: ?" if close else _in_the_index(text)
-    return _wrong(text, "does not say its protocol", meant)
+    return _wrong(text, "does not name its protocol", meant)
 
 
 def _in_the_index(text: str) -> str:

@@ -140,7 +140,7 @@ def _must_be(role: Role, ref: ConnectorRef) -> None:
     name = ref.name or ""
     if name.startswith(other) and not name.startswith(own):
         raise ConfigError(
-            f"{ref.text!r} has not the name of a {role} connector",
+            f"{ref.text!r} is not named like a {role} connector",
             code=f"connector.not_a_{role}",
             hint=f"{role}s of this protocol are named {spec.name}:{(*own, '')[0]}NAME",
         )

@@ -229,7 +229,7 @@ def _faulty(query: DatabaseQuery, failure: Exception) -> ConfigError:
         code="source.query",
         where=query.where,
         problems=[f"{query.where}: {words(failure)}"],
-        hint="the words are the database's; a model is one SELECT that it can run",
+        hint="the message is the database's; a model is one SELECT that it can run",
     )
 
 

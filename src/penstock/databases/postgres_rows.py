@@ -177,5 +177,5 @@ def _failed(query: DatabaseQuery, failure: BaseException) -> BaseException:
         code="source.query_failed",
         stream=query.name,
         where=query.where,
-        hint="nothing was read and nothing was changed: mend the query and run again",
+        hint="nothing was read and nothing was changed: correct the query and run again",
     )

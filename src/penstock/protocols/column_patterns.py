@@ -56,8 +56,8 @@ def matching(
         if inside := walk.left_out_inside(path):
             raise _wrong(
                 stream,
-                f"{inside} cannot be left out alone, as the source does not say which fields it"
-                " lies among",
+                f"{inside} cannot be left out alone, because the source's schema does not name "
+                "the fields around it",
                 f"leave out {'.'.join(path)}",
             )
     if not found:

@@ -11,9 +11,9 @@ from penstock.model.events import Error
 
 ENDED_HINTS = {
     "source": "what it had finished is kept; run again to go on from the saved state; if it ends so"
-    " again, mend first what its last words name",
+    " again, first correct what its last output names",
     "transform": "what it had finished is kept; run again to go on from the saved state",
-    "destination": "see in the log what it said last; what it had acknowledged is kept, run again"
+    "destination": "see its last output in the log; what it had acknowledged is kept, run again"
     " for the rest",
 }
 """What to do after a failure of which nothing better is known, by role."""

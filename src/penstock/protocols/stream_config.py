@@ -64,7 +64,9 @@ def target_of(
                 " to add what changed, use append_dedup (mode: upsert) or append",
                 stream=str(stream.id),
             )
-        return Target(said, "its source reads it in increments only: each run begins anew")
+        return Target(
+            said, "its source reads it in increments only: each run starts from the beginning"
+        )
     if said is not None:
         return Target(said, overrides.said or "the pipeline says so")
     if full:

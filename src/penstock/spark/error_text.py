@@ -71,7 +71,7 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
             code=WRITE_FAILED,
             where=table,
             hint="nothing was loaded: the load is written down and repeated next time. Restore the"
-            " file from a copy; where there is none, move the table's folder away, and"
+            " file from a copy; without a copy, move the table's folder away, and"
             " `penstock run --recreate` reads its streams from the start",
         )
     if not _is_of_spark(failure):
@@ -122,7 +122,7 @@ def died(code: int, log_tail: str, log: str) -> PenstockError:
             "Give Spark more memory (`spark: {conf: {spark.driver.memory: 4g}}`)"
             if memory
             else "Where memory is short give it less (`spark: {conf: {spark.driver.memory: 1g}}`), "
-            "or the machine more; the log named here has Java's own words"
+            "or the machine more; the log named here has Java's output"
         ),
     )
 
@@ -150,7 +150,7 @@ def silent(failure: BaseException) -> PenstockError | None:
         f"Spark's Java process does not answer: {summary(failure) or type(failure).__name__}",
         code=JAVA_DIED,
         hint="nothing is lost: run again, and what is sealed is loaded first; the run's spark.log "
-        "has Java's own words",
+        "has Java's output",
     )
 
 
@@ -176,5 +176,5 @@ def start_failure(log_tail: str, log: str, waited: float | None = None) -> Penst
         f"Spark's Java process {what}: {said or 'it said nothing'}"[:600],
         code="spark.not_started",
         where=log,
-        hint="`penstock doctor` checks Java and Spark; the log named here has Java's own words",
+        hint="`penstock doctor` checks Java and Spark; the log named here has Java's output",
     )

@@ -138,7 +138,7 @@ def module_options() -> list[str]:
             if _MODULE_CLASS in archive_file.namelist():
                 texts = _texts(archive_file.read(_MODULE_CLASS))
                 return [t for t in texts if t.startswith(("-X", "-D", "--"))]
-    raise _refused("this Spark does not say which Java options it needs (JavaModuleOptions)")
+    raise _refused("this Spark does not list the Java options that it needs (JavaModuleOptions)")
 
 
 def _launcher_first(jar: Path) -> tuple[bool, str]:
@@ -229,5 +229,5 @@ def _refused(what: str) -> ConfigError:
     return ConfigError(
         f"Spark's Java process cannot be started: {what}",
         code="spark.not_started",
-        hint="mend the setting; `penstock doctor` checks Java and Spark",
+        hint="correct the setting; `penstock doctor` checks Java and Spark",
     )

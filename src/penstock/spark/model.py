@@ -227,7 +227,7 @@ def _failed(failure: Exception, model: Model) -> SourceError:
         f"the query failed on its rows: {said}; the query is: {shown}",
         code=_FAILED,
         where=model.where,
-        hint="nothing was read and nothing was changed: mend the query and run again",
+        hint="nothing was read and nothing was changed: correct the query and run again",
     )
 
 

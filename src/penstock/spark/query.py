@@ -268,7 +268,8 @@ def _failed(failure: Exception, query: Query) -> DestinationError:
         f"spark-sql failed on the rows: {words}; the query is: {shown}",
         code=FAILED,
         where=query.where,
-        hint="mend the query and run again: what was read is kept, and loaded with the query that "
+        hint="correct the query and run again: what was read is kept, and loaded with the query "
+        "that "
         "the pipeline file then has",
     )
 

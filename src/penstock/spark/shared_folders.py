@@ -34,7 +34,7 @@ Whose = type[DestinationError | LogError]
 
 HINT = (
     "a cluster needs this folder on every worker, from storage that all share, under the same path "
-    "(docs/cluster.md says which): mount it there, then run again, which repeats what was read"
+    "(docs/cluster.md lists them): mount it there, then run again, which repeats what was read"
 )
 _CONTENT = b"penstock"
 _ASKED = 1024  # rows of the job, in as many partitions as the cluster has cores

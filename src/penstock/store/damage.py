@@ -46,7 +46,7 @@ def value_damaged(pipeline: str, about: str) -> StateError:
         " written (its checksum differs)",
         code="state.damaged",
         hint="restore the store from a copy that was made before, then `penstock state adopt"
-        f" {name}`. Where there is none: `penstock state history {name}` shows the states that were"
+        f" {name}`. Without a copy: `penstock state history {name}` shows the states that were"
         " saved, a pipeline of another name goes on from one (`penstock state set NAME @FILE`), and"
-        f" `penstock state reset {name}` gives up loads that wait. Nothing was read or sent",
+        f" `penstock state reset {name}` discards loads that wait. Nothing was read or sent",
     )

@@ -270,7 +270,7 @@ def _refuse_other_programs(connection: sqlite3.Connection, path: Path) -> None:
         raise StateError(
             f"{path} is the database of another program, and no state store of Penstock's",
             code="state.not_a_store",
-            hint="name a file of its own for the state store; it is made where there is none",
+            hint="name a file of its own for the state store; it is created if it does not exist",
         )
 
 

@@ -82,7 +82,7 @@ def push_task(run: str, number: int) -> str:
 def keys_closed(pipeline: str, task: str) -> StateError:
     """Makes the error for a task that may not write keys, or no longer (``Store.end_keys``)."""
     return StateError(
-        f"{task} of pipeline {pipeline!r} was given up: it may write no more keys",
+        f"{task} of pipeline {pipeline!r} was replaced: it may write no more keys",
         code="state.keys_closed",
         hint="this run was overtaken, or its task replaced; see `penstock runs`",
     )

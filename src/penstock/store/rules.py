@@ -331,7 +331,7 @@ def consumed_twice(pipeline: str, item: ConsumedSlice) -> StateError:
     """Makes the error for a share of a segment that was consumed or abandoned before."""
     segment = f"segment {item.segment.seq} of epoch {item.segment.epoch}"
     return StateError(
-        f"{segment} was already taken or given up for stream {item.stream} of pipeline "
+        f"{segment} was already taken or discarded for stream {item.stream} of pipeline "
         f"{pipeline!r}: loading it again would double its rows",
         code="state.consumed_twice",
         stream=str(item.stream),

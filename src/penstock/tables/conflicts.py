@@ -39,6 +39,6 @@ def conflict(load: TableLoad, tries: int) -> DestinationError:
         f"({tries} tries)",
         code="destination.conflict",
         where=load.table.name,
-        hint="nothing is lost: run again, and the load is repeated as it stands; best not at the "
+        hint="nothing is lost: run again, and the same load is repeated; best not at the "
         "time of the other writer",
     )

@@ -230,7 +230,7 @@ class TableAhead(StateError):
         self.hint = (
             "nothing was loaded or marked. Go on with the newer home; or `penstock state adopt "
             f"{pipeline}` takes the tables as they are, and what they have beyond this home's "
-            "states comes again (twice under append): where that is not wanted, import the newer "
+            "states comes again (twice under append): if that is not wanted, import the newer "
             "home's states first"
         )
 
@@ -248,7 +248,7 @@ class TableBehind(DestinationError):
             has = "it was rolled back to a version before it"
         super().__init__(
             f"the table of {load.stream} lacks load {load.follows}, which this pipeline committed: "
-            f"{has}; it was deleted, made anew, rolled back or is another table",
+            f"{has}; it was deleted, made again, rolled back or replaced",
             stream=str(load.stream),
         )
         self.number = number
@@ -257,7 +257,7 @@ class TableBehind(DestinationError):
         """Sets the hint, whose commands name ``pipeline``."""
         self.hint = (
             "nothing was loaded or marked, since the rows before would be missing. `penstock run "
-            "--recreate` reads the streams from the start and makes their tables anew; `penstock "
+            "--recreate` reads the streams from the start and makes their tables again; `penstock "
             f"state adopt {pipeline}` goes on with the tables as they are"
         )
 
@@ -292,10 +292,10 @@ class NotSeen(DestinationError):
             "the same path and run again, which takes the load as it is"
         )
         if self.version == 0 == self.newest:
-            hint += f"; or, where they are gone, `rm -r {folder}` and run again: it has no others"
+            hint += f"; or, if they are gone, `rm -r {folder}` and run again: it has no others"
         elif self.newest == self.version:
             hint += (
-                f"; or, where they are gone, `{sys.executable} -c {shlex.quote(restored)}` and "
+                f"; or, if they are gone, `{sys.executable} -c {shlex.quote(restored)}` and "
                 f"`penstock state adopt {pipeline}`, then run again: the load is repeated"
             )
         self.hint = hint

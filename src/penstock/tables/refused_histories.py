@@ -13,7 +13,7 @@ from penstock.tables.load_columns import load_fields, load_history
 
 RECREATE = (
     "set `history` as it was, write to another table, or have `penstock run --recreate` make the "
-    "table anew: its rows, and all versions of them, are replaced by what the source has now"
+    "table again: its rows, and all versions of them, are replaced by what the source has now"
 )
 
 
@@ -26,7 +26,7 @@ def refuse_other(load: TableLoad, old: Sequence[Field]) -> None:
             f"table {load.table.name} {why}",
             code="schema.history",
             where=load.table.name,
-            hint=f"`penstock state reset` gives this load up; then {RECREATE}",
+            hint=f"`penstock state reset` discards this load; then {RECREATE}",
         )
 
 
@@ -37,10 +37,10 @@ def other(wanted: Sequence[Field], old: Sequence[Field]) -> str | None:
     if not old or not (wanted or has_history(old)):
         return None
     if not wanted:
-        return "has a history of its rows, and the stream asks for none"
+        return "has a history of its rows, and the stream is configured without one"
     have = {f.name: f for f in old}
     if not any(f.name in have for f in wanted):
-        return "was written without history, and the stream asks for one"
+        return "was written without history, and the stream is configured with one"
     for field in wanted:
         found = have.get(field.name)
         if found is None or not found.source.startswith(OURS):
@@ -69,9 +69,9 @@ def refused(table: str, reason: str) -> DestinationError:
         f"table {table} keeps a history, and this load cannot be merged into it: {reason}",
         code="destination.history",
         where=table,
-        hint="nothing was written, and the rows stay in the log. `penstock state reset` gives this "
-        "load up; then `penstock run --recreate` reads the stream from the start and makes the "
-        "table anew (docs/history.md says what a history cannot do yet)",
+        hint="nothing was written, and the rows stay in the log. `penstock state reset` discards "
+        "this load; then `penstock run --recreate` reads the stream from the start and makes the "
+        "table again (docs/history.md says what a history cannot do yet)",
     )
 
 

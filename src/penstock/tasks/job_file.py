@@ -56,7 +56,7 @@ def take_job(key: JobKey) -> bytes:
             content = file.read()
     except FileNotFoundError:
         if os.path.isdir(os.path.dirname(key.path)):
-            raise LogError("the run that asked for this job is over", code="log.claimed") from None
+            raise LogError("the run that started this job is over", code="log.claimed") from None
         raise not_shared(key.path, "it does not see the log's folder") from None
     except OSError as failure:
         raise not_shared(

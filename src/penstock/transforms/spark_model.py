@@ -105,7 +105,7 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
         format, options = _FILES[".parquet"]
         return Model(name=stem, format=format, path=path, options=options, where=_WHERE)
     raise _refused(
-        f"what {path} holds cannot be told by its name: say its format, as in "
+        f"what {path} holds is not shown by its name: give its format, as in "
         f"spark:'SELECT * FROM parquet.`{target}`'"
     )
 

@@ -115,7 +115,7 @@ class SqlTransform:
         except sql_bounds.QueryTimeout:
             failure = sql_errors.Failure(
                 f"it took longer than {self._bounds.seconds:g} s",
-                "raise limits.timeout_seconds of this transform, or ask for less: a join of input "
+                "raise limits.timeout_seconds of this transform, or compute less: a join of input "
                 "with itself, and a series, grow with the batch",
             )
         except sql_bounds.QueryFailed as e:
@@ -152,7 +152,7 @@ class SqlTransform:
     def _out_of_memory(self) -> sql_errors.Failure:
         return sql_errors.Failure(
             f"it needs more than {self._bounds.memory} bytes of memory",
-            "raise limits.max_memory of this transform, or ask for less: a join of input with "
+            "raise limits.max_memory of this transform, or compute less: a join of input with "
             "itself grows with the batch",
         )
 

@@ -130,8 +130,11 @@ def test_what_key_and_cursor_need_is_kept(tmp_path: Path) -> None:
         ("address.citty", "('citty' is unknown); did you mean 'city'?"),
         ("adress.city", "('adress.city' is unknown); did you mean"),
         ("[address, geo, x]", "('x' is unknown); its properties: lat, lon"),
-        ("free.x", "free.x cannot be kept alone, as the source does not say which fields it lies "
-         "among (free is json); list free"),
+        (
+            "free.x",
+            "free.x cannot be kept alone, because the source's schema does not name the fields "
+            "around it (free is json); list free",
+        ),
         ("lines.sku", "('sku' is unknown)"),
         ("address..city", "is unknown)"),
     ],

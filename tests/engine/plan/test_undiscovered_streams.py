@@ -67,7 +67,7 @@ def test_a_v4_file_may_name_streams_that_its_source_does_not_tell(tmp_path: Path
     assert not told.configured.stream.assumed
     assert view.id.name == "a view" and view.configured.sync_mode is SyncMode.incremental
     assert view.configured.cursor_field == ("at",)
-    (note,) = (n for n in prepared.plan.notes if "does not tell" in n)
+    (note,) = (n for n in prepared.plan.notes if "does not list" in n)
     assert note.startswith("a view: ")
 
 
@@ -98,7 +98,7 @@ def test_a_v4_file_is_run_whatever_its_source_answers_to_discover(
     prepared = planned(tmp_path, "source-x")
     assert [s.id.name for s in prepared.plan.streams] == ["told", "a view"]
     assert all(s.configured.stream.assumed for s in prepared.plan.streams)
-    (note,) = (n for n in prepared.plan.notes if "cannot be asked" in n)
+    (note,) = (n for n in prepared.plan.notes if "cannot be discovered" in n)
     assert "the source failed: no" in note
 
 

@@ -353,7 +353,7 @@ def _document(hooks: Any) -> dict[str, Any]:
         ({"on_success": "https://[::1"}, "hooks.on_success must be a URL"),
         ({"on_success": []}, "hooks.on_success"),
         ({"on_success": ["a", ""]}, "hooks.on_success[1] is blank"),
-        ({"on_failure": ["./a", "--token", "${TOKEN}"]}, "other users see the words"),
+        ({"on_failure": ["./a", "--token", "${TOKEN}"]}, "other users see the arguments"),
         ({"on_failur": "https://h"}, "unknown key 'on_failur'"),
         ({"timeout": 0}, "hooks.timeout"),
     ],

@@ -101,7 +101,7 @@ def test_l6_a_lane_that_is_begun_again_does_not_mix() -> None:
     with pytest.raises(StateError) as refused:
         world.begin(ANEW, OTHER)
     assert refused.value.code == "state.mixed_modes"
-    assert "a would begin anew while b would go on" in refused.value.message
+    assert "a would start from the beginning while b would go on" in refused.value.message
     assert world.store.states("p") == [OPAQUE] and not world.given_up()
 
 

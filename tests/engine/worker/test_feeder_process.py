@@ -309,9 +309,7 @@ def test_l8_rows_that_the_destination_counts_as_rejected_come_with_the_acks(
         for of, rows in acked.rejected:
             found[of] = found.get(of, 0) + rows
     assert found == {S: 3, T: 2}
-    assert "s: the destination rejected 3 rows, and says no more of them than their number" in (
-        result.notes
-    )
+    assert "s: the destination rejected 3 rows, and reports only their number" in (result.notes)
 
 
 @pytest.mark.parametrize(
@@ -328,8 +326,8 @@ def test_l8_rows_that_the_destination_counts_as_rejected_come_with_the_acks(
             [(S, 2)],
             ["s: the destination rejected 2", "rejected 1 rows, and do"],
         ),
-        ({S: 6, T: 4}, 7, 3, [], ["rejected 3 rows, and does not say of which stream"]),
-        ({S: 100}, 60, 0, [], ["s: the destination says that it wrote 60 rows and rejected 0"]),
+        ({S: 6, T: 4}, 7, 3, [], ["rejected 3 rows, and does not report their stream"]),
+        ({S: 100}, 60, 0, [], ["s: the destination reports that it wrote 60 rows and rejected 0"]),
         ({S: 2}, 0, 9, [(S, 2)], ["s: the destination rejected 2 rows", "wrote 0 rows and rejec"]),
         ({}, 0, 0, [], []),
     ],
@@ -362,7 +360,7 @@ def test_exit_1_after_half_keeps_what_was_acked_and_blames_the_destination(
     config = {"exit_at": 3000, "say": f"the key is {SECRET}", "log": f"or {SECRET}"}
     result = setting.start(config).result()
     assert result.end is PushEnd.failed and codes(result) == ["destination.exited"]
-    assert "exit code 1; its last words: the key is ****" in result.errors[0]["message"]
+    assert "exit code 1; its last output: the key is ****" in result.errors[0]["message"]
     assert result.errors[0]["exit_code"] == 5
     assert setting.acked() == [1]
     assert SegmentId(1, 2) in result.unacked and SegmentId(1, 1) not in result.unacked

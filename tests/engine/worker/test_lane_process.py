@@ -318,7 +318,8 @@ def test_counts_limits_and_estimates_of_a_source_are_told(tmp_path: Path) -> Non
     result = lane(tmp_path, "\n".join(f"say({m!r})" for m in said))
     notes = "\n".join(result.notes)
     assert (
-        "s: the source says that it sent 1,003 records before 2 of its states, and 2 came" in notes
+        "s: the source reports that it sent 1,003 records before 2 of its states, and 2 "
+        "came" in notes
     )
     assert (
         "s: the source was rate limited 2 times, the last time until 2030-03-17T17:46:40Z" in notes

@@ -59,7 +59,7 @@ def test_l4_a_run_that_is_over_is_not_joined(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("exited", "words"),
     [
-        (ConnectorExited(3, " boom\n"), "ended with exit code 3; its last words: boom"),
+        (ConnectorExited(3, " boom\n"), "ended with exit code 3; its last output: boom"),
         (ConnectorExited(-9, " "), "ended with signal 9"),
         (ConnectorExited(None), "was stopped"),
     ],

@@ -509,8 +509,8 @@ def _ended_early() -> PenstockError:
 def _unacked(left: Iterable[_Flight]) -> PenstockError:
     rows = sum(p.rows for f in left for load in f.group.loads for p in load.parts)
     return DestinationError(
-        f"the destination ended well and never gave back the states of {rows} rows: they count as "
-        "not written, and the saved state stays where it was",
+        f"the destination ended without an error and did not return the states of {rows} rows: "
+        "they count as not written, and the saved state does not move",
         code="destination.no_ack",
         hint="`acks: at_end` in the pipeline file takes exit code 0 for the ack, where the "
         "destination is one that never gives states back",

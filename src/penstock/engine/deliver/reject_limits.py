@@ -54,7 +54,7 @@ class ExceededLimit:
         """Returns the error that fails the stream."""
         read, rejected = self.counts.read, self.counts.rejected
         if not read:
-            what = "records were rejected that name no stream, and none came of it"
+            what = "every record was rejected, and the records name no stream"
         elif rejected >= read - self.counts.filtered:
             what = f"all of the {read} records that came were rejected"
             if self.counts.filtered:
@@ -64,8 +64,8 @@ class ExceededLimit:
         return SourceError(
             f"{self.stream}: {what}. Its table and its state stay as they were",
             code="source.rejected",
-            hint="`penstock rejects` shows them and why; `max_rejected` (or --max-rejected) says "
-            "how many may be: a number, or a percentage; 100% lets the run pass",
+            hint="`penstock rejects` shows them and why; `max_rejected` (or --max-rejected) sets "
+            "how many may be rejected: a number, or a percentage; 100% lets the run pass",
             stream=str(self.stream),
         )
 

@@ -73,8 +73,8 @@ class Queries:
                     continue
                 settled.append(stream)
                 self._note(
-                    f"stream {stream.id}: {e.message}; what a transform that is a connector gives "
-                    "shows with its rows: Spark is asked again then"
+                    f"stream {stream.id}: {e.message}; the columns of a connector's transform are "
+                    "known only with its rows: Spark checks the query again then"
                 )
         if failed:
             raise _together(failed)

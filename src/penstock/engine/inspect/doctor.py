@@ -167,7 +167,7 @@ def _classes(mend: bool) -> DoctorCheck:
     return DoctorCheck(
         name="classes",
         ok=True,
-        detail=f"Spark reads its classes anew at each start for {' and '.join(left)}"
+        detail=f"Spark reads its classes again at each start for {' and '.join(left)}"
         if left
         else "Spark starts from archives of its classes",
         fix="penstock doctor --fix archives them at once, else the next run that succeeds does: "

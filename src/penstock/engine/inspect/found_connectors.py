@@ -149,16 +149,17 @@ def _none_found(words: Sequence[str], role: EndpointRole | None) -> ConfigError:
 
 def _not_indexed(ref: ConnectorRef) -> ConfigError:
     if ref.kind not in _PACKAGED or ref.url is not None:
-        hint = "`penstock spec` asks a connector itself"
+        hint = "`penstock spec` prints a connector's own settings"
         if ref.format is not None:
-            hint = "it is a table; `penstock check` says whether it can be written"
+            hint = "it is a table; `penstock check` shows whether it can be written"
         elif ref.kind is RefKind.component and ref.name and (close := found_for(ref.name)):
             hint = f"did you mean {close[0]} ? the index has no components; {hint}"
     else:
         close = meant(ref.protocol or "", ref.name or "")
         hint = f"did you mean {close} ? " if close else ""
         hint += (
-            "a connector that is not in the index runs too; `penstock spec` installs and asks it"
+            "a connector that is not in the index runs too; `penstock spec` installs it and "
+            "prints its settings"
         )
     name = ref.text if ref.kind is RefKind.table else shown_reference(ref.text)
     return ConfigError(

@@ -189,5 +189,5 @@ def _unknown(name: str | None, known: Sequence[StreamId]) -> ConfigError:
 
 
 def _ended(code: int | None, tail: str) -> PenstockError:
-    said = f"; its last words: {tail.strip()}" if tail else ""
+    said = f"; its last output: {tail.strip()}" if tail else ""
     return SourceError(f"the source ended with exit code {code}{said}", code="source.exited")

@@ -42,7 +42,7 @@ def _git() -> DoctorCheck:
         return DoctorCheck(
             name="git",
             ok=False,
-            detail="git is not installed, and a connector that is no package comes from a "
+            detail="git is not installed, and a connector without a package comes from a "
             "repository",
             fix="install git",
         )
@@ -59,7 +59,7 @@ def _build() -> DoctorCheck:
         name="build",
         ok=False,
         detail="it is published neither as a package nor as an image",
-        fix="build it as its repository says, and name its executable: PROTOCOL:./executable",
+        fix="build it as its repository describes, and name its executable: PROTOCOL:./executable",
     )
 
 

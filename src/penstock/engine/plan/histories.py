@@ -129,7 +129,7 @@ def refuse(
     stream = configured.id
     if not disposition.history:
         if stream in kept.had and not configured.refreshes:
-            why = "has a history of its rows, and the stream asks for none"
+            why = "has a history of its rows, and the stream is configured without one"
             raise _refused(stream, f"its table {table.name} {why}", RECREATE)
         return
     if not kept.local:

@@ -131,7 +131,7 @@ def _lost(pipeline: Pipeline, store: Store, home: Home, streams: Sequence[Stream
     here = Lake(pipeline, lake, store)
     is_there = [stream for stream in streams if here.exists(stream)]
     what = (
-        "what is there was made anew, rolled back or is another's"
+        "the table was made again, rolled back or belongs to another pipeline"
         if is_there
         else ("nothing is there, it was moved or deleted")
     )

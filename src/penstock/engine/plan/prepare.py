@@ -348,7 +348,7 @@ def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:
     """Returns the plan's notes, with those of its connectors and transforms."""
     plan, source = prepared.plan, prepared.source
     asked = (
-        f"{s.id}: the source does not tell of this stream, and is asked for it by its name"
+        f"{s.id}: the source does not list this stream, and it is requested by its name"
         for s in plan.streams
         if s.configured.stream.assumed and source.package.undiscovered is not None
     )
@@ -365,7 +365,7 @@ def _refuse_unsupported(
     problems += refused(pipeline, destination)
     if problems:
         raise ConfigError(
-            "the pipeline asks for what cannot be done",
+            "the pipeline cannot be run as it is written",
             code="config.unsupported",
             problems=problems,
             hint="what cannot be enforced is refused, never ignored",

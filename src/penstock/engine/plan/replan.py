@@ -273,7 +273,7 @@ def _widened(planned: PlannedStream, before: RowSchema, *, first: bool) -> Plann
             f"stream {planned.id}: its schema changed in the middle of a full refresh: {listed}",
             code="schema.changed",
             stream=str(planned.id),
-            hint="run again: the source is then asked for its streams; if it sends several schemas"
+            hint="run again: the source is then discovered again; if it sends several schemas"
             " in every run, set the column's type with `types`",
         )
     gone = tuple(f for f in before.fields if f.name not in now)

@@ -113,7 +113,7 @@ class SourceEndpoint(Endpoint[SourceConnector]):
             self._catalog = self._asked()
         except SourceError as e:
             if kept is None and self._v4 and self.package.undiscovered and _declined(e):
-                self.notes.append(f"the source cannot be asked for its streams: {e.message}")
+                self.notes.append(f"the source's streams cannot be discovered: {e.message}")
                 self._catalog = Catalog(())
             elif kept is None or not usable or not recovers:
                 raise
@@ -176,7 +176,7 @@ class SourceEndpoint(Endpoint[SourceConnector]):
             return "the pipeline says so" if self._section.discover == "first" else None
         spec = self.connector.spec()
         if kept is not None and kept.first:
-            return "a read of it failed beside a discovery"
+            return "a read of it failed during a discovery"
         if self.changed_before:
             return "it changes its configuration"
         if spec.abilities.get("advanced_auth") or _has_name(spec.config_schema, _RENEWS):

@@ -80,10 +80,12 @@ def mixed(
     if not anew or not others or role.splits(states, anew):
         return None
     return (
-        f"{_listed(anew)} would begin anew while {_listed(others)} would go on from the saved"
+        f"{_listed(anew)} would start from the beginning while {_listed(others)} would go on from "
+        "the saved"
         " state, and only the source knows which part of that state is whose: run"
-        f" {_listed(anew)} in a pipeline of their own, give all of them one sync mode, or begin"
-        f" all of them anew (`--full-refresh`, or first `penstock state reset {pipeline}`)"
+        f" {_listed(anew)} in a pipeline of their own, give all of them one sync mode, or start "
+        f"all of them from the beginning (`--full-refresh`, or first `penstock state reset "
+        f"{pipeline}`)"
     )
 
 

@@ -30,7 +30,7 @@ def choose_streams(
             continue
         if len(found) > 1 and not entry.namespace and entry.name not in map(str, found):
             listed = ", ".join(map(str, found))
-            problems.append(f"stream {entry.name!r} is ambiguous: {listed}; say its namespace")
+            problems.append(f"stream {entry.name!r} is ambiguous: {listed}; name its namespace")
         if not found:
             before = [s for s in known if entry.matches(s)]
             gone += before

@@ -262,8 +262,8 @@ def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
         missing = next((path for path in paths if _inside(field.type, path[1:]) is None), None)
         if missing is not None and not configured.stream.assumed:
             raise ConfigError(
-                f"columns: {'.'.join(missing)} cannot be kept alone, as the source does not say "
-                f"which fields it lies among ({field.source} is {type_text(field.type)})",
+                f"columns: {'.'.join(missing)} cannot be kept alone, because the source's schema "
+                f"does not name the fields around it ({field.source} is {type_text(field.type)})",
                 hint=f"list {field.source}",
             )
         if paths and missing is None:

@@ -59,8 +59,8 @@ from penstock.transforms.spark_sql import SINGLE_LOAD_REASON
 _QUERIED = "a query over the whole stream makes its rows, and its key is known at the load only"
 
 _SEVERAL = (
-    "its transforms may make several rows of one record; say mode: upsert where the primary key "
-    "still tells them apart"
+    "its transforms may make several rows of one record; set mode: upsert if the primary key "
+    "still distinguishes them"
 )
 
 
@@ -209,8 +209,8 @@ def _overrides_of(settings: StreamSettings, stream: Stream) -> StreamOverrides:
     if settings.mode is not None:
         if modes.canonical(settings.mode) in ("insert", "update") and not stream.compared:
             raise ConfigError(
-                f"mode {settings.mode!r} needs a destination that can tell new rows from old ones "
-                "while writing; tables take append, upsert or mirror"
+                f"mode {settings.mode!r} needs a destination that distinguishes new rows from old "
+                "ones while writing; tables take append, upsert or mirror"
             )
         both = modes.mode(settings.mode)
         sync, destination = both.sync_mode or sync, both.destination_sync_mode or destination

@@ -290,7 +290,8 @@ def _given(
         return notes
     return [
         *notes,
-        "every stream of this run begins anew, so the source is given no state; its state cannot be"
+        "every stream of this run starts from the beginning, so the source gets no state; its "
+        "state cannot be"
         f" split, and what it says of {', '.join(map(str, absent[:5]))} is replaced",
     ]
 
@@ -396,7 +397,7 @@ def _left_out_unknown(stream: PlannedStream) -> list[str]:
         f"stream {stream.id}: a row that its transforms leave out counts as sent, so that it stays "
         "at the destination, and is not sent later unless it changes: only transform-validate, and "
         "SQL of columns, WHERE, ORDER BY and LIMIT that selects "
-        f"{key_text(stream.configured.primary_key)} as it is, tell which rows they leave out"
+        f"{key_text(stream.configured.primary_key)} as it is, show which rows they leave out"
     ]
 
 

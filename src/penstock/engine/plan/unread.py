@@ -173,8 +173,8 @@ def inseparable(
         return None
     names, name = ", ".join(map(str, lost)), shlex.quote(pipeline)
     return (
-        f"stream {names}: the last run did not read it, and only the source knows what its one"
-        " saved state says of which stream: it may have passed over rows. Read all streams from the"
+        f"stream {names}: the last run did not read it, and only the source can split its one "
+        "saved state by stream: rows may have been skipped. Read all streams from the"
         f" start (`--full-refresh`, or first `penstock state reset {name}`), or run {names} in a"
         f" pipeline of its own; if you know that the state is right for {names} too, save it as"
         f" such: `penstock state export {name} > state.json`, then `penstock state import {name}"
@@ -197,7 +197,7 @@ def unread_notes(
         elif with_own(role, states, {stream: own}) != list(states):
             then = "its start" if own is None else "the state of its own last run"
             notes.append(
-                f"stream {stream}: what the saved state says of it was written in runs that did not"
+                f"stream {stream}: its part of the saved state was written in runs that did not"
                 f" read it; it goes on from {then}"
             )
     return notes

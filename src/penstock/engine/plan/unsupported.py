@@ -63,7 +63,7 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
     if table and fails and _speaks_lines(pipeline.source.use) is not None:
         problems.append(
             "destination.schema_evolution.nullability_change: fail cannot be carried out: the "
-            "source's records are JSON, which does not say which columns may be null"
+            "source's records are JSON, which does not define which columns may be null"
         )
     return permissions, limits, problems
 

@@ -212,7 +212,7 @@ class ModelDiff:
             " nothing was replaced",
             code="source.empty_model",
             stream=str(stream.id),
-            hint="where that is meant, set allow_empty to true in the source's config",
+            hint="if that is intended, set allow_empty to true in the source's config",
         )
 
     def forgotten(self, stream: ConfiguredStream) -> str | None:
@@ -268,8 +268,8 @@ class ModelDiff:
     def _lost(self, stream: StreamId, why: str) -> None:
         self.anew = True
         self.notes.append(
-            f"{stream}: what was sent before cannot be told, as {why}: every row is sent, "
-            "and none is removed"
+            f"{stream}: the snapshot is unusable, as {why}: every row is sent, and no row is "
+            "removed"
         )
 
     def _read(self, home: Path, name: str, count: int) -> ChangeSet:
@@ -298,7 +298,7 @@ class ModelDiff:
         if rules is None and self._rules:
             if inserts:
                 self.notes.append(
-                    f"{stream.id}: the snapshot of what was sent does not tell which rows the "
+                    f"{stream.id}: the snapshot of sent rows does not record which rows the "
                     "transforms left out before: each of them counts as sent, and is not sent later"
                 )
             return Recheck(left_out=True, same=not inserts, doubted=True, again=again)
@@ -313,9 +313,9 @@ class ModelDiff:
             return
         if any((self._doubted / LEFT_OUT).glob("*.parquet")):
             self.notes.append(
-                "the snapshot of what was sent did not tell which rows the transforms had left "
-                "out: those that they leave out today are not removed at the destination, and count"
-                " as sent no longer"
+                "the snapshot of sent rows does not record which rows the transforms left out: "
+                "those that they leave out today are not removed at the destination, and no "
+                "longer count as sent"
             )
         self._doubted = None
 
@@ -367,7 +367,7 @@ class ModelDiff:
             " nothing was removed",
             code="source.empty_model",
             stream=str(stream.id),
-            hint="where that is meant, set allow_empty to true: in the source's config, or as a"
+            hint="if that is intended, set allow_empty to true: in the source's config, or as a"
             " keyword of penstock.write",
         )
 

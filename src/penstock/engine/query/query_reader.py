@@ -250,8 +250,8 @@ def _bound(
     name = stream.cursor_field[0]
     if saved.get("cursor_field") != name:
         raise StateError(
-            f"the saved state of {stream.id} has the cursor {saved.get('cursor_field')!r}, and the "
-            f"pipeline now says {name!r}",
+            f"the saved state of {stream.id} has the cursor {saved.get('cursor_field')!r}, and "
+            f"the pipeline now has {name!r}",
             code="state.other_cursor",
             stream=str(stream.id),
             hint="`penstock state reset` or --full-refresh reads everything again",

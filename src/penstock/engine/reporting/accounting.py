@@ -365,10 +365,11 @@ class Accounting:
             )
         refresh = any(str(s) in names for s in self._refreshes)
         return SourceError(
-            f"the source ended well and never said that it had read all of: {listed}",
+            f"the source ended without an error and did not report the end of: {listed}",
             code="source.incomplete",
-            hint="a source that says how others ended must say COMPLETE of a refresh before it is"
-            " shown: these tables keep what they had; run again, which goes on from what is sealed,"
+            hint="a source that reports the end of other streams must report COMPLETE of a "
+            "refresh before its rows are shown: these tables keep what they had; run again, which "
+            "goes on from what is sealed,"
             " or with `--full-refresh` from the start, or report it to the connector's maintainers"
             if refresh
             else "run again: each of them goes on from its saved state",

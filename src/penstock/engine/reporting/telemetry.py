@@ -72,7 +72,7 @@ class Telemetry:
         if name is None or os.environ[name] == "http/protobuf":
             return True
         self._left_out(
-            f"OpenTelemetry is not told of this run: {name} is {os.environ[name]}, and Penstock "
+            f"OpenTelemetry gets nothing of this run: {name} is {os.environ[name]}, and Penstock "
             f"sends HTTP only (set {name}=http/protobuf and the collector's address for it, as "
             "http://HOST:4318, or OTEL_SDK_DISABLED=true)"
         )
@@ -85,7 +85,7 @@ class Telemetry:
         except ModuleNotFoundError:
             pass
         self._left_out(
-            f"the environment asks for telemetry ({asked}), and its library is not installed: "
+            f"the environment requests telemetry ({asked}), and its library is not installed: "
             f"{install_extra(extra)}, or set {off}=true"
         )
         return True
@@ -204,7 +204,8 @@ class _Sender:
         if self._thread.is_alive():
             self._given_up = True
             problems.append("it did not answer in time")
-        said = f"{self._name} was not told of all of this run, which changes nothing of it: "
+        said = f"{self._name} did not get all of this run's telemetry, which does not affect the "
+        "run: "
         return [said + problem for problem in problems[:1]]
 
     def _work(self) -> None:

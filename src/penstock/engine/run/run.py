@@ -701,7 +701,7 @@ def _refuse_consuming(prepared: Prepared) -> None:
 
 def _no_table() -> ConfigError:
     return ConfigError(
-        "the destination is a connector, which cannot be asked for the row that it has of a key:"
+        "the destination is a connector, which does not show the row that it has of a key:"
         " a rejected row that is sent now could replace a later one",
         code="config.retry",
         hint="a model can send its rejected rows again: retry_rejected (docs/reverse-etl.md)",

@@ -83,10 +83,10 @@ def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:
         )
     if anew:
         session.observer.note(
-            f"{', '.join(map(str, anew))}: read from the start, since the source sent its rows in"
-            " earlier runs, which did not want them; the saved state is one text of which only the"
-            " source knows what it says of which stream: all of it was forgotten, and streams that"
-            " are not in this run are read from the start as well when they run next"
+            f"{', '.join(map(str, anew))}: read from the start, because the source sent its rows "
+            "in earlier runs that did not select it; only the source can split its saved state by "
+            "stream, so all of it was forgotten, and streams that are not in this run are read "
+            "from the start when they run next"
         )
     given = with_own(role, states, again)
     if given != states:

@@ -47,17 +47,17 @@ class CountedRows:
     def notes(self) -> list[str]:
         """Returns the notes for the report."""
         notes = [
-            f"{stream}: the destination rejected {rows:,} rows, and says no more of them than their"
-            " number"
+            f"{stream}: the destination rejected {rows:,} rows, and reports only their number"
             for stream, rows in self._rejected.items()
         ]
         notes += [
-            f"the destination rejected {rows:,} rows, and does not say of which stream: they count"
+            f"the destination rejected {rows:,} rows, and does not report their stream: they count"
             f" as committed ({_listed(streams)})"
             for streams, rows in self._whose.items()
         ]
         notes += [
-            f"{_listed(streams)}: the destination says that it wrote {written:,} rows and rejected"
+            f"{_listed(streams)}: the destination reports that it wrote {written:,} rows and "
+            "rejected"
             f" {rejected:,}, and was sent {fed:,} before these states"
             for streams, (fed, written, rejected) in self._differs.items()
         ]

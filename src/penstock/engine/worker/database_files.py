@@ -46,7 +46,7 @@ def _while_wanted(
         if time.monotonic() - looked >= _LOOK_SECONDS:
             looked = time.monotonic()
             if orphaned.is_set() or box.cancelled() or watch.expired():
-                raise SourceError("the run that asked for the rows is over", code="source.stopped")
+                raise SourceError("the run that needs the rows is over", code="source.stopped")
         if table is not None:
             yield table
 

@@ -166,7 +166,7 @@ class LaneEvents:
         notes = [f"{shown(what)}: {n}" for what, n in sorted(self._counted.items())]
         for stream, (states, announced, received) in self._miscounts.items():
             notes.append(
-                f"{stream or 'all streams'}: the source says that it sent {announced:,} records "
+                f"{stream or 'all streams'}: the source reports that it sent {announced:,} records "
                 f"before {states:,} of its states, and {received:,} came"
             )
         for stream, (times, until) in self._limited.items():

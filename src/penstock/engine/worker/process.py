@@ -65,7 +65,7 @@ class WorkerProcess:
         ``LogError`` (``log.claimed``) where the run is over, and what ``claim`` raises."""
         self._began = time.monotonic()
         if self._watch.expired() or self._run.lease() is None or self._orphaned.is_set():
-            raise LogError("the run that asked for this job is over", code="log.claimed")
+            raise LogError("the run that started this job is over", code="log.claimed")
         claim(f"{worker_namer()()}, process {os.getpid()}")
 
     def connect(self, stderr: Callable[[str], None]) -> Connection:
@@ -94,7 +94,7 @@ class WorkerProcess:
         if self._run.cancelled():
             raise Stopped("the run was cancelled")
         if self._watch.expired():
-            raise Stopped("the driver has not been heard of; its lease is old")
+            raise Stopped("the driver gives no sign of life; its lease is old")
         self._owned()
 
     def _owned(self) -> None:
@@ -120,7 +120,7 @@ class WorkerProcess:
 def exit_words(exited: ConnectorExited) -> str:
     """Describes how a connector ended, with the end of its stderr."""
     tail = exited.stderr_tail.strip()
-    said = f"; its last words: {tail}" if tail else ""
+    said = f"; its last output: {tail}" if tail else ""
     if exited.code is None:
         return f"was stopped{said}"
     if exited.code < 0:

@@ -37,7 +37,7 @@ _WORDS = (
     "field not in the schema, kept",
     "deletes whose mark did not fit its column, which has the extraction time, true, 1 or nulls"
     " instead",
-    "delete marks that say that the row is there, sent as null",
+    "delete marks of rows that are not deleted, sent as null",
 )
 
 

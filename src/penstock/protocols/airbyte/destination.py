@@ -82,8 +82,8 @@ class AirbyteDestination(FixedSpec):
                 found.append(f"stream {stream.id}: append_dedup needs a primary key")
             if mode is DestinationSyncMode.append_dedup and stream.configured.replaces:
                 found.append(
-                    f"stream {stream.id}: a destination connector is not told both to replace its"
-                    " rows and to keep one per key; use full_refresh_overwrite"
+                    f"stream {stream.id}: a destination connector cannot both replace its rows "
+                    "and keep one per key; use full_refresh_overwrite"
                 )
         return found
 
@@ -209,10 +209,7 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
         yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
     times = outgoing.zoneless_times(stream.schemas[stream.latest], configured.stream.json_schema)
     if times:
-        yield (
-            f"{stream.id}: {', '.join(times)}: times that are not said to have a zone are sent as"
-            " text"
-        )
+        yield (f"{stream.id}: {', '.join(times)}: times without a declared zone are sent as text")
     if configured.destination_sync_mode is DestinationSyncMode.overwrite:
         yield (
             f"{stream.id}: whether the old rows stay until the new ones are complete is the"
@@ -221,7 +218,7 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
     deletes = any(f.source == DELETED_AT for f in fields)
     dedup = configured.destination_sync_mode is DestinationSyncMode.append_dedup
     if dedup and source_protocol != PROTOCOL and not deletes:
-        yield f"{stream.id}: deletions are told by {DELETED_AT}, which this source does not have"
+        yield f"{stream.id}: deletions are marked by {DELETED_AT}, which this source does not have"
 
 
 def _kinds(data_type: DataType, depth: int = 0) -> Iterator[Kind]:

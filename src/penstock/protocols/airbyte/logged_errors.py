@@ -65,7 +65,7 @@ class LoggedErrors:
             return
         errors = counted_errors(self._count, self._first)
         if self._trusts_exit:
-            reason = f"{errors}; exit code 0 completes them, as `complete_on: exit` says"
+            reason = f"{errors}; exit code 0 completes them, by `complete_on: exit`"
         else:
-            reason = f"no status tells that they were read whole, and {errors}"
+            reason = f"no status confirms that they were read completely, and {errors}"
         yield DoubtfulEnd(tuple(self._left), reason, complete=self._trusts_exit, hint=_HINT)

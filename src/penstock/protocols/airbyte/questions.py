@@ -25,7 +25,7 @@ _MAJOR = "0"
 _HINTS = {
     FailureType.config_error.value: "the connector blames its configuration: correct it,"
     " then try `penstock check`",
-    FailureType.transient_error.value: "the connector says that this may pass: try again",
+    FailureType.transient_error.value: "the connector calls this temporary: try again",
 }
 
 
@@ -116,7 +116,7 @@ def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoRetu
             " an object without properties, which is kept as JSON text",
         )
     tail = answer.stderr_tail
-    said = f"; its last words on stderr: {tail}" if tail else " and said nothing on stderr"
+    said = f"; its last output on stderr: {tail}" if tail else " and wrote nothing to stderr"
     printed = "" if answer.body is not None else f" and printed no {expected} message"
     raise error_class(role)(
         f"{command}: the connector exited with code {answer.code}{printed}{said}",

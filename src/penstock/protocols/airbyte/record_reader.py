@@ -368,7 +368,7 @@ class AirbyteReader:
 
     def _reject_ambiguous(self, group: _Group) -> Iterator[Event]:
         streams = ", ".join(map(str, self._streams.candidates(group.stream)))
-        reason = f"the record says no namespace, and may be of several streams: {streams}"
+        reason = f"the record has no namespace, and may belong to several streams: {streams}"
         origins = self._origins(group.bodies)
         for body in group.bodies:
             yield Reject(None, reason, origins[id(body)])

@@ -54,7 +54,7 @@ class RapidbyteSource(ComponentRole):
         except SourceError as e:
             if not probe.has_none(e, "discover"):
                 raise
-            log(LogEvent("WARN", f"it cannot be asked for its streams: {e.message}"))
+            log(LogEvent("WARN", f"its streams cannot be discovered: {e.message}"))
             return Catalog(())
         return catalog.restricted(catalog.converted(discovered), component.found.manifest, log)
 

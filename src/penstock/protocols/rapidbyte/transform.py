@@ -212,7 +212,7 @@ def _decoded_frame(frame: Frame, stream: StreamId) -> tuple[Table, int]:
 
 def _ended_early(stream: StreamId) -> Error:
     return Error(
-        "the transform ended before it had taken all rows, and said that all was well",
+        "the transform ended before it had taken all rows, and reported no error",
         "system_error",
         stream,
         code="transform.ended_early",
@@ -222,11 +222,13 @@ def _ended_early(stream: StreamId) -> Error:
 
 def _rows_unread(stream: StreamId, read: int, given: int) -> Error:
     return Error(
-        f"the transform ended well and says that it read {read} of the {given} rows that it was"
+        f"the transform ended without an error and reports that it read {read} of the {given} "
+        "rows that it was"
         " given",
         "system_error",
         stream,
         code="transform.miscounted",
-        hint="this is a fault of the connector, its log may say why; its `records-in` counts each"
+        hint="this is a fault of the connector, its log may give the reason; its `records-in` "
+        "counts each"
         " row, also one that it leaves out or puts aside",
     )

@@ -79,7 +79,7 @@ class SingerTarget(FixedSpec):
         if said.code == 0:
             text = "it starts and accepts its configuration; only a run shows whether it can write"
             return CheckResult(True, text)
-        words = _last_words(said.stderr_tail) or "it said nothing on stderr"
+        words = _last_words(said.stderr_tail) or "it wrote nothing to stderr"
         if said.code is None:
             return CheckResult(False, f"without any input it does not end: {words}")
         return CheckResult(False, f"without any input it exits with code {said.code}: {words}")
@@ -180,7 +180,7 @@ def _died(exited: ConnectorExited) -> Error:
     how = f"exited with code {exited.code}"
     if exited.code is not None and exited.code < 0:
         how = f"was killed by signal {-exited.code}"
-    said = f": {words}" if words else " and said nothing on stderr"
+    said = f": {words}" if words else " and wrote nothing to stderr"
     return Error(f"the target {how}{said}", code="destination.exited")
 
 
@@ -215,7 +215,7 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
     if source_protocol != PROTOCOL or kinds - {Kind.string}:
         yield (
             f"{stream.id}: which values are null because they did not fit their type, or were"
-            " changed by the source, is not told: a Singer record has no list of changes"
+            " changed by the source, is not passed on: a Singer record has no list of changes"
         )
     if Kind.timestamp in kinds:
         yield f"{stream.id}: timestamps are sent in UTC, to the microsecond"
@@ -228,7 +228,7 @@ def _stream_notes(stream: WriteStream, source_protocol: str) -> Iterator[str]:
     if with_deletions(stream, schema) is not schema:
         yield (
             f"{stream.id}: {AIRBYTES_DELETED_AT} is sent as {DELETED_AT} too; a target deletes such"
-            " rows only where it is set to (hard_delete), else it keeps them"
+            " rows only if it is configured to (hard_delete), else it keeps them"
         )
     match configured.destination_sync_mode:
         case DestinationSyncMode.overwrite:

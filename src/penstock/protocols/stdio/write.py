@@ -117,7 +117,7 @@ class StdinFeeder:
 
 
 _HANGS = (
-    "see in the log what it said last, and whether the system that it writes to answers; if it is"
+    "see its last output in the log, and whether the system that it writes to answers; if it is"
     " only slow, raise the limit"
 )
 

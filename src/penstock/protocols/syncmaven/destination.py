@@ -119,8 +119,8 @@ class SyncmavenDestination:
         options: Mapping[str, Any],
     ) -> list[str]:
         notes = [
-            "delivery is at least once: rows of which the destination has not said how many it"
-            " took are sent again by the next run",
+            "delivery is at least once: rows that the destination has not counted yet are sent "
+            "again by the next run",
             "states of the source stay here; what a destination keeps is its own",
         ]
         if spec.abilities.get("zod"):
@@ -130,8 +130,8 @@ class SyncmavenDestination:
             notes += stream_specs.notes(known, streams)
         if options.get("on_failed_rows") == "isolate" and options.get("checkpoint_every") is None:
             notes.append(
-                f"`on_failed_rows: isolate` ends a stream after every {ISOLATE_EVERY} rows, unless"
-                " checkpoint_every says otherwise: a destination that treats a stream as a whole (a"
+                f"`on_failed_rows: isolate` ends a stream after every {ISOLATE_EVERY} rows, "
+                "unless checkpoint_every is set: a destination that treats a stream as a whole (a"
                 " file, a sheet, an audience) keeps only the last of these parts"
             )
         return [*notes, *(n for s in streams for n in _stream_notes(s))]

@@ -102,7 +102,6 @@ def _spec(host: Host, timeouts: RunTimeouts, log: EventSink) -> Spec:
         raise ConfigError(
             f"it is not an enrichment: its roles are {', '.join(said.roles) or 'none'}",
             code="connector.not_an_enrichment",
-            hint="a destination goes under `destination`; an enrichment says so in the roles of its"
-            " spec",
+            hint="a destination goes under `destination`; an enrichment has its role in its spec",
         )
     return said

@@ -192,7 +192,7 @@ class EnrichmentRun:
                 yield item
         yield LogEvent(
             "INFO",
-            f"{self._stream}: the enrichment was asked for {self._counts.asked} rows{with_cache},"
+            f"{self._stream}: the enrichment got {self._counts.asked} rows{with_cache},"
             f" {self._counts.faulty} without an answer that fits",
         )
 

@@ -101,9 +101,9 @@ class EnrichmentSession:
         while time.monotonic() < until:
             self._heard(_STEP)
         raise SourceError(
-            "the enrichment closed its input while it was asked",
+            "the enrichment closed its input during a request",
             code="transform.closed_input",
-            hint="see in the log what it said last",
+            hint="see its last output in the log",
         )
 
     def _heard(self, timeout: float) -> list[EnrichmentAnswer]:
@@ -136,7 +136,7 @@ class EnrichmentSession:
         return SourceError(
             f"the enrichment {what} within {self._timeouts.heartbeat:g} s",
             code="transform.heartbeat",
-            hint="see in the log what it said last, and whether the service that it asks answers;"
+            hint="see its last output in the log, and whether the service that it calls answers;"
             " if it is only slow, raise timeouts.heartbeat; one that never answers may not know the"
             " message that starts it (docs/enrichments.md, Dialects)",
         )

@@ -40,6 +40,6 @@ def lacks_result(stream: StreamId) -> DestinationError:
         f"{stream}: a process of the destination ended with exit code 0 and without the"
         " stream-result that another one gave",
         code="destination.no_result",
-        hint="what it was sent counts as not written; see in the log what it said last",
+        hint="what it was sent counts as not written; see its last output in the log",
         stream=str(stream),
     )

@@ -58,7 +58,8 @@ class FailedRows:
             return DestinationError(
                 f"{self._stream}: too many rows fail to find each of them",
                 code="destination.rows_failed",
-                hint="a smaller checkpoint_every makes the search shorter; its log may say why",
+                hint="a smaller checkpoint_every makes the search shorter; its log may give the "
+                "reason",
                 stream=str(self._stream),
             )
         with closing(self._make()) as sessions:

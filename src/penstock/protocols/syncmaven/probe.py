@@ -90,14 +90,13 @@ def _ask(
                 raise party.error(
                     f"the {party.noun}'s answer to {question!r} cannot be read: {message.reason}",
                     code=f"{party.role}.invalid_answer",
-                    hint="see in the log what it said",
+                    hint="see its output in the log",
                 )
         if time.monotonic() >= until:
             raise party.error(
                 f"the {party.noun} did not answer {question!r} within {bound:g} s",
                 code=f"{party.role}.timeout",
-                hint="see in the log what it said; if it is only slow to start, raise"
-                " timeouts.start",
+                hint="see its output in the log; if it is only slow to start, raise timeouts.start",
             )
         raise died(channel, f"before it answered {question!r}", party)
 
@@ -133,7 +132,7 @@ def halted(halt: HaltMessage, when: str, party: ProbedRole[E]) -> E:
     return party.error(
         f"the {party.noun} halted at {when!r}: {said}",
         code=f"{party.role}.halted",
-        hint="it refuses the connection or its configuration; its own words say why",
+        hint="it refuses the connection or its configuration; its own message gives the reason",
         connector={"message": halt.message, "data": halt.data},
     )
 
@@ -146,9 +145,9 @@ def died(channel: ByteChannel, when: str, party: ProbedRole[E]) -> E:
     how = "closed its stdout" if code is None else f"exited with code {code}"
     if code is not None and code < 0:
         how = f"was killed by signal {-code}"
-    said = f": {words}" if words else " and said nothing on stderr"
+    said = f": {words}" if words else " and wrote nothing to stderr"
     return party.error(
         f"the {party.noun} {how} {when}{said}",
         code=f"{party.role}.exited",
-        hint="see in the log what it said last",
+        hint="see its last output in the log",
     )

@@ -151,7 +151,7 @@ class Session:
             if channel.ended_well():
                 self.outcome = Result(self.sent, 0, self.sent, 0, counted=False)
                 return
-        self.outcome = died(channel, "before it said how many rows it took", DESTINATION)
+        self.outcome = died(channel, "before it reported how many rows it took", DESTINATION)
         if self._ending:
             self.outcome.hint = _NO_RESULT if self._exit_ack is ExitAck.never else _NO_CLEAN_END
 
@@ -203,7 +203,8 @@ class Session:
             self.outcome = DestinationError(
                 "the destination sent its stream-result before the end of the stream",
                 code="destination.early_result",
-                hint="what it was sent counts as not written; its own log may say why it ended",
+                hint="what it was sent counts as not written; its own log may give the reason it "
+                "ended",
             )
 
     def _put(self, data: Any) -> None:
@@ -239,12 +240,12 @@ class Session:
 
 
 _NO_RESULT = (
-    "it was told the end of the stream, and has to answer with a stream-result: only what this"
-    " counts is written. See in the log what it said last"
+    "after the end of the stream it has to answer with a stream-result: only rows that this "
+    "counts are written. See its last output in the log"
 )
 _NO_CLEAN_END = (
     "it gave no stream-result, and its end counts only by itself, with exit code 0, after it read"
-    " all of its input. See in the log what it said last"
+    " all of its input. See its last output in the log"
 )
 
 
@@ -252,6 +253,6 @@ def _mute(what: str, code: str) -> DestinationError:
     return DestinationError(
         f"the destination {what}",
         code=f"destination.{code}",
-        hint="see in the log what it said last, and whether the system that it writes to answers;"
+        hint="see its last output in the log, and whether the system that it writes to answers;"
         " if it is only slow, raise timeouts.heartbeat",
     )

@@ -106,8 +106,8 @@ def notes(specs: StreamSpecs, streams: Sequence[WriteStream]) -> Iterator[str]:
             yield unreadable(f"{stream.id}: {spec.name!r} describes its rows or options")
         if stream.options and spec.options is None:
             yield (
-                f"{stream.id}: destination.options is given to {spec.name!r} as it stands, since"
-                " the destination publishes no schema of its options"
+                f"{stream.id}: destination.options is given to {spec.name!r} unchanged, since the "
+                "destination publishes no schema of its options"
             )
         field = unknown_mark(spec, stream)
         if field is not None:

@@ -384,7 +384,7 @@ class Writer:
             return DestinationError(
                 f"{id_}: {failed} of {rows} rows failed at the destination{known}",
                 code="destination.rows_failed",
-                hint="its log may say which; `on_failed_rows: isolate` finds them and keeps them"
+                hint="its log may name them; `on_failed_rows: isolate` finds them and keeps them"
                 " as rejects, `accept` leaves them out",
                 stream=str(id_),
             )

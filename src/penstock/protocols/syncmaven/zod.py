@@ -11,9 +11,9 @@ from typing import Any, cast
 def unreadable(what: str) -> str:
     """Returns the note about a schema that cannot be read. ``what``: who describes what."""
     return (
-        f"{what} by a Zod schema that was written out as JSON, of which no rule can be read: any"
-        " are taken; let the connector write JSON Schema (z.toJSONSchema(schema, { target:"
-        " 'draft-7' }) of Zod 4, or the package zod-to-json-schema)"
+        f"{what} by a Zod schema that was written out as JSON, whose rules cannot be read: any "
+        "value is taken; let the connector write JSON Schema (z.toJSONSchema(schema, { target: "
+        "'draft-7' }) of Zod 4, or the package zod-to-json-schema)"
     )
 
 

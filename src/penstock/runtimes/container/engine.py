@@ -104,7 +104,7 @@ def refusal(message: str) -> ConnectorError:
     return ConnectorError(
         message,
         code="connector.engine",
-        hint="see what the engine says; `penstock doctor` tests it",
+        hint="see the engine's message; `penstock doctor` tests it",
     )
 
 

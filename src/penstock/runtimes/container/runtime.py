@@ -520,5 +520,5 @@ def _not_started(engine: Engine, image: Image, words: str) -> ConnectorError:
     return ConnectorError(
         f"the container of {image.reference} did not start: {engine.kind} says: {words}",
         code="connector.start_failed",
-        hint="see what the engine says; `penstock doctor` tests it",
+        hint="see the engine's message; `penstock doctor` tests it",
     )

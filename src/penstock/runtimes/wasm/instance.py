@@ -244,7 +244,7 @@ class Instance:
         if "exceeds memory limits" in detail:
             return TrapKind.memory, f"it needs more than the {limit} bytes it may use to start"
         if "resource limit exceeded" in detail:
-            return TrapKind.refused, f"it asks for more than it may use: {_reason(detail)}"
+            return TrapKind.refused, f"it requests more than it may use: {_reason(detail)}"
         if self._transfer_trap and self._transfer_trap in detail:
             return TrapKind.memory, "what it handed over did not fit into the memory it may use"
         if any(sign in self.stderr_tail() for sign in MEMORY_SIGNS):

@@ -206,7 +206,7 @@ def _reason_to_stay(folder: Path, version: int, commit: Path, load: Load) -> str
     if any(number > version for number in _versions(folder)) or _has_checkpoint(commit):
         return "there is a later version or a checkpoint"
     if planned is None:
-        return "the ledger does not say on which version the open load was planned"
+        return "the ledger lacks the version on which the open load was planned"
     if planned.boot == boot():
         return "the open load was planned since this machine was started"
     if version != planned.version + 1:
@@ -253,6 +253,6 @@ def _lost(folder: Path, commit: Path, damage: str) -> DestinationError:
         "the table is not known",
         code="destination.commit_damaged",
         where=str(commit),
-        hint="nothing was loaded or marked. Restore the file from a copy; where there is none, "
+        hint="nothing was loaded or marked. Restore the file from a copy; without a copy, "
         f"`{away}`, and `penstock run --recreate` reads the streams from the start",
     )

@@ -76,7 +76,7 @@ def write_each(
                 f"a load of {load.load.rows} rows came out with {written.get(index, 0)}",
                 code="destination.rows_lost",
                 where=load.table.name,
-                hint="run again: the load is repeated as it stands",
+                hint="run again: the same load is repeated",
             )
     files = [folder / _name(index) for index in range(len(loads))]
     if runs_elsewhere(spark) and (unseen := [f for f in files if not f.is_file()]):

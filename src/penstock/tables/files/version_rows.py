@@ -242,8 +242,9 @@ class VersionRows(NewestRows):
         if self._closes and self._has(f"FROM {self._others()}"):
             raise refused(
                 self._load.table.name,
-                "its source sent the stream anew and left out keys that are current, and says not "
-                "at which cursor they ended (with sync_mode: full_refresh they end when they were "
+                "its source sent the stream again and left out keys that are current, and does "
+                "not show at which cursor they ended (with sync_mode: full_refresh they end when "
+                "they were "
                 "missed)",
             )
         self._duckdb.execute(

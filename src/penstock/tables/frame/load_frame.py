@@ -566,8 +566,8 @@ def refuse_lost_keys(rows: "DataFrame", load: TableLoad, target: Sequence[Field]
         code="schema.key_type",
         where=load.table.name,
         stream=str(load.stream),
-        hint="`penstock state reset` gives this load up; then `penstock run --recreate` reads the"
-        " stream anew and gives the table the new type",
+        hint="`penstock state reset` discards this load; then `penstock run --recreate` reads the "
+        "stream again and gives the table the new type",
     )
 
 

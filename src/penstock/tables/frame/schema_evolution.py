@@ -120,8 +120,8 @@ class _Merge:
             ", which Spark takes for the same",
             code="schema.name_taken",
             where=self.table,
-            hint="`penstock state reset` gives this load up; then `penstock run --recreate` makes"
-            " the table anew (`types: {NAME: json}` keeps an object as text, whatever its names)",
+            hint="`penstock state reset` discards this load; then `penstock run --recreate` makes "
+            "the table again (`types: {NAME: json}` keeps an object as text, whatever its names)",
         )
 
     def _type(self, old: Field, new: Field, path: str) -> DataType:
@@ -136,7 +136,7 @@ class _Merge:
             "properties that the stream's schema does not declare have no column",
             code="schema.name_taken",
             where=self.table,
-            hint="`penstock state reset` gives this load up; then set `undeclared: drop` for the"
+            hint="`penstock state reset` discards this load; then set `undeclared: drop` for the"
             " stream, or rename the table's column",
         )
 

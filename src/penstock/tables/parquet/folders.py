@@ -99,7 +99,7 @@ def read_marker(folder: Path) -> Marker | None:
         raise DamagedMarker(
             f"the marker of the table in {folder} is damaged ({failure}), as by a power cut",
             where=str(folder / MARKER),
-            hint="the next `penstock run` that loads into the table rebuilds it, or says why not",
+            hint="the next `penstock run` that loads into the table rebuilds it, or shows why not",
         ) from failure
 
 

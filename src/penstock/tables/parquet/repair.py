@@ -61,7 +61,7 @@ def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
     if own.replaces_rows:
         return []
     if own.follows is None:
-        raise _refused(folder, "the ledger does not say which load the table had last")
+        raise _refused(folder, "the ledger lacks the table's last load")
     appended = {n: owner.number for n, owner in owners.items() if owner and not owner.rewrite}
     rewritten = {n: owner.key for n, owner in owners.items() if owner and owner.rewrite}
     known = {rewrite_token(own.key, number): number for number in range(1, own.follows + 1)}
@@ -143,5 +143,5 @@ def _refused(folder: Path, reason: str) -> DestinationError:
         where=str(folder),
         hint="nothing was loaded or marked. Restore the folder's _penstock.json from a copy; or "
         "move the folder away, and `penstock run --recreate` reads the streams from the start and "
-        "makes their tables anew",
+        "makes their tables again",
     )

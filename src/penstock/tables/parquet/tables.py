@@ -87,7 +87,7 @@ PARALLEL_JOBS = 4
 FEW_LOADS = 8  # of small parts, that are written one after the other; more share Spark's jobs
 _WRITTEN, _TAKEN, _MIXED = "written", "taken", "mixed"  # what is counted of a load's rows
 _REWRITES = (
-    "a Parquet table cannot change single rows: append_dedup reads the table and writes it anew, "
+    "a Parquet table cannot change single rows: append_dedup rewrites the whole table, "
     "so it loads once, at the end of the sync"
 )
 _REWRITE_NOTE = (

@@ -339,7 +339,7 @@ def test_plan_is_told_which_rule_won():
     result = merged(found, hosts=(A,), env=(), memory=50)
     assert rule(result, "network.allowed_hosts") == "manifest and pipeline"
     assert rule(result, "env.allowed_vars") == "the pipeline blocks all"
-    assert rule(result, "fs.allowed_preopens") == "manifest; the pipeline says nothing"
+    assert rule(result, "fs.allowed_preopens") == "manifest; the pipeline sets nothing"
     assert rule(result, "limits.max_memory") == "pipeline"
     assert rule(result, "limits.timeout_seconds") == "default"
     kept = merged(found, memory=500)

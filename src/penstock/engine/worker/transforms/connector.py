@@ -246,7 +246,8 @@ class ComponentStage:
             raise SourceError(
                 f"{self._settings.where}: {MOST_RUNS} streams are in the transform at one time",
                 code="transform.too_many_streams",
-                hint="each has an instance until the source says that the stream is complete: sync "
+                hint="each has an instance until the source reports that the stream is complete: "
+                "sync "
                 "fewer streams in one pipeline",
             )
         base = len(self._fed.get(job.id, ()))

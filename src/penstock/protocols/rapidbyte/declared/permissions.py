@@ -78,7 +78,7 @@ def effective(
             "the component cannot be held to what it may only read",
             code="config.unsupported",
             problems=problems,
-            hint="list the folders beside the one that may only be read, and not one around it",
+            hint="list the other folders, and not one that contains the read-only one",
         )
     private, rule = _private(values[0], found, permissions, config)
     if private:
@@ -306,7 +306,7 @@ def _narrowed(
     declared: tuple[str, ...], asked: tuple[str, ...] | None, source: str, both: Any
 ) -> tuple[tuple[str, ...], str]:
     if asked is None:
-        return tuple(sorted(set(declared))), f"{source}; the pipeline says nothing"
+        return tuple(sorted(set(declared))), f"{source}; the pipeline sets nothing"
     if not asked:
         return (), "the pipeline blocks all"
     return both(declared, asked), f"{source} and pipeline"

@@ -74,7 +74,7 @@ def _saved_text(state: StoredState, name: str, *, cdc: bool) -> str | None:
             f"the saved state of {state.scope.stream} is a place in {saved.cursor_field!r}, and it "
             f"is now read by {name!r}",
             code="state.cursor_changed",
-            hint="run `penstock state reset` for the stream: it is then read anew",
+            hint="run `penstock state reset` for the stream: it is then read again",
             stream=str(state.scope.stream),
         )
     return saved.cursor_value.text()

@@ -92,7 +92,7 @@ def _explained(role: Role, error: Exception, host_fault: ConnectorFault | None) 
     if isinstance(error, Unresponsive):
         message = f"the {role} was ended: {error}"
         if host_fault is not None:
-            message += f"; before that its host told it {host_fault}"
+            message += f"; before that its host answered {host_fault}"
         return branch(message, code=f"connector.{error.code}", hint=error.hint)
     if isinstance(error, BadAnswer):
         return branch(
@@ -116,7 +116,7 @@ def _own_error(
     leading = host_fault or fault
     message = f"the {role} failed: {leading}"
     if host_fault is not None and str(host_fault) != str(fault):
-        message += f"; it then said {fault}"
+        message += f"; it then reported {fault}"
     fields: dict[str, Any] = fault.report()
     fields["host_fault"] = host_fault.report() if host_fault is not None else None
     return branch(
@@ -133,7 +133,8 @@ def _trap_error(
     if host_fault is not None and isinstance(trap.__cause__, UnraisableError):
         fields = host_fault.report()
         return branch(
-            f"the {role} was ended, for without the fast path it cannot be told: {host_fault}",
+            f"the {role} was ended, because without the fast path it cannot be notified: "
+            f"{host_fault}",
             code="connector.failed",
             hint=_FAULT_HINTS.get(host_fault.code),
             connector={**fields, "host_fault": fields},
@@ -141,7 +142,7 @@ def _trap_error(
     ended = "cannot be run" if trap.kind is TrapKind.refused else "was ended"
     message = f"the {role} {ended}: {trap.message}"
     if host_fault is not None:
-        message += f"; before that its host told it {host_fault}"
+        message += f"; before that its host answered {host_fault}"
     if trap.stderr:
         message += f"\n{trap.stderr}"
     return branch(
@@ -201,7 +202,7 @@ def stalled(stream: StreamId, bound: float) -> DestinationError:
     return DestinationError(
         f"the destination took no frame of {stream} for {bound:g} s",
         code="destination.heartbeat",
-        hint="see in the log what it said last, and whether the system that it writes to answers",
+        hint="see its last output in the log, and whether the system that it writes to answers",
         stream=str(stream),
     )
 
@@ -246,7 +247,7 @@ def without_columns(stream: StreamId) -> DestinationError:
 
 def unannounced_stream(stream: StreamId) -> DestinationError:
     return DestinationError(
-        f"rows of stream {stream} came before the stream was told of",
+        f"rows of stream {stream} came before the stream was declared",
         code="destination.new_stream",
         hint="run again: what it was sent so far is kept",
         stream=str(stream),
@@ -266,7 +267,8 @@ def records_failed(stream: StreamId, failed: int, given: int, letters: int) -> D
     return DestinationError(
         f"{stream}: {failed} of {given} rows failed at the destination, and it put {letters} aside",
         code="destination.rows_failed",
-        hint="its log may say why; `on_data_error: skip` leaves such rows out and counts them",
+        hint="its log may give the reason; `on_data_error: skip` leaves such rows out and counts "
+        "them",
         stream=str(stream),
     )
 
@@ -274,10 +276,12 @@ def records_failed(stream: StreamId, failed: int, given: int, letters: int) -> D
 def rows_missing(stream: StreamId, written: int, given: int, letters: int) -> DestinationError:
     aside = f", and it put {letters} aside" if letters else ""
     return DestinationError(
-        f"{stream}: the destination ended well and says that it wrote {written} of the {given} rows"
+        f"{stream}: the destination ended without an error and reports that it wrote {written} of "
+        f"the {given} rows"
         f" that it was given{aside}",
         code="destination.miscounted",
-        hint="what it had acknowledged before is kept, its log may say why; run again to send the"
+        hint="what it had acknowledged before is kept, its log may give the reason; run again to "
+        "send the"
         " rest",
         stream=str(stream),
     )

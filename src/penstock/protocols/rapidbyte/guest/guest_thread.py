@@ -152,7 +152,7 @@ class GuestRun:
             what = "sent no record and no state" if source else "took nothing and gave nothing"
             text = f"it {what} for {silence:g} s{waiting_for(self._host)}"
             hint = (
-                "see in the log what it said last, and whether the system that it talks to "
+                "see its last output in the log, and whether the system that it talks to "
                 "answers; if it is only slow, raise timeouts.heartbeat"
             )
             return Unresponsive(text, "heartbeat", hint)
