@@ -24,7 +24,7 @@ class QueueAbandoned(Exception):
 
 
 class WriterFailed(Exception):
-    """The writing side failed; ``cause`` says how. What it wrote before was read first."""
+    """The writing side failed; ``cause`` shows how. What it wrote before was read first."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))

@@ -33,7 +33,7 @@ Role = Literal["source", "destination", "transform"]
 class PenstockError(Exception):
     """Base of every error a user sees.
 
-    ``message`` says what happened, ``where`` the place (a file and line, a stream, a path in a
+    ``message`` shows what happened, ``where`` the place (a file and line, a stream, a path in a
     config), ``hint`` what to do next. ``code`` is stable and dotted (``source.exited``).
     ``connector`` holds every field of a connector's own error. ``fields``: what
     :meth:`as_dict` carries; a class with more of them adds their names. ``report``: of the run that

@@ -66,7 +66,7 @@ def replace(
 
 @contextmanager
 def replacing(path: Path, *, permissions: int = PRIVATE) -> Generator[IO[bytes]]:
-    """Write a draft beside ``path`` that takes its name at the end; removed on an exception. Its
+    """Write a draft next to ``path`` that takes its name at the end; removed on an exception. Its
     hidden name is its own, so that several processes may write one file."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

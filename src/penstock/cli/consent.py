@@ -1,4 +1,4 @@
-"""Asks the user whether a component may have the permissions that it asks for, or takes ``--yes``
+"""Asks the user whether a component may have the permissions that it requests, or takes ``--yes``
 as the answer.
 
 Not here: where the answer is kept (``connectors.consent``).

@@ -172,7 +172,7 @@ def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
 
 def _time(spent: dict[str, float], total: float, start: str | None) -> str:
     """Formats where the time went, in the order of the run; the seconds add up to ``total``, but
-    for those of loads beside a lane."""
+    for those of loads next to a lane."""
     beside = spent.get("beside", 0.0)
     parts = [
         ("install", spent["install"], ""),

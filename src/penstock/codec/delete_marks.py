@@ -134,7 +134,7 @@ def _texts(given: Array) -> Array:
     if not pa.types.is_nested(given.type):
         try:
             return given.cast(pa.string())
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are no text
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # bytes that are not text
             return pa.array([None if v is None else str(v) for v in python_values(given)])
     found = [_bare(value) for value in python_values(given)]
     return pa.array([None if v is None else msgspec.json.encode(v, enc_hook=str).decode()

@@ -1,9 +1,9 @@
 """Decodes the lines of CSV and JSON files into typed rows, and finds the types of CSV columns.
-
-Runs in Spark's tasks over Arrow columns. A row is a struct: the columns ``c0``, ``c1``, ... and
-what ``model.staged_rows`` says of rows of text files. A line that is no row is one with BROKEN and
-LINE; a blank line and a header are NULL. What a value loses follows L9, by ``codec.columns`` for
-CSV and ``codec.decode`` for JSON. Neighbours: ``csv_lines`` cuts CSV, ``spark.text_files`` calls.
+ Runs in Spark's tasks over Arrow columns. A row is a struct: the columns ``c0``, ``c1``, ... and
+what ``model.staged_rows`` says of rows of text files. A line that is not a row is one with BROKEN
+and LINE; a blank line and a header are NULL. What a value loses follows L9, by ``codec.columns``
+for CSV and ``codec.decode`` for JSON. Neighbours: ``csv_lines`` cuts CSV, ``spark.text_files``
+calls.
 """
 
 from array import array

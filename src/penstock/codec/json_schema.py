@@ -76,7 +76,7 @@ def row_schema(
 ) -> RowSchema:
     """The columns of a stream whose records have the type ``row``. ``columns``: the stored names,
     original -> cleaned; other properties are cleaned here. ``selected``: top-level properties to
-    keep (None: all). A ``row`` that is no struct has no columns."""
+    keep (None: all). A ``row`` that is not a struct has no columns."""
     fields = [f for f in row.fields if selected is None or f.source in selected]
     names = clean_columns((f.source for f in fields), columns)
     return RowSchema(tuple(Field(names[f.source], f.source, f.type) for f in fields))
@@ -137,7 +137,7 @@ class _Reader:
 
     def _union(self, given: dict[str, Any], branches: list[Any], depth: int) -> DataType | None:
         """The type that all ``branches`` of oneOf or anyOf share. A branch without type keywords
-        (``{"required": [...]}``) only narrows the schema beside it, and is read with it."""
+        (``{"required": [...]}``) only narrows the schema next to it, and is read with it."""
         beside = {k: v for k, v in given.items() if k not in ("oneOf", "anyOf")}
         found: list[DataType] = []
         for branch in branches:

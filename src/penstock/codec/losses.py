@@ -2,7 +2,7 @@
 
 Works by column: what a cast lost is kept as arrays of row numbers and texts, so that a batch in
 which no value fits costs a few arrays, not an object per value. An entry's reason is the word of
-the protocol and, where texts are asked for, the value as it was sent (:func:`reason_texts`).
+the protocol and, where texts are requested, the value as it was sent (:func:`reason_texts`).
 Not here: which values fit (``codec.values``). Neighbours: ``codec.decode`` and ``codec.columns``
 note what they lost."""
 
@@ -33,14 +33,14 @@ ELEMENT = "[]"
 
 def dotted(path: FieldPath) -> str:
     """The text of a path: ``items[].qty``. Two paths may have one text (``a.b`` is also a name), so
-    that fields are told apart by their paths."""
+    that fields are distinguished by their paths."""
     return ".".join(path).replace(f".{ELEMENT}", ELEMENT)
 
 
 class Loss(NamedTuple):
     """Values of one field: ``path``, of original names and :data:`ELEMENT`. ``rows``: their row
     numbers (int64), a row once for each value.
-    ``texts``: the values as they were sent; None: no texts are asked for."""
+    ``texts``: the values as they were sent; None: no texts are requested."""
 
     path: FieldPath
     rows: Array
@@ -231,7 +231,7 @@ def counts(losses: Collection[Loss], rejects: Collection[int]) -> dict[str, int]
 
 
 def reason_texts(texts: Array) -> Array:
-    """Values as they stand in an entry's reason: a JSON string without its quotes, everything else
+    """Values unchanged in an entry's reason: a JSON string without its quotes, everything else
     as its JSON text; of more than ``MAX_REASON_TEXT`` bytes the beginning, cut between characters,
     and ``REASON_CUT``."""
     texts = pc.replace_substring_regex(texts, _PLAIN, r"\1")

@@ -1,7 +1,7 @@
 """Finds the properties that a schema lacks, in records and in the objects inside them, and counts
 the records that have them.
 
-A property that was met once is read beside the schema's from then on, as JSON text, so that the
+A property that was met once is read next to the schema's from then on, as JSON text, so that the
 keys of later batches are accounted for at the price of one more column. Its object has it after
 its own fields. Names that cannot be read so (too many, or names that DuckDB does not tell apart
 inside an object) are counted together, as ``*`` of their object.
@@ -20,7 +20,7 @@ from penstock.codec.untyped import compute as pc
 from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind
 
-MAX_NAMES = 256  # read beside the schema; batches with names beyond these cost more
+MAX_NAMES = 256  # read next to the schema; batches with names beyond these cost more
 REST = "*"
 
 KeysAt = Callable[[str], Array]
@@ -95,7 +95,7 @@ class UndeclaredProperties:
         return True
 
     def counted(self, texts: Sequence[Array]) -> list[Undeclared]:
-        """Counts the records in which a property that is read beside the schema has another value
+        """Counts the records in which a property that is read next to the schema has another value
         than null. ``texts``: the columns of :attr:`fields`."""
         found = self._counts(texts, self.fields, (), "", None) if self._met else ()
         return [each for each in found if each.records]
@@ -163,7 +163,7 @@ def _flat(keys: Array) -> tuple[Array, Array]:
 
 
 def _readable(names: Sequence[str], of: _Object) -> list[str]:
-    """Those of ``names`` that can be looked for beside what is read of the object."""
+    """Those of ``names`` that can be looked for next to what is read of the object."""
     inside = bool(of.at)
     taken = {n.casefold() if inside else n for n in of.names}
     found: list[str] = []

@@ -3,7 +3,7 @@
 
 Properties inside objects and lists keep their place there: ``{"user":{"email":"a@x"}}``,
 ``{"items":[null,{"qty":3}]}``. Values are the record's own texts, every digit kept; one that is
-null is left out. Works by column on what ``codec.undeclared`` reads beside the schema; a record
+null is left out. Works by column on what ``codec.undeclared`` reads next to the schema; a record
 with names that cannot be read so is taken one by one (:func:`of_body`). :func:`put_back` is the
 opposite. Neighbours: ``codec.decode`` adds the column, ``codec.json_lines_encoder`` puts it back
 into records.
@@ -31,7 +31,7 @@ from penstock.model.types import (
 
 
 class UndeclaredValues:
-    """Makes the column of one decoder, and says what is kept. ``read``: what is read of each
+    """Makes the column of one decoder, and shows what is kept. ``read``: what is read of each
     record; ``schema``: the columns that it has. ``closed``: paths of objects whose undeclared
     properties are dropped whatever the policy says. ``mark``: the property that marks deletes,
     which gets a column whatever they say."""

@@ -91,7 +91,7 @@ def restricted(
 
 
 class RunnableConnector:
-    """A connector that can be run. ``log`` gets the events beside its answers, stderr as INFO; it
+    """A connector that can be run. ``log`` gets the events next to its answers, stderr as INFO; it
     is called from another thread too. ``extra_secrets``: values that are masked everywhere,
     whatever the connector's schema says. ``timeouts``: the pipeline's, for the spec too."""
 
@@ -174,12 +174,12 @@ class RunnableConnector:
         return self._launch.image
 
     def asks(self) -> list[EffectiveLimit]:
-        """Returns the permissions that its manifest asks for; none of its code runs."""
+        """Returns the permissions that its manifest requests; none of its code runs."""
         manifest = self.protocol.manifest
         return [] if manifest is None else manifest.asks(self._launch)
 
     def consent_request(self) -> ConsentRequest | None:
-        """Returns the permissions that it asks for and the user has not agreed to; None: there are
+        """Returns the permissions that it requests and the user has not agreed to; None: there are
         none."""
         return consent_request(self._launch, self.ref.text)
 

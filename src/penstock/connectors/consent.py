@@ -1,4 +1,4 @@
-"""Records the user's consent to the wide permissions that a component asks for: every host, this
+"""Records the user's consent to the wide permissions that a component requests: every host, this
 machine, the root folder.
 
 Consent is required before any of its code runs, once, and kept in Penstock's home by the hash of
@@ -19,7 +19,7 @@ from penstock.protocols import load
 
 
 class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Permissions that a component asks for and the user has not agreed to. ``asks``: a few words
+    """Permissions that a component requests and the user has not agreed to. ``asks``: a few words
     each. ``file``: where the consent is kept."""
 
     connector: str
@@ -54,7 +54,7 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def consent_request(launch: Launch, connector: str) -> ConsentRequest | None:
-    """Returns the permissions that a component asks for and the user has not agreed to; None: there
+    """Returns the permissions that a component requests and the user has not agreed to; None: there
     are none, or it is no component. None of its code runs. Raises ``ConfigError``,
     ``SourceError``."""
     component, manifest = launch.component, load(launch.protocol).manifest

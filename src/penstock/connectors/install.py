@@ -270,7 +270,7 @@ def _pythons() -> Iterator[Python]:
 def _look_up(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> _Found:
     """Looks up the package alone. The index is asked first as for a Python that is newer than any
     bound: for an older one it would silently give an older version of the connector. A package with
-    machine code has nothing for that Python, and is asked for again with the Python that runs
+    machine code has nothing for that Python, and is requested again with the Python that runs
     Penstock."""
     if wanted.url is not None:
         return _look_at(wanted, builds, progress)
@@ -466,7 +466,7 @@ def _compile(
     *more: str,
 ) -> str:
     """Returns exact pins with the hashes of their files, one package an entry. ``more``:
-    requirements beside the package. Raises ``UvFailed``."""
+    requirements next to the package. Raises ``UvFailed``."""
     with tempfile.TemporaryDirectory(prefix="penstock-lock-") as scratch:
         request = Path(scratch) / "request.txt"
         asked = (found.requirement, *taken_for_granted(wanted), *more)
@@ -496,7 +496,7 @@ def _compile(
 def _in_place_of_pins(
     compiled: Callable[..., str], constraints: Path, contradiction: UvFailed, progress: Progress
 ) -> str:
-    """Resolves with the constraints in place of what packages ask for: an old connector may pin
+    """Resolves with the constraints in place of what packages request: an old connector may pin
     exactly the dependency that no longer works. Raises ``UvFailed``."""
     progress("a package's own pin contradicts the constraints, which are taken in its place")
     try:

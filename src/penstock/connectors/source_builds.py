@@ -10,7 +10,7 @@ uv asks the index, downloads, checks hashes and installs; it runs code of packag
 of the Python that it is told to build with. So that Python is a stand-in: a script that enters the
 namespaces (``runtimes.linux_sandbox``) and then becomes the Python. uv keeps the network and the
 passwords, and the code has neither. Considered and rejected: a relay into a namespace that holds uv
-too (the passwords would be beside the code, and an index that takes uploads is a way out), and to
+too (the passwords would be next to the code, and an index that takes uploads is a way out), and to
 download everything first (the build dependencies of a package may be known only by running it, and
 may be source themselves: that would be a second resolver). That uv builds with the stand-in is
 checked before anything is built. Not here: the steps (``install``), running uv (``uv``).
@@ -228,8 +228,8 @@ def _credentials() -> tuple[str, ...]:
 
 
 def needs_build(words: str) -> str | None:
-    """Returns the package for which uv's message says that there is no wheel; None: it says no such
-    thing."""
+    """Returns the package for which uv's message shows that there is no wheel; None: it says no
+    such thing."""
     found = _NEEDS_WHEELS.search(words)
     return next(filter(None, found.groups())) if found else None
 

@@ -1,9 +1,9 @@
 """Runs a pipeline: plan -> extract -> log -> load -> ledger. The only code that decides progress.
 
-A folder says where its code runs: ``worker`` beside a connector, in a process that a Spark task
+A folder shows where its code runs: ``worker`` next to a connector, in a process that a Spark task
 starts; ``specs``, ``log`` and ``channel`` on both sides; all else in the driver. ``run`` opens and
 closes a run and puts its parts together, ``sync`` is the state machine, ``plan`` decides what a run
-does with each stream, ``deliver`` delivers sealed rows, ``reporting`` counts and tells what became
+does with each stream, ``deliver`` delivers sealed rows, ``reporting`` counts and shows what became
 of them, ``serve`` reads the messages of another program, ``inspect`` has the verbs that move no
 rows.
 

@@ -6,7 +6,7 @@ a connector's stdout; the log, the loads and the ledger are those of every run. 
 The host (the program that feeds us) sends again what was not acknowledged, so what an earlier run
 sealed without a load in the ledger is given up. The input cannot be begun again, so a lane that is
 lost fails the run. Its end may be the end of a source that died, so no table is replaced before the
-host says that the stream is complete, where its protocol has a message for that. States are sent
+host shows that the stream is complete, where its protocol has a message for that. States are sent
 back, in order, once everything before them is committed: each of them or the newest of each scope
 that a load covers, as the protocol demands.
 

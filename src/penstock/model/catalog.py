@@ -32,7 +32,7 @@ class DestinationSyncMode(StrEnum):
 class StreamId(msgspec.Struct, frozen=True):
     """Identifies a stream by namespace and name. Sources write "no namespace" as null or "": make
     ids with :meth:`of`, which takes both for None. Only a stream under ``""`` that its source has
-    beside one under none has the namespace ``""``. Sortable, ids without a namespace first."""
+    next to one under none has the namespace ``""``. Sortable, ids without a namespace first."""
 
     namespace: str | None
     name: str
@@ -63,7 +63,7 @@ FieldPath = tuple[str, ...]
 
 class Change(StrEnum):
     """What became of a row since its stream's rows were sent. ``null_key``, ``duplicate_key``: it
-    cannot be told from others, and is refused."""
+    cannot be distinguished from others, and is refused."""
 
     added = "added"
     changed = "changed"
@@ -75,13 +75,13 @@ class Change(StrEnum):
 
 class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream as discovered. ``raw``: the source's own object, unknown fields included.
-    ``selected`` False: the catalog leaves the stream out unless the user names it.
-    ``record_name``: the stream's name in its records, where that differs from its own.
-    ``assumed``: the source did not list the stream and the pipeline file named it: its schema is a
-    guess until rows arrive. ``compared``: its rows can be compared with those that were sent
-    before, so that new, changed and removed ones are told apart. ``partial``: a schema without any
-    properties came first, and this one declares some: records may have others, which must be
-    kept. ``begins_after_cursor``: no record that it sends is at the saved cursor or below it."""
+    ``selected`` False: the catalog leaves the stream out unless the user names it. ``record_name``:
+    the stream's name in its records, where that differs from its own. ``assumed``: the source did
+    not list the stream and the pipeline file named it: its schema is a guess until rows arrive.
+    ``compared``: its rows can be compared with those that were sent before, so that new, changed
+    and removed ones are distinguished. ``partial``: a schema without any properties came first, and
+    this one declares some: records may have others, which must be kept. ``begins_after_cursor``: no
+    record that it sends is at the saved cursor or below it."""
 
     id: StreamId
     json_schema: dict[str, Any]
@@ -102,7 +102,7 @@ class Stream(msgspec.Struct, frozen=True, kw_only=True):
 class Catalog(msgspec.Struct, frozen=True):
     """The streams that a source offers. ``open``: the source cannot list them; they become known
     from its messages only (``ReadRequest.open``). ``unnamed``: how many of its entries have no
-    name; they are left out. ``notes``: what of it could not be taken as it stands, each a
+    name; they are left out. ``notes``: what of it could not be taken unchanged, each a
     sentence."""
 
     streams: tuple[Stream, ...]

@@ -23,7 +23,7 @@ becomes of this one. ``REMOVED``, of the keys of rows that transforms left out: 
 sent a removal of it."""
 
 DELETED_AT = "_ab_cdc_deleted_at"
-"""The property of a removed row that says when that was seen: destinations know it under this
+"""The property of a removed row that shows when that was seen: destinations know it under this
 name."""
 
 LEFT_OUT = "left_out"
@@ -84,7 +84,7 @@ class StagedRows(msgspec.Struct, frozen=True, kw_only=True):
     files have the columns :data:`KIND` and :data:`SEND`. ``removals``: rows have
     :data:`DELETED_AT`. ``given``: the files have the column :data:`GIVEN`, of ``fields`` or of a
     ``record``; empty: they have not. ``broken``: files with the columns :data:`BROKEN` and
-    :data:`LINE`, of lines that are no rows. ``compared``: the places of the primary key, where the
+    :data:`LINE`, of lines that are not rows. ``compared``: the places of the primary key, where the
     lane records in ``folder`` which rows its transforms leave out; then rows that are as before are
     read too, and the files have :data:`HELD`."""
 

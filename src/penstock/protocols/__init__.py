@@ -1,6 +1,6 @@
 """One folder a protocol, the same file names in each: ``spec`` (names, patterns, keys; light),
 ``package`` (its roles, loaded when it is used), ``messages`` (wire structs and nothing else),
-``source``, ``state``, ``schema``. ``contract`` says what the layers above may ask of any of them,
+``source``, ``state``, ``schema``. ``contract`` shows what the layers above may ask of any of them,
 ``connection`` how they talk to a connector; ``reading``, ``writing`` and ``transforming`` hold the
 requests and answers. A new folder needs no edit elsewhere: ``config.protocol_spec`` finds it."""
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def load(name: str) -> "ProtocolPackage":
-    """The roles of a protocol, imported when first asked for. Raises ``ConfigError``."""
+    """The roles of a protocol, imported when first requested. Raises ``ConfigError``."""
     spec = spec_of(name)
     if spec.components:
         need("wasmtime")

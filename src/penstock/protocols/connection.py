@@ -1,9 +1,8 @@
-"""Asks and runs one connector, and masks what it says (L10).
-
-A :class:`Connection` is all that a layer above holds of a connector. It wraps a protocol's
-conversations (:class:`SourceConversation`, ...) and the runtime that they talk over; those are the
-protocol's own, for they see what was said as it was said. ``protocols.memory`` is the twin that
-runs nothing. Not here: the rules of a protocol (``contract``), the data that goes both ways
+"""Queries and runs one connector, and masks its output (L10).
+ A :class:`Connection` is the only handle that a layer above has on a connector. It wraps a
+protocol's conversations (:class:`SourceConversation`, ...) and the runtime that they use; those
+stay in the protocol, because they see output before it is masked. ``protocols.memory`` is the twin
+that runs nothing. Not here: the rules of a protocol (``contract``), the data that goes both ways
 (``reading``, ``writing``, ``transforming``). Neighbours: ``masked_events`` masks;
 ``contract.ProtocolPackage.connect`` makes a connection; ``engine.worker`` uses it.
 """
@@ -35,7 +34,7 @@ class EventSink(Protocol):
 
 class SourceConversation(Protocol[_R]):
     """How a protocol talks to a source over its runtime. Every method raises ``SourceError`` with
-    the connector's own words. ``log`` receives what the connector says beside the answer (Log,
+    the connector's own words. ``log`` receives what the connector reports next to the answer (Log,
     Counted, Control events)."""
 
     def spec(self, runtime: _R, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec: ...
@@ -73,7 +72,7 @@ class DestinationConversation(Protocol[_R]):
         timeouts: RunTimeouts,
         log: EventSink,
     ) -> ConnectorSpec:
-        """The spec with what the destination says only if it is asked with its configuration."""
+        """The spec with what the destination reports only if it is asked with its configuration."""
         ...
 
     def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
@@ -119,11 +118,10 @@ class Conversations(Protocol[_R]):
 
 
 class Connection:
-    """One connector that can be asked and run any number of times, also by several threads at once:
-    all that is had of it above the protocols. What it gives is masked, and there is no way to what
-    is not (L10): its events and answers, its errors, what it logs, the last words of its stderr.
-    Records, rejects, states, catalogs, specs and the configuration of a CONTROL are data, and stay
-    as they are.
+    """The engine's only handle on a connector, for any number of calls and runs, also by several
+    threads at once. Everything that it emits is masked (L10): events and answers, errors, log
+    lines, the end of its stderr. Records, rejects, states, catalogs, specs and the configuration of
+    a CONTROL are data, and stay as they are.
 
     ``secrets``: what is known to be secret; may be shared, for each connection adds what it learns
     (a CONTROL, the variables that a connector is given). ``runtime``: where it runs, with the same

@@ -120,15 +120,15 @@ class EffectiveLimit(msgspec.Struct, frozen=True):
 
 
 class ManifestRole(Protocol):
-    """For protocols whose connectors say what they need to reach and use. Nothing here runs a
+    """For protocols whose connectors show what they need to reach and use. Nothing here runs a
     connector's code."""
 
     def asks(self, launch: Start) -> list[EffectiveLimit]:
-        """What its manifest asks for. Raises ``ConfigError``, ``SourceError``."""
+        """What its manifest requests. Raises ``ConfigError``, ``SourceError``."""
         ...
 
     def wide(self, launch: Start) -> list[str]:
-        """What it asks for that is so much that a user must agree to it, each a few words: what
+        """What it requests that is so much that a user must agree to it, each a few words: what
         the pipeline does not narrow. Raises ``ConfigError``, ``SourceError``."""
         ...
 
@@ -175,7 +175,7 @@ class StateRole(Protocol):
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         """Saved states after ``new`` ones, in order. A source may change the type of its state:
-        the new ones replace what they speak for."""
+        the new ones replace what they cover."""
         ...
 
     def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
@@ -192,22 +192,23 @@ class StateRole(Protocol):
 
     def reading(self, streams: Collection[StreamId]) -> "StateRole":
         """The same rules in a run that reads these streams only: :meth:`merge` keeps what a saved
-        shared state says of single other streams, where the new one says nothing of them and they
-        share no position. Sources name in a state the streams that they were asked for; the others
+        shared state says of single other streams, where the new one has nothing about them and they
+        share no position. Sources name in a state the streams that they were requested; the others
         did not move."""
         ...
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        """True where these streams' share of the states can be told from the others'. False: only
-        the source knows what a state says of them, so that they begin anew without any of it."""
+        """True where these streams' share of the states can be distinguished from the others'.
+        False: only the source knows what a state says of them, so that they start from the
+        beginning without any of it."""
         ...
 
     def without(
         self, states: Sequence[StoredState], streams: Collection[StreamId]
     ) -> list[StoredState]:
-        """Without these streams' states, for streams that start anew: a stream's own state goes,
+        """Without these streams' states, for streams that start again: a stream's own state goes,
         its entry in a shared state becomes null, the rest of a shared state stays as long as it
-        speaks for another stream; of a state that does not split (:meth:`splits`) nothing is left.
+        covers another stream; of a state that does not split (:meth:`splits`) nothing is left.
         """
         ...
 
@@ -248,8 +249,8 @@ class SharedStates(Protocol):
         ...
 
     def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        """Whether these streams' shares can be told from the others' (:meth:`splits`), and no
-        position that streams share goes with them."""
+        """Whether these streams' shares can be distinguished from the others' (:meth:`splits`), and
+        no position that streams share goes with them."""
         ...
 
 
@@ -283,10 +284,10 @@ class ProtocolPackage(Protocol):
     """The annotation that marks a property of a config's schema as secret. None: there is none, and
     the whole config is credentials."""
     deleted_at_field: str | None
-    """Top-level property whose non-null value says that the record was deleted at the source."""
+    """Top-level property whose non-null value shows that the record was deleted at the source."""
     log_cursor_prefix: str | None
-    """How the cursors begin that number the changes of a log, where no sync mode says that a stream
-    is read from one: its records come in the log's order. None: a sync mode says it."""
+    """How the cursors begin that number the changes of a log, where no sync mode shows that a
+    stream is read from one: its records come in the log's order. None: a sync mode says it."""
     keeps_undeclared: bool
     """By default, properties of records that their schema does not declare are kept. False: they
     are counted and left out."""

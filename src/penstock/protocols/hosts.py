@@ -1,7 +1,7 @@
 """Declares what a host hears that runs Penstock as its target or its destination (``penstock
 serve``).
 
-A protocol whose spec says that Penstock can be served has a module ``serve`` with one of the two.
+A protocol whose spec shows that Penstock can be served has a module ``serve`` with one of the two.
 Neighbours: ``protocols.serving`` loads it, ``cli.serve`` prints what it gives. Not here: the run
 behind it (``engine.serve``).
 """

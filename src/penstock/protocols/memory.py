@@ -1,8 +1,7 @@
 """Plays a connector in memory, with no process and no component: the twin of a protocol.
-
-It ships, for tests of what stands above the protocols. What it says passes the same ``Connection``
-as what any connector says, and is masked there. Not here: a connector that prints lines in memory
-(``runtimes.memory``, for tests of a protocol).
+ It ships, for tests of what stands above the protocols. What it says passes the same ``Connection``
+as what any connector reports, and is masked there. Not here: a connector that prints lines in
+memory (``runtimes.memory``, for tests of a protocol).
 """
 
 from collections.abc import Callable, Iterator

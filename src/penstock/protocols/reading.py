@@ -36,7 +36,7 @@ class StreamOverrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One read. ``states``: as saved (already without the streams that start anew).
+    """One read. ``states``: as saved (already without the streams that start again).
     ``spool_folder``: where a record longer than ``max_record_bytes`` is kept whole, as a reject's
     file; None keeps only its beginning."""
 
@@ -54,7 +54,8 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """``ConnectorSpec.abilities``, and over them the keys that the protocol declares
     (``ProtocolSpec.source_keys``) and the user set. Empty: nothing is known."""
     tries: dict[StreamId, int] = {}
-    """How often a stream was tried before in this run, because its source said that it may be."""
+    """How often a stream was tried before in this run, because its source reported that it may
+    be."""
     attempts: int = 1
     """How often a stream may be tried in this run, the first time included, where the protocol has
     no number of its own."""
@@ -71,4 +72,4 @@ class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of a stream is read, where it is divided."""
     unchosen: tuple[Stream, ...] = ()
     """Streams of the catalog that are not read: a protocol in which a stream must be deselected is
-    given them so that it can say so."""
+    given them so that it can report it."""

@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 
 def said_target(stream: Stream, overrides: StreamOverrides) -> DestinationSyncMode | None:
-    """The destination sync mode that the user asks for. Raises ``ConfigError``."""
+    """The destination sync mode that the user requests. Raises ``ConfigError``."""
     return word(
         stream, "destination_sync_mode", overrides.destination_sync_mode, DestinationSyncMode
     )
@@ -182,7 +182,7 @@ def selection(
     deleted_at: str | None = None,
     left_out: Iterable[str] = (),
 ) -> Selection:
-    """The columns asked for, with those that key, cursor and deletes need (``kept``).
+    """The columns requested, with those that key, cursor and deletes need (``kept``).
     ``deleted_at`` may be asked for before the source has named it: some do so only while they are
     read. ``left_out``: those that are not meant by all others. Raises ``ConfigError``."""
     if wanted is None:
@@ -207,7 +207,7 @@ def selection(
 
 
 def _column(stream: Stream, said: str | FieldPath) -> FieldPath:
-    """A path as it stands; a name is the property called so, and if there is none, its dots lead
+    """A path unchanged; a name is the property called so, and if there is none, its dots lead
     into an object."""
     if not isinstance(said, str):
         return said

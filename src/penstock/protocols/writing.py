@@ -2,7 +2,7 @@
 
 Data only. :class:`WriteRequest`: one write of :class:`WriteStream`. :data:`Feed`: rows, state marks
 and ends of streams, in order. :data:`Answer`: acks of state marks, rejects, and what the connector
-says beside them. Not here: how a destination is talked to (``connection``), which streams it can
+says next to them. Not here: how a destination is talked to (``connection``), which streams it can
 take (``contract.DestinationRole``). Neighbours: ``reading``, ``transforming``, the same for the
 other roles.
 """
@@ -43,12 +43,12 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
     into: str | None = None
     """The destination's own stream to write to, where the pipeline names one."""
     options: dict[str, Any] = {}
-    """What the pipeline says to that stream, in the destination's words."""
+    """What the pipeline sets to that stream, in the destination's words."""
     mapping: dict[str, str] = {}
     """The destination's fields, each with the column (its original name) that it is given; where
     there are some, no other column is sent. Empty: every column under its own name."""
     deleted_at: str | None = None
-    """The column (its original name) whose value says that the row is gone at the source; None:
+    """The column (its original name) whose value shows that the row is gone at the source; None:
     there is none."""
     full_refresh: bool = False
     """All rows of the stream follow, and none of them was sent in this read before."""
@@ -103,7 +103,7 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Rows:
-    """Rows for one stream: a record batch (pyarrow) as it stands in a part, of ``version`` of its
+    """Rows for one stream: a record batch (pyarrow) unchanged in a part, of ``version`` of its
     schema; its columns are those of ``tables.contract``'s parts (values, then metadata)."""
 
     stream: StreamId
@@ -147,7 +147,7 @@ class Ack:
 @dataclass(slots=True)
 class DestinationCounts:
     """What the destination counted of the rows that the next ack covers. ``fed``: these rows, per
-    stream. ``written``: how many of them it says that it wrote (None: it does not say);
+    stream. ``written``: how many of them it shows that it wrote (None: it does not say);
     ``rejected``: how many it put aside, of which there is no more than the number."""
 
     fed: dict[StreamId, int]

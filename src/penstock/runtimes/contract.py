@@ -43,9 +43,9 @@ class RunTimeouts(msgspec.Struct, frozen=True):
 class Component(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a WebAssembly component. ``digest``: SHA-256 of its file, in hexadecimal.
     ``cache``: the folder for compiled code; None: it is not kept. ``settings``: for its protocol,
-    what the pipeline file says of the connector (``place``: ``source``, ``transform:0``, ...).
+    what the pipeline file sets of the connector (``place``: ``source``, ``transform:0``, ...).
     ``agreements``: the folder that stores the user's consent to the permissions that components
-    ask for."""
+    request."""
 
     path: str
     digest: str

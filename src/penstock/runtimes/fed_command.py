@@ -1,7 +1,7 @@
-"""Runs a program of the user's that is no connector, with a document on its stdin, to its end.
+"""Runs a program of the user's that is not a connector, with a document on its stdin, to its end.
 
 It has this process's whole environment, and is ended with everything it started when its time is up
-or this process dies. Neighbours: ``process`` runs it, ``engine.reporting.hooks`` asks for it.
+or this process dies. Neighbours: ``process`` runs it, ``engine.reporting.hooks`` requests it.
 """
 
 import os
@@ -25,7 +25,7 @@ def run_fed(
     masker: Masker,
     log: Callable[[str], None],
 ) -> str | None:
-    """Returns None where it ended well within ``seconds``, else a sentence that says how it ended.
+    """Returns None where it ended well within ``seconds``, else a sentence that shows how it ended.
     ``log``: gets each line of its stderr, masked; its stdout is thrown away."""
     deadline = time.monotonic() + seconds
     runtime = ProcessRuntime(command, env=dict(os.environ), masker=masker, log_stderr=log)

@@ -2,7 +2,7 @@
 
 What cannot be enforced is refused before anything starts (L10). Knows no protocol. Not here: the
 enforcement (``linux_sandbox``, in the connector's parent; ``env``), the time limit
-(``Timeouts.total``), WebAssembly components (``runtimes.wasm``), which ask for permissions of their
+(``Timeouts.total``), WebAssembly components (``runtimes.wasm``), which request permissions of their
 own.
 """
 
@@ -25,7 +25,7 @@ _INSTEAD = "use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly conne
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
     """Says what to enforce on a process. ``no_network``: it has no network but a loopback of its
     own. ``max_memory``: bytes for the whole process tree. ``env_keys``: the only variables that it
-    gets of this process's beside ``env.BASE``; None: as ``env.clean_environment`` says."""
+    gets of this process's next to ``env.BASE``; None: as ``env.clean_environment`` says."""
 
     no_network: bool = False
     max_memory: int | None = None

@@ -1,4 +1,4 @@
-"""Names this process so that a later one can tell whether it still lives, and remove what a killed
+"""Names this process so that a later one can show whether it still lives, and remove what a killed
 one left behind.
 
 Neighbours: ``container`` names its containers so, ``spark.scratch`` its folders. ``private_files``

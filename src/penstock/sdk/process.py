@@ -1,5 +1,5 @@
 """Runs a connector as a process: lines on stdin and stdout, logs as messages, a quiet end. Its
-arguments say which protocol its host speaks: a command of Airbyte's, or none.
+arguments show which protocol its host speaks: a command of Airbyte's, or none.
 
 Stdout belongs to the protocol: what the connector prints, and what it writes to stderr by Python,
 becomes log messages, since a host may read stderr never and block the connector with it.

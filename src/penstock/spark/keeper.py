@@ -5,7 +5,7 @@ The keeper, a process, starts the JVM and ends it. A client connects to the sock
 sends one line of JSON, whose ``ask`` is:
 
 - ``start`` (on stdin, the first run's connection): starts the JVM with a command and limits;
-- ``lease``: asks for the JVM and ``slots`` of it; the answer has the gateway's address, or ``wait``
+- ``lease``: requests the JVM and ``slots`` of it; the answer has the gateway's address, or ``wait``
   where one will follow, or ``busy`` where too few slots are free;
 - ``status``, ``stop``: for ``penstock spark``.
 
@@ -15,7 +15,7 @@ then nobody gets it before this lease has ended) and ``release``, which gives th
 connection's end without that line (the run was killed, or could not stop its jobs) ends the JVM at
 once, so that no job outlives its run; where other runs have the JVM too, that run's jobs are
 cancelled (``orphan_jobs``), the JVM is lent to nobody any more, and it ends with the last of them.
-An idle JVM is ended when no run asked for it for ``idle`` seconds, a watched folder is gone, the
+An idle JVM is ended when no run requested it for ``idle`` seconds, a watched folder is gone, the
 machine's memory is short, it has served :data:`MOST_RUNS` runs, or on ``stop``. A lock permits one
 keeper for a folder.
 
@@ -76,8 +76,8 @@ class Peer:
 
     def hear(self) -> dict[str, Any] | None:
         """Receives the next line as a JSON object; None at the end of the connection, for a line
-        that is no object, or one longer than :data:`LINE_BYTES`. Raises ``OSError``, also after the
-        socket's timeout."""
+        that is not an object, or one longer than :data:`LINE_BYTES`. Raises ``OSError``, also after
+        the socket's timeout."""
         while not self.has_line:
             piece = self.connection.recv(1 << 16)
             if not piece or len(self._rest) > LINE_BYTES:

@@ -126,7 +126,7 @@ def _of_files(spark: "SparkSession", model: Model) -> "DataFrame":
 
 
 def _shown(failure: Exception) -> Exception:
-    """The same, as PySpark raises it where Spark says that a file cannot be read."""
+    """The same, as PySpark raises it where Spark shows that a file cannot be read."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 

@@ -1,6 +1,6 @@
 """Configures, opens, shares and closes the one Spark session of a process.
 
-Where the user's program has a session already, of any kind, runs get one beside it on the same
+Where the user's program has a session already, of any kind, runs get one next to it on the same
 Spark (``users_session``). Else local by default; a cluster by ``PENSTOCK_SPARK_MASTER`` or the
 pipeline file; a Spark Connect server by an ``sc://`` address. Spark prints nothing on the user's
 terminal: its log is in the run's folder.
@@ -90,7 +90,7 @@ def _go_on() -> None:
 
 class _Open:
     """Holds the process's open session and counts its users. ``packages`` None: the session is
-    beside the user's, whose jars nobody here knows."""
+    next to the user's, whose jars nobody here knows."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ def open_session(
 
 
 def _master_for_many(chosen: str, asked: str | None) -> str:
-    """Returns the master of a JVM that runs share: with more slots, where nobody asked for a
+    """Returns the master of a JVM that runs share: with more slots, where nobody requested a
     number. ``asked``: the pipeline file's master."""
     slots = local_slots(chosen)
     if asked or os.environ.get(MASTER_VARIABLE) or slots is None:
@@ -228,7 +228,7 @@ def may_open_early(master: str | None, lanes: int) -> bool:
 
 
 def let_be_active(spark: "SparkSession") -> None:
-    """Makes a session that another thread opened the active one of this thread: what Java asks for
+    """Makes a session that another thread opened the active one of this thread: what Java requests
     the active session would else be given the newest of the whole JVM, which runs may share."""
     jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
     java: Any = spark._jsparkSession  # pyright: ignore[reportPrivateUsage]

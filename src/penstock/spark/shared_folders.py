@@ -4,7 +4,7 @@ On a cluster each worker must have the folder from storage that all share. A wor
 folder of its own under the same path writes files that nobody else sees, and Spark commits them all
 the same: rows would be lost. So, where tasks may run on other machines (:func:`runs_elsewhere`), a
 task on each free slot writes a file that the driver must see (:func:`refuse_unshared`), before rows
-are written. That says nothing of a worker that comes later: so the rows of the files that the
+are written. That has nothing about a worker that comes later: so the rows of the files that the
 driver sees are counted, too (:func:`write_parquet`); ``tables.delta`` looks at the files of a
 commit. On a local master nothing of this is done: its tasks are in our own JVM.
 
@@ -41,7 +41,7 @@ _ASKED = 1024  # rows of the job, in as many partitions as the cluster has cores
 
 
 class Unshared(NamedTuple):
-    """A worker that does not share a folder. ``lacks``: a clause that says how that shows."""
+    """A worker that does not share a folder. ``lacks``: a clause that shows how that shows."""
 
     worker: str
     folder: Path
@@ -82,7 +82,7 @@ def _refusal(message: str, folder: Path, error: Whose) -> PenstockError:
 
 def unshared(spark: "SparkSession", folders: Iterable[Path]) -> list[Unshared]:
     """Returns the workers of the session's free slots that do not share these folders (or what
-    exists above them), each with the first that it lacks; says nothing of a folder where this
+    exists above them), each with the first that it lacks; has nothing about a folder where this
     process may not write. Leaves no file behind."""
     probes: dict[Path, Path] = {}
     try:

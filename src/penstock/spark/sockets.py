@@ -2,7 +2,7 @@
 
 Spark, its Python workers and PySpark in the driver talk over sockets in it, in place of TCP ports
 that any user of the machine may connect to: the daemon of the workers forks for a client before it
-asks for the secret. Over a Unix socket Spark asks for no secret, so the folder's mode (0700) is the
+requests the secret. Over a Unix socket Spark requests no secret, so the folder's mode (0700) is the
 protection. A socket's path is at most 107 bytes long, and Spark takes a folder's path up to
 :data:`MOST_BYTES`: where the session's scratch folder has a longer one, the folder is in the
 temporary directory, and a link in the scratch folder names it, so that whoever removes the scratch
@@ -26,7 +26,7 @@ _PREFIX = "penstock-"
 
 
 def with_sockets(conf: Mapping[str, str], scratch: Path) -> dict[str, str]:
-    """Returns ``conf`` with the folder of the sockets, where it asks for sockets and names no
+    """Returns ``conf`` with the folder of the sockets, where it requests sockets and names no
     folder; without sockets (Spark then uses TCP ports) where no folder has a path that is short
     enough. ``scratch``: the session's, which exists and is private."""
     if conf.get(ENABLED) != "true" or FOLDER in conf:

@@ -1,9 +1,8 @@
-"""Finds the Spark session that the user's own program has open, and makes one beside it.
-
-In a notebook, a Spark job or on Databricks there is a session already, and a second Spark must not
-start beside it. A run gets a session on the same Spark with settings of its own, so that the user's
-are never changed: ``newSession`` of a classic one, ``cloneSession`` through Spark Connect. Nothing
-here stops the user's Spark. Not here: sessions that Penstock starts (``session``).
+"""Finds the Spark session that the user's own program has open, and makes one next to it.
+ In a notebook, a Spark job or on Databricks there is a session already, and a second Spark must not
+start next to it. A run gets a session on the same Spark with settings of its own, so that the
+user's are never changed: ``newSession`` of a classic one, ``cloneSession`` through Spark Connect.
+Nothing here stops the user's Spark. Not here: sessions that Penstock starts (``session``).
 """
 
 import sys

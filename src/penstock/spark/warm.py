@@ -44,7 +44,7 @@ IDLE_SECONDS = 900.0
 LEFT_FREE_BYTES = 512 << 20
 _ANSWER_SECONDS = 3.0
 _LOADED = ("cloudpickle", "msgspec", "pyarrow")  # what a worker of Spark imports
-_OTHERS_KEPT = 1  # JVMs beside a new one, which cost 0.5 to 2 GB each
+_OTHERS_KEPT = 1  # JVMs next to a new one, which cost 0.5 to 2 GB each
 _ROOM_FOR_TWO = 3 << 30
 _SECRET = "secret"
 _NO = ("", "0", "false", "no", "off")
@@ -188,7 +188,7 @@ def terms(
     watched: Path, about: dict[str, Any], environ: Mapping[str, str] = os.environ
 ) -> KeeperLimits:
     """Makes the limits of a keeper from environment variables. Raises ``ConfigError``
-    (``config.daemon``) for one that is no number."""
+    (``config.daemon``) for one that is not a number."""
     try:
         idle = float(environ.get(IDLE_VARIABLE) or IDLE_SECONDS)
         memory = int(environ.get(MEMORY_VARIABLE) or LEFT_FREE_BYTES)
@@ -230,7 +230,7 @@ def key_of(root: Path, properties: Mapping[str, Any]) -> str | None:
 
 
 def _code(package: Path) -> str:
-    """Returns a hash that is another one when a file of the package or of the libraries beside it
+    """Returns a hash that is another one when a file of the package or of the libraries next to it
     was replaced: an upgrade may keep the version, as that of a checkout does. Some 10 ms."""
     seen = hashlib.sha256()
     for folder, _, names in os.walk(package):
@@ -345,7 +345,7 @@ def _granted(
     *,
     first: bool,
 ) -> JvmLease | None:
-    """Waits ``seconds`` for the keeper's answer, ``longest`` where it says that one will follow.
+    """Waits ``seconds`` for the keeper's answer, ``longest`` where it shows that one will follow.
     Closes the connection, which ends a JVM that is being started, where the lease is not granted.
     Raises :class:`_Busy`."""
     began = time.monotonic()
@@ -394,7 +394,7 @@ def _connect(folder: Path) -> Peer | None:
 
 
 def _make_room(root: Path, beside: Path) -> None:
-    """Ends the JVMs that are idle longest, so that few hold memory beside a new one."""
+    """Ends the JVMs that are idle longest, so that few hold memory next to a new one."""
     kept = _OTHERS_KEPT if available_bytes() >= _ROOM_FOR_TWO else 0
     others = [(f, state) for f, state in _all(root) if f != beside]
     idle = [(state["seconds"], f) for f, state in others if state.get("state") == "idle"]

@@ -1,7 +1,7 @@
 """Repeats calls of a store whose database is out of reach for a while, within a bound (L11).
 
 A call is repeated whole, with growing pauses: it may be one transaction, and never a part of one.
-Whoever calls says what is one call, and recognises a commit that got no answer before it repeats
+Whoever calls shows what is one call, and recognises a commit that got no answer before it repeats
 (``database``, ``task_keys``). Not here: which failures pass (``database_url.failed``), how long one
 statement may wait for its answer (``bounded_connection``, which asks :meth:`Patience.silence`).
 """

@@ -162,7 +162,7 @@ KEYS = _table(  # versions of a key: the durable one, and those that tasks wrote
     _text("task"),  # the task that wrote it; empty: durable
     _text("covers"),  # scope of the states whose checkpoints cover it (``keys.covers``)
     _int("mark"),  # number of the first checkpoint that covers it
-    _int("gone"),  # 1: this version says that the key is deleted
+    _int("gone"),  # 1: this version shows that the key is deleted
 )
 
 _OWNED = "pipeline TEXT NOT NULL REFERENCES penstock_pipelines (name)"

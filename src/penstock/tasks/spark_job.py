@@ -189,7 +189,7 @@ def here(module: str, job: bytes) -> bytes:
 
 class SubmittedJob(Generic[A]):
     """Runs ``submit`` in a thread of its own, which returns the answer of a job once that ended;
-    :meth:`answer` and :meth:`lost` tell how far it is."""
+    :meth:`answer` and :meth:`lost` show how far it is."""
 
     def __init__(self, name: str, submit: Callable[[], A]) -> None:
         self._answer: A | None = None

@@ -1,5 +1,5 @@
 """Exchanges progress, cancellation, questions and answers between the driver and running lanes:
-small files beside the log, on the storage they share.
+small files next to the log, on the storage they share.
 
 Works on every cluster and through Spark Connect, and survives a SIGKILLed driver: a lane stops when
 the lease file has not changed for :data:`LEASE_SECONDS` by the lane's own clock, so clocks need not

@@ -61,7 +61,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refreshes(msgspec.Struct, frozen=True):
-    """The refreshes that users asked for. ``newest``: of each stream, ended or not. ``moves``:
+    """The refreshes that users requested. ``newest``: of each stream, ended or not. ``moves``:
     whether these streams' parts of this state can be separated, and of what is saved."""
 
     newest: Mapping[StreamId, Refresh] = {}
@@ -163,7 +163,7 @@ def decide(
     ``patient``: a generation that is not complete holds it back too. ``ack_per_state``: one group
     for each state, where states are acked one by one. ``ended``: streams that their source
     completed in this sync, with the newest visible generation of each: a later version is complete,
-    also where an earlier epoch has read all of it. ``refreshes``: those that were asked for."""
+    also where an earlier epoch has read all of it. ``refreshes``: those that were requested."""
     refreshes = refreshes or Refreshes()
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[PendingSlice]] = {}
@@ -455,7 +455,7 @@ def _publication(
     stream: StreamId, slices: list[PendingSlice], older: Sequence[PendingSlice]
 ) -> _Published:
     """Builds the one load that publishes a whole generation. Its parts have one schema version: a
-    generation that meets a schema change starts anew. ``older``: slices of versions that it
+    generation that meets a schema change starts again. ``older``: slices of versions that it
     replaces before they were published."""
     last = slices[-1].slice
     written = last.disposition

@@ -141,7 +141,7 @@ def _with_ways(error: ConfigError) -> str:
 
 
 def _discovery(prepared: Prepared) -> list[str]:
-    """Why an installed source is discovered before it is read, and not beside its read."""
+    """Why an installed source is discovered before it is read, and not next to its read."""
     source = prepared.source
     if not source.kept_beside() or prepared.pipeline.source.catalog is not None:
         return []
@@ -154,7 +154,7 @@ def _discovery(prepared: Prepared) -> list[str]:
 
 
 def _isolation(*ends: Endpoint[Any]) -> list[str]:
-    """What keeps each connector that is no component from what is not its own."""
+    """The isolation of each process connector."""
     images = [e.connector.image for e in ends]
     notes = [
         "a connector that runs as a process can read what its user can read; containers "
@@ -172,14 +172,14 @@ def _isolation(*ends: Endpoint[Any]) -> list[str]:
 
 
 def _asks(*ends: Endpoint[Any]) -> dict[str, Any]:
-    """Returns the permissions that the manifest of each component asks for, before any of its code
+    """Returns the permissions that the manifest of each component requests, before any of its code
     runs."""
     found = {end.role_name: msgspec.to_builtins(end.connector.asks()) for end in ends}
     return {name: lines for name, lines in found.items() if lines}
 
 
 def consents(pipeline: Pipeline, home: Home) -> list[ConsentRequest]:
-    """Lists the permissions that components of the pipeline ask for and the user has not agreed to;
+    """Lists the permissions that components of the pipeline request and the user has not agreed to;
     no code is run. Raises ``ConfigError``, ``SourceError``."""
     ends: list[tuple[ConnectorSection, str]] = [(pipeline.source, SOURCE)]
     ends += [(section, f"transform:{i}") for i, section in enumerate(pipeline.transforms)]

@@ -1,6 +1,6 @@
 """Reads a few rows of one stream, decoded as a run would decode them; nothing is kept.
 
-No Spark and no log: the connector runs beside the command and is stopped once it has sent enough.
+No Spark and no log: the connector runs next to the command and is stopped once it has sent enough.
 Not here: the rules of ``engine.plan.streams`` (there is no destination). Neighbour: ``cli`` prints
 the rows.
 """

@@ -1,6 +1,6 @@
 """Stages what differs between a model and the rows of it that were sent before (reverse ETL).
 
-The snapshot of what was sent lies beside the log, in sets of changes by epoch
+The snapshot of what was sent lies next to the log, in sets of changes by epoch
 (``spark.diff``)::
 
     snapshots/STREAM/00000007/changes/part-*.parquet    what epoch 7 had to send
@@ -132,7 +132,7 @@ class ModelDiff:
         carried: tuple[str, ...] = (),
         removes: bool = True,
     ) -> StagedRows:
-        """Stages what differs. ``carried``: columns of ``rows`` that are no values. ``removes``
+        """Stages what differs. ``carried``: columns of ``rows`` that are not values. ``removes``
         False: rows may be missing that are not gone. Raises ``SourceError``."""
         stream = lane.streams[0].configured
         names = [f.source for f in fields]
@@ -308,7 +308,7 @@ class ModelDiff:
         return Recheck(left_out=True, same=same, again=again)
 
     def sent(self) -> None:
-        """Notes what the lane found of a snapshot that does not tell which rows went out."""
+        """Notes what the lane found of a snapshot that does not show which rows went out."""
         if self._doubted is None:
             return
         if any((self._doubted / LEFT_OUT).glob("*.parquet")):

@@ -3,7 +3,7 @@ was read and what was written.
 
 The library's own environment variables and files configure it. A run's id is the UUID of the 128
 bits that Penstock's own id has, with the version and variant bits of a UUID of version 7. Not here:
-whether it is asked for, its bounded time (``engine.reporting.telemetry``).
+whether it is requested, its bounded time (``engine.reporting.telemetry``).
 Source: https://openlineage.io/spec/2-0-2/OpenLineage.json.
 """
 
@@ -180,7 +180,7 @@ def uuid_of(run: str) -> str:
 
 
 def _ours(facet: Callable[..., _Facet], **about: Any) -> _Facet:
-    """Returns a facet that says who made it."""
+    """Returns a facet that shows who made it."""
     return facet(**about, producer=_PRODUCER)
 
 
@@ -211,7 +211,7 @@ def _system(use: str) -> str:
     without the words of its command, which may hold a secret."""
     try:
         ref = parse_ref(use)
-    except ConfigError:  # an unknown connector: the run says so
+    except ConfigError:  # an unknown connector: the run reports it
         return shown(use)
     if ref.kind is RefKind.query or ref.kind is RefKind.table:
         return str(ref.protocol or ref.format)

@@ -2,7 +2,7 @@
 
 The library's own environment variables configure it: endpoint, headers, timeout, sampler, resource.
 Everything is made of what the run recorded anyway, once it has ended: a run pays nothing for it
-while it moves rows. Not here: whether it is asked for, its bounded time
+while it moves rows. Not here: whether it is requested, its bounded time
 (``engine.reporting.telemetry``).
 """
 

@@ -1,9 +1,9 @@
-"""Tells OpenTelemetry and OpenLineage of a run, where their environment variables ask for it.
+"""Tells OpenTelemetry and OpenLineage of a run, where their environment variables request it.
 
-A run pays nothing without them: their libraries are imported where they are asked for. Telling
+A run pays nothing without them: their libraries are imported where they are requested. Telling
 changes nothing of a run: it happens in threads of its own, its time is bounded, and what goes wrong
 is one sentence for the report. Neighbours: ``engine.reporting.opentelemetry`` and
-``engine.reporting.openlineage`` send; ``engine.run`` says when.
+``engine.reporting.openlineage`` send; ``engine.run`` shows when.
 """
 
 import logging
@@ -37,7 +37,7 @@ _NOWHERE = logging.NullHandler()  # one, of which a logger keeps one
 
 
 class Telemetry:
-    """What is told of one run of a pipeline. What is asked for and cannot be had is a note of the
+    """What is told of one run of a pipeline. What is requested and cannot be had is a note of the
     run: such variables are often set for all programs of a machine."""
 
     def __init__(self, pipeline: Pipeline, observer: RunObserver) -> None:
@@ -64,7 +64,7 @@ class Telemetry:
             self._parent = context.get_current()
 
     def _wanted(self, signal: str) -> bool:
-        """Whether ``OTEL_EXPORTER_OTLP_*`` ask for a signal, by the protocol that is sent."""
+        """Whether ``OTEL_EXPORTER_OTLP_*`` request a signal, by the protocol that is sent."""
         if not _asked_for(signal):
             return False
         names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"

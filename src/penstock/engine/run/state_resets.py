@@ -4,7 +4,7 @@ delete no state before they are complete.
 
 Each function changes the store that it is given, which of a dry run is one in memory, and says in a
 note what a user would not expect. Not here: ``penstock state reset`` (``engine.inspect``).
-Neighbour: ``engine.run`` says when.
+Neighbour: ``engine.run`` shows when.
 """
 
 from collections.abc import Callable, Sequence

@@ -72,7 +72,7 @@ class SyncObserver(Protocol):
 
     def stream_planned(self, stream: "PlannedStream", *, new: bool) -> None:
         """The source sent a stream that is not in the plan (``new``) or a changed schema, and the
-        stream was planned anew while it is read."""
+        stream was planned again while it is read."""
         ...
 
     def segments(self, segments: "Sequence[Segment]") -> None:

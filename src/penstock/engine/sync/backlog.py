@@ -195,9 +195,9 @@ class Backlog:
         return Refreshes(newest, lambda state, streams: stand_alone(role, [*saved, state], streams))
 
     def give_up_stale(self) -> None:
-        """Gives up what was sealed of refreshes that were cancelled, or asked for once more. Where
-        a shared state has a part of such a one that cannot be separated, all that it covers is
-        given up, and read again from the saved state."""
+        """Discards what was sealed of refreshes that were cancelled, or requested once more. If a
+        shared state has a part of such a refresh that cannot be separated, all that it covers is
+        discarded, and read again from the saved state."""
         refreshes = self._refreshes()
         newest = refreshes.newest
         if not newest:

@@ -1,5 +1,5 @@
 """Defines the contracts of a sync's collaborators: the runner of lanes, the planner of streams, the
-discovery beside them, the clock.
+discovery next to them, the clock.
 
 Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is written against these;
 ``engine.deliver.delivery`` has the contract of delivery, ``engine.specs.observer`` that of
@@ -81,12 +81,12 @@ class Discovery(Protocol):
 
     def poll(self, *, reading: bool) -> str | None:
         """Returns what the catalogue of a discovery of this run gives to the source; None: it is
-        under way. ``reading``: a lane reads; a discovery that failed beside one is tried once more
+        under way. ``reading``: a lane reads; a discovery that failed next to one is tried once more
         after it. Raises ``PenstockError`` where it failed for good."""
         ...
 
     def read_failed(self) -> None:
-        """Saves that a read failed beside a discovery: later runs discover first."""
+        """Saves that a read failed next to a discovery: later runs discover first."""
         ...
 
 

@@ -69,7 +69,7 @@ class SyncRun:
         self._discovery: Discovery = discovery or DiscoveryDone()
         self._found: str | None = None  # what a discovery of this run gives to the source
         self._undiscovered = False  # the discovery failed
-        self._unsure: set[int] = set()  # epochs that were begun beside the discovery
+        self._unsure: set[int] = set()  # epochs that were begun next to the discovery
         self._log = session.log
         self._plan, self._delivery, self._runner, self._planner = plan, delivery, runner, planner
         self._observer, self._time, self._failures = session.observer, time, session.failures
@@ -163,7 +163,7 @@ class SyncRun:
         self._backlog.settle()
         self._backlog.drop_old()
 
-    # -- the discovery beside the read
+    # -- the discovery next to the read
 
     def _wait_for_discovery(self) -> None:
         """Waits, before a lane begins, where lanes must or where an epoch of an earlier run is not

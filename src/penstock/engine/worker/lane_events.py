@@ -338,8 +338,8 @@ class LaneEvents:
 
     def _lane_of(self, answer: StreamJob) -> LaneStream:
         """How a stream goes on. A version that was activated before its rows, and whose stream has
-        a cursor, is an increment that began anew: no message follows its rows, so that the end of
-        the input completes it, where a state covers all of them."""
+        a cursor, is an increment that started from the beginning: no message follows its rows, so
+        that the end of the input completes it, where a state covers all of them."""
         lane = answer.lane
         early = lane.version is not None and lane.version == self._announced.get(lane.stream)
         if early and lane.fills_generation and answer.configured.stream.default_cursor_field:

@@ -1,7 +1,7 @@
-"""Writes the parts of a lane, at once or in a thread beside the decoding of the next rows.
+"""Writes the parts of a lane, at once or in a thread next to the decoding of the next rows.
 
 Parquet and zstd take a fifth of a lane's time and do not need Python meanwhile. What a part became
-(its size, its checksum) is asked for when it is sealed, and so is what went wrong. Not here: when
+(its size, its checksum) is requested when it is sealed, and so is what went wrong. Not here: when
 parts are cut and sealed (``engine.worker.sealer``), where they lie (``engine.log.log``).
 """
 

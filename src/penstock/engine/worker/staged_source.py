@@ -1,7 +1,7 @@
 """Reads the rows that a query's reader has staged for a lane, as the events of a source.
 
 Rows stay columns. Not here: the query, which Spark alone runs (``engine.query.query_reader`` has
-its rows staged). Neighbours: ``model.staged_rows`` says what is read, ``engine.worker.lane`` seals
+its rows staged). Neighbours: ``model.staged_rows`` shows what is read, ``engine.worker.lane`` seals
 it.
 """
 
@@ -89,7 +89,7 @@ def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch |
 
 
 def _broken_lines(path: str, stream: StreamId) -> Iterator[Reject]:
-    """The lines of one file of staged rows that are no rows."""
+    """The lines of one file of staged rows that are not rows."""
     import pyarrow.parquet as pq
 
     for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=[BROKEN, LINE]):
@@ -148,7 +148,7 @@ def _compared(table: Table, staged: StagedRows, *, probe: bool = False) -> Compa
 
 
 def _named(table: Table, staged: StagedRows) -> Table:
-    """Rows under the columns' original names; columns that are never null say so, and a removed
+    """Rows under the columns' original names; columns that are never null report it, and a removed
     row when that was seen, in the model's own column where it has one for that."""
     wanted = [f"c{index}" for index in range(len(staged.columns))]
     values = table.select(wanted)

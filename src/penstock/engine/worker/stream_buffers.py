@@ -19,7 +19,7 @@ from penstock.model.catalog import StreamId
 from penstock.model.events import Batch, Status
 from penstock.model.types import MissingColumns
 
-REJECT_BYTES = 512  # what a reject takes in memory beside its record
+REJECT_BYTES = 512  # what a reject takes in memory next to its record
 
 
 class DecodedRows(Protocol):
@@ -128,13 +128,13 @@ class OpenStream:
 
     @property
     def complete(self) -> bool:
-        """Whether the source said so."""
+        """Whether the source reported it."""
         return self.activated or self.status is Status.complete
 
 
 def groups(batches: list[Batch]) -> Iterator[list[Batch]]:
     """Divides batches into those that :func:`joined` takes together, in order: all of them; or
-    those beside each other whose columns have one type, where a column has types that Arrow does
+    those next to each other whose columns have one type, where a column has types that Arrow does
     not merge (text, then a dictionary of texts) or not without an overflow."""
     columns = [b.bodies.table for b in batches if isinstance(b.bodies, Columns)]
     if len(columns) != len(batches) or _mergeable(columns):

@@ -1,4 +1,4 @@
-"""Builds what a destination is sent beside records: the configured catalog, states, stream
+"""Builds what a destination is sent next to records: the configured catalog, states, stream
 statuses. Pure.
 
 The catalog's JSON schemas are those of the rows that are sent: they are made of the row schemas of
@@ -53,7 +53,7 @@ _DEFINITIONS = ("definitions", "$defs")
 def catalog(streams: Sequence[WriteStream]) -> dict[str, Any]:
     """The ConfiguredAirbyteCatalog of ``write --catalog``, as JSON data.
 
-    ``overwrite`` is kept beside the generations: destinations that know generations replace rows
+    ``overwrite`` is kept next to the generations: destinations that know generations replace rows
     where the minimum equals the generation, the others read only this mode."""
     return {"streams": [_configured(s) for s in streams]}
 
@@ -105,7 +105,7 @@ def json_schema(
     schema: RowSchema, original: Mapping[str, Any], required: Collection[str] = ()
 ) -> dict[str, Any]:
     """Of records with the columns of ``schema``. Where a column holds JSON text, the property's
-    schema is the original one, unless that is of one plain type and the pipeline says json. Times
+    schema is the original one, unless that is of one plain type and the pipeline sets json. Times
     that need not have a zone are plain strings: a destination makes NULL of what does not fit
     ``time_with_timezone``. ``required``: properties that are never null; every other may be."""
     fields = _as_sent(schema.fields, _zoned(original))
@@ -133,7 +133,7 @@ def zoneless_times(schema: RowSchema, original: Mapping[str, Any]) -> list[str]:
 
 
 def _zoned(original: Any) -> DataType:
-    """The types of a schema in which a time has a zone only where ``airbyte_type`` says so."""
+    """The types of a schema in which a time has a zone only where ``airbyte_type`` reports it."""
     return data_type(original, _annotated)
 
 

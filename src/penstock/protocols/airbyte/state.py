@@ -103,7 +103,7 @@ def record_count(blob: str) -> int | None:
 
 def state_file(states: Sequence[StoredState]) -> bytes | None:
     """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
-    blob for LEGACY; None: there is no state. Beside STREAM states the entries of GLOBAL are STREAM
+    blob for LEGACY; None: there is no state. Next to STREAM states the entries of GLOBAL are STREAM
     states too, unless they share a position: Airbyte's Python CDK takes no GLOBAL state from a list
     of several, and would read its streams from the start."""
     given = [s for s in states if not _is_null(s)]
@@ -151,7 +151,7 @@ def _is_of_stream(state: StoredState) -> bool:
 class AirbyteState:
     """Handles saved states (``StateRole`` of ``protocols.contract``). ``read``: the streams of this
     run; None: nothing is known of it. ``apart``: the streams under ``""`` that the source has
-    beside those under none (``stream_lookup``)."""
+    next to those under none (``stream_lookup``)."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class AirbyteState:
 
     def _own(self, states: Sequence[StoredState]) -> list[StoredState]:
         """The states with their streams' ids, without those that were saved of a stream under none
-        before the source had it beside one under ``""`` and that are the latter's: it is read from
+        before the source had it next to one under ``""`` and that are the latter's: it is read from
         its start."""
         kept = (s for s in states if not self._apart or not _is_of_other(s, self._apart))
         return [_identified(s, self._apart) for s in kept]
@@ -346,7 +346,7 @@ def _is_of_other(state: StoredState, apart: frozenset[StreamId]) -> bool:
 def _beside(
     states: dict[StateScope, StoredState], new: StoredState, apart: frozenset[StreamId]
 ) -> dict[StateScope, StoredState]:
-    """The GLOBAL and STREAM states that may stand beside a new one: GLOBAL without the entry of a
+    """The GLOBAL and STREAM states that may stand next to a new one: GLOBAL without the entry of a
     STREAM state's stream, as long as it has another; STREAM states of streams that GLOBAL does not
     name, and none where it names no stream."""
     stream = new.scope.stream

@@ -4,15 +4,14 @@ An echo means that everything before its state is durable (specification, Destin
 acks its state and every earlier one of its scope, a stream's or the shared one. Many destinations
 buffer, and echo only the newest state of what they have written, so that a missing earlier echo
 means nothing.
-
-An echo is matched, in this order: by the ``id`` that Penstock put into the state; by equal content
-(the state itself, without nulls and the fields beside it); else, unless ``strict``, with the oldest
-pending state of its scope, where the echo certainly is a state: it was changed by the destination.
-Of several states of equal content the oldest is taken, since acking a later one too early would
-lose rows, while acking too little only sends rows again; ``sourceStats`` in the echo tell them
-apart, and states with no rows between them count as one. After a successful end the rest is acked
-where the last echo equals the last state sent. What the destination counted itself comes before
-the ack. Not here: finding states in lines (``destination_output``).
+ An echo is matched, in this order: by the ``id`` that Penstock put into the state; by equal content
+(the state itself, without nulls and the fields next to it); else, unless ``strict``, with the
+oldest pending state of its scope, where the echo certainly is a state: it was changed by the
+destination. Of several states of equal content the oldest is taken, since acking a later one too
+early would lose rows, while acking too little only sends rows again; ``sourceStats`` in the echo
+tell them apart, and states with no rows between them count as one. After a successful end the rest
+is acked where the last echo equals the last state sent. What the destination counted itself comes
+before the ack. Not here: finding states in lines (``destination_output``).
 """
 
 import hashlib

@@ -89,7 +89,7 @@ class StreamRead:
         self._frames: Any = None  # the Arrow schema of the last frame
         self._ahead: list[tuple[Table, int]] = []  # rows that wait for a column's type
         evolution = component.settings.schema_evolution
-        # Nobody but its first rows says which columns an undiscovered stream no longer has.
+        # Nobody but its first rows shows which columns an undiscovered stream no longer has.
         self._removing = stream.stream.assumed and evolution.removed_column == "fail"
         self._letters = 0
         self._errors, self._first_error = 0, ""  # in the component's log
@@ -241,8 +241,8 @@ class StreamRead:
         yield StreamStatus(self._stream.id, Status.incomplete)
 
     def _skipped(self, ended: RunEnded) -> Iterator[Event]:
-        """Counts the records that the source says it skipped without a dead letter: they were read
-        and filtered (L8). v4's Postgres source skips those that are larger than it may send. A
+        """Counts the records that the source reports it skipped without a dead letter: they were
+        read and filtered (L8). v4's Postgres source skips those that are larger than it may send. A
         checkpoint that came last covers them too."""
         counted = 0 if ended.summary is None else ended.summary.counts["records_skipped"]
         skipped = counted - self._letters

@@ -1,9 +1,8 @@
 """Implements the transform role with a WebAssembly component: tables in, tables out.
-
-A table goes in as one or more frames of at most a batch's bytes. Only the good end of a run says
+ A table goes in as one or more frames of at most a batch's bytes. Only the good end of a run says
 that everything has come out: a transform may keep rows back for as long as it likes, and its
-checkpoints do not say how many, so that they are reported and move nothing, as in v4. Not here: the
-run itself (``rapidbyte.guest.stream_run``), which rows a state covers
+checkpoints do not show how many, so that they are reported and move nothing, as in v4. Not here:
+the run itself (``rapidbyte.guest.stream_run``), which rows a state covers
 (``engine.worker.transforms``). Source: the protocol, sections 3.3, 5, 6 and 7.
 """
 

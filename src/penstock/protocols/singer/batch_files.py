@@ -1,6 +1,6 @@
 """Reads the files of a BATCH message and yields the JSON bodies of their rows, block by block.
 
-``jsonl`` (gzip or not) is read as it stands; rows of ``parquet`` are converted to JSON
+``jsonl`` (gzip or not) is read unchanged; rows of ``parquet`` are converted to JSON
 (``batch_parquet``). Only files in folders that the tap was given are opened
 (``runtimes.granted_files``): those that it shares with Penstock, and of a process also the root of
 its ``batch_config``. Files are never deleted, since the message does not say who owns them. Not
@@ -81,7 +81,7 @@ def _names(entry: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _local(name: str) -> str | None:
-    """The path of a name or an address, as it stands; None: it is of no local file."""
+    """The path of a name or an address, unchanged; None: it is of no local file."""
     local = _LOCAL.match(name)
     if local is None:
         return None if "://" in name else name

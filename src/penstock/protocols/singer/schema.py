@@ -3,7 +3,7 @@ the property that marks deletes.
 
 Not here: plain JSON Schema, draft 4's differences included (``codec.json_schema``).
 Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decimal``, with optional
-``precision`` and ``scale`` beside it.
+``precision`` and ``scale`` next to it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ DELETED_AT = "_sdc_deleted_at"
 """A top-level property; many taps add it to the SCHEMA of log replication only."""
 LOG_CURSORS = "_sdc_lsn"
 """The bookmark of taps that read a database's log (MeltanoLabs' tap for Postgres and others). Not
-all that Penstock is given says that the method is LOG_BASED: a SCHEMA does not."""
+all that Penstock is given shows that the method is LOG_BASED: a SCHEMA does not."""
 
 _FORMATS = ("singer.decimal", "x-singer.decimal")
 _STANDS_ON = frozenset({"string", "number", "integer", "null"})

@@ -25,7 +25,7 @@ SCOPE = StateScope(StateType.legacy)
 _BY_STREAM = ("bookmarks", "activate_versions")
 _CURRENT = "currently_syncing"
 _POINTER = "currently_"
-"""The prefix of keys that only say which stream the tap is at."""
+"""The prefix of keys that only show which stream the tap is at."""
 
 
 def state_file(states: Sequence[StoredState]) -> bytes | None:
@@ -36,7 +36,7 @@ def state_file(states: Sequence[StoredState]) -> bytes | None:
 
 class SingerState:
     """Handles saved states (``StateRole`` of ``protocols.contract``). ``names``: for each stream of
-    the source, the names that its state may use beside the tap_stream_id. ``read``: the streams of
+    the source, the names that its state may use next to the tap_stream_id. ``read``: the streams of
     this run; None: nothing is known of it."""
 
     def __init__(
@@ -177,7 +177,7 @@ class SingerState:
         return frozenset(v for v in named if isinstance(v, int) and not isinstance(v, bool))
 
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
-        """The states for the user. ``shared``: everything beside the bookmarks; the whole blob
+        """The states for the user. ``shared``: everything next to the bookmarks; the whole blob
         where it has none."""
         streams: list[dict[str, Any]] = []
         shared: Any = None
@@ -237,7 +237,7 @@ def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _speaks_for_none(state: StoredState) -> bool:
-    """Whether a state has nothing by stream, but something beside that: a position shared by
+    """Whether a state has nothing by stream, but something next to that: a position shared by
     all."""
     value = exact(state.blob)
     marked = any(_says(mark) for *_, mark in _by_stream(value))
@@ -250,8 +250,9 @@ def _says_beside(state: dict[str, Any]) -> bool:
 
 
 def _may_be_of_any(value: Any, owners: _Owners) -> bool:
-    """Whether a part of a state may be any stream's: a position beside the bookmarks, or a bookmark
-    under a name that no known stream has (``charges_events`` of the stream ``charges``)."""
+    """Whether a part of a state may be any stream's: a position next to the bookmarks, or a
+    bookmark under a name that no known stream has (``charges_events`` of the stream
+    ``charges``)."""
     if not isinstance(value, dict):
         return _says(value)
     unknown = any(_says(mark) and not owners.of(name) for _, name, mark in _by_stream(value))
@@ -320,7 +321,7 @@ def _with_unread(
 ) -> StoredState:
     """The new state with the saved one's bookmarks and versions of known streams that were not
     ``read`` and that it does not name; the same object where there are none, or where one of the
-    two has a position beside its bookmarks, which may be of all streams."""
+    two has a position next to its bookmarks, which may be of all streams."""
     value = exact(new.blob)
     if not (isinstance(saved, dict) and isinstance(value, dict)):
         return new

@@ -11,7 +11,7 @@ one's echo. So it is with values that differ in digits alone that a double does 
 targets keep numbers as doubles (0.10000000000000000555 comes back as 0.1): they count as equal,
 unless the echo has digits that no double has. What is saved is the value that was sent. An empty
 value, which targets print unasked, acks nothing. (A merging target proves
-nothing of a stream that the value has no bookmark for; such a stream the tap reads anew.) * From
+nothing of a stream that the value has no bookmark for; such a stream the tap reads again.) * From
 another protocol, values that Penstock makes (:class:`NumberedStates`), with a growing number for
 each stream; so a target that merges bookmarks acks each stream by itself.
 

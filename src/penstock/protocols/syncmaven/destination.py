@@ -85,7 +85,7 @@ class SyncmavenDestination:
         )
 
     def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
-        """Without its credentials it may tell of no streams, or of others: they are asked for again
+        """Without its credentials it may tell of no streams, or of others: they are requested again
         unless each of ours is one that it told of by its name, and nothing speaks against it."""
         if Roles.destination not in spec.abilities.get("roles", []):
             return False

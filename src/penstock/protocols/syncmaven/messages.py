@@ -2,7 +2,7 @@
 structs.
 
 Two dialects exist: the specification page's, and that of the code that real connectors are written
-with (node CDK 0.0.11). Both are read, with their fields in ``payload`` or beside ``type``; the
+with (node CDK 0.0.11). Both are read, with their fields in ``payload`` or next to ``type``; the
 second one is written. Not here: lines that are not strict JSON, and what is no message
 (``reply_reader``). Source: the protocol page; reference §1.
 """
@@ -229,7 +229,7 @@ def _halt(fields: dict[str, Any]) -> HaltMessage:
 
 
 def _enriched(fields: dict[str, Any]) -> EnrichmentAnswer:
-    """``row`` (or ``rows``) is an object, a list of objects, or null for none. An ``error`` beside
+    """``row`` (or ``rows``) is an object, a list of objects, or null for none. An ``error`` next to
     it, and an answer without a row, are faults of the row that was sent, since an answer that is
     dropped would be taken for that of the next one."""
     error = fields.get("error")

@@ -124,8 +124,8 @@ class Variables:
     def text(
         self, text: str, where: str, directive: Callable[[str], str | None] | None = None
     ) -> str:
-        """Returns the text with its variables put in, each as it stands. ``directive``: what an
-        expression in braces that is no variable becomes; None: it is not known."""
+        """Returns the text with its variables put in, each unchanged. ``directive``: what an
+        expression in braces that is not a variable becomes; None: it is not known."""
 
         def replaced(match: re.Match[str]) -> str:
             braces = match["braces"]

@@ -1,4 +1,4 @@
-"""Checks rows against a stream's row type (JSON Schema, draft-07), and says how rows are written
+"""Checks rows against a stream's row type (JSON Schema, draft-07), and shows how rows are written
 for it.
 
 Where the columns' types prove that every row fits, no row is looked at; else each is validated. A
@@ -69,7 +69,7 @@ class RowCheck:
     another form than their own. ``nulls``: auto, send or omit. ``unknown``: a column of which the
     destination knows nothing, so that its NULLs are left out too, unless they are to be sent.
 
-    Raises ``ValueError`` for a row type that is no JSON Schema (:func:`row_type_fault`)."""
+    Raises ``ValueError`` for a row type that is not a JSON Schema (:func:`row_type_fault`)."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class RowCheck:
     def doubtful(self, batch: Any) -> Counter[str]:
         """What a destination may take for something else in a record batch, and how often: integers
         that are written as JSON numbers though a double does not hold them, and rows that are gone
-        though nothing that it knows says so."""
+        though nothing that it knows reports it."""
         found = Counter[str]()
         found[INEXACT] = sum(inexact(batch.column(name)) for name in self._as_doubles)
         if self._mark is not None:
@@ -191,7 +191,7 @@ class RowCheck:
 
     def _safer(self, field: Field) -> WrittenAs | None:
         """The form of a field's values that says the same where their own is misread (an integer
-        that a double does not hold) or not taken (a date where a time is asked for)."""
+        that a double does not hold) or not taken (a date where a time is requested)."""
         name = field.source
         if field.type.kind is Kind.integer and self._takes({name: str(_BEYOND)}):
             return "exact"

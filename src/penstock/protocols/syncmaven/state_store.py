@@ -5,7 +5,7 @@ character by character but for white space between tokens. A prefix matches whol
 belong to one stream of one pipeline, which is what a ``syncId`` names, so that two syncs never
 share a key, whether or not a connector puts its ``syncId`` into it. Not here: HTTP
 (``state_rpc_app``), when what was written becomes durable (``store.keys``). Source: the page,
-"State management"; what the real host does beside it.
+"State management"; what the real host does next to it.
 """
 
 from collections.abc import Iterator
@@ -55,7 +55,7 @@ class StateStore:
 
     def pages(self, prefix: Key) -> Iterator[list[str]]:
         """Entries as the wire has them, ``{"key": [...], "value": ...}``, sorted by key. A page is
-        read when it is asked for, so that memory does not grow with the store."""
+        read when it is requested, so that memory does not grow with the store."""
         under, after = self._place(prefix), None
         while page := self._keys.page_under(under, after):
             after = page[-1][0]

@@ -104,7 +104,7 @@ class MountedFiles(PrivateFolder):
 
     def script(self, *, feed: bool) -> str | None:
         """What a shell does before it becomes the connector (its arguments): None: nothing is to be
-        done. Its first byte of stdout says that both pipes are open and the command is there."""
+        done. Its first byte of stdout shows that both pipes are open and the command is there."""
         if self.path is None or not (self.has_pipes or self._variables):
             return None
         steps = [f". {INSIDE}/{_FILES}/{_VARIABLES}"] if self._variables else []

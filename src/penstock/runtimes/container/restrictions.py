@@ -18,7 +18,7 @@ from penstock.runtimes.container.engine import Engine
 class ContainerRestrictions(msgspec.Struct, frozen=True, kw_only=True):
     """``no_network``: nothing but a loopback of its own. ``reach``: the hosts that it may reach
     from there (``egress``); None: there is no list. ``max_memory``: bytes of the whole
-    container. ``container``: what the user says of it beside. ``folders``: (path, read-only)
+    container. ``container``: what the user says of it next to. ``folders``: (path, read-only)
     each, mounted at the same place. ``env_keys``: the only variables of ours that it is given;
     None: as usual."""
 

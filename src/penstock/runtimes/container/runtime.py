@@ -56,7 +56,7 @@ _LAST_SIGNAL = 64
 
 class ContainerRuntime:
     """An image of which any number of containers can be run. ``variables``: given by name, their
-    values secret; ``env``: settings that are no secret."""
+    values secret; ``env``: settings that are not secret."""
 
     def __init__(
         self,

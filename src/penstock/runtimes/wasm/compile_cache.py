@@ -1,8 +1,8 @@
 """Compiles a component's binary once, and keeps its native code where only the user can write.
 
 A kept file is machine code that runs with all the user's rights, so it is loaded only from a folder
-that belongs to this user and that no one else can write, nor any folder above it. Where the folder
-is not such a one, or cannot be written, every start compiles again, and :func:`take_problems`
+that belongs to this user and that no one else can write, nor any folder above it. If the folder
+is not, or cannot be written, every start compiles again, and :func:`take_problems`
 reports it once. Not here: what the binary is (``protocols``).
 """
 

@@ -29,7 +29,7 @@ CDC = "cdc"
 
 
 class ManifestNetwork(msgspec.Struct, frozen=True, kw_only=True):
-    """The hosts that a manifest asks for. ``allowed_domains``: exact, ``*.domain`` or ``*``.
+    """The hosts that a manifest requests. ``allowed_domains``: exact, ``*.domain`` or ``*``.
     ``allow_runtime_config_domains``: also the hosts that the configuration names."""
 
     allowed_domains: tuple[str, ...] | None = None
@@ -45,7 +45,7 @@ class ManifestVariables(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ManifestPermissions(msgspec.Struct, frozen=True, kw_only=True):
-    """The permissions that a manifest asks for."""
+    """The permissions that a manifest requests."""
 
     network: ManifestNetwork = ManifestNetwork()
     fs: ManifestFolders = ManifestFolders()
@@ -123,7 +123,7 @@ class ComponentManifest(msgspec.Struct, frozen=True, kw_only=True):
 
 class ManifestResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading a binary's manifest. ``manifest`` None: it is missing or unusable, and
-    ``problem`` says why. ``schema``: of the configuration, from its own section, which needs no
+    ``problem`` shows why. ``schema``: of the configuration, from its own section, which needs no
     manifest. ``warnings``: defects that do not prevent use. ``assumed``: ``manifest`` is the
     pipeline's ``assume_manifest``."""
 
@@ -191,7 +191,7 @@ def _in_binary(binary: bytes) -> ManifestResult:
 
 
 def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The schema, or None with a warning that says why."""
+    """The schema, or None with a warning that shows why."""
     if section is None:
         return None, ()
     try:
@@ -213,7 +213,9 @@ def _parsed(text: bytes) -> tuple[ComponentManifest, tuple[str, ...]]:
     wrong = malformed(manifest.permissions.network.allowed_domains or ())
     if wrong:
         listed = ", ".join(map(ascii, wrong))
-        warnings = (f"its allowed_domains name what is not a host, and open nothing: {listed}",)
+        warnings = (
+            f"its allowed_domains have entries that are not hosts and allow nothing: {listed}",
+        )
     never = [name for name in manifest.permissions.env.allowed_vars if withheld(name)]
     if never:
         warnings = (

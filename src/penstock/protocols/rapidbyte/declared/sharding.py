@@ -1,7 +1,7 @@
 """Decides before a run in how many shards a stream is read, and builds the stream context of each.
 
 Input: a source's spec, a configured stream, the pipeline's resources. A stream is divided by v4's
-own rule, also by autotune; and where its source's manifest says that it divides any full refresh
+own rule, also by autotune; and where its source's manifest sets that it divides any full refresh
 (``partitioned_read``), as the user's pin says. Not here: the rules (``hints``). Source: the
 protocol, section 6.1.
 """

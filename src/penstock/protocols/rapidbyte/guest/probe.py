@@ -1,6 +1,6 @@
 """Calls ``validate`` or ``discover`` of a connector, in an instance and on a thread of its own.
 
-The caller waits at most as long as ``deadlines`` says, and gets the connector's log lines beside
+The caller waits at most as long as ``deadlines`` says, and gets the connector's log lines next to
 its answer. Not here: running a stream (``stream_run``).
 """
 
@@ -99,7 +99,7 @@ def discover(
 
 
 def has_none(error: PenstockError, function: str) -> bool:
-    """Whether the error says that the connector does not have the ``function`` that was called.
+    """Whether the error shows that the connector does not have the ``function`` that was called.
     ``discover`` and ``validate`` are optional (section 3), but v4's interface requires the exports,
     so that a connector without one can only return an error. Another thing may be unsupported too
     (a version of the server): only the function counts."""

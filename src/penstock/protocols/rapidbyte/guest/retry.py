@@ -1,6 +1,6 @@
 """Decides whether a failed stream is retried, and after what delay; the same for every role.
 
-A trap, a timeout or a bad answer is never retried: only a connector's own error says that a retry
+A trap, a timeout or a bad answer is never retried: only a connector's own error shows that a retry
 is safe. Source: the protocol, section 5 (retry metadata).
 """
 
@@ -35,7 +35,7 @@ def may_retry(fault: ConnectorFault, host_fault: ConnectorFault | None = None) -
 
 def delay(fault: ConnectorFault, attempt: int, spread: float) -> float:
     """Seconds before attempt ``attempt + 1`` (``attempt`` from 1). ``spread``: a random number from
-    0 to 1. The delay is 1 to 2 times what the connector asked for, or half to the whole of the
+    0 to 1. The delay is 1 to 2 times what the connector requested, or half to the whole of the
     doubling delay of its backoff class, at most a minute."""
     if fault.retry_after_ms is not None:
         asked = min(fault.retry_after_ms, _LONGEST_ASKED_MS)

@@ -31,7 +31,7 @@ class RunCounts:
         summary: RunSummary, given: int, refused: int, alike: int, *, counted: bool
     ) -> "RunCounts":
         """``counted``: an earlier run of the component used its counters. A run that wrote no
-        record, batch or byte, and counts its checkpoints, says that it wrote nothing."""
+        record, batch or byte, and counts its checkpoints, shows that it wrote nothing."""
         found = summary.counts
         written, failed = found["records_written"], found["records_failed"]
         nothing = not (found["batches_written"] or found["bytes_written"])
