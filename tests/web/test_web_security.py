@@ -5,11 +5,15 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from web_harness import Pages
+
+from penstock.web.security import Gate
 
 Start = Callable[..., Pages]
 
@@ -113,21 +117,10 @@ def test_the_rows_page_reads_no_table_that_no_run_wrote(pages: Start) -> None:
 def test_the_words_of_a_connector_are_escaped(pages: Start) -> None:
     site = pages().enter()
     site.write(region="<img src=x onerror=alert(3)>", token="${T}", auth={"kind": "open"})
-    answered = _edit(site)
+    answered = site.edit_page()
     assert "Where it is." in answered and "alert(1)" in answered
     assert "<script>alert" not in answered and "javascript:" not in answered
     assert "<img" not in answered
-
-
-def _edit(site: Pages) -> str:
-    for _ in range(50):
-        answered = site.ask("/p/shop.yaml/edit")
-        if answered.status == 200:
-            return answered.text
-        job = answered.headers["location"]
-        if job.startswith("/jobs"):
-            site.ask(f"{job}/part")
-    raise AssertionError("the connector was not asked")
 
 
 def test_only_this_machine_is_served_unless_there_is_a_password(
@@ -150,16 +143,69 @@ def test_only_this_machine_is_served_unless_there_is_a_password(
         assert done.returncode == 2 and '"ui.password"' in done.stdout
 
 
+def test_a_cookie_that_another_server_of_this_machine_got_opens_nothing_for_its_user(
+    pages: Start,
+) -> None:
+    """A browser sends it to every port of the host."""
+    site = pages().enter()
+    if os.getuid() != 0:
+        pytest.skip("only root can be another user")
+    code = (
+        "import os,http.client;os.setgid(65534);os.setuid(65534);"
+        f"c=http.client.HTTPConnection('127.0.0.1',{site.port});"
+        f"c.request('GET','/machine',headers={{'cookie':{site.cookie!r}}});"
+        "print(c.getresponse().status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() == "403", done.stderr
+    assert site.ask("/machine").status == 200
+
+
+@pytest.mark.parametrize(
+    "other", ['{0}; broken={{"a": 1}}', 'x=[a"b; {0}', "a b; {0}", "penstock_1=y; {0}; {1}=junk",
+              "{1}=junk; {0}"],
+)  # fmt: skip
+def test_the_cookies_of_other_servers_keep_nobody_out(pages: Start, other: str) -> None:
+    site = pages().enter()
+    name = site.cookie.partition("=")[0]
+    assert site.ask("/", cookie=other.format(site.cookie, name)).status == 200
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "localhost:80"])
+def test_a_browser_leaves_out_port_80(host: str) -> None:
+    assert Gate("127.0.0.1", 80).knows_host(host)
+    assert not Gate("127.0.0.1", 81).knows_host(host)
+    assert not Gate("127.0.0.1", 80).knows_host("evil.example")
+
+
+def test_a_proxy_with_tls_before_it_is_no_other_origin(pages: Start) -> None:
+    """A browser says by a header of its own that page and server are one."""
+    site = pages().enter()
+    headers = {"origin": "https://pages.example", "sec_fetch_site": "same-origin"}
+    assert site.ask("/machine/spark/stop", "POST", {}, **headers).status == 303
+
+
+def test_wrong_guesses_keep_the_right_user_waiting_and_not_out(pages: Start) -> None:
+    site = pages("--host", "0.0.0.0", PENSTOCK_UI_PASSWORD="a-long-password")
+
+    def guess(password: str) -> int:
+        form: dict[str, object] = {"password": password}
+        return site.ask("/login", "POST", form, origin=site.base).status
+
+    with ThreadPoolExecutor(10) as threads:
+        guesses = [threads.submit(guess, f"wrong-password-{n}") for n in range(6)]
+        time.sleep(0.2)
+        began = time.monotonic()
+        assert guess("a-long-password") == 200
+        assert time.monotonic() - began > 1.0  # a guess costs time, however many ask at once
+        assert {g.result() for g in guesses} == {403}
+
+
 def test_beyond_this_machine_the_password_opens_and_a_guess_does_not(pages: Start) -> None:
     site = pages("--host", "0.0.0.0", PENSTOCK_UI_PASSWORD="a-long-password")
     assert "password" in site.ask("/").text.lower()
     guess = site.ask("/login", "POST", {"password": "another-password"}, origin=site.base)
     assert guess.status == 403 and "set-cookie" not in guess.headers
-    early = site.ask("/login", "POST", {"password": "a-long-password"}, origin=site.base)
-    assert early.status == 403  # one try a second
-    import time
-
-    time.sleep(1.1)
     opened = site.ask("/login", "POST", {"password": "a-long-password"}, origin=site.base)
     assert opened.status == 200
     cookie = opened.headers["set-cookie"].partition(";")[0]

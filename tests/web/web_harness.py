@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -85,7 +86,9 @@ class Answered:
 class Pages:
     """A running server, and a browser's cookie once :meth:`enter` was called."""
 
-    def __init__(self, place: Path, *options: str, **environ: str) -> None:
+    def __init__(
+        self, place: Path, *options: str, user: int | None = None, **environ: str
+    ) -> None:  # fmt: skip
         self.folder, self.home = place / "files", place / "home"
         self.folder.mkdir(exist_ok=True)
         (place / "source_shop.py").write_text(SOURCE)
@@ -94,7 +97,7 @@ class Pages:
         env = kept | {"PENSTOCK_HOME": str(self.home), "PENSTOCK_DAEMON": "0"} | environ
         words = [sys.executable, "-m", "penstock", "ui", str(self.folder), "--no-open", *options]
         self.process = subprocess.Popen(
-            [*words, "--json"], cwd=place, env=env, stdout=subprocess.PIPE, text=True
+            [*words, "--json"], cwd=place, env=env, stdout=subprocess.PIPE, text=True, user=user
         )
         assert self.process.stdout is not None
         text = ""
@@ -130,6 +133,17 @@ class Pages:
         assert answered.status == 200
         self.cookie = answered.headers["set-cookie"].partition(";")[0]
         return self
+
+    def edit_page(self, file: str = "shop.yaml") -> str:
+        """Returns the page with the form: both connectors are asked first."""
+        for _ in range(400):
+            asked = self.ask(f"/p/{file}/ask", "POST", {}, origin=self.base)
+            if (job := asked.headers["location"]).startswith("/p/"):
+                return self.ask(f"/p/{file}/edit").text
+            while "every 1s" in (said := self.ask(f"{job}/part").text):
+                time.sleep(0.05)
+            assert "fault" not in said, said
+        raise AssertionError("the connector was not asked")
 
     def write(self, name: str = "shop.yaml", **config: object) -> Path:
         file = self.folder / name

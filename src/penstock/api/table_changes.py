@@ -1,12 +1,13 @@
 """Compares what a run would load with the tables that are there: the columns that it adds, changes
 or leaves out.
 
-Reads the tables' own lists of columns; no row, no Java. Neighbours: ``verbs`` plans;
+Which they are the rule of a load says (``tables.frame.schema_evolution``). Reads the
+tables' own lists of columns; no row, no Java. Neighbours: ``verbs`` plans;
 ``engine.plan`` decides what the columns of a load are.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -14,33 +15,45 @@ from penstock.api.answers import Plan, StreamPlan
 from penstock.config.pipeline import Pipeline
 from penstock.errors import PenstockError
 
-Change = Literal["new", "same", "added", "changed", "absent"]
+if TYPE_CHECKING:
+    from penstock.model.types import Field
+
+Change = Literal[
+    "new", "same", "added", "ignored", "widened", "changed", "cast", "kept", "dropped", "refused"
+]
+_SAME = ("new", "same")
 
 
 class ColumnChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table and of a load. ``change``: ``new`` (of a new table), ``same``, ``added``,
-    ``changed`` (another type), ``absent`` (only the table has it). ``before``, ``after``: the
-    types."""
+    """A column of a table and of a load. ``before``: its type in the table; ``sent``: in the load;
+    ``after``: in the table after the load. ``change``: ``new`` (of a new table), ``same``,
+    ``added``, ``ignored`` (the load has it, and the table does not get it), ``widened``,
+    ``changed`` (the rows are replaced, and the type with them), ``cast`` (the table keeps its type,
+    to which values are cast), ``kept`` (only the table has it), ``dropped``, ``refused`` (the load
+    fails)."""
 
     name: str
     change: Change
     before: str | None
+    sent: str | None
     after: str | None
 
 
 class TableChange(msgspec.Struct, frozen=True, kw_only=True):
     """What a run would change in one table. ``is_new``: it is not there yet; None: that cannot be
     known from here (a catalog's table, a connector). ``rows``: that the last run of the stream
-    read; None: not known."""
+    read; None: not known. ``refused``: why its load would fail, by ``schema_evolution``."""
 
     stream: StreamPlan
     is_new: bool | None
     columns: list[ColumnChange]
     rows: int | None = None
 
+    refused: str | None = None
+
     @property
     def changes(self) -> int:
-        return sum(1 for c in self.columns if c.change in ("added", "changed", "absent"))
+        return sum(1 for c in self.columns if c.change not in _SAME)
 
 
 def table_changes(
@@ -53,29 +66,80 @@ def table_changes(
 
 
 def _change(pipeline: Pipeline, stream: StreamPlan, rows: int | None) -> TableChange:
-    after = {c.name: c.type for c in stream.columns}
-    before = _columns(pipeline, stream.table)
-    if not before:
-        listed = [_column(name, "new", None, kind) for name, kind in after.items()]
-        is_new = None if before is None else True
+    from penstock.model.table_columns import stored
+    from penstock.model.type_words import parse_type, type_text
+    from penstock.model.types import Field
+
+    sent = {c.name: c.type for c in stream.columns}
+    old = _columns(pipeline, stream.table)
+    if not old:
+        listed = [
+            ColumnChange(name=name, change="new", before=None, sent=kind, after=kind)
+            for name, kind in sent.items()
+        ]
+        is_new = None if old is None else True
         return TableChange(stream=stream, is_new=is_new, columns=listed, rows=rows)
-    listed = [
-        _column(n, "added" if n not in before else _compared(before[n], k), before.get(n), k)
-        for n, k in after.items()
-    ]
-    gone = [n for n in before if n not in after and stream.columns_known and not _is_ours(n)]
-    listed += [_column(name, "absent", before[name], None) for name in gone]
-    return TableChange(stream=stream, is_new=False, columns=listed, rows=rows)
+    before = {f.name: type_text(f.type) for f in old if not _is_ours(f.name) or f.name in sent}
+    if not stream.columns_known:  # the load decides its columns
+        sent = {**before, **sent}
+    new = tuple(Field(c.name, c.source, stored(parse_type(c.type))) for c in stream.columns)
+    after, refused = _after(pipeline, stream, old, new)
+    replaces = _replaces(stream)
+    columns = [
+        ColumnChange(
+            name=name,
+            change=_kind(before.get(name), sent.get(name), after, name, replaces),
+            before=before.get(name), sent=sent.get(name), after=after and after.get(name),
+        )
+        for name in [*sent, *(n for n in before if n not in sent)]
+    ]  # fmt: skip
+    return TableChange(stream=stream, is_new=False, columns=columns, rows=rows, refused=refused)
 
 
-def _column(name: str, change: Change, before: str | None, after: str | None) -> ColumnChange:
-    return ColumnChange(name=name, change=change, before=before, after=after)
+def _replaces(stream: StreamPlan) -> bool:
+    """Whether the rows of the table are replaced, and its columns with them."""
+    return stream.destination_sync_mode.startswith("overwrite") and not stream.history
 
 
-def _compared(before: str, after: str) -> Change:
-    """A table keeps JSON and times of day as text."""
-    kept = before == "string" and after in ("json", "time", "time_tz", "number_text")
-    return "same" if before == after or kept else "changed"
+def _after(
+    pipeline: Pipeline, stream: StreamPlan, old: "tuple[Field, ...]", new: "tuple[Field, ...]"
+) -> tuple[dict[str, str] | None, str | None]:
+    """Returns the types of the table's columns after the load, by the rule of the load itself; or
+    None, and why the load would fail."""
+    from penstock.errors import SchemaError
+    from penstock.model.type_words import type_text
+    from penstock.tables.contract import SchemaChangePolicies
+    from penstock.tables.frame.schema_evolution import evolve
+
+    given = msgspec.to_builtins(pipeline.destination.schema_evolution)
+    policies = msgspec.convert(given, SchemaChangePolicies)
+    ours = frozenset(f.name for f in old if _is_ours(f.name))
+    replaces = _replaces(stream) and stream.columns_known
+    try:
+        found = evolve(
+            str(stream.table), old, new, policies, replaces=replaces,
+            metadata=ours,
+        )  # fmt: skip
+    except SchemaError as e:
+        return None, e.message
+    return {f.name: type_text(f.type) for f in found.fields}, None
+
+
+def _kind(
+    before: str | None, sent: str | None, after: dict[str, str] | None, name: str, replaces: bool
+) -> Change:
+    is_text = before == "string" and sent in ("json", "time", "time_tz", "number_text")
+    if before == sent or is_text:
+        return "same"
+    if after is None:
+        return "refused"
+    if before is None:
+        return "added" if name in after else "ignored"
+    if sent is None:
+        return "kept" if name in after else "dropped"
+    if after.get(name) == before:
+        return "cast"
+    return "changed" if replaces else "widened"
 
 
 def _is_ours(name: str) -> bool:
@@ -83,11 +147,10 @@ def _is_ours(name: str) -> bool:
     return name.startswith(("_penstock_", "_airbyte_", "_sdc_"))
 
 
-def _columns(pipeline: Pipeline, location: str | None) -> dict[str, str] | None:
+def _columns(pipeline: Pipeline, location: str | None) -> "tuple[Field, ...] | None":
     """Returns the table's columns; none: there is no table. None: they cannot be known from
     here."""
     from penstock.connectors.reference import parse_ref
-    from penstock.model.type_words import type_text
     from penstock.tables.contract import TableName
     from penstock.tables.formats import open_table
 
@@ -100,4 +163,4 @@ def _columns(pipeline: Pipeline, location: str | None) -> dict[str, str] | None:
         found = table.columns_of(TableName(None, place.name))
     except PenstockError:
         return None
-    return None if found is None else {f.name: type_text(f.type) for f in found}
+    return found

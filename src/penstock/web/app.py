@@ -41,6 +41,7 @@ def application(folder: Path, home_: Home, gate: Gate) -> ASGIApp:
         routes=routes,
         exception_handlers={
             HTTPException: lambda request, error: _not_found(site, request, error),
+            Exception: site.failure,
         },
     )
     return GuardedApp(app, gate)
@@ -52,10 +53,6 @@ def _answering(site: Site, body: Any) -> Any:
     async def endpoint(request: Request) -> Response:
         from anyio.to_thread import run_sync
 
-        form = await _form(request) if request.method == "POST" else {}
-        if getattr(body, "is_stream", False):
-            return body(site, request)
-
         def answer() -> Response:
             try:
                 return (
@@ -64,7 +61,15 @@ def _answering(site: Site, body: Any) -> Any:
             except PenstockError as error:
                 return site.fault(request, error)
 
-        return await run_sync(answer)
+        try:
+            form = await _form(request) if request.method == "POST" else {}
+            if getattr(body, "is_stream", False):
+                return body(site, request)
+            return await run_sync(answer)
+        except HTTPException:
+            raise
+        except Exception as error:  # what goes wrong for any other reason is a page too
+            return await run_sync(site.failure, request, error)
 
     return endpoint
 

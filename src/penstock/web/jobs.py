@@ -27,7 +27,8 @@ class JobObserver(NullObserver):
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._output = Output()
-        self._output.hide(secrets)
+        self.secrets: set[str] = set()
+        self.hide(secrets)
         self.lines: deque[str] = deque(maxlen=_LINES)
 
     def phase(self, name: str, detail: str) -> None:
@@ -42,7 +43,8 @@ class JobObserver(NullObserver):
 
     def hide(self, secrets: Iterable[str]) -> None:
         """Masks these values too from now on."""
-        self._output.hide(secrets)
+        self.secrets |= {*secrets}
+        self._output.hide(self.secrets)
 
     def safe(self, text: str) -> str:
         """Returns a text with secrets masked, as one line."""

@@ -1,4 +1,5 @@
-"""Starts ``penstock run`` as a process of its own, as the command line would, and finds it again.
+"""Starts ``penstock run`` (and ``rejects retry``) as a process of its own, as the
+command line would, and finds it again.
 
 The process is no child of the server and goes on when that ends. What it prints goes to a folder of
 the home (``ui/ID``, mode 0600), by which a server that starts later shows it too. A run is
@@ -13,6 +14,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -27,6 +30,7 @@ from penstock.files import make_folder, private, write_new
 _ID = re.compile(r"[0-9a-f]{24}")
 _TAIL = 64 << 10
 _KEPT = 50
+_PROC = Path("/proc")
 # The shell ends at once, so that the run belongs to nobody who waits for it.
 _SHELL = '"$@" </dev/null >"$OUT" 2>"$ERR" & echo $!'
 
@@ -40,15 +44,16 @@ class StartedRun(msgspec.Struct, frozen=True, kw_only=True):
     at: float
 
 
-def launch(home: Home, path: Path, *options: str) -> StartedRun:
-    """Starts ``penstock run`` of a pipeline file. Raises ``ConfigError``."""
+def launch(home: Home, path: Path, *options: str, verb: Sequence[str] = ("run",)) -> StartedRun:
+    """Starts ``penstock run`` of a pipeline file, or another ``verb`` that runs it. Raises
+    ``ConfigError``."""
     id_ = f"{int(time.time()):08x}{token_hex(8)}"
     folder = home.path / "ui" / id_
     make_folder(folder, 0o700)
     _forget_old(folder.parent)
     for name in ("out", "err"):
         private(folder / name, "xb").close()
-    words = [sys.executable, "-m", "penstock", "run", str(path), "--json"]
+    words = [sys.executable, "-m", "penstock", *verb, str(path), "--json"]
     words += ["--home", str(home.path), *options]
     environ = {**os.environ, "OUT": str(folder / "out"), "ERR": str(folder / "err")}
     try:
@@ -58,7 +63,10 @@ def launch(home: Home, path: Path, *options: str) -> StartedRun:
         )  # fmt: skip
         pid = int(done.stdout)
     except (OSError, ValueError, subprocess.SubprocessError) as e:
-        raise ConfigError(f"the run could not be started: {e}", code="ui.start") from None
+        raise ConfigError(
+            f"the run could not be started: {e}", code="ui.start",
+            hint=f"start it in a terminal: penstock {' '.join(verb)} {path}",
+        ) from None  # fmt: skip
     made = StartedRun(id=id_, file=path.name, pid=pid, at=time.time())
     write_new(folder / "launch.json", msgspec.json.encode(made))
     return made
@@ -77,11 +85,21 @@ def found(home: Home, id_: str) -> StartedRun | None:
 
 def lives(launched: StartedRun) -> bool:
     """Whether the process of a launch is there still, and is the same."""
-    try:
-        words = Path(f"/proc/{launched.pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-    return b"run" in words and any(w.endswith(launched.file.encode()) for w in words)
+    words = _command(launched.pid)
+    return "penstock" in words and launched.file in words
+
+
+def _command(pid: int) -> str:
+    """Returns the command of a process; empty: it has ended."""
+    with suppress(OSError):
+        return (_PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
+    if _PROC.exists():
+        return ""
+    words = ["ps", "-ww", "-o", "command=", "-p", str(pid)]  # macOS has no /proc
+    with suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(words, capture_output=True, text=True, timeout=10)
+        return done.stdout if done.returncode == 0 else ""
+    return ""
 
 
 def answer(home: Home, launched: StartedRun) -> dict[str, Any] | None:

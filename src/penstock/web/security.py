@@ -3,26 +3,32 @@ server, from a page of this server.
 
 A request passes if its ``Host`` is one of the server's names (DNS rebinding), if what it changes
 is asked by a page of the same origin (cross-site requests), and if it has a session's cookie
-(SameSite=Strict, HttpOnly). A session begins with the one-time token of the opened address, or with
+(SameSite=Strict, HttpOnly). A browser sends a cookie to every port of a host, so also to a server
+of another user: on Linux a connection from this machine must be this user's own. A session begins
+with the one-time token of the opened address, or with
 the password, where the server listens beyond this machine. A request that is refused spends no
 token. Every answer forbids scripts, frames and forms of others. Not here: which files may be read
 (``workspace``), masking (``jobs``, ``pages``).
 """
 
+import asyncio
 import hashlib
 import hmac
 import html
 import ipaddress
+import os
 import secrets
 import socket
-import time
-from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 8 << 20
 """Of a request's body."""
+_WRONG_SECONDS = 0.5
+_MOST_WAITING = 20
+_LISTS_OF_CONNECTIONS = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _SAFE = ("GET", "HEAD")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -52,7 +58,8 @@ class Gate:
         self._port = port
         self._spent = False
         self._sessions: set[bytes] = set()
-        self._tried_at = 0.0
+        self._lines: dict[str, asyncio.Lock] = {}
+        self._waiting: dict[str, int] = {}
         self.cookie = f"penstock_{port}"  # cookies know no port
         self._names = {"127.0.0.1", "localhost", "[::1]"}
         self._beyond = not is_loopback(host)
@@ -63,6 +70,8 @@ class Gate:
         """Whether a ``Host`` header names this server. Beyond this machine any address is one, but
         no foreign name."""
         name, _, port = host.lower().rpartition(":")
+        if self._port == 80 and not port.isdecimal():  # a browser leaves it out
+            name, port = host.lower(), "80"
         if not name or port != str(self._port):
             return False
         return name in self._names or (self._beyond and _is_address(name.strip("[]")))
@@ -78,23 +87,40 @@ class Gate:
     def has_password(self) -> bool:
         return self._password is not None
 
-    def begin_by_password(self, given: str) -> str | None:
-        """Returns a new session for the password; None: it is another, or was tried within the last
-        second."""
-        now = time.monotonic()
-        early, self._tried_at = now - self._tried_at < 1, now
-        wanted = self._password
-        if early or wanted is None or not hmac.compare_digest(given.encode(), wanted.encode()):
+    async def begin_by_password(self, given: str, address: str) -> str | None:
+        """Returns a new session for the password; None: it is another, or too many wait. Tries of
+        one address are taken one after another, and a wrong one costs time, so that guesses are few
+        and keep nobody out."""
+        if self._waiting.get(address, 0) >= _MOST_WAITING:
             return None
-        return self._session()
+        self._waiting[address] = self._waiting.get(address, 0) + 1
+        try:
+            async with self._lines.setdefault(address, asyncio.Lock()):
+                wanted = self._password
+                if wanted and hmac.compare_digest(given.encode(), wanted.encode()):
+                    return self._session()
+                await asyncio.sleep(_WRONG_SECONDS)
+                return None
+        finally:
+            self._waiting[address] -= 1
+            if not self._waiting[address]:
+                del self._waiting[address], self._lines[address]
 
     def knows_session(self, cookies: str) -> bool:
         """Whether a ``Cookie`` header holds a session."""
-        try:
-            found = SimpleCookie(cookies).get(self.cookie)
-        except CookieError:
-            return False
-        return found is not None and _digest(found.value) in self._sessions
+        for each in cookies.split(";"):  # whatever other servers of this host have set
+            name, _, value = each.strip().partition("=")
+            if name == self.cookie and _digest(value) in self._sessions:
+                return True
+        return False
+
+    def knows_peer(self, peer: tuple[str, int] | None) -> bool:
+        """Whether a connection may be this user's: not where the system says that it is another
+        user's of this machine. Beyond this machine the password alone decides."""
+        if self._beyond or peer is None:
+            return True
+        owner = _owner(peer[1], self._port)
+        return owner is None or owner in (os.getuid(), 0)
 
     def _session(self) -> str:
         made = secrets.token_urlsafe(32)
@@ -116,11 +142,14 @@ class GuardedApp:
         if scope["type"] != "http":
             return  # no WebSocket is spoken: the connection ends
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
+        if not self._gate.knows_peer(scope.get("client")):
+            await _answer(send, 403, _page("This request is refused", "It is another user's."))
+            return
         refusal = self._refusal(scope, headers)
         if refusal is not None:
             await _answer(send, 403, _page("This request is refused", refusal))
             return
-        if await self._entered(scope, headers, receive, send):
+        if await self._entered(scope, receive, send):
             return
         if not self._gate.knows_session(headers.get("cookie", "")):
             await _answer(send, 403, self._door())
@@ -133,19 +162,17 @@ class GuardedApp:
             return "It names another host than this server's."
         if scope["method"] in _SAFE:
             return None
-        origin = headers.get("origin")
-        if origin is not None and origin != f"http://{host}":
-            return "It comes from a page of another origin."
-        if origin is None and headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site")
+        if site is not None and site != "same-origin":  # no page can set it
             return "It comes from a page of another site."
+        if site is None and origin is not None and origin != f"http://{host}":
+            return "It comes from a page of another origin."
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > MOST_BYTES:
             return f"It is larger than {MOST_BYTES >> 20} MB."
         return None
 
-    async def _entered(
-        self, scope: Scope, headers: dict[str, str], receive: Receive, send: Send
-    ) -> bool:
+    async def _entered(self, scope: Scope, receive: Receive, send: Send) -> bool:
         """Begins a session, if the request asks for one, and answers it."""
         session = None
         if scope["path"] == "/open" and scope["method"] == "GET":
@@ -153,7 +180,9 @@ class GuardedApp:
             session = self._gate.begin(given)
         elif scope["path"] == "/login" and scope["method"] == "POST" and self._gate.has_password:
             body = await _body(receive)
-            session = self._gate.begin_by_password(parse_qs(body).get("password", [""])[0])
+            given = parse_qs(body).get("password", [""])[0]
+            address = str((scope.get("client") or [""])[0])
+            session = await self._gate.begin_by_password(given, address)
         if session is None:
             return False
         # The page goes on by itself: the browser sends a strict cookie only from a page of ours.
@@ -161,7 +190,6 @@ class GuardedApp:
         more = '<meta http-equiv="refresh" content="0;url=/">'
         page = _PAGE.format(title="Penstock", body='<p><a href="/">Go on</a></p>', more=more)
         await _answer(send, 200, page, cookie)
-        del headers
         return True
 
     def _door(self) -> str:
@@ -187,6 +215,22 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _owner(port: int, server: int) -> int | None:
+    """Returns the user of a connection from a port of this machine to the server's; None: the
+    system does not show it."""
+    for path in _LISTS_OF_CONNECTIONS:
+        try:
+            lines = path.read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            ends = [int(fields[n].rpartition(":")[2], 16) for n in (1, 2)]
+            if ends == [port, server]:
+                return int(fields[7])
+    return None
 
 
 def _is_address(name: str) -> bool:

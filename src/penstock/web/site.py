@@ -16,13 +16,17 @@ from penstock import __version__
 from penstock.config.pipeline import Pipeline
 from penstock.engine.inspect.pipelines import OpenPipeline, open_known
 from penstock.errors import ConfigError, PenstockError
+from penstock.protocols.json_schema.address_secrets import address_secrets
 from penstock.terminal import format as text
+from penstock.terminal.error_view import DescribedError
 from penstock.terminal.output import Output
 from penstock.web.connector_specs import ConnectorSpecs
+from penstock.web.hidden_text import HiddenTexts
 from penstock.web.jobs import Jobs
 from penstock.web.workspace import Workspace
 
 Form = Mapping[str, list[str]]
+_NOTHING = {"where": None, "hint": None, "problems": [], "connector": None}
 
 
 class Site:
@@ -36,6 +40,8 @@ class Site:
         self.jobs = Jobs()
         self.specs = ConnectorSpecs(self.home)
         self.catalogs: dict[str, Any] = {}
+        self.hidden = HiddenTexts(self.specs)
+        self.open_streams = 0
         self._templates = Environment(
             loader=PackageLoader("penstock.web"), autoescape=True, undefined=StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
@@ -48,6 +54,7 @@ class Site:
             "at": _time,
             "figure": _figure,
             "path": _quoted,
+            "masked": masked,
         }
         self._templates.filters.update(filters)
 
@@ -76,6 +83,18 @@ class Site:
         values = {"title": "This did not work", "error": shown_error(error)}
         return self.page(request, "error.html", values, status.get(error.code, 400))
 
+    def failure(self, request: Request, error: Exception) -> Response:
+        """Returns the page of what nobody expected: a fault of the machine (a full disk, missing
+        rights), or one of ours, whose trace is kept in a file."""
+        output = Output(errors_dir=self.home.path / "errors")
+        described = DescribedError.of(error, output)
+        shown = {**_NOTHING, **described.error}
+        shown["message"] = output.safe(str(shown["message"]))
+        if described.trace_file is not None:
+            shown["where"] = described.trace_file
+        values = {"title": "This did not work", "error": shown}
+        return self.page(request, "error.html", values, 500)
+
     @contextmanager
     def opened(self, what: Pipeline | str, *, must_exist: bool = True) -> Generator[OpenPipeline]:
         """Opens a pipeline's store."""
@@ -92,6 +111,14 @@ def _figure(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def masked(value: object) -> str:
+    """Returns an address without the secrets that stand in it."""
+    shown = str(value or "")
+    for secret in address_secrets(shown):
+        shown = shown.replace(secret, "***")
+    return shown
+
+
 def _quoted(value: object) -> str:
     return quote(str(value), safe="")
 
@@ -105,7 +132,7 @@ def shown_error(error: PenstockError, secrets: Any = ()) -> dict[str, Any]:
     return {
         "code": error.code,
         "message": output.safe(error.message),
-        "where": error.where,
+        "where": error.where and output.safe_line(error.where),
         "hint": error.hint and output.safe(error.hint),
         "problems": [output.safe_line(p) for p in problems] if len(problems) > 1 else [],
         "connector": error.connector and output.safe(str(error.connector.get("message") or "")),

@@ -91,8 +91,9 @@ class Workspace:
             return FileText(raw.decode("utf-8-sig"), _mark(raw))
         except (OSError, UnicodeDecodeError) as e:
             raise ConfigError(
-                f"{file} cannot be read: {e}", code="config.unreadable", where=file
-            ) from None
+                f"{file} cannot be read: {e}", code="config.unreadable", where=file,
+                hint="give yourself the right to read it, and save it as UTF-8 text",
+            ) from None  # fmt: skip
 
     def new_name(self, name: str) -> str:
         """Returns the file name of a new pipeline. Raises ``ConfigError`` where it is there

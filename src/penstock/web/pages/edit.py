@@ -22,8 +22,7 @@ from penstock.config.pipeline import ConnectorSection
 from penstock.config.sections import Install
 from penstock.config.variables import EnvFileBeside
 from penstock.errors import ConfigError, PenstockError
-from penstock.model.catalog import ConnectorSpec
-from penstock.protocols.json_schema.config_check import secret_values, validate_config
+from penstock.protocols.json_schema.config_check import validate_config
 from penstock.web import secret_file
 from penstock.web.connector_specs import is_table, schema_of_form
 from penstock.web.file_edit import edited, values_of, with_breaks_of
@@ -32,14 +31,12 @@ from penstock.web.forms.fields import FormBuilder, FormField, Path
 from penstock.web.forms.posted import PostedForm
 from penstock.web.jobs import JobObserver
 from penstock.web.pages import planned, streams
-from penstock.web.site import Form, Site, at, file_of, go, one, shown_error
+from penstock.web.site import Form, Site, at, file_of, go, masked, one, shown_error
 from penstock.web.workspace import FileText
 from penstock.web.yaml_text import same
 
 ENDS = (("source", AskedRole.source), ("destination", AskedRole.destination))
 _TABLE = "delta:./lake"
-_HIDDEN = "********"
-_REFERENCE = re.compile(r"\$\{([A-Za-z_]\w*)\}", re.ASCII)
 
 
 @dataclass(slots=True)
@@ -145,9 +142,9 @@ def edit(site: Site, request: Request) -> Response:
         ends = ends_of(site, values_of(read.text))
     except PenstockError as e:
         return _as_text(site, request, file, read, e)
-    if isinstance(ends, tuple):
-        return _ask(site, file, *ends)
-    return site.page(request, "edit.html", _values(site, file, Edits(read.text), read.mark, ends))
+    if isinstance(ends, tuple):  # a page that is only looked at starts no connector
+        return _as_text(site, request, file, read, ask=ends[0])
+    return site.page(request, "edit.html", _values(site, file, read.text, read.mark, ends))
 
 
 def ends_of(
@@ -179,11 +176,19 @@ def _install(section: Mapping[str, Any]) -> Install:
     return Install(builds=own.get("builds") is not False, constraints=tuple(map(str, listed)))
 
 
+def ask(site: Site, request: Request, form: Form) -> Response:
+    """Asks the connectors of a file what their forms have."""
+    del form
+    file = file_of(request)
+    ends = ends_of(site, values_of(site.workspace.text(file).text))
+    return _ask(site, file, *ends) if isinstance(ends, tuple) else go(at("p", file, "edit"))
+
+
 def _ask(site: Site, file: str, use: str, role: AskedRole, install: Install) -> Response:
     def work(observer: JobObserver) -> None:
         site.specs.ask(ConnectorSection(use=use, install=install), role, observer, yes=False)
 
-    job = site.jobs.start(f"Asking {use}", at("p", file, "edit"), work)
+    job = site.jobs.start(f"Asking {masked(use)}", at("p", file, "edit"), work)
     return go(site.jobs.address(job))
 
 
@@ -209,20 +214,17 @@ def _values(
     for end in ends:
         if end.asked is None:
             continue
-        faults = dict(edits.typed.get(end.role, {}))
-        if end.role in resolved:
-            found = _faults(end.asked.spec, resolved[end.role], end.asked.secret_word)
-            faults = {p: f for p, f in found.items() if not _names(_at(end.config, p), missing)}
-            faults |= edits.typed.get(end.role, {})
-        schema, word, listed = schema_of_form(end.use, end.asked)
-        builder = FormBuilder(schema, word, end.role, known, faults, hidden, edits.turns)
-        fields = builder.fields(end.config)
-        groups, end.listed = _groups(schema, fields), listed
-        end.form = DrawnForm(end.role, end.role, fields, builder.left_faults(), groups)
-    shown, is_hidden = _without_secrets(edits.text, hidden)
+        faults = dict((typed or {}).get(end.role, {}))
+        if end.role in resolved and typed is None:
+            faults |= _faults(end.asked, resolved[end.role])
+        schema = end.asked.spec.config_schema
+        builder = FormBuilder(schema, end.asked.secret_word, end.role, known, faults)
+        end.fields = builder.fields(end.config)
+        end.left = builder.left_faults()
+        end.groups = _groups(schema, end.fields)
     return {
-        "file": file, "ends": ends, "parts": _drawn_parts(values, ends, edits, known, hidden),
-        "text": shown, "mark": mark, "hidden": is_hidden, "problems": problems, "nav": "edit",
+        "file": file, "ends": ends, "text": site.hidden.hide(text), "mark": mark,
+        "problems": problems, "nav": "edit",
     }  # fmt: skip
 
 
@@ -287,31 +289,6 @@ def _groups(schema: Any, fields: list[FormField]) -> list[tuple[str, str]]:
             each.group = ""
     used = {each.group for each in fields}
     return [(i, t) for i, t in named if i in used] + ([("", "")] if "" in used else [])
-
-
-def _secrets(values: Mapping[str, Any], ends: list[EditedEnd]) -> set[str]:
-    """The secrets that stand in a file: in the configurations of its ends and of its profiles, by
-    the connectors' schemas, and elsewhere by the names of keys."""
-    found: set[str] = set()
-    profiles = values.get("profiles")
-    listed = cast(dict[str, Any], profiles) if isinstance(profiles, dict) else {}
-    for end in ends:
-        configs = [end.config, *(_at(p, (end.role, "config")) for p in listed.values())]
-        if end.asked is not None:
-            schema, word, _ = schema_of_form(end.use, end.asked)
-            found |= {t for c in configs for t in secret_values(schema, c, word)}
-    for key in ("profiles", "transforms", "enrichments"):
-        found |= named_secrets(values.get(key))
-    return {text for text in found if "${" not in text}
-
-
-def _without_secrets(text: str, hidden: set[str]) -> tuple[str, bool]:
-    """The text without secrets that stand in it, and whether there are any."""
-    shown = text
-    for secret in sorted(hidden, key=len, reverse=True):
-        if len(secret) > 2:
-            shown = shown.replace(secret, _HIDDEN)
-    return shown, shown != text
 
 
 # -- what the browser sends
@@ -402,19 +379,13 @@ def _put(config: Any, path: Path, value: str) -> None:
 
 
 def _as_text(
-    site: Site, request: Request, file: str, read: FileText, error: PenstockError | None = None
-) -> Response:
+    site: Site, request: Request, file: str, read: FileText, error: PenstockError | None = None,
+    ask: str | None = None,
+) -> Response:  # fmt: skip
+    """``ask``: a connector that has not been asked yet what its form has."""
     fault = error or site.workspace.read(file).fault
-    secrets: set[str] = set()
-    try:
-        file_values = values_of(read.text)
-        ends = ends_of(site, file_values)
-        secrets = _secrets(file_values, ends if isinstance(ends, list) else [])
-    except PenstockError:  # what is secret in it is not known
-        pass
-    text, hidden = _without_secrets(read.text, secrets)
     values = {
-        "file": file, "text": text, "hidden": hidden, "mark": read.mark, "nav": "edit",
+        "file": file, "text": site.hidden.hide(read.text), "mark": read.mark, "nav": "edit", "ask": ask,
         "error": None if fault is None else shown_error(fault),
     }  # fmt: skip
     return site.page(request, "text.html", values)
@@ -423,14 +394,8 @@ def _as_text(
 def save_text(site: Site, request: Request, form: Form) -> Response:
     """Saves a text, also one with faults, which the page then shows with their lines."""
     file = file_of(request)
-    text = one(form, "text")
-    if _HIDDEN in text:
-        raise ConfigError(
-            "this text has stars in the place of a secret", code="ui.hidden",
-            hint="enter the secret in the form, which moves it into .env",
-        )  # fmt: skip
-    had, mark = site.workspace.text(file).text, one(form, "mark")
-    site.workspace.save(file, with_breaks_of(had, text), mark)
+    text = site.hidden.restore(one(form, "text").replace("\r\n", "\n"))
+    site.workspace.save(file, text, one(form, "mark"))
     return go(at("p", file, "edit"), f"{file} is saved.")
 
 
@@ -439,6 +404,7 @@ ROUTES = [
     ("POST", "/new", make),
     ("GET", "/p/{file}/edit", edit),
     ("POST", "/p/{file}/edit", posted),
+    ("POST", "/p/{file}/ask", ask),
     ("POST", "/p/{file}/text", save_text),
     *streams.ROUTES,
 ]

@@ -75,7 +75,7 @@ def _job(site: Site, request: Request, template: str) -> Response:
     found = site.jobs.get(str(request.path_params["id"]))
     if found is None:
         raise not_found()
-    error = None if found.error is None else shown_error(found.error)
+    error = None if found.error is None else shown_error(found.error, found.observer.secrets)
     answer = site.page(request, template, {"job": found, "error": error})
     if found.ended and found.error is None:
         answer.headers["refresh"] = f"0;url={found.then}"

@@ -5,6 +5,7 @@ nothing. Not here: the process (``launches``), the report of a run that has ende
 """
 
 import json
+import random
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,6 +22,9 @@ from penstock.web.site import Form, Site, at, file_of, go, not_found, one, shown
 _SECONDS = 1.0
 _LINES = 200
 _LONGEST = 6 * 3600.0  # of one connection: the browser opens another by itself
+_MOST_OPEN = 3
+"""Connections that stay open. A browser has six for all its tabs: the pages beyond these ask again
+every few seconds."""
 
 
 def start(site: Site, request: Request, form: Form) -> Response:
@@ -113,21 +117,24 @@ def events(site: Site, request: Request) -> Response:
         from anyio.to_thread import run_sync
 
         began, last, before = time.monotonic(), "", None
-        while time.monotonic() - began < _LONGEST:
-            try:
+        stays = site.open_streams < _MOST_OPEN
+        site.open_streams += 1
+        try:
+            yield f"retry: {3000 if stays else random.randint(2000, 4000)}\n\n"
+            while time.monotonic() - began < _LONGEST:
                 text, ended, before = await run_sync(_part, site, request, before)
-            except PenstockError as e:
-                yield _event("live", site.part("error_part.html", {"error": shown_error(e)}))
-                return
-            if ended:
-                yield _event("done", "ended")
-                return
-            if text != last:
+                if ended:
+                    yield _event("done", "ended")
+                    return
+                yield _event("live", text) if text != last else ": still there\n\n"
                 last = text
-                yield _event("live", text)
-            else:
-                yield ": still there\n\n"
-            await anyio.sleep(_SECONDS)
+                if not stays:
+                    return
+                await anyio.sleep(_SECONDS)
+        except PenstockError as e:
+            yield _event("live", site.part("error_part.html", {"error": shown_error(e)}))
+        finally:
+            site.open_streams -= 1
 
     return StreamingResponse(stream(), media_type="text/event-stream")
 

@@ -16,8 +16,11 @@ from penstock.codec.exact_json import exact_text
 from penstock.config.selectors import parse_stream
 from penstock.connectors.reference import parse_ref
 from penstock.engine.inspect import runs as history
+from penstock.engine.inspect.plan_check import consents
 from penstock.errors import PenstockError
-from penstock.web.site import Site, file_of, page_of, shown_error
+from penstock.web import launches
+from penstock.web.connector_specs import settle
+from penstock.web.site import Form, Site, at, file_of, go, one, page_of, shown_error
 
 _SIZE = 50
 _ROWS = 20
@@ -53,6 +56,18 @@ def _found(site: Site, file: str, asked: dict[str, str]) -> Iterator[dict[str, A
         for each in found:
             if asked["reason"].lower() in f"{each['reason']} {each['field'] or ''}".lower():
                 yield each
+
+
+def retry(site: Site, request: Request, form: Form) -> Response:
+    """Starts ``penstock rejects retry`` of what the page shows."""
+    file = file_of(request)
+    pipeline = site.workspace.pipeline(file)  # its faults are shown here
+    settle(consents(pipeline, site.home), yes=False)
+    options = [o for n in ("run", "stream") if one(form, n) for o in (f"--{n}", one(form, n))]
+    options += ["--dry-run"] if one(form, "do") == "dry" else []
+    path = site.workspace.path(file)
+    launched = launches.launch(site.home, path, *options, verb=("rejects", "retry"))
+    return go(at("launch", launched.id))
 
 
 def download(site: Site, request: Request) -> Response:
@@ -118,6 +133,7 @@ def table(site: Site, request: Request) -> Response:
 
 ROUTES = [
     ("GET", "/p/{file}/rejects", rejects),
+    ("POST", "/p/{file}/rejects/retry", retry),
     ("GET", "/p/{file}/rejects/download", download),
     ("GET", "/p/{file}/rows", table),
 ]

@@ -4,19 +4,23 @@ A table of what discovery found, paged and searched by the server; what the page
 save changes. Not here: which modes a stream gets by itself (``penstock plan`` says it).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.api.answers import DiscoveredStream
+from penstock.config.pipeline import StreamOptions
 from penstock.engine.inspect.plan_check import (
     consents,
     discover_pipeline,
     preview_pipeline,
 )
+from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.web.connector_specs import settle
 from penstock.web.file_edit import edited, values_of
@@ -36,20 +40,20 @@ def show(site: Site, request: Request) -> Response:
     words = request.query_params.get("words", "").strip()
     matching = _matching(found or (), words)
     number, first = page_of(request, _SIZE)
-    listed = _listed(values_of(read.text))
-    entries = None if listed is None else _Entries(listed)
+    chosen = _Chosen(values_of(read.text))
     values: dict[str, Any] = {
         "file": file,
         "mark": read.mark,
         "known": found is not None,
-        "every": listed is None,
+        "every": chosen.listed is None,
         "count": len(matching),
         "all": len(found or ()),
-        "rows": [_row(s, entries) for s in matching[first : first + _SIZE]],
+        "rows": [_row(s, chosen) for s in matching[first : first + _SIZE]],
         "number": number,
         "pages": -(-len(matching) // _SIZE),
         "words": words,
         "modes": _DESTINATION_MODES,
+        "excluded": chosen.excluded,
         "nav": "streams",
     }
     return site.page(request, "streams.html", values)
@@ -85,63 +89,93 @@ def _name(stream: DiscoveredStream) -> str:
     return str(StreamId(stream.namespace, stream.name))
 
 
-def _listed(values: Mapping[str, Any]) -> list[Entry] | None:
-    """The entries of the file's ``streams``; None: every stream is read."""
-    source = values.get("source")
-    given = cast(dict[str, Any], source).get("streams") if isinstance(source, dict) else None
-    if not isinstance(given, list):
-        return None
-    entries = cast(list[Any], given)
-    return [cast(Entry, e) if isinstance(e, dict) else {"name": str(e)} for e in entries]
+class _Chosen:
+    """What the file says of streams: ``streams`` (None: every one) and ``exclude``. The rule which
+    entry holds for a stream is that of a run."""
 
-
-class _Entries:
-    """The entries of a file's ``streams``, of which there may be thousands, by their names."""
-
-    def __init__(self, listed: Sequence[Entry]) -> None:
-        self._names: dict[str, Entry] = {}
-        self._patterns: list[tuple[str, Entry]] = []
-        for entry in listed:
-            name = str(entry.get("name"))
-            if "*" in name or "?" in name:
-                self._patterns.append((name, entry))
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        source = values.get("source")
+        given = cast(dict[str, Any], source) if isinstance(source, dict) else {}
+        listed, excluded = given.get("streams"), given.get("exclude")
+        self.listed: list[Any] | None = listed if isinstance(listed, list) else None
+        self.excluded: list[str] = [*map(str, excluded)] if isinstance(excluded, list) else []
+        self._names: dict[str, list[int]] = {}
+        self._patterns: list[tuple[StreamOptions, int]] = []
+        for place, entry in enumerate(self.listed or ()):
+            options = _options(_entry(entry))
+            if options.is_pattern:
+                self._patterns.append((options, place))
             else:
-                self._names.setdefault(name, entry)
+                self._names.setdefault(options.name, []).append(place)
 
-    def of(self, stream: DiscoveredStream) -> Entry | None:
-        """Returns the entry that names the stream, else a pattern that it fits."""
-        names = (_name(stream), stream.name)
-        own = next((e for n in names if (e := self._names.get(n)) and _in(stream, e)), None)
-        fits = (e for p, e in self._patterns if any(fnmatchcase(n, p) for n in names))
-        return own or next(fits, None)
+    def place(self, stream: StreamId) -> int | None:
+        """Returns the number of the entry that holds for the stream."""
+        named = {n for t in (stream.name, str(stream)) for n in self._names.get(t, ())}
+        fits = [(o, n) for n in named if (o := self._at(n)).matches(stream)]
+        fits = fits or [(o, n) for o, n in self._patterns if o.matches(stream)]
+        best = max(fits, key=lambda f: (bool(f[0].namespace), len(f[0].name)), default=None)
+        return None if best is None else best[1]
+
+    def entry(self, place: int | None) -> Entry:
+        """Returns an entry as a mapping."""
+        return {} if place is None else _entry((self.listed or [])[place])
+
+    def leaves_out(self, stream: StreamId) -> bool:
+        """Whether ``exclude`` names the stream."""
+        return any(StreamOptions(name=name).matches(stream) for name in self.excluded)
+
+    def _at(self, place: int) -> StreamOptions:
+        return _options(self.entry(place))
 
 
-def _in(stream: DiscoveredStream, entry: Entry) -> bool:
-    return entry.get("namespace") in (None, stream.namespace)
+def _entry(given: Any) -> Entry:
+    return cast(Entry, given) if isinstance(given, dict) else {"name": str(given)}
 
 
-def _row(stream: DiscoveredStream, entries: _Entries | None) -> dict[str, Any]:
-    entry = None if entries is None else entries.of(stream)
-    own = entry or {}
+def _options(entry: Entry) -> StreamOptions:
+    namespace = entry.get("namespace")
+    own = None if namespace is None else str(namespace)
+    return StreamOptions(name=str(entry.get("name")), namespace=own)
+
+
+def _id(stream: DiscoveredStream) -> StreamId:
+    return StreamId(stream.namespace, stream.name)
+
+
+def _row(stream: DiscoveredStream, chosen: _Chosen) -> dict[str, Any]:
+    place = chosen.place(_id(stream))
+    own = chosen.entry(place)
     schema = stream.json_schema if isinstance(stream.json_schema, dict) else {}
     fields = sorted(cast(dict[str, Any], cast(Any, schema).get("properties") or {}))
-    key = own.get("primary_key")
+    shown = _shown(own)
+    listed = chosen.listed is None or place is not None
     return {
         "id": _name(stream),
-        "name": stream.name,
-        "namespace": stream.namespace,
-        "chosen": entries is None or entry is not None,
-        "sync_modes": stream.sync_modes,
-        "sync_mode": own.get("sync_mode") or "",
-        "destination_sync_mode": own.get("destination_sync_mode") or "",
+        "chosen": listed and not chosen.leaves_out(_id(stream)),
+        "sync_modes": _with(stream.sync_modes, shown["sync_mode"]),
+        "destination_sync_modes": _with(_DESTINATION_MODES, shown["destination_sync_mode"]),
         "mode": own.get("mode"),
-        "key": _key_text(key),
+        **shown,
         "own_key": ", ".join(".".join(p) for p in stream.source_defined_primary_key or ()),
-        "cursor": _field_text(own.get("cursor_field")),
         "own_cursor": ".".join(stream.default_cursor_field or ()),
         "fixed_cursor": stream.source_defined_cursor is True,
         "fields": fields[:300],
     }
+
+
+def _shown(entry: Entry) -> dict[str, str]:
+    """The settings of an entry as the page's inputs have them."""
+    return {
+        "sync_mode": str(entry.get("sync_mode") or ""),
+        "destination_sync_mode": str(entry.get("destination_sync_mode") or ""),
+        "key": _key_text(entry.get("primary_key")),
+        "cursor": _field_text(entry.get("cursor_field")),
+    }
+
+
+def _with(modes: Sequence[str], own: str) -> list[str]:
+    """The modes to choose from; one that the file has stays there."""
+    return [*modes, *([own] if own and own not in modes else [])]
 
 
 def _key_text(key: Any) -> str:
@@ -160,80 +194,168 @@ def save(site: Site, request: Request, form: Form) -> Response:
     text = site.workspace.text(file).text
     found: list[DiscoveredStream] = site.catalogs.get(f"streams {file}") or []
     words = one(form, "words")
-    back = f"{at('p', file, 'streams')}?words={words}&page={one(form, 'page', '0')}"
+    query = urlencode({"words": words, "page": one(form, "page", "0")})
+    back = f"{at('p', file, 'streams')}?{query}"
+    chosen = _Chosen(values_of(text))
     if one(form, "which") == "every" and one(form, "do") == "save":
-        site.workspace.save(file, edited(text, {("source", "streams"): None}), mark)
+        if chosen.listed is not None:
+            site.workspace.save(file, edited(text, {("source", "streams"): None}), mark)
         return go(back, "Every stream is read.")
-    listed = _listed(values_of(text))
-    named = _Entries(listed or ())
-    entries: dict[str, Entry | None] = {
-        _name(s): {"name": _name(s)} if listed is None else _own(s, named) for s in found
-    }
+    if not found:
+        return go(back, "The streams are not known here any more: find them again.")
+    edit = _Edit(chosen, found)
     if one(form, "do") == "bulk":
-        changed = _bulk(_matching(found, words), entries, form)
+        wanted = [(s, _bulk(s, form)) for s in _matching(found, words)]
     else:
-        changed = _rows(found, entries, form)
-    used = {id(e) for s in found if (e := named.of(s)) is not None}
-    kept = [e for e in listed or () if id(e) not in used]
-    made = [*kept, *(e for e in entries.values() if e is not None)]
-    if not made:
+        shown = set(form.get("row", ()))
+        wanted = [(s, _posted(_name(s), form)) for s in found if _name(s) in shown]
+    for stream, want in wanted:
+        edit.take(stream, want)
+    changes = edit.changes()
+    if changes.get(("source", "streams"), chosen.listed) == []:
         return go(back, "Choose at least one stream; nothing is saved.")
-    short = [e["name"] if e.keys() == {"name"} else e for e in made]
-    site.workspace.save(file, edited(text, {("source", "streams"): short}), mark)
-    return go(back, f"{changed} streams are saved; {len(made)} are read.")
+    if changes:
+        site.workspace.save(file, edited(text, changes), mark)
+    return go(back, f"{edit.changed} of {len(wanted)} streams are changed; {edit.read()} are read.")
 
 
-def _own(stream: DiscoveredStream, named: _Entries) -> Entry | None:
-    entry = named.of(stream)
-    return None if entry is None else {**entry, "name": _name(stream)}
+Wanted = dict[str, Any]
+"""What is wanted of a stream: ``chosen``, and settings by their inputs. What is not in it stays."""
 
 
-def _rows(found: Sequence[DiscoveredStream], entries: dict[str, Entry | None], form: Form) -> int:
-    """Takes what the rows of the page say; returns how many there are."""
-    shown = set(form.get("row", []))
-    chosen = set(form.get("chosen", []))
-    for stream in found:
-        name = _name(stream)
-        if name not in shown:
-            continue
-        if name not in chosen:
-            entries[name] = None
-            continue
-        entry = dict(entries[name] or {"name": _name(stream)})
-        for key in ("sync_mode", "destination_sync_mode"):
-            _take(entry, key, one(form, f"{key} {name}"))
-        _take(entry, "cursor_field", _path(one(form, f"cursor {name}")))
-        _take(entry, "primary_key", _paths(one(form, f"key {name}")))
-        entries[name] = entry
-    return len(shown)
+def _posted(name: str, form: Form) -> Wanted:
+    """What the row of a page says."""
+    made: Wanted = {"chosen": name in form.get("chosen", ())}
+    for key in ("sync_mode", "destination_sync_mode", "key", "cursor"):
+        if f"{key} {name}" in form:
+            made[key] = one(form, f"{key} {name}").strip()
+    return made
 
 
-def _bulk(
-    matching: Sequence[DiscoveredStream], entries: dict[str, Entry | None], form: Form
-) -> int:
-    """Changes every stream that the search finds, on all pages."""
-    for stream in matching:
-        name = _name(stream)
-        if one(form, "bulk_chosen") == "no":
-            entries[name] = None
-            continue
-        if entries[name] is None and one(form, "bulk_chosen") != "yes":
-            continue
-        entry = dict(entries[name] or {"name": _name(stream)})
-        mode = one(form, "bulk_sync_mode")
-        if mode in stream.sync_modes:
-            entry["sync_mode"] = mode
-        if one(form, "bulk_destination_sync_mode") in _DESTINATION_MODES:
-            entry["destination_sync_mode"] = one(form, "bulk_destination_sync_mode")
-        entries[name] = entry
-    return len(matching)
+def _bulk(stream: DiscoveredStream, form: Form) -> Wanted:
+    """What is wanted of each stream that the search finds, on all pages."""
+    made: Wanted = {}
+    if one(form, "bulk_chosen") in ("yes", "no"):
+        made["chosen"] = one(form, "bulk_chosen") == "yes"
+    if one(form, "bulk_sync_mode") in stream.sync_modes:
+        made["sync_mode"] = one(form, "bulk_sync_mode")
+    if one(form, "bulk_destination_sync_mode") in _DESTINATION_MODES:
+        made["destination_sync_mode"] = one(form, "bulk_destination_sync_mode")
+    return made
 
 
-def _take(entry: Entry, key: str, value: Any) -> None:
-    if value:
-        entry[key] = value
-    else:
-        entry.pop(key, None)
+class _Edit:
+    """Collects the changes of ``streams`` and ``exclude``: what nobody touched stays as the file
+    has it, patterns too. ``changed``: how many streams are."""
+
+    def __init__(self, chosen: _Chosen, found: Sequence[DiscoveredStream]) -> None:
+        self._had, self._found = chosen, found
+        self._places = {_id(s): chosen.place(_id(s)) for s in found}
+        self._users = Counter(p for p in self._places.values() if p is not None)
+        self._new: dict[StreamId, Entry | None] = {}  # None: the stream is left out
+        self._excluded = [*chosen.excluded]
+        self.changed = 0
+
+    def take(self, stream: DiscoveredStream, want: Wanted) -> None:
+        id_ = _id(stream)
+        place = self._places[id_]
+        entry = self._had.entry(place)
+        listed = self._had.listed is None or place is not None
+        was = listed and not self._had.leaves_out(id_)
+        is_chosen = want.get("chosen", was)
+        shown = _shown(entry)
+        new = {k: v for k, v in want.items() if k in shown and v != shown[k]}
+        if is_chosen == was and not (new and is_chosen):
+            return
+        self.changed += 1
+        if not is_chosen:
+            self._new[id_] = None
+            return
+        if self._had.leaves_out(id_):
+            self._include(stream)
+        if new or not listed:
+            self._new[id_] = _changed(entry, stream, new)
+
+    def _include(self, stream: DiscoveredStream) -> None:
+        own = {stream.name, _name(stream)}
+        self._excluded = [name for name in self._excluded if name not in own]
+        if any(StreamOptions(name=name).matches(_id(stream)) for name in self._excluded):
+            raise ConfigError(
+                f"a pattern of source.exclude leaves out {_name(stream)}", code="ui.text",
+                hint="change `exclude` in the text of the file",
+            )  # fmt: skip
+
+    def changes(self) -> dict[tuple[str, ...], Any]:
+        """Returns the changes of the file."""
+        made: dict[tuple[str, ...], Any] = {}
+        if self._had.listed is None:
+            if self._new:
+                made["source", "streams"] = self._first()
+        else:
+            listed = self._listed(self._had.listed)
+            if listed != self._had.listed:
+                made["source", "streams"] = listed
+        if self._excluded != self._had.excluded:
+            made["source", "exclude"] = self._excluded or None
+        return made
+
+    def _first(self) -> list[Any]:
+        """The first list of a file that reads every stream: those of now, but what is left out."""
+        kept = [s for s in self._found if not self._had.leaves_out(_id(s))]
+        entries = [self._new.get(_id(s), {"name": _name(s)}) for s in kept]
+        return [_short(e) for e in entries if e is not None]
+
+    def _listed(self, listed: list[Any]) -> list[Any]:
+        """The entries of the file with the changes. One that holds for other streams too stays: a
+        stream gets one of its own, or is excluded."""
+        own: dict[int, Any] = {}
+        added: list[Any] = []
+        for id_, entry in self._new.items():
+            place = self._places[id_]
+            alone = place is not None and self._users[place] == 1
+            alone = alone and not _options(self._had.entry(place)).is_pattern
+            if alone:
+                assert place is not None
+                own[place] = entry
+            elif entry is not None:
+                added.append(_short(entry))
+            elif place is not None:
+                self._excluded.append(str(id_))
+        kept = [own.get(n, e) for n, e in enumerate(listed) if own.get(n, e) is not None]
+        return [*kept, *added]
+
+    def read(self) -> int:
+        """Returns how many of the streams are read."""
+        count = 0
+        for id_, place in self._places.items():
+            had = self._had.listed is None or place is not None
+            was = had and not self._had.leaves_out(id_)
+            count += (id_ in self._new and self._new[id_] is not None) or (
+                was and id_ not in self._new
+            )
+        return count
+
+
+def _changed(entry: Entry, stream: DiscoveredStream, new: Mapping[str, str]) -> Entry:
+    """An entry of the stream alone with new settings."""
+    own = {"name": _name(stream)} if not entry or _options(entry).is_pattern else {}
+    made = {**{k: v for k, v in entry.items() if not own or k != "namespace"}, **own}
+    for key, text in new.items():
+        name = {"key": "primary_key", "cursor": "cursor_field"}.get(key, key)
+        value: Any = text
+        if key == "key":
+            value = _paths(text)
+        elif key == "cursor":
+            value = _path(text)
+        if value:
+            made[name] = value
+        else:
+            made.pop(name, None)
+    return made
+
+
+def _short(entry: Entry) -> Any:
+    return entry["name"] if entry.keys() == {"name"} else entry
 
 
 def _path(text: str) -> Any:

@@ -1,0 +1,101 @@
+"""What the plan page says of a table's columns, beside what the next run does to the table."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from web_harness import KEPT
+
+from penstock.api.answers import Plan
+from penstock.api.table_changes import table_changes
+from penstock.config.home import Home
+from penstock.config.load import load_pipeline
+from penstock.engine.inspect.plan_check import plan_pipeline
+from penstock.model.type_words import type_text
+from penstock.tables.contract import TableName
+from penstock.tables.formats import open_table
+from penstock.web.jobs import JobObserver
+
+pytestmark = [pytest.mark.spark, pytest.mark.dear]
+
+SOURCE = """
+import json, sys
+def say(message): print(json.dumps(message), flush=True)
+if sys.argv[1] == "spec":
+    say({"type": "SPEC", "spec": {"connectionSpecification": {"type": "object"}}}); sys.exit()
+config = json.load(open(sys.argv[sys.argv.index("--config") + 1]))
+if sys.argv[1] == "discover":
+    say({"type": "CATALOG", "catalog": {"streams": [{"name": "t", "supported_sync_modes":
+         ["full_refresh"], "source_defined_primary_key": [["id"]],
+         "json_schema": {"type": "object", "properties": config["fields"]}}]}})
+if sys.argv[1] == "read":
+    def status(word): say({"type": "TRACE", "trace": {"type": "STREAM_STATUS", "emitted_at": 1,
+        "stream_status": {"stream_descriptor": {"name": "t"}, "status": word}}})
+    status("STARTED")
+    say({"type": "RECORD", "record": {"stream": "t", "data": config["row"], "emitted_at": 1}})
+    status("COMPLETE")
+"""
+INTEGER, NUMBER, TEXT = {"type": "integer"}, {"type": "number"}, {"type": "string"}
+BEFORE = {"id": INTEGER, "same": TEXT, "wider": INTEGER, "other": INTEGER, "gone": TEXT}
+AFTER = {"id": INTEGER, "same": TEXT, "wider": NUMBER, "other": TEXT, "fresh": TEXT}
+ROWS = ({"id": 1, "same": "a", "wider": 1, "other": 5, "gone": "x"},
+        {"id": 2, "same": "a", "wider": 1.5, "other": "6", "fresh": "y"})  # fmt: skip
+SAID = {
+    "append": {"wider": "widened", "other": "cast", "gone": "kept", "fresh": "added"},
+    "overwrite": {"wider": "changed", "other": "changed", "gone": "dropped", "fresh": "added"},
+}
+
+
+def write(place: Path, kind: str, mode: str, fields: Any, row: Any, policy: str = "") -> Path:
+    (place / "source.py").write_text(SOURCE)
+    file = place / "t.yaml"
+    file.write_text(
+        f"pipeline: t\nsource:\n  use: {json.dumps(f'airbyte:{sys.executable} {place}/source.py')}\n"
+        f"  config: {json.dumps({'fields': fields, 'row': row})}\n"
+        f"  defaults: {{destination_sync_mode: {mode}}}\n"
+        f"destination:\n  use: {kind}:{place}/lake\n{policy}"
+    )
+    return file
+
+
+def run(place: Path, file: Path) -> None:
+    env = {k: v for k, v in os.environ.items() if k in KEPT}
+    env |= {"PENSTOCK_HOME": str(place / "home"), "PENSTOCK_DAEMON": "0"}
+    words = [sys.executable, "-m", "penstock", "run", str(file), "--json"]
+    done = subprocess.run(words, env=env, cwd=place, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def changes(place: Path, file: Path) -> Any:
+    pipeline = load_pipeline(file)
+    plan = plan_pipeline(pipeline, Home(place / "home"), observer=JobObserver())
+    return table_changes(pipeline, msgspec.convert(plan, Plan))[0]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("kind", ["delta", "parquet"])
+def test_the_columns_become_what_the_plan_said(tmp_path: Path, kind: str, mode: str) -> None:
+    file = write(tmp_path, kind, mode, BEFORE, ROWS[0])
+    new = changes(tmp_path, file)
+    assert new.is_new and {c.change for c in new.columns} == {"new"}
+    run(tmp_path, file)
+    assert changes(tmp_path, file).changes == 0
+
+    write(tmp_path, kind, mode, AFTER, ROWS[1])
+    found = changes(tmp_path, file)
+    assert {c.name: c.change for c in found.columns if c.change != "same"} == SAID[mode]
+    run(tmp_path, file)
+    fields = open_table(kind, str(tmp_path / "lake")).columns_of(TableName(None, "t"))
+    assert fields is not None
+    real = {f.name: type_text(f.type) for f in fields if not f.name.startswith("_")}
+    assert real == {c.name: c.after for c in found.columns if c.after is not None}
+
+    policy = "  schema_evolution: {new_column: ignore, type_change: fail}\n"
+    write(tmp_path, kind, "append", BEFORE | {"id": TEXT, "more": TEXT}, ROWS[0], policy)
+    refused = changes(tmp_path, file)
+    assert "id" in refused.refused
