@@ -1,7 +1,9 @@
 """Runs from the pages, on a real Spark: seen live, reloaded, through the death of the server,
 stopped; a reject found; a run of the command line seen too."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,3 +108,86 @@ def test_a_run_of_the_command_line_is_seen_and_stopped(
     finally:
         run.kill()
         run.communicate()
+
+
+def test_seven_tabs_of_a_run_leave_the_browser_free_and_a_killed_run_says_so(
+    pages: Callable[..., Pages], browser: Any
+) -> None:
+    """A browser has six connections for a server: a page that is followed keeps one."""
+    site = pages()
+    site.write(region="eu", token="x", auth={"kind": "open"}, rows=3000, delay=0.1)
+    page = opened(site, browser)
+    page.goto(f"{site.base}/p/shop.yaml/runs")
+    page.click("nav.tabs >> text=Run >> nth=-1")
+    page.wait_for_url("**/runs/*")
+    page.wait_for_selector(READ)
+    tabs = [page.context.new_page() for _ in range(7)]
+    for tab in tabs:
+        tab.set_default_timeout(30_000)
+        tab.goto(page.url, wait_until="domcontentloaded")
+    other = page.context.new_page()
+    other.set_default_timeout(10_000)
+    other.goto(f"{site.base}/machine")
+    for tab in tabs:  # each is followed, the later ones less often
+        before = tab.inner_text(READ)
+        for _ in range(60):
+            if tab.inner_text(READ) != before:
+                break
+            tab.wait_for_timeout(250)
+        assert tab.inner_text(READ) != before
+        tab.close()
+
+    launched = next((site.home / "ui").glob("*/launch.json"))
+    os.kill(json.loads(launched.read_text())["pid"], signal.SIGKILL)
+    page.wait_for_selector(".figures .s-failed")
+    assert "What to do" in page.inner_text("main")
+    assert page.locator("text=Run again").count() >= 1
+    page.goto(f"{site.base}/launch/{launched.parent.name}")
+    said = page.inner_text("main")
+    assert "failed" in said or "The process has ended" in said
+
+
+def test_rejects_are_tried_again(pages: Callable[..., Pages], browser: Any) -> None:
+    site = pages()
+    site.write(region="eu", token="x", auth={"kind": "open"}, rows=6)
+    page = opened(site, browser)
+    page.goto(f"{site.base}/p/shop.yaml/runs")
+    page.click("nav.tabs >> text=Run >> nth=-1")
+    page.wait_for_url("**/runs/*")
+    page.wait_for_selector(".figures .s-succeeded")
+    page.goto(f"{site.base}/p/shop.yaml/rejects?stream=orders")
+    assert page.locator("tbody tr").count() == 1
+    page.click("text=Try them again")
+    page.wait_for_url("**/runs/*")
+    page.wait_for_selector(".figures .s-succeeded, .figures .s-partial")
+    page.goto(f"{site.base}/p/shop.yaml/rejects?stream=orders")
+    assert page.locator("text=in a later run").count() == 1  # of the first; it was rejected again
+    assert page.locator("tbody tr").count() == 2
+
+    # the state: each change says first what it does; what is exported is imported again
+    page.goto(f"{site.base}/p/shop.yaml/state")
+    with page.expect_download() as saved:
+        page.click("text=Export")
+    exported = Path(saved.value.path()).read_text()
+    page.click("article:has-text('orders') >> summary")
+    page.fill("article:has-text('orders') [name=to]", "2")
+    page.click("article:has-text('orders') >> text=Rewind")
+    page.wait_for_selector("text=The next run reads from there again")
+    page.click("text=Do it")
+    page.wait_for_selector(".said")
+    assert '"id": 2' in page.inner_text("article:has-text('orders') pre")
+    page.click("text=Forget the whole state")
+    page.click("text=Do it")
+    page.wait_for_selector(".said")
+    assert page.locator("article").count() == 0
+    page.fill("[name=state]", exported)
+    page.click("text=Import >> nth=-1")
+    page.wait_for_selector("text=replaces the whole saved state")
+    page.click("text=Do it")
+    page.wait_for_selector(".said")
+    assert '"id": 6' in page.inner_text("article:has-text('orders') pre")
+    page.click("article:has-text('orders') >> summary")
+    page.fill("article:has-text('orders') textarea", "{no json")
+    page.click("article:has-text('orders') >> text=Set")
+    page.click("text=Do it")
+    page.wait_for_selector(".fault:has-text('What to do')")

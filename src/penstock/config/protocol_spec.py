@@ -137,13 +137,16 @@ def spec_of(name: str) -> ProtocolSpec:
     return found
 
 
+_type_info = cache(mi.type_info)
+
+
 def keys_of(role: EndpointRole) -> dict[str, mi.Field]:
     """The keys that protocols add to the section of ``role``, by name."""
     found: dict[str, mi.Field] = {}
     for spec in specs().values():
         declared = spec.keys(role)
         if declared is not None:
-            info = mi.type_info(declared)
+            info = _type_info(declared)
             assert isinstance(info, mi.StructType)
             found.update((f.encode_name, f) for f in info.fields)
     return found

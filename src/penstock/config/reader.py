@@ -10,6 +10,7 @@ into one error.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from types import EllipsisType
 from typing import Any, NamedTuple
@@ -95,7 +96,7 @@ class NodeReader:
 
     def read(self, root: Node, kind: type[Any]) -> Any:
         """Reads the document as a ``kind``; :data:`BAD` where a fault prevents it."""
-        return self.value(root, mi.type_info(kind), "")
+        return self.value(root, _type_info(kind), "")
 
     def problem(self, node: Node, text: str) -> EllipsisType:
         """Records a fault at ``node``; returns :data:`BAD`."""
@@ -352,6 +353,12 @@ def shown(node: Node) -> str:
         return "nothing"
     text = node.text if len(node.text) <= 60 else node.text[:57] + "..."
     return f"'{text}'" if node.plain else f"the text '{text}'"
+
+
+@cache
+def _type_info(kind: type[Any]) -> mi.Type:
+    """Kept, as it takes most of the time that reading a file takes."""
+    return mi.type_info(kind)
 
 
 def _fields(kind: mi.StructType) -> tuple[dict[str, mi.Field], str | None]:

@@ -86,20 +86,23 @@ def found(home: Home, id_: str) -> StartedRun | None:
 def lives(launched: StartedRun) -> bool:
     """Whether the process of a launch is there still, and is the same."""
     words = _command(launched.pid)
-    return "penstock" in words and launched.file in words
+    return words == "" or (words is not None and "penstock" in words and launched.file in words)
 
 
-def _command(pid: int) -> str:
-    """Returns the command of a process; empty: it has ended."""
-    with suppress(OSError):
-        return (_PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace")
+def _command(pid: int) -> str | None:
+    """Returns the command of a process; empty: it is just being started; None: it has ended."""
+    own = _PROC / str(pid)
+    with suppress(OSError, IndexError):
+        words = (own / "cmdline").read_bytes().decode("utf-8", "replace")
+        state = (own / "stat").read_text().rpartition(")")[2].split()[0]
+        return None if state in "ZX" else words
     if _PROC.exists():
-        return ""
+        return None
     words = ["ps", "-ww", "-o", "command=", "-p", str(pid)]  # macOS has no /proc
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(words, capture_output=True, text=True, timeout=10)
-        return done.stdout if done.returncode == 0 else ""
-    return ""
+        return done.stdout if done.returncode == 0 else None
+    return None
 
 
 def answer(home: Home, launched: StartedRun) -> dict[str, Any] | None:

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from penstock.api.answers import Plan
 from penstock.api.table_changes import table_changes
 from penstock.engine.inspect import runs as history
-from penstock.engine.inspect.plan_check import check_pipeline, consents, plan_pipeline
 from penstock.errors import PenstockError
 from penstock.web.connector_specs import settle
 from penstock.web.jobs import JobObserver
@@ -27,6 +26,8 @@ def check(site: Site, request: Request, form: Form) -> Response:
 
 def start_check(site: Site, file: str) -> Response:
     """Starts the check of a pipeline file, and goes on to its page."""
+    from penstock.engine.inspect.plan_check import check_pipeline, consents
+
     pipeline = site.workspace.pipeline(file)
 
     def work(observer: JobObserver) -> None:
@@ -57,6 +58,8 @@ def checked(site: Site, request: Request) -> Response:
 
 
 def plan(site: Site, request: Request, form: Form) -> Response:
+    from penstock.engine.inspect.plan_check import consents, plan_pipeline
+
     file = file_of(request)
     pipeline = site.workspace.pipeline(file)
 

@@ -16,7 +16,6 @@ from penstock.codec.exact_json import exact_text
 from penstock.config.selectors import parse_stream
 from penstock.connectors.reference import parse_ref
 from penstock.engine.inspect import runs as history
-from penstock.engine.inspect.plan_check import consents
 from penstock.errors import PenstockError
 from penstock.web import launches
 from penstock.web.connector_specs import settle
@@ -60,6 +59,8 @@ def _found(site: Site, file: str, asked: dict[str, str]) -> Iterator[dict[str, A
 
 def retry(site: Site, request: Request, form: Form) -> Response:
     """Starts ``penstock rejects retry`` of what the page shows."""
+    from penstock.engine.inspect.plan_check import consents
+
     file = file_of(request)
     pipeline = site.workspace.pipeline(file)  # its faults are shown here
     settle(consents(pipeline, site.home), yes=False)

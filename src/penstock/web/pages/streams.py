@@ -15,11 +15,6 @@ from starlette.responses import Response
 
 from penstock.api.answers import DiscoveredStream
 from penstock.config.pipeline import StreamOptions
-from penstock.engine.inspect.plan_check import (
-    consents,
-    discover_pipeline,
-    preview_pipeline,
-)
 from penstock.errors import ConfigError
 from penstock.model.catalog import StreamId
 from penstock.web.connector_specs import settle
@@ -66,6 +61,8 @@ def discover(site: Site, request: Request, form: Form) -> Response:
 
 def start_discover(site: Site, file: str) -> Response:
     """Starts the discovery of a pipeline file's source, and goes on to its streams."""
+    from penstock.engine.inspect.plan_check import consents, discover_pipeline
+
     pipeline = site.workspace.pipeline(file)
 
     def work(observer: JobObserver) -> None:
@@ -370,6 +367,8 @@ def _paths(text: str) -> Any:
 
 def preview(site: Site, request: Request, form: Form) -> Response:
     """Reads the first rows of one stream; nothing is saved."""
+    from penstock.engine.inspect.plan_check import consents, preview_pipeline
+
     file, stream = file_of(request), one(form, "stream")
     pipeline = site.workspace.pipeline(file)
 
