@@ -53,9 +53,9 @@ SAID = {
 
 def write(place: Path, kind: str, mode: str, fields: Any, row: Any, policy: str = "") -> Path:
     (place / "source.py").write_text(SOURCE)
-    file = place / "t.yaml"
+    file, use = place / "t.yaml", f"airbyte:{sys.executable} {place}/source.py"
     file.write_text(
-        f"pipeline: t\nsource:\n  use: {json.dumps(f'airbyte:{sys.executable} {place}/source.py')}\n"
+        f"pipeline: t\nsource:\n  use: {json.dumps(use)}\n"
         f"  config: {json.dumps({'fields': fields, 'row': row})}\n"
         f"  defaults: {{destination_sync_mode: {mode}}}\n"
         f"destination:\n  use: {kind}:{place}/lake\n{policy}"

@@ -86,9 +86,7 @@ class Answered:
 class Pages:
     """A running server, and a browser's cookie once :meth:`enter` was called."""
 
-    def __init__(
-        self, place: Path, *options: str, user: int | None = None, **environ: str
-    ) -> None:  # fmt: skip
+    def __init__(self, place: Path, *options: str, **environ: str) -> None:
         self.folder, self.home = place / "files", place / "home"
         self.folder.mkdir(exist_ok=True)
         (place / "source_shop.py").write_text(SOURCE)
@@ -97,7 +95,7 @@ class Pages:
         env = kept | {"PENSTOCK_HOME": str(self.home), "PENSTOCK_DAEMON": "0"} | environ
         words = [sys.executable, "-m", "penstock", "ui", str(self.folder), "--no-open", *options]
         self.process = subprocess.Popen(
-            [*words, "--json"], cwd=place, env=env, stdout=subprocess.PIPE, text=True, user=user
+            [*words, "--json"], cwd=place, env=env, stdout=subprocess.PIPE, text=True
         )
         assert self.process.stdout is not None
         text = ""

@@ -89,7 +89,7 @@ def _change(pipeline: Pipeline, stream: StreamPlan, rows: int | None) -> TableCh
         ColumnChange(
             name=name,
             change=_kind(before.get(name), sent.get(name), after, name, replaces),
-            before=before.get(name), sent=sent.get(name), after=after and after.get(name),
+            before=before.get(name), sent=sent.get(name), after=None if after is None else after.get(name),
         )
         for name in [*sent, *(n for n in before if n not in sent)]
     ]  # fmt: skip
@@ -163,4 +163,4 @@ def _columns(pipeline: Pipeline, location: str | None) -> "tuple[Field, ...] | N
         found = table.columns_of(TableName(None, place.name))
     except PenstockError:
         return None
-    return found
+    return None if found is None else tuple(found)

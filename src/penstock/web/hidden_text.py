@@ -40,7 +40,7 @@ class HiddenTexts:
             root = places_of(text)
         except ConfigError:  # nobody knows what is what: keys decide, line by line
             found = [(m.start(2), m.end(2)) for m in _LINE.finditer(text) if _by_name(m[1], m[2])]
-            return self._cut(text, found, {s for s in address_secrets(text)})
+            return self._cut(text, found, set(address_secrets(text)))
         secrets = self._secrets(root)
         spans: list[tuple[int, int]] = []
         for path, place in _scalars(root):
@@ -48,9 +48,10 @@ class HiddenTexts:
             raw = text[place.start : place.end]
             if "${" in value or place.value is None:
                 continue
-            tagged = raw.startswith("!secret")
             named = not self._is_known(root, path) and not is_name(".".join(path))
-            if tagged or value in secrets or (named and path and _by_name(path[-1], value)) or any(s in value and s not in raw for s in secrets):
+            by_name = named and bool(path) and _by_name(path[-1], value)
+            within = any(s in value and s not in raw for s in secrets)
+            if raw.startswith("!secret") or value in secrets or by_name or within:
                 spans.append((place.start, place.start + len(raw.rstrip())))
             else:
                 secrets |= {*address_secrets(value)}
