@@ -223,7 +223,7 @@ def test_types_of_columns_are_the_words_that_a_plan_prints(said: str, message: s
         ("{use: x, permissions: {env: {allowed_vars: [TOKEN, SPARK_AUTH_SECRET]}}}",
          "source.permissions.env.allowed_vars[1]: SPARK_AUTH_SECRET is a variable of Spark's or of "
          "Penstock's own, which no connector is given"),
-        ("{use: x, permissions: }", "source.permissions is empty: say what is allowed"),
+        ("{use: x, permissions: }", "source.permissions is empty: list what is allowed"),
         ("{use: x, limits: {max_memory: }}", "source.limits.max_memory is empty: remove the key"),
         ("{use: x, limits: {max_memory: 0}}", "source.limits.max_memory must be more than 0"),
         ("{use: 'parquet:./a', config: {path: ./b}}",

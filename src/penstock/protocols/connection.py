@@ -1,5 +1,6 @@
 """Queries and runs one connector, and masks its output (L10).
- A :class:`Connection` is the only handle that a layer above has on a connector. It wraps a
+
+A :class:`Connection` is the only handle that a layer above has on a connector. It wraps a
 protocol's conversations (:class:`SourceConversation`, ...) and the runtime that they use; those
 stay in the protocol, because they see output before it is masked. ``protocols.memory`` is the twin
 that runs nothing. Not here: the rules of a protocol (``contract``), the data that goes both ways
