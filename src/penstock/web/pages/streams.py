@@ -99,11 +99,11 @@ class _Chosen:
         self._names: dict[str, list[int]] = {}
         self._patterns: list[tuple[StreamOptions, int]] = []
         for place, entry in enumerate(self.listed or ()):
-            options = _options(_entry(entry))
-            if options.is_pattern:
-                self._patterns.append((options, place))
+            name = str(_entry(entry).get("name"))
+            if "*" in name or "?" in name:
+                self._patterns.append((_options(_entry(entry)), place))
             else:
-                self._names.setdefault(options.name, []).append(place)
+                self._names.setdefault(name, []).append(place)
 
     def place(self, stream: StreamId) -> int | None:
         """Returns the number of the entry that holds for the stream."""
