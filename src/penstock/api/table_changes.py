@@ -14,23 +14,15 @@ import msgspec
 from penstock.api.answers import Plan, StreamPlan
 from penstock.config.pipeline import Pipeline
 from penstock.errors import PenstockError
+from penstock.tables.history.columns import COLUMNS
 
-if TYPE_CHECKING:
-    from penstock.model.types import Field
-
-Change = Literal[
-    "new", "same", "added", "ignored", "widened", "changed", "cast", "kept", "dropped", "refused"
-]
-_SAME = ("new", "same")
+Change = Literal["new", "same", "added", "changed", "absent", "dropped"]
 
 
 class ColumnChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table and of a load. ``before``: its type in the table; ``sent``: in the load;
-    ``after``: in the table after the load. ``change``: ``new`` (of a new table), ``same``,
-    ``added``, ``ignored`` (the load has it, and the table does not get it), ``widened``,
-    ``changed`` (the rows are replaced, and the type with them), ``cast`` (the table keeps its type,
-    to which values are cast), ``kept`` (only the table has it), ``dropped``, ``refused`` (the load
-    fails)."""
+    """A column of a table and of a load. ``change``: ``new`` (of a new table), ``same``, ``added``,
+    ``changed`` (another type), ``absent`` (only the table has it), ``dropped`` (so too, and the run
+    replaces the table's rows and columns). ``before``, ``after``: the types."""
 
     name: str
     change: Change
@@ -53,7 +45,7 @@ class TableChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> int:
-        return sum(1 for c in self.columns if c.change not in _SAME)
+        return sum(1 for c in self.columns if c.change not in ("new", "same"))
 
 
 def table_changes(
@@ -79,21 +71,15 @@ def _change(pipeline: Pipeline, stream: StreamPlan, rows: int | None) -> TableCh
         ]
         is_new = None if old is None else True
         return TableChange(stream=stream, is_new=is_new, columns=listed, rows=rows)
-    before = {f.name: type_text(f.type) for f in old if not _is_ours(f.name) or f.name in sent}
-    if not stream.columns_known:  # the load decides its columns
-        sent = {**before, **sent}
-    new = tuple(Field(c.name, c.source, stored(parse_type(c.type))) for c in stream.columns)
-    after, refused = _after(pipeline, stream, old, new)
-    replaces = _replaces(stream)
-    columns = [
-        ColumnChange(
-            name=name,
-            change=_kind(before.get(name), sent.get(name), after, name, replaces),
-            before=before.get(name), sent=sent.get(name), after=None if after is None else after.get(name),
-        )
-        for name in [*sent, *(n for n in before if n not in sent)]
-    ]  # fmt: skip
-    return TableChange(stream=stream, is_new=False, columns=columns, rows=rows, refused=refused)
+    listed = [
+        _column(n, "added" if n not in before else _compared(before[n], k), before.get(n), k)
+        for n, k in after.items()
+    ]
+    ours = COLUMNS if stream.history else ()
+    gone = [n for n in before if n not in after and stream.columns_known and not _is_ours(n)]
+    left = "dropped" if stream.replaces_table else "absent"
+    listed += [_column(name, left, before[name], None) for name in gone if name not in ours]
+    return TableChange(stream=stream, is_new=False, columns=listed, rows=rows)
 
 
 def _replaces(stream: StreamPlan) -> bool:
