@@ -173,6 +173,7 @@ class Site:
         limit: int | None = None,
         full_refresh: bool = False,
         recreate: bool = False,
+        ends_histories: bool = False,
         **parts: Any,
     ) -> Ran:
         """One run in this process. Holds L8 against its report, and the report against what the
@@ -187,6 +188,7 @@ class Site:
             limit=limit,
             full_refresh=full_refresh,
             recreate=recreate,
+            ends_histories=ends_histories,
         )
         assert_adds_up(report)
         assert_all_time_is_named(report)

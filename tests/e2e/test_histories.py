@@ -74,11 +74,15 @@ class World:
         script.write_text(SOURCE.replace("TOLD", repr(str(self._told))))
         self._use = f"airbyte:{sys.executable} {script}"
 
-    def run(self, now: int = 0, *, recreate: bool = False, **records: Any) -> Ran:
+    def run(
+        self, now: int = 0, *, recreate: bool = False, ends: bool = False, **records: Any
+    ) -> Ran:
         self._told.write_text(
             json.dumps({"streams": self.streams, "records": records, "now": now * 1000})
         )
-        return self.here.run(use=self._use, streams=self.asked, recreate=recreate)
+        return self.here.run(
+            use=self._use, streams=self.asked, recreate=recreate, ends_histories=ends
+        )
 
     asked: list[dict[str, Any]]
 
@@ -175,16 +179,16 @@ def test_what_cannot_have_a_history_is_refused_before_a_row_is_read(site: Any, c
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta"])
-def test_a_table_s_history_stays_or_is_made_anew(site: Any, form: str) -> None:
+def test_a_table_s_history_begins_stays_and_ends(site: Any, form: str) -> None:
     world = World(site(form), stream("users"))
     plain = {"name": "users", "primary_key": "id", "cursor_field": "at"}
     users = [{"id": 1, "v": "a", "at": day(1)}]
     world.asked = [plain]
     assert world.run(10, users=users).status == "succeeded"
     world.asked = [{**plain, "history": True}]
-    problems(world, "was written without history", "--recreate", users=users)
-    done = world.run(30, users=users, recreate=True)
+    done = world.run(30, users=users)
     assert done.status == "succeeded", done.error
+    assert any("its rows are the first versions" in note for note in done.notes)
     world.asked = [plain]  # it stays
     done = world.run(40, users=[{"id": 1, "v": "b", "at": day(2)}])
     assert done.status == "succeeded", done.error
@@ -193,8 +197,14 @@ def test_a_table_s_history_stays_or_is_made_anew(site: Any, form: str) -> None:
         (1, "b", "02 00:00:00", None, True),
     ]
     world.asked = [{**plain, "history": False}]
-    problems(world, "has a history of its rows", "--recreate", users=users)
+    problems(world, "has a history of its rows", "run --yes", users=users)
     assert len(world.versions("users")) == 2
+    done = world.run(50, ends=True, users=[{"id": 2, "v": "n", "at": day(3)}])
+    assert done.status == "succeeded", done.error
+    rows = world.here.rows("users", "id")
+    assert [(r["id"], r["v"]) for r in rows] == [(1, "b"), (2, "n")] and "is_current" not in rows[0]
+    done = world.run(60, users=[{"id": 2, "v": "m", "at": day(4)}])  # nothing more to agree to
+    assert done.status == "succeeded", done.error
 
 
 @pytest.mark.parametrize("form", ["parquet", "delta"])

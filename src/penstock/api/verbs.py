@@ -162,6 +162,7 @@ def run(
             full_refresh=full_refresh,
             refresh=refresh,
             recreate=recreate,
+            ends_histories=how.get("yes", False),
             daemon=daemon,
             cancel=cancel,
         )

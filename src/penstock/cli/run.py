@@ -183,6 +183,7 @@ def run(
         "full_refresh": full_refresh,
         "refresh": refresh,
         "recreate": recreate,
+        "ends_histories": yes,
         "daemon": not no_daemon,
     }
     words, given = _given(streaming, building, more)

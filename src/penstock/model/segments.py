@@ -85,7 +85,8 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     ``mixed_keys``: columns of the key of which the table has rows as text and rows as JSON.
     ``retried``: they were rejects, which a user had tried again (``engine.specs.retry``): in a
     table that keeps one row per key they count as older than its rows.
-    ``history``: the table keeps every version of a key (``tables.history``)."""
+    ``history``: the table keeps every version of a key (``tables.history``); ``ends_history``: it
+    has none from then on, and loses all versions but the current ones."""
 
     mode: DestinationSyncMode
     primary_key: tuple[FieldPath, ...] = ()
@@ -102,6 +103,7 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     mixed_keys: tuple[str, ...] = ()
     retried: bool = False
     history: bool = False
+    ends_history: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:
         """Whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so that

@@ -29,7 +29,7 @@ def plan(
 ) -> StreamsPlan:
     earlier = earlier or Remembered()
     place = lake(tmp_path)
-    had = frozenset(id for id, modes in earlier.modes.items() if modes.history)
+    had = {id: modes.primary_key for id, modes in earlier.modes.items() if modes.history}
     text = f"pipeline: p\nsource: {{ use: singer:x, defaults: {{ {stream} }} }}\n"
     return plan_streams(
         parse_pipeline(text + "destination: { use: 'parquet:./lake' }\n", {}),
@@ -94,6 +94,27 @@ def test_keyed_leaves_out_streams_without_a_key(tmp_path: Path) -> None:
     assert not [n for n in plan(tmp_path, "history: keyed").notes if "no history" in n]
     notes = plan(tmp_path, "history: keyed, mode: append").notes
     assert [n for n in notes if "keeps no history: its mode is append" in n]
+
+
+def test_a_history_keeps_its_key(tmp_path: Path) -> None:
+    earlier = after(one(tmp_path, "history: true"))
+    other = "history: true, primary_key: [[at]]"
+    found = problem(tmp_path, other, earlier=earlier)
+    assert "has versions of the key id, and the key is at" in found and "--recreate" in found
+    assert one(tmp_path, other, earlier=earlier, recreate=True).disposition.history
+    assert one(tmp_path, "history: true", earlier=earlier).disposition.history
+
+
+def test_a_history_ends_where_the_user_agrees(tmp_path: Path) -> None:
+    earlier = after(one(tmp_path, "history: true"))
+    assert "`penstock run --yes`" in problem(tmp_path, "history: false", earlier=earlier)
+    planned = plan(tmp_path, "history: false", earlier=earlier, kept={"ends": True})
+    given = planned.streams[0].disposition
+    assert given.ends_history and not given.history
+    assert [n for n in planned.notes if "history ends: current rows stay" in n]
+    unasked = plan(tmp_path, "mode: upsert", kept={"ends": True}).streams[0].disposition
+    assert not unasked.ends_history
+    assert not one(tmp_path, "history: true", kept={"ends": True}).disposition.ends_history
 
 
 def test_a_table_keeps_its_history_where_the_pipeline_says_nothing(tmp_path: Path) -> None:

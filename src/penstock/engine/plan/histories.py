@@ -13,6 +13,7 @@ from penstock.errors import ConfigError
 from penstock.model.catalog import (
     ConfiguredStream,
     DestinationSyncMode,
+    FieldPath,
     Stream,
     StreamId,
     SyncMode,
@@ -25,8 +26,8 @@ from penstock.protocols.reading import StreamOverrides
 from penstock.store.remembered import Remembered
 from penstock.tables.contract import TableName
 from penstock.tables.files.merge_job import compared_in_tasks
-from penstock.tables.history.columns import COLUMNS, history_fields
-from penstock.tables.refused_histories import RECREATE, other
+from penstock.tables.history.columns import COLUMNS, has_history, history_fields
+from penstock.tables.refused_histories import ENDS, RECREATE, other
 
 _CURSORS = {
     Kind.integer, Kind.decimal, Kind.number, Kind.date, Kind.timestamp, Kind.timestamp_ntz,
@@ -38,13 +39,26 @@ _UPSERT = "a history keeps the versions of a key: set mode: upsert, or leave his
 class KeptHistories(msgspec.Struct, frozen=True):
     """What a run's destination can keep of histories. ``local``: it is tables in folders of this
     machine; ``queried``: queries make its rows; ``soft``: deletes are soft. ``columns_of``: as of
-    ``TableFormat``; None: there are no tables. ``had``: streams whose tables have a history."""
+    ``TableFormat``; None: there are no tables. ``had``: streams whose tables have a history, each
+    with its key. ``ends``: the user agrees that tables lose their older versions."""
 
     local: bool = False
     queried: bool = False
     soft: bool = False
     columns_of: Callable[[TableName], Sequence[Field] | None] | None = None
-    had: frozenset[StreamId] = frozenset()
+    had: Mapping[StreamId, tuple[FieldPath, ...]] = {}
+    ends: bool = False
+
+    def columns(self, table: TableName) -> Sequence[Field]:
+        """The table's columns, as far as they are known."""
+        return () if self.columns_of is None else self.columns_of(table) or ()
+
+    def has(self, configured: ConfiguredStream, table: TableName) -> bool:
+        """Whether the stream's table has a history, which its rows do not replace by a refresh."""
+        if configured.refreshes:
+            return False
+        # tables of all streams are read only where one may end its history: loads ask them anyway
+        return configured.id in self.had or (self.ends and has_history(self.columns(table)))
 
 
 NONE = KeptHistories()
@@ -101,6 +115,20 @@ def without_history(
     ]
 
 
+def turning(streams: Sequence[PlannedStream], kept: KeptHistories) -> list[str]:
+    """Returns a note for each stream whose table begins a history with rows that it has, or ends
+    it."""
+    notes: list[str] = []
+    for s in streams:
+        if s.disposition.ends_history:
+            notes.append(f"{s.id}: its table's history ends: current rows stay, and no other")
+        elif s.disposition.history and s.id not in kept.had and not s.configured.refreshes:
+            columns = kept.columns(s.table)
+            if columns and not has_history(columns):
+                notes.append(f"{s.id}: its table begins a history: its rows are the first versions")
+    return notes
+
+
 def with_history(configured: ConfiguredStream) -> ConfiguredStream:
     """The stream with a history: a full refresh ends the versions of the keys that it lacks. Raises
     ``ConfigError`` (``config.history``)."""
@@ -128,9 +156,9 @@ def refuse(
     have ``schema``, or where the table does not go with it."""
     stream = configured.id
     if not disposition.history:
-        if stream in kept.had and not configured.refreshes:
-            why = "has a history of its rows, and the stream is configured without one"
-            raise _refused(stream, f"its table {table.name} {why}", RECREATE)
+        if not disposition.ends_history and kept.has(configured, table):
+            why = "has a history of its rows, and the stream asks for none"
+            raise _refused(stream, f"its table {table.name} {why}", ENDS)
         return
     if not kept.local:
         raise _refused(
@@ -151,10 +179,17 @@ def refuse(
             "set `deletes: hard`, under which a delete ends the version, or leave history out",
         )
     _refuse_columns(stream, disposition, schema)
-    columns = None if kept.columns_of is None or configured.refreshes else kept.columns_of(table)
-    why = other(history_fields(schema, disposition.cursor), columns or ())
-    if why is not None:
-        raise _refused(stream, f"its table {table.name} {why}", RECREATE)
+    key, had = configured.primary_key, kept.had.get(stream)
+    if had and {*had} != {*key} and not configured.refreshes:
+        was, now = (", ".join(".".join(path) for path in paths) for paths in (had, key))
+        why = f"its table {table.name} has versions of the key {was}, and the key is {now}"
+        raise _refused(stream, why, RECREATE)
+    columns = () if configured.refreshes else kept.columns(table)
+    if not any(f.name in COLUMNS for f in columns):
+        return  # its rows become the first versions
+    found = other(history_fields(schema, disposition.cursor), columns)
+    if found is not None:
+        raise _refused(stream, f"its table {table.name} {found.why}", found.hint)
 
 
 def _refuse_columns(stream: StreamId, disposition: WriteDisposition, schema: RowSchema) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from penstock.model.catalog import FieldPath
 from penstock.model.table_columns import stored
 from penstock.model.types import DataType, Field, Kind, RowSchema
-from penstock.tables.frame.schema_evolution import widened
+from penstock.tables.wider_types import widened
 
 EXACT_NUMBER = DataType(Kind.decimal, precision=38, scale=18)
 """What a key of type ``number`` is stored as: 20 digits before the point, more than 64 bits need,

@@ -141,20 +141,22 @@ def prepare(
     recovers: bool = False,
     stateless: bool = False,
     recreate: bool = False,
+    ends_histories: bool = False,
     sealed: Sequence[StoredState] = (),
 ) -> Prepared:
     """Checks the pipeline, discovers the streams, plans. ``transforms``: of ``transforms_of``.
     ``first`` False: the source may be read beside its discovery; not where the kept catalog cannot
     be planned with, nor a stream by cdc. ``recovers``: as of ``SourceEndpoint.discover``.
     ``stateless``: give the source no state, whatever is saved. ``sealed``: states that this run
-    saves before it reads. ``recreate``: refresh the run's streams. Raises ``ConfigError``,
-    ``SourceError``, ``DestinationError``."""
+    saves before it reads. ``recreate``: refresh the run's streams. ``ends_histories``: tables of
+    streams that ask for no history lose theirs. Raises ``ConfigError``, ``SourceError``,
+    ``DestinationError``."""
 
     def made(*, first: bool) -> Prepared:
         found = partial(source.discover, first=first, recovers=recovers)
         return _prepared(
             pipeline, source, destination, store, transforms, found,
-            stateless=stateless, recreate=recreate, sealed=sealed,
+            stateless=stateless, recreate=recreate, ends_histories=ends_histories, sealed=sealed,
         )  # fmt: skip
 
     try:
@@ -179,6 +181,7 @@ def _prepared(
     *,
     stateless: bool,
     recreate: bool,
+    ends_histories: bool,
     sealed: Sequence[StoredState],
 ) -> Prepared:
     queries = queries_of(pipeline.transforms)
@@ -207,6 +210,7 @@ def _prepared(
         earlier=earlier,
         cursors=saved_cursors(role, given, earlier, pipeline.pipeline),
         recreate=recreate,
+        ends_histories=ends_histories,
     )  # fmt: skip
     rules = _with_stored(pipeline, rules, catalog, store, destination)
     cores = os.cpu_count() or 1
@@ -286,6 +290,7 @@ def _rules(
     earlier: Remembered,
     cursors: Mapping[StreamId, SavedCursor],
     recreate: bool,
+    ends_histories: bool,
 ) -> StreamRules:
     """Returns what holds for every stream of the run."""
     package, changes = source.package, pipeline.destination.schema_evolution
@@ -310,7 +315,8 @@ def _rules(
             queried=bool(queries_of(pipeline.transforms)),
             soft=pipeline.destination.deletes == "soft",
             columns_of=destination.columns_of if destination.has_tables else None,
-            had=frozenset(id for id, modes in earlier.modes.items() if modes.history),
+            had={id: modes.primary_key for id, modes in earlier.modes.items() if modes.history},
+            ends=ends_histories,
         ),
     )
 

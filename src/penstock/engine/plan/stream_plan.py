@@ -281,6 +281,9 @@ def _planned(
     mode = configured.destination_sync_mode
     schema, exact = _with_exact_keys(schema, read.declared, configured, settings, rules, table)
     disposition = _disposition(configured, settings, schema, rules, read.names)
+    if rules.kept_histories.ends and not configured.history:
+        ends = rules.kept_histories.has(configured, table)
+        disposition = msgspec.structs.replace(disposition, ends_history=ends)
     histories.refuse(configured, disposition, schema, rules.kept_histories, table)
     planned_stream = PlannedStream(
         configured=configured,

@@ -16,7 +16,7 @@ from penstock.config.protocol_spec import spec_of
 from penstock.config.sections import Resources
 from penstock.engine.plan.earlier_modes import modes_of, other_rule_notes
 from penstock.engine.plan.empty_namespaces import separated
-from penstock.engine.plan.histories import without_history
+from penstock.engine.plan.histories import turning, without_history
 from penstock.engine.plan.key_types import EXACT_NUMBER
 from penstock.engine.plan.left_out_columns import unknown_left_out
 from penstock.engine.plan.nested_tables import nested_tables
@@ -144,6 +144,7 @@ def plan_streams(
             notes += kept_cursor(s.configured)
         notes += table_notes(s, rules, rules.earlier.columns.get(s.id, {}))
     notes += without_history(streams, {s.id: each.history for s, each in chosen})
+    notes += turning(streams, rules.kept_histories)
     notes += repeats(streams, rules.destination)
     notes += nested_notes
     notes += [*catalog.notes, *(_gone(stream, catalog) for stream in gone)]

@@ -136,11 +136,14 @@ class Run:
         telemetry: Telemetry | None = None,
         began: float | None = None,
         retry: RetryRequest | None = None,
+        ends_histories: bool = False,
     ) -> None:
         """``began``: when the process began, where it began for this run (a reading of
-        ``time.monotonic``). ``retry``: reads these rejects in place of the source."""
+        ``time.monotonic``). ``retry``: reads these rejects in place of the source.
+        ``ends_histories``: as of ``prepare``."""
         self.begun = False  # the store knows of it
         self._asked_retry = retry
+        self._ends_histories = ends_histories
         self._retry: RejectRetry | None = None
         self._telemetry = telemetry
         self._refresh = refresh or retry is not None
@@ -343,6 +346,7 @@ class Run:
             recovers=not (self._dry or full_refresh) and _has_sealed(log),
             stateless=full_refresh or self._served is not None,
             recreate=recreate,
+            ends_histories=self._ends_histories,
             sealed=self._sealed_states(log),
         )
         return self._with_ends(prepared)
@@ -473,8 +477,9 @@ class Run:
             " before was given up, and was read again with the new one"
         )
         prepared = prepare(
-            self._pipeline, before.source, before.destination, self._store, before.transforms
-        )
+            self._pipeline, before.source, before.destination, self._store, before.transforms,
+            ends_histories=self._ends_histories,
+        )  # fmt: skip
         prepared = self._with_ends(prepared)
         self._accounting.plan_again(s.id for s in prepared.plan.streams)
         remember(prepared, self._store, lease)

@@ -92,6 +92,7 @@ def run_pipeline(
     model: "Model | None" = None,
     profile: Path | None = None,
     retry: RetryRequest | None = None,
+    ends_histories: bool = False,
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
@@ -104,6 +105,7 @@ def run_pipeline(
     reference names. ``profile``: a file for the run's timeline as trace events
     (``engine.reporting.timeline``); one that cannot be written is refused before the run.
     ``retry``: reads rejects of earlier runs in place of the source (``engine.run.reject_retry``).
+    ``ends_histories``: tables of streams that ask for no history lose theirs.
     The pipeline's hooks are told how it ended, unless nothing is kept
     (``engine.reporting.hooks``), and so are OpenTelemetry and OpenLineage where the environment
     asks for it (``engine.reporting.telemetry``)."""
@@ -127,7 +129,7 @@ def run_pipeline(
             run = Run(
                 pipeline, home, store, asked, dry=dry, limit=limit, run_id=run_id,
                 refresh=refresh, daemon=daemon, shared=shared, cancel=cancel, model=model,
-                telemetry=telemetry, began=began, retry=retry,
+                telemetry=telemetry, began=began, retry=retry, ends_histories=ends_histories,
             )  # fmt: skip
             report = run.execute(stack, full_refresh=full_refresh or recreate, recreate=recreate)
             if profile is not None:

@@ -39,6 +39,7 @@ from penstock.tables.files.merge_job import (
     TableFile,
     comparable,
 )
+from penstock.tables.history.columns import CURRENT, OURS
 from penstock.tables.load_columns import load_fields
 
 if TYPE_CHECKING:
@@ -281,20 +282,35 @@ def _has_feature(kind: DataType) -> bool:
     return odd or any(map(_has_feature, inner))
 
 
+def has_settings(folder: Path) -> bool:
+    """Whether the table in ``folder`` has settings that file actions would have to carry."""
+    from deltalake import DeltaTable
+
+    table = DeltaTable(str(folder))
+    return _asks_more(table) or _appends_only(table)
+
+
 def _takes_files(table: "DeltaTable", load: TableLoad) -> bool:
-    protocol, about = table.protocol(), table.metadata()
     removes = load.replaces or load.mode is DestinationSyncMode.append_dedup
-    if removes and about.configuration.get(_APPEND_ONLY, "false") != "false":
+    if (removes and _appends_only(table)) or _asks_more(table):
         return False
+    schema = json.loads(table.schema().to_json())
+    return not table.metadata().partition_columns and _same_columns(schema, load)
+
+
+def _appends_only(table: "DeltaTable") -> bool:
+    return table.metadata().configuration.get(_APPEND_ONLY, "false") != "false"
+
+
+def _asks_more(table: "DeltaTable") -> bool:
+    protocol, about = table.protocol(), table.metadata()
     features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
     settings = {key for key in about.configuration if key.startswith("delta.")}
-    return (
+    return not (
         protocol.min_reader_version in _READER
         and protocol.min_writer_version in _WRITER
         and features <= _FEATURES
         and settings <= _SETTINGS
-        and not about.partition_columns
-        and _same_columns(json.loads(table.schema().to_json()), load)
     )
 
 
@@ -302,6 +318,9 @@ def _same_columns(schema: Mapping[str, Any], load: TableLoad) -> bool:
     """Whether the table's columns are nullable, free of settings, and those of the load's rows, in
     any order. A setting that is not known to ask nothing of a writer is left to Spark: the length
     of a VARCHAR is one, and no feature of the table names it."""
+    ours = {f["name"] for f in schema["fields"] if f["metadata"].get(SOURCE_NAME) == OURS}
+    if CURRENT in ours and not load.history:
+        return False
     wanted = json.loads(struct_type(load_fields(load)).json())["fields"]
     if not _HARMLESS_METADATA.issuperset(_metadata_keys(schema)):
         return False

@@ -35,7 +35,7 @@ from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.segments import PlannedOn
-from penstock.model.types import Field, RowSchema
+from penstock.model.types import Field, Kind, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import found_now, refuse_unshared, runs_elsewhere
 from penstock.spark.types import ddl, quoted, row_schema, struct_type
@@ -61,6 +61,7 @@ from penstock.tables.delta.files import (
     DeltaFiles,
     StagedFiles,
     columns_in,
+    has_settings,
     last_number_in,
     table_for,
 )
@@ -90,11 +91,19 @@ from penstock.tables.frame import load_frame, other_forms
 from penstock.tables.frame.arrival import order_columns
 from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.frame.schema_evolution import EvolvedColumns
+from penstock.tables.frame.turned_rows import turned, turned_fields
 from penstock.tables.key_forms import mixed_keys
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
-from penstock.tables.refused_histories import not_merged, refuse_other
+from penstock.tables.refused_histories import (
+    not_merged,
+    refuse_narrow,
+    refuse_other,
+    refused,
+    turns,
+)
+from penstock.tables.writable_folders import make_writable, prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter, Row, SparkSession
@@ -133,6 +142,7 @@ _DEFAULTS = "spark.databricks.delta.properties.defaults."
 _MERGES = ("mergeSchema", "true")
 
 _write_lock = threading.RLock()
+_SETTINGS = "the table has settings that only Spark can write, and they stay (move its folder away)"
 _view_ids = itertools.count()
 
 
@@ -422,7 +432,13 @@ class _LoadCommit:
         result = already_committed(load.load, self._last_load() if old is not None else None)
         if result is not None:
             return result
-        refuse_other(load, old or ())
+        number: int | None = None
+        if load.history and old and load.load.follows == 0:
+            last = self._last_load_in_history()
+            number = None if last is None else last.number
+            if number is not None and number >= load.load.number:
+                return self._skipped()
+        refuse_other(load, old or (), number)
         if load.history:
             return self._cast_and_merged(old, begun.reason)
         columns = load_frame.target_columns(load, old, self.location.rows)
@@ -438,10 +454,11 @@ class _LoadCommit:
         load, in commits of their own; then merges and commits the load."""
         load, folder = self.load, self.location.local_folder()
         columns = load_frame.target_columns(load, old, self.location.rows)
+        refuse_narrow(load, columns.fields)
+        if folder is not None and old and load.replaces:
+            return self._begun_again(folder, columns.fields)
         if folder is None or not old or set(old) == set(load_fields(load)):
             raise not_merged(load, old, reason)
-        if load.replaces:
-            return self._begun_again(folder, columns.fields)
         if columns.widened:
             old = self._widen(old, columns.fields)
         if columns.added:
@@ -467,6 +484,8 @@ class _LoadCommit:
         """Replaces rows and columns of the table by a history that begins with the load, in one
         commit of Spark's; the versions are made by a task of ours."""
         load = self.load
+        if has_settings(folder):
+            raise refused(load.table.name, _SETTINGS)
         staging = folder / f".penstock-{self.merges.stem(load.load)}new"
         staging.mkdir(parents=True, exist_ok=True)
         try:
@@ -497,11 +516,15 @@ class _LoadCommit:
         location, load = self.location, self.load.load
         if not isinstance(location, FolderLocation) or not location.local:
             return _Begun()
+        folder, disposition = Path(location.path), load.disposition
+        number = None
+        if disposition.history or disposition.ends_history:
+            number = self._turned(folder)
         defaults = not any(key.startswith(_DEFAULTS) for key in self._settings())
-        table = table_for(Path(location.path), self.load, defaults)
-        if self.load.history:
-            refuse_other(self.load, columns_in(Path(location.path)) or ())
+        table = table_for(folder, self.load, defaults)
         if table is None:
+            if self.load.history:
+                refuse_other(self.load, columns_in(folder) or (), number)
             return _Begun()
         last = None if table.version < 0 else self._last_load()
         result = already_committed(load, last)
@@ -509,12 +532,32 @@ class _LoadCommit:
             result = self._skipped()
         if result is not None:
             return _Begun(done=result)
+        if self.load.history:
+            refuse_other(self.load, columns_in(folder) or (), table.last_number)
         if direct_parts.fits(self.load):
             return _Begun(table)
         try:
             return _Begun(table, job=table.job(self.merges.stem(load)))
         except NeedsSpark as reason:
             return _Begun(reason=str(reason))
+
+    def _turned(self, folder: Path) -> int | None:
+        """Has the table begin or end its history, where the load asks for it, in a commit of its
+        own. Returns the number of the last load of the load's key."""
+        old, number = columns_in(folder) or (), last_number_in(folder, self.load.load.key)
+        if not turns(self.load, old, number):
+            return number
+        if self.load.history and has_settings(folder):
+            raise refused(self.load.table.name, _SETTINGS)
+        with _write_lock:  # or the commit takes the transaction of another load
+            rows = turned(self.location.rows(), self.load, old)
+            names = [quoted(f.name) for f in turned_fields(self.load, old)]
+            fields = turned_fields(self.load, old)
+            rows = rows.select(*names).to(struct_type(fields))
+            self.merges.tasks.prove_lease()
+            self.location.save(self._overwriting(rows))
+        sync_file_system(folder)  # before the load's commit, which needs it
+        return number
 
     def settle(self, begun: _Begun) -> None:
         """Waits until the load's files are there, or links its parts."""
@@ -749,7 +792,9 @@ class _LoadCommit:
             old = content.schema
         content, partitions = _with_comments(content, old), list[str]()
         adds = _only_adds(old, content.schema)
-        if not adds:
+        if self.load.history:  # tasks write no table that has partitions
+            adds = adds and not self._partitions(content.schema)
+        elif not adds:
             partitions = self._partitions(content.schema)
             # last, or Spark's catalogs take the table for a broken one
             names = sorted(content.columns, key=partitions.__contains__)
@@ -858,6 +903,14 @@ class _LoadCommit:
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         alters = self.widens and not self.load.history  # tasks do not write tables that have it
+        both = zip(old, after, strict=True)
+        if self.load.history and any(
+            new.type.kind is Kind.timestamp_ntz is not was.type.kind for was, new in both
+        ):  # a feature that a table does not get by the types of its columns
+            self.spark.sql(
+                f"ALTER TABLE {self.location.sql_name} "
+                "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+            )
         if not (alters and self._alter(old, after)):
             self.location.save(self._overwriting(self._rows_as(old, after)))
         return after

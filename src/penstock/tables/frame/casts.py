@@ -16,6 +16,7 @@ from penstock.model.catalog import FieldPath
 from penstock.model.types import DataType, Field, Kind
 from penstock.spark.types import SOURCE_NAME, ddl, json_text
 from penstock.tables.contract import TypeChange
+from penstock.tables.wider_types import MOST_DIGITS, whole_digits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 Apply = Callable[["Column"], "Column"]
 Tests = tuple[tuple[FieldPath, Apply], ...]
 
-MOST_DIGITS = 38  # of a decimal
-_INT64_DIGITS = 19
 _EXACT = (Kind.integer, Kind.decimal)
 _NUMERIC = (Kind.integer, Kind.decimal, Kind.number)
 _TEMPORAL = (Kind.date, Kind.timestamp, Kind.timestamp_ntz)
@@ -170,14 +169,6 @@ def holds(want: DataType, have: DataType) -> bool:
     if have.kind is Kind.decimal and want.kind is Kind.number:
         return (have.precision or MOST_DIGITS) <= _SAFE_DIGITS
     return have.kind is Kind.date and want.kind is Kind.timestamp_ntz
-
-
-def whole_digits(kind: DataType, *, most: bool = True) -> int:
-    """The digits before the point of an integer or a decimal: as many as a value has at ``most``,
-    else as many as every value may have."""
-    if kind.kind is Kind.integer:
-        return _INT64_DIGITS if most else _INT64_DIGITS - 1
-    return (kind.precision or MOST_DIGITS) - (kind.scale or 0)
 
 
 def _rounded(c: "Column") -> "Column":

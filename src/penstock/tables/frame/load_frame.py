@@ -50,7 +50,7 @@ from penstock.tables.frame.arrival import (
 from penstock.tables.frame.casts import Cast, casts_between, keeps_parts, null_of
 from penstock.tables.frame.other_forms import rekeyed
 from penstock.tables.frame.schema_evolution import EvolvedColumns, evolve
-from penstock.tables.frame.soft_deletes import as_stored, marked_sql
+from penstock.tables.history.columns import END, START
 from penstock.tables.key_forms import mixed_keys
 from penstock.tables.load_columns import cut_cursor, load_fields, metadata_columns
 from penstock.tables.newest import (
@@ -89,7 +89,8 @@ def target_columns(
     ``table_rows`` reads the table; it is called only where a column becomes wider, to prove that no
     old number loses digits as a double. Raises ``SchemaError`` (``schema_evolution.evolve``)."""
     before = tuple(old) if old is not None else None
-    name, new, metadata = load.table.name, load_fields(load), metadata_columns(load)
+    name, new = load.table.name, load_fields(load)
+    metadata = metadata_columns(load) - {START, END}  # these become wider with the cursor
     policy = load.policy.evolution
     columns = evolve(name, before, new, policy, replaces=load.replaces, metadata=metadata)
     if before and columns.widened:

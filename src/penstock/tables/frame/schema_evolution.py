@@ -15,7 +15,7 @@ from penstock.tables.contract import (
     SchemaChangePolicies,
     TypeChange,
 )
-from penstock.tables.frame.casts import MOST_DIGITS, whole_digits
+from penstock.tables.wider_types import MOST_DIGITS, widened
 
 
 class EvolvedColumns(msgspec.Struct, frozen=True):
@@ -166,25 +166,6 @@ class _Merge:
             where=self.table,
             hint=f"allow it with schema_evolution.{policy}, or write to a new table",
         )
-
-
-def widened(old: DataType, new: DataType) -> DataType:
-    """The type that holds every ``old`` value and as many ``new`` ones as possible; ``old`` where
-    no wider type does."""
-    numeric = (Kind.integer, Kind.decimal)
-    if old.kind in numeric and new.kind is Kind.number:
-        return new
-    if old.kind in numeric and new.kind in numeric:
-        whole = max(whole_digits(old), whole_digits(new))
-        scale = max(old.scale or 0, new.scale or 0)
-        if old.kind is Kind.integer and new.kind is Kind.integer:
-            return old
-        if whole + scale > MOST_DIGITS:
-            return old
-        return DataType(Kind.decimal, precision=whole + scale, scale=scale)
-    if old.kind is Kind.date and new.kind is Kind.timestamp_ntz:
-        return new
-    return old
 
 
 def described(kind: DataType) -> str:

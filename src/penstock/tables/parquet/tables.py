@@ -56,6 +56,7 @@ from penstock.tables.frame import load_frame
 from penstock.tables.frame.arrival import order_columns
 from penstock.tables.frame.cast_parts import cast_parts
 from penstock.tables.frame.other_forms import rekeyed
+from penstock.tables.frame.turned_rows import turned, turned_fields
 from penstock.tables.load_columns import load_fields
 from penstock.tables.nested_folders import NestedFolders
 from penstock.tables.newest import TWO
@@ -76,7 +77,8 @@ from penstock.tables.parquet.folders import (
 from penstock.tables.parquet.merge import append_job, fill, rewrite_job
 from penstock.tables.parquet.publish import StagedAppend, publish
 from penstock.tables.parquet.spec import SPEC
-from penstock.tables.refused_histories import not_merged, refuse_other
+from penstock.tables.refused_histories import not_merged, refuse_narrow, refuse_other, turns
+from penstock.tables.writable_folders import prove_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
@@ -356,11 +358,16 @@ class _Wave:
             return result
         if marker is None:
             self.look.refuse(folder)
+        number = None if marker is None else marker.applied.get(load.load.key)
+        if marker is not None and turns(load, marker.columns, number):
+            marker = self._turned(index, load, folder, marker)
         old = marker.columns if marker else None
-        refuse_other(load, old or ())
+        refuse_other(load, old or (), number)
         columns = load_frame.target_columns(
             load, old, lambda: self._table_rows(folder, marker) if marker else None
         )
+        if load.history:
+            refuse_narrow(load, columns.fields)
         dedups = load.mode is DestinationSyncMode.append_dedup
         if dedups:
             load_frame.key_sql(load, columns.fields)
@@ -374,6 +381,30 @@ class _Wave:
         return _LoadPlan(
             index, load, folder, marker, columns.fields, rewrites, direct, plain, notes
         )
+
+    def _turned(self, index: int, load: TableLoad, folder: Path, marker: Marker) -> Marker:
+        """Has the table begin or end its history, in a folder of its own; returns its marker
+        then."""
+        staged, fields = self.staging / f"turned-{index}", turned_fields(load, marker.columns)
+        rows = self._table_rows(folder, marker)
+        if rows is None:
+            rows = self.spark.createDataFrame([], struct_type(marker.columns))
+        write_parquet(
+            turned(rows, load, marker.columns).to(struct_type(fields)), staged, DestinationError
+        )
+        keyed = load.primary_key if load.history else marker.keyed
+        after = Marker(fields, marker.applied, tokens=marker.tokens, keyed=keyed)
+        # the load's number is not in the table yet: its files are those of the load before
+        before = msgspec.structs.replace(load.load, number=load.load.follows or load.load.number)
+        name_rewritten(staged, after, before)
+        draft_marker(staged / MARKER, after)
+        sync_file_system(staged)
+        self.merges.tasks.prove_lease()
+        with self.root.lock(load.table):
+            if read_marker(folder) != marker:
+                raise conflicts.conflict(load, 1)
+            replace_folder(staged, folder)
+        return after
 
     def _marker(self, folder: Path, load: TableLoad) -> tuple[Marker | None, tuple[str, ...]]:
         """The table's marker, and notes for the report: a damaged one is rebuilt."""
@@ -465,8 +496,10 @@ class _Wave:
             old = marker.columns if marker else None
             raise not_merged(load, old, self.reasons.get(plan.index))
         cast = cast_parts(self.spark, load, plan.target, self.staging / f"cast-{plan.index}")
-        plain = msgspec.structs.replace(plan, load=cast)
-        job = self._job(plain)
+        try:
+            job = self._job(msgspec.structs.replace(plan, load=cast))
+        except NeedsSpark as reason:
+            raise not_merged(load, plan.target, str(reason)) from reason
         rows = None if load.replaces or marker is None else self._table_rows(plan.folder, marker)
         if rows is not None and marker is not None and set(marker.columns) != set(plan.target):
             folder = self.staging / f"old-{plan.index}"
