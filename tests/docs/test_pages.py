@@ -186,7 +186,7 @@ def test_secrets(equipped: Folder) -> None:
 def test_reverse_etl(equipped: Folder) -> None:
     people(equipped)
     equipped.replaced = {"airbyte:./my-destination": "airbyte:./destination"}
-    equipped.follow("reverse-etl.md")
+    equipped.follow("reverse-etl.md", "rejects.md")
 
 
 def test_transforms(equipped: Folder) -> None:
