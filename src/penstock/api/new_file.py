@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.api.property_facts import PropertyFacts, SchemaProperty, properties_of, variants_of
+from penstock.codec.schema_walk import parts
 
 if TYPE_CHECKING:
     from penstock.connectors.reference import ConnectorRef
@@ -125,13 +126,25 @@ class _Writer:
 
     def __init__(self, end: FileEnd, role: str, variables: list[FileVariable]) -> None:
         self._end, self._variables = end, variables
+        self._open: set[int] = set()  # parts of the schema that are being written
         short = re.sub(r".*[:/]", "", end.use.partition("@")[0])
         self._prefix = _upper(short) or role.upper()
 
     def body(
         self, schema: Any, given: Mapping[str, Any], indent: str, path: str, depth: int
     ) -> Iterator[str]:
-        """Yields the lines of an object: what is required, then the rest as comments."""
+        """Yields the lines of an object: what is required, then the rest as comments; none where
+        its schema leads back to an object around it."""
+        own = {id(part) for part in parts(self._end.schema, [schema], ("allOf",))}
+        if depth > _DEPTH or own & self._open:
+            return
+        self._open |= own
+        yield from self._lines(schema, given, indent, path, depth)
+        self._open -= own
+
+    def _lines(
+        self, schema: Any, given: Mapping[str, Any], indent: str, path: str, depth: int
+    ) -> Iterator[str]:
         for name, each in properties_of(self._end.schema, schema):
             about = PropertyFacts(self._end.schema, each, self._end.secret_word)
             here = f"{path}.{name}"
@@ -162,7 +175,7 @@ class _Writer:
             yield f"{head} {_json(about.fixed)}"
         elif not about.secret and "default" in about.node:
             yield f"{head} {_json(about.node['default'])}"
-        elif (variants := variants_of(self._end.schema, about.node)) and depth < _DEPTH:
+        elif variants := variants_of(self._end.schema, about.node):
             titles = [str(v.get("title") or f"variant {n}") for n, v in enumerate(variants, 1)]
             if len(variants) > 1:
                 yield from _comment(f"This is {titles[0]}; or: {', '.join(titles[1:])}.", indent)
@@ -176,7 +189,7 @@ class _Writer:
                 self._end.secret_word,
             )
             inner = [*self.body(item.node, {}, indent + "    ", path, depth + 1)]
-            if item.kind == "object" and _has_values(inner) and depth < _DEPTH:
+            if item.kind == "object" and _has_values(inner):
                 yield head
                 yield f"{indent}  -"
                 yield from inner
