@@ -82,7 +82,10 @@ def test_the_file_names_the_pipeline_as_a_run_s_name_does(
     """``new --file people.yaml`` and ``run --name people`` are one pipeline, with one state."""
     for words, file, pipeline in (
         (["--file", "people.yaml"], "people.yaml", "people"),
-        (["--file", "sub/my shop.v2.yaml"], "sub/my shop.v2.yaml", "my-shop-v2"),
+        (["--file", "sub/my shop.v2.yaml"], "sub/my shop.v2.yaml", "my shop.v2"),
+        (["--file", "caf\u00e9.yaml"], "caf\u00e9.yaml", "caf\u00e9"),
+        (["--file", "\u65e5\u672c.yaml"], "\u65e5\u672c.yaml", "\u65e5\u672c"),
+        (["--name", "na\u00efve x"], "na\u00efve-x.yaml", "na\u00efve x"),
         (["--file", "b.yaml", "--name", "people"], "b.yaml", "people"),
         (["--name", "c d"], "c-d.yaml", "c d"),
     ):

@@ -30,6 +30,7 @@ from penstock.cli import arguments
 from penstock.cli.app import Surface, verb
 from penstock.cli.consent import Yes, settle
 from penstock.cli.inspect_connector import check_code, check_text, checked, pipeline_checked
+from penstock.config.command_line import parse_name
 from penstock.config.load import load_pipeline
 from penstock.config.relative_paths import as_written_in
 from penstock.config.sections import Install
@@ -80,9 +81,9 @@ def new(
         "Destination", AskedRole.destination, lambda: user.may("Destination", _DESTINATION)
     )
     into = reference(destination)
-    name = name or (_plain(Path(file).stem) if file else "")
-    name = name or user.may("Name of the pipeline", short_name(source_ref))
-    path = Path(file or f"{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.yaml")
+    name = name or (Path(file).stem if file else "")
+    name = parse_name(name or user.may("Name of the pipeline", short_name(source_ref)))
+    path = Path(file or re.sub(r"[^\w.-]+", "-", name) + ".yaml")
     if path.exists():
         raise _there_already(path)
     install = building.install()
@@ -196,10 +197,6 @@ def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None
                 hint=f"leave {name} out: the file then has a variable in the secret's place",
             )
     return frozenset(found)
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
 
 
 def _found(word: str, role: AskedRole) -> list[str]:

@@ -107,7 +107,7 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
         parse_option("--destination-config", options.destination_config, _destination_config) or {}
     )
     lanes = parse_option("--lanes", options.lanes, _lanes)
-    name = parse_option("--name", options.name, _name)
+    name = parse_option("--name", options.name, parse_name)
     listed = pipeline.source.streams
     if chosen is not None:
         listed = parse_option("--streams", chosen, lambda c: _chosen(c, pipeline.source.streams))
@@ -248,7 +248,8 @@ def _max_rejected(text: str) -> MaxRejected:
         raise option_error("--max-rejected", f"must be {e}") from None
 
 
-def _name(text: str) -> str:
+def parse_name(text: str) -> str:
+    """Returns the name of a pipeline. Raises ``ConfigError``."""
     if not text.strip() or any(ord(c) < 32 or ord(c) == 127 for c in text):
         raise option_error("--name", "must be a text of one line, and not blank")
     return text
