@@ -5,6 +5,7 @@ Only tables in folders of this machine. Not here: a stream's preview (``engine.i
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from penstock.errors import ConfigError, PenstockError
 
@@ -42,8 +43,12 @@ def _files(format: str, place: Path) -> list[str]:
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError
 
+        from penstock.tables.delta.files import is_misread
+
+        if is_misread(place):
+            raise ValueError("deltalake takes its name for a URL")
         try:
-            return [*DeltaTable(str(place)).file_uris()]
+            return [unquote(uri) for uri in DeltaTable(str(place)).file_uris()]
         except DeltaError as e:
             raise ValueError(str(e)) from None
     if format == "parquet":

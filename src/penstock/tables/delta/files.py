@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
 _COMMITTED = re.compile(r"\d{20}\.(?:json|checkpoint\..+)")
+_MISREAD = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # it is taken for a URL
 _NONE_PREVIOUS = -1  # the version of a table that is not there yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -198,10 +199,16 @@ class DeltaFiles:
         )
 
 
+def is_misread(folder: Path) -> bool:
+    """Whether deltalake takes the path for another folder's (``a%20b`` for ``a b``), or ends the
+    process's call without an exception of Python (``a[b]``). Spark takes every name as it is."""
+    return _MISREAD.search(os.path.realpath(folder)) is not None
+
+
 def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | None:
     """The table in ``folder``, where ``load`` can be committed by file actions alone; None: Spark
     has to write. ``defaults``: new tables have no properties that the session asks for."""
-    if not (direct_parts.in_shape(load) or _merges(load)):
+    if is_misread(folder) or not (direct_parts.in_shape(load) or _merges(load)):
         return None
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -222,6 +229,8 @@ def columns_in(folder: Path) -> tuple[Field, ...] | None:
     be read without Spark."""
     if not _has_log(folder):
         return ()
+    if is_misread(folder):
+        return None
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
     from pyspark.sql.types import StructType
@@ -238,6 +247,8 @@ def last_number_in(folder: Path, key: str) -> int | None:
     None where it cannot be read without Spark."""
     if not _has_log(folder):
         return 0
+    if is_misread(folder):
+        return None
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 

@@ -66,7 +66,8 @@ class VersionRows(NewestRows):
         self._by_arrival = load.arrival or not load.cursor
         self._closes = load.load.replaces and not load.replaces
         self._folder = tempfile.mkdtemp(prefix="penstock-history-")
-        self._duckdb.execute(f"SET temp_directory = '{self._folder}'")
+        quoted = self._folder.replace("'", "''")
+        self._duckdb.execute(f"SET temp_directory = '{quoted}'")
 
     def __exit__(
         self,
