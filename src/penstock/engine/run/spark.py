@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 RUN_LOG = "log.jsonl"
 """The run's log in its folder. A folder without one is of a run that was refused."""
 
+_JARS = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog")  # settings of the user's jars
+
 
 class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
     """Keeps Spark's session open for several runs of this process. ``open_until``: closes it.
@@ -115,11 +117,13 @@ class RunSpark:
         )
 
     def _staying(self, needs: SessionNeeds) -> SessionNeeds:
-        """Returns the needs of a Spark that stays: one serves the runs of all table formats."""
+        """Returns the needs of a Spark that stays: one serves the runs of all table formats, unless
+        the user's settings bring jars, which those of another format may not fit."""
         from penstock.spark.warm import wanted
         from penstock.tables.formats import ready_needs
 
-        return needs.also(ready_needs()) if wanted(self._daemon) else needs
+        brings_jars = any(key.startswith(_JARS) for key in self._pipeline.spark.conf)
+        return needs.also(ready_needs()) if wanted(self._daemon) and not brings_jars else needs
 
     def open(
         self, stack: ExitStack, needs: SessionNeeds, lanes: int, check: Callable[[], None]
