@@ -25,12 +25,17 @@ from penstock.config.relative_paths import as_written_in
         ("airbyte:source-faker@7.2.1", "airbyte:source-faker@7.2.1"),
         ({"file": "./a.csv", "n": [1, "../b"]}, {"file": "../a.csv", "n": [1, "../../b"]}),
         ({"url": "https://x/./y"}, {"url": "https://x/./y"}),
+        ({"file": "there.csv", "b": "absent.csv"}, {"file": "../there.csv", "b": "absent.csv"}),
+        ("airbyte:python3 there.py --x=there.csv", "airbyte:python3 ../there.py --x=../there.csv"),
+        ("spark:there.csv", "spark:../there.csv"),
     ],
 )
 def test_what_the_command_line_says_means_the_same_in_a_file(
     given: object, in_file: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "p").mkdir()
+    for name in ("there.csv", "there.py"):
+        (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
     assert as_written_in(Path("p"), given) == in_file
     assert as_written_in(Path(), given) == given

@@ -13,11 +13,12 @@ import msgspec
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Says where a pipeline's relative paths start. ``folder``: an absolute path, in which links
     are not resolved. ``relative``: whether any path of it is relative; ``reads``: whether one of a
-    query is, whose files nothing else tells apart. ``lake``: the absolute path
-    of its tables, where that is local; ``written``: the same as the user wrote it. ``before``: the
-    absolute path that a file's ``written`` meant when relative paths started at the folder in
-    which Penstock was started; None: the same. ``ran``: the folder in which its destination
-    connector ran then, where that is another; ``from_file``: the paths are those of a file."""
+    query or of a connector's configuration is, whose files nothing else tells apart. ``lake``: the
+    absolute path of its tables, where that is local; ``written``: the same as the user wrote it.
+    ``before``: the absolute path that a file's ``written`` meant when relative paths started at the
+    folder in which Penstock was started; None: the same. ``ran``: the folder in which its
+    connectors ran then, where that is another; ``moved``: their sections. ``from_file``: the paths
+    are those of a file; ``project``: they are those of a project of several."""
 
     folder: str
     relative: bool = False
@@ -26,7 +27,9 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     written: str | None = None
     before: str | None = None
     ran: str | None = None
+    moved: tuple[str, ...] = ()
     from_file: bool = False
+    project: bool = False
 
 
 def working_folder() -> str:
@@ -35,7 +38,7 @@ def working_folder() -> str:
     named = os.environ.get("PWD", "")
     try:
         if os.path.isabs(named) and os.path.samefile(named, os.curdir):
-            return os.path.normpath(named)
+            return absolute(named, os.sep)
     except OSError:
         pass
     return os.getcwd()
@@ -52,5 +55,19 @@ def same_folder(one: str, other: str) -> bool:
 
 
 def absolute(path: str, start: str) -> str:
-    """Returns ``path`` as an absolute one that starts at ``start``; links are not resolved."""
-    return os.path.normpath(os.path.join(start, os.path.expanduser(path)))
+    """Returns ``path`` as an absolute one that starts at ``start``. Links are not resolved, but for
+    one before ``..``, which leads the kernel to the folder above its target."""
+    path = os.path.join(start, os.path.expanduser(path))
+    found = "/"
+    for step in path.split("/"):
+        if step == ".." and os.path.islink(found):
+            found = os.path.realpath(found)  # the kernel goes up from where the link leads
+        found = os.path.normpath(os.path.join(found, step))
+    return found
+
+
+def written_from(path: str, start: str) -> str:
+    """Returns the absolute ``path`` as it is written relative to ``start``, or as it is where links
+    would lead the relative one elsewhere."""
+    relative = os.path.relpath(path, start)
+    return relative if absolute(relative, start) == path else path

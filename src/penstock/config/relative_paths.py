@@ -8,22 +8,29 @@ and ``config.command_line`` call.
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from penstock.config.named_files import (
+    DOTTED,
+    URL,
+    Named,
+    is_relative,
+    may_be_path,
+    named_in_config,
+    named_in_use,
+    queries,
+    runs_here,
+)
 from penstock.config.pipeline import ConnectorSection, Pipeline
-from penstock.config.place import Place, absolute, same_folder, working_folder
-from penstock.config.protocol_spec import ProtocolSpec, specs
+from penstock.config.place import Place, absolute, same_folder, working_folder, written_from
 from penstock.config.table_formats import split_table, table_formats
 
 S = TypeVar("S", bound=ConnectorSection)
-
-_DOTTED = re.compile(r"""(?:^|[\s:=`'"])(\.{1,2}/[^\s`'"]*)""")  # ./x, ../x
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def placed_here(pipeline: Pipeline) -> Pipeline:
@@ -51,9 +58,11 @@ def placed_at(pipeline: Pipeline, folder: Path) -> Pipeline:
     (``engine.plan.place``)."""
     here = working_folder()
     start = absolute(str(folder), here)
-    place = msgspec.structs.replace(_place(pipeline, start), from_file=True)
-    if same_folder(start, here):
-        return replace(pipeline, place=place)
+    same = same_folder(start, here)
+    place = _place(pipeline, start) if same else _place(pipeline, start, here)
+    place = msgspec.structs.replace(place, from_file=True)
+    if same:
+        return _held(replace(pipeline, place=place), start)
     moves = _Moves(start, here)
     source, destination = moves.section(pipeline.source, "source"), pipeline.destination
     if place.lake is not None and place.written is not None:
@@ -62,15 +71,17 @@ def placed_at(pipeline: Pipeline, folder: Path) -> Pipeline:
         config = {**destination.config, key: place.lake}
         destination = replace(destination, config=config)
     destination = moves.section(destination, "destination")
-    if moves.ran:
-        place = msgspec.structs.replace(place, ran=here)
+    transforms = tuple(moves.section(s, "transforms") for s in pipeline.transforms)
+    enrichments = tuple(moves.section(s, "enrichments") for s in pipeline.enrichments)
+    if moves.sections:
+        place = msgspec.structs.replace(place, ran=here, moved=tuple(dict.fromkeys(moves.sections)))
     state, log = pipeline.state, pipeline.log
-    return replace(
+    moved = replace(
         pipeline,
         source=source,
         destination=destination,
-        transforms=tuple(moves.section(s, "transforms") for s in pipeline.transforms),
-        enrichments=tuple(moves.section(s, "enrichments") for s in pipeline.enrichments),
+        transforms=transforms,
+        enrichments=enrichments,
         state=replace(
             state,
             path=moves.path(state.path, "state.path"),
@@ -87,6 +98,7 @@ def placed_at(pipeline: Pipeline, folder: Path) -> Pipeline:
         place=place,
         warnings=(*pipeline.warnings, *moves.warnings),
     )
+    return _held(moved, here)
 
 
 def as_written_in(folder: Path, value: Any) -> Any:
@@ -98,23 +110,30 @@ def as_written_in(folder: Path, value: Any) -> Any:
         return value
 
     def moved(path: str) -> str:
-        found = os.path.relpath(absolute(path, here), start)
-        return found if found.startswith(".") else f"./{found}"
+        found = written_from(absolute(path, here), start)
+        return found if found.startswith((".", os.sep)) else f"./{found}"
 
     def text(text: str) -> str:
         table = split_table(text)
         if table is not None and table[1] == "path":
-            plain = _is_relative(table[2]) and not table[2].startswith("catalog:")
+            plain = is_relative(table[2]) and not table[2].startswith("catalog:")
             return f"{table[0]}:{moved(table[2])}" if table[2] and plain else text
-        return _DOTTED.sub(lambda m: m[0].replace(m[1], moved(m[1])), text)
+        bare = [n.text for n in named_in_use(text) if not n.dotted and n.is_in(here)]
+        text = DOTTED.sub(lambda m: m[0].replace(m[1], moved(m[1])), text)
+        for word in bare:  # python3 tap.py
+            pattern = rf"""(?<![^\s:='"`]){re.escape(word)}(?![^\s'"`])"""
+            text = re.sub(pattern, lambda _, word=word: moved(word), text)
+        return text
 
     def of(value: Any) -> Any:
         if isinstance(value, dict):
             return {k: of(v) for k, v in value.items()}  # pyright: ignore[reportUnknownVariableType]
         if isinstance(value, list):
             return [of(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
-        dotted = isinstance(value, str) and value.startswith(("./", "../"))
-        return moved(value) if dotted else value
+        if not isinstance(value, str):
+            return value
+        name = Named(value, folders=False)
+        return moved(value) if name.dotted or (may_be_path(value) and name.is_in(here)) else value
 
     return text(value) if isinstance(value, str) else of(value)
 
@@ -125,18 +144,14 @@ class _Moves:
     def __init__(self, start: str, here: str) -> None:
         self._start, self._here = start, here
         self.warnings: list[str] = []
-        self.ran = False  # whether a destination connector runs in another folder than before
+        self.sections: list[str] = []  # whose connectors run in another folder than before
 
     def path(self, path: str | None, key: str) -> str | None:
-        if path is None or not _is_relative(path):
+        if path is None or not is_relative(path):
             return path
-        if not self._is_only_here(path):
+        if not self._is_only_here(Named(path)):
             return absolute(path, self._start)
-        line = os.path.relpath(absolute(path, self._here), self._start)
-        self.warnings.append(
-            f"{key}: {path} is not in {self._start}, where paths of a pipeline file start, and is "
-            f"taken from {self._here}, as by earlier versions: write `{line}`"
-        )
+        self._warn(key, [path], [written_from(absolute(path, self._here), self._start)])
         return absolute(path, self._here)
 
     def hook(self, hook: str | tuple[str, ...] | None, key: str) -> str | tuple[str, ...] | None:
@@ -148,38 +163,80 @@ class _Moves:
         """Gives a connector the file's folder to run in."""
         if section.folder is not None or _is_table(section):
             return section
-        found = [path for path in _paths(section) if self._is_only_here(path)]
-        if not found:
-            self.ran |= key == "destination"
-            return replace(section, folder=self._start)
-        line = f"{key}.folder: {os.path.relpath(self._here, self._start)}"
-        if not _is_local(section.use):  # it takes no folder
-            line = os.path.relpath(absolute(found[0], self._here), self._start)
+        named = [*named_in_use(section.use), *named_in_config(section)]
+        only_here = [each.text for each in named if self._is_only_here(each)]
+        is_at_file = any(each.is_in(self._start) for each in named)
+        if only_here and not is_at_file:
+            self._warn(key, only_here, self._lines(section, key, only_here))
+            return section
+        if runs_here(section.use) and not is_at_file:
+            self.sections.append(key)
+        return replace(section, folder=self._start)
+
+    def _lines(self, section: ConnectorSection, key: str, paths: Sequence[str]) -> list[str]:
+        if runs_here(section.use):
+            return [f"{key}.folder: {written_from(self._here, self._start)}"]
+        return [written_from(absolute(path, self._here), self._start) for path in paths]
+
+    def _warn(self, key: str, paths: Sequence[str], lines: Sequence[str]) -> None:
+        is_, are = ("is not", "is") if len(paths) == 1 else ("are not", "are")
         self.warnings.append(
-            f"{key}: {found[0]} is not in {self._start}, where paths of a pipeline file start, and "
-            f"is taken from {self._here}, as by earlier versions: write `{line}`"
+            f"{key}: {', '.join(paths)} {is_} in {self._start}, where paths of a pipeline file "
+            f"start, and {are} taken from {self._here}, as by earlier versions: write "
+            f"{', '.join(f'`{line}`' for line in lines)}"
         )
-        return section
 
-    def _is_only_here(self, path: str) -> bool:
-        there = os.path.lexists(absolute(path, self._start))
-        return not there and os.path.lexists(absolute(path, self._here))
+    def _is_only_here(self, name: Named) -> bool:
+        return not name.is_in(self._start) and name.is_in(self._here)
 
 
-def _place(pipeline: Pipeline, start: str) -> Place:
+def _place(pipeline: Pipeline, start: str, *others: str) -> Place:
+    """``others``: folders from which a connector's files may be taken instead."""
     written = _lake(pipeline.destination)
     lake = None if written is None else absolute(written, start)
-    relative = written is not None and _is_relative(written)
+    uses, reads = False, False
     sections = (pipeline.source, *pipeline.transforms, *pipeline.enrichments, pipeline.destination)
-    named = [section.use for section in sections if _DOTTED.search(section.use)]
-    reads = any(spec is not None and spec.queries for spec in map(_spec_of, named))
-    return Place(
-        folder=start, relative=relative or bool(named), reads=reads, lake=lake, written=written
+    for section in filter(lambda each: not _is_table(each), sections):
+        folders = (start, *others)
+        if section.folder is not None:
+            if not section.folder.startswith(f"{start}{os.sep}"):  # it was written as absolute
+                continue
+            folders = (section.folder,)
+        in_use, in_config = (
+            any(each.dotted or any(map(each.is_in, folders)) for each in named)
+            for named in (named_in_use(section.use), named_in_config(section))
+        )
+        uses |= in_use
+        reads |= in_config or (in_use and queries(section.use))
+    relative = uses or reads or (written is not None and is_relative(written))
+    return Place(folder=start, relative=relative, reads=reads, lake=lake, written=written)
+
+
+def _held(pipeline: Pipeline, here: str) -> Pipeline:
+    """Returns the pipeline with the folders that its containers may open as absolute ones: they
+    start where the container's connector would run, ``here`` where it has no folder."""
+
+    def held(section: S) -> S:
+        permissions = section.permissions
+        fs = permissions and permissions.fs
+        if not permissions or not fs or not fs.allowed_preopens or not _is_image(section.use):
+            return section
+        start = section.folder or here
+        folders = tuple(absolute(folder, start) for folder in fs.allowed_preopens)
+        fs = replace(fs, allowed_preopens=folders)
+        return replace(section, permissions=replace(permissions, fs=fs))
+
+    return replace(
+        pipeline,
+        source=held(pipeline.source),
+        destination=held(pipeline.destination),
+        transforms=tuple(map(held, pipeline.transforms)),
+        enrichments=tuple(map(held, pipeline.enrichments)),
     )
 
 
-def _spec_of(use: str) -> ProtocolSpec | None:
-    return specs().get(use.partition(":")[0])
+def _is_image(use: str) -> bool:
+    return use.partition(":")[2].startswith("docker:")
 
 
 def _is_table(section: ConnectorSection) -> bool:
@@ -195,46 +252,6 @@ def _lake(section: ConnectorSection) -> str | None:
     if not _is_table(section) or _key_of(section) != "path":
         return None
     path = section.config.get("path")
-    if not isinstance(path, str) or _URL.match(path) or path.startswith("catalog:"):
+    if not isinstance(path, str) or URL.match(path) or path.startswith("catalog:"):
         return None
     return path
-
-
-def _is_relative(path: str) -> bool:
-    return not (path.startswith(("/", "~")) or _URL.match(path))
-
-
-def _paths(section: ConnectorSection) -> Iterator[str]:
-    """Yields what may be a relative path in a connector's reference and configuration: ``./x`` in
-    the reference, each word of a command, each text of the configuration with a slash."""
-    yield from _DOTTED.findall(section.use)
-    words = section.use.partition(":")[2].split()
-    if len(words) > 1 and not _queries(section.use):
-        yield from filter(_may_be_path, words)
-    yield from (text for text in _texts(section.config) if os.sep in text and _may_be_path(text))
-
-
-def _is_local(use: str) -> bool:
-    """Whether a reference is a file or a command of this machine."""
-    body = use.partition(":")[2] or use
-    return body.startswith((".", "/", "~")) or len(body.split()) > 1
-
-
-def _may_be_path(text: str) -> bool:
-    return _is_relative(text) and not text.startswith("-") and not re.search(r"\s", text)
-
-
-def _queries(use: str) -> bool:
-    spec = _spec_of(use)
-    return spec is not None and bool(spec.queries)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for each in value.values():  # pyright: ignore[reportUnknownVariableType]
-            yield from _texts(each)
-    elif isinstance(value, list):
-        for each in value:  # pyright: ignore[reportUnknownVariableType]
-            yield from _texts(each)
-    elif isinstance(value, str):
-        yield value

@@ -355,7 +355,8 @@ def test_a_file_of_before_keeps_the_folder_with_the_tables(
     lake = world.root / "lake"
     world.run(load_pipeline("pipelines/shop.yaml"), before=True, lake=lake)
     settled = world.run(load_pipeline("pipelines/shop.yaml"))
-    (note,) = settled.notes
+    connectors, note = settled.notes
+    assert "connector of source runs" in connectors and "`source.folder: ..`" in connectors
     assert f"`path: {lake}`" in note and str(file) not in note
     assert settled.pipeline.destination.config["path"] == str(lake)
     found = world.place()
@@ -486,6 +487,14 @@ def test_paths_of_connectors_state_and_log_start_at_the_file(world: World) -> No
         {"use": "airbyte:python3 shop.py"},
         {"use": "singer:tools/shop.py -x"},
         {"use": "airbyte:source-file", "config": {"provider": [{"url": "tools/shop.py"}]}},
+        {"use": "airbyte:source-file", "config": {"url": "shop.py"}},
+        {"use": "airbyte:source-file", "config": {"url": "tools/*.py"}},
+        {"use": "airbyte:source-file", "config": {"url": "*.py"}},
+        {"use": "airbyte:source-file", "config": {"input": "tools"}},
+        {"use": "singer:tap-sql", "config": {"url": "sqlite:///shop.py"}},
+        {"use": "airbyte:python3 -m shop --fast"},
+        {"use": "airbyte:/opt/tap --script=shop.py"},
+        {"use": "airbyte:sh -c 'cat shop.py'"},
     ],
 )
 def test_a_command_and_a_configuration_of_before_run_where_their_files_are(
@@ -493,16 +502,108 @@ def test_a_command_and_a_configuration_of_before_run_where_their_files_are(
 ) -> None:
     """Paths without ``./`` worked from the folder of the start: such a file goes on."""
     world.file("p", source=source)
-    (world.root / "tools").mkdir()
     assert load_pipeline("p/shop.yaml").source.folder == str(world.root / "p")
+    (world.root / "tools").mkdir()
     for name in ("shop.py", "tools/shop.py"):
         (world.root / name).write_text("")
     found = load_pipeline("p/shop.yaml")
     assert found.source.folder is None
-    line = "../tools/shop.py" if "config" in source else "source.folder: .."
-    assert len(found.warnings) == 1 and f"`{line}`" in found.warnings[0]
+    assert len(found.warnings) == 1 and "`source.folder: ..`" in found.warnings[0]
     (world.root / "p" / "tools").mkdir()
     for name in ("shop.py", "tools/shop.py"):
         (world.root / "p" / name).write_text("")
     found = load_pipeline("p/shop.yaml")
     assert found.source.folder == str(world.root / "p") and not found.warnings
+
+
+@pytest.mark.parametrize("config", [{"schema": "public"}, {"table": "shop"}, {"sql": "SELECT 1"}])
+def test_a_text_that_is_a_folders_name_by_chance_moves_nothing(
+    world: World, config: dict[str, Any]
+) -> None:
+    world.file("p", str(world.root / "lake"), source={"use": "airbyte:source-x", "config": config})
+    for name in ("public", "shop"):
+        (world.root / name).mkdir()
+    found = load_pipeline("p/shop.yaml")
+    assert found.source.folder == str(world.root / "p") and not found.warnings
+    assert found.place is not None and not found.place.relative
+
+
+def test_a_file_beside_the_pipeline_decides_where_the_connector_runs(world: World) -> None:
+    """One text of another meaning does not take a new file's connector elsewhere."""
+    world.file("p", source={"use": "airbyte:source-x", "config": {"a": "./data.csv", "b": "x.txt"}})
+    (world.root / "x.txt").write_text("")
+    (world.root / "p" / "data.csv").write_text("")
+    found = load_pipeline("p/shop.yaml")
+    assert found.source.folder == str(world.root / "p") and not found.warnings
+
+
+@pytest.mark.parametrize("text", ["./rows.csv", "rows.csv", "*.csv", "sub/rows.csv"])
+def test_a_path_in_a_configuration_alone_has_a_place(world: World, text: str) -> None:
+    """Two files with the same absolute lake read other rows: they are not one pipeline."""
+    for folder in ("a", "b"):
+        for name in ("rows.csv", "sub/rows.csv"):
+            (world.root / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (world.root / folder / name).write_text("")
+    source = {"use": "singer:tap-csv", "config": {"files": [{"path": text}]}}
+    lake = str(world.root / "lake")
+    world.run(load_pipeline(world.file("a", lake, source=source)))
+    with pytest.raises(ConfigError) as told:
+        world.run(load_pipeline(world.file("b", lake, source=source)))
+    assert told.value.code == "config.other_place"
+    world.run(load_pipeline(world.file("a", lake, source=source)))
+
+
+def test_the_kernel_goes_up_from_where_a_link_leads(world: World) -> None:
+    file = world.file("releases/1", "../lake")
+    link = world.root / "app" / "current"
+    link.parent.mkdir()
+    link.symlink_to(file.parent)
+    found = load_pipeline(link / "shop.yaml")
+    lake = str(world.root / "releases" / "lake")
+    assert found.destination.config["path"] == lake
+    assert found.place is not None and found.place.folder == str(link)
+    os.chdir(link)
+    again = load_pipeline("shop.yaml").place
+    assert again is not None and again.lake == lake
+
+
+def test_files_of_before_below_a_link_are_named_by_a_line_that_leads_there(world: World) -> None:
+    world.file("releases/1")
+    (world.root / "current").symlink_to("releases/1")
+    world.file("releases/1", source={"use": "airbyte:./tap"})
+    (world.root / "tap").write_text("")
+    (warning,) = load_pipeline("current/shop.yaml").warnings
+    assert f"`source.folder: {world.root}`" in warning  # `..` would be releases
+
+
+def test_the_folders_of_a_container_start_at_the_file(world: World) -> None:
+    fs = {"fs": {"allowed_preopens": ["./data:ro", "/etc"]}}
+    source = {"use": "airbyte:docker:x/y:1", "permissions": fs}
+    world.file("p", str(world.root / "lake"), source=source)
+    found = load_pipeline("p/shop.yaml")
+    assert found.source.permissions is not None
+    here = (f"{world.root}/p/data:ro", "/etc")
+    assert found.source.permissions.configured() == {"fs.allowed_preopens": here}
+    assert found.place is not None and found.place.relative
+    (world.root / "data").mkdir()
+    found = load_pipeline("p/shop.yaml")
+    assert found.source.permissions is not None
+    before = found.source.permissions.configured()["fs.allowed_preopens"]
+    assert before[0] == f"{world.root}/data:ro" and "`../data`" in found.warnings[0]
+
+
+def test_a_connector_that_moves_is_noted_once(world: World) -> None:
+    """Files that it finds in its folder by itself stand nowhere."""
+    destination = {"use": "singer:target-x", "config": {}}
+    world.file("p", source={"use": "singer:tap-x"}, destination=destination)
+    pipeline = load_pipeline("p/shop.yaml")
+    lease = world.lease()
+    world.store.new_epoch(lease, 0)
+    world.store.release(lease)
+    settled = settle_place(pipeline, world.store, world.home)
+    (note,) = settled.notes
+    assert "`source.folder: ..` and `destination.folder: ..`" in note
+    lease = world.lease()
+    store_place(settled, world.store, lease, [])
+    world.store.release(lease)
+    assert settle_place(pipeline, world.store, world.home).notes == ()

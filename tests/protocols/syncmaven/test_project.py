@@ -7,10 +7,16 @@ from typing import Any
 
 import pytest
 
+from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project, ProjectSelection, project_protocol
+from penstock.engine.inspect import states
+from penstock.engine.inspect.pipelines import open_known
+from penstock.engine.plan.place import SettledPlace, settle_place, store_place
 from penstock.errors import ConfigError
 from penstock.protocols import project_reader
+from penstock.store.lock_holder import this_holder
+from penstock.store.open import open_store
 
 
 class Folder:
@@ -256,3 +262,45 @@ def test_an_unknown_sync_and_a_folder_that_is_no_project_are_refused(
     (folder.path / "syncs/mail.yml").unlink()
     with pytest.raises(ConfigError, match="has no sync to run"):
         folder.read()
+
+
+def test_a_project_has_a_place_and_its_paths_start_there(folder: Folder) -> None:
+    """Two folders of one name are two projects; a name that was given belongs to no folder."""
+    place = folder.one().place
+    assert place is not None and place.project and place.relative
+    assert place.folder == str(folder.path)
+    named = folder.one(name="crm-eu").place
+    assert named is not None and not named.relative
+    folder.write("models/users.yml", "query: SELECT 1 AS id FROM csv.`./rows.csv`\n")
+    found = folder.one(name="crm-eu")
+    assert found.place is not None and found.place.relative
+    assert found.source.folder == str(folder.path)
+    Path("rows.csv").write_text("")  # of before: where Penstock is started
+    found = folder.one(name="crm-eu")
+    assert found.source.folder is None and "rows.csv" in found.warnings[0]
+
+
+def test_a_project_of_another_place_is_refused_with_ways_out_that_run(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PENSTOCK_HOME", raising=False)
+    home = Home(tmp_path / "home")
+    store = open_store(home.state_url(None))
+    lease = store.acquire("crm.mail", this_holder("r1", "2026-11-20T10:00:00Z"), 60.0)
+    store_place(SettledPlace(folder.one()), store, lease, [])
+    store.new_epoch(lease, 0)
+    store.release(lease)
+    settle_place(folder.one(), store, home)
+    (tmp_path / "b").mkdir()
+    other = Folder(tmp_path / "b")
+    monkeypatch.chdir(other.path)
+    with pytest.raises(ConfigError) as refused:
+        settle_place(other.one(), store, home)
+    hint = str(refused.value.hint)
+    assert refused.value.code == "config.other_place"
+    assert f"in {other.path}: `penstock state adopt crm.mail --place --home {home.path}`" in hint
+    assert "penstock: { id: crm.mail }" in hint and "give it another `--name`" in hint
+    with open_known("crm.mail", home) as known:
+        states.adopt_place(known)
+    settle_place(other.one(), store, home)
+    store.close()

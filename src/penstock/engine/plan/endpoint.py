@@ -123,6 +123,7 @@ def component_settings(pipeline: Pipeline, section: ConnectorSection, place: str
     asked: dict[str, Any] = {
         "place": place,
         "assume_manifest": section.assume_manifest,
+        "folder": section.folder,
         "resources": pipeline.resources or Resources(),
         "on_data_error": destination.on_data_error,
         "schema_evolution": destination.schema_evolution,

@@ -9,7 +9,6 @@ where relative paths start (``config.place``). Neighbours: ``engine.run`` and ``
 call.
 """
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ from msgspec.structs import replace
 
 from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
-from penstock.config.place import Place, same_folder
+from penstock.config.place import Place, same_folder, written_from
 from penstock.engine.channel.named_pipeline import run_command, state_command
 from penstock.engine.plan.lost_tables import Lake
 from penstock.engine.specs.plan import PlannedStream
@@ -44,7 +43,7 @@ def settle_place(pipeline: Pipeline, store: Store, home: Home) -> SettledPlace:
         return SettledPlace(pipeline)
     refuse_other_place(pipeline, store, home)
     known = store.remembered(pipeline.pipeline, ()).place
-    notes = () if known is not None else _note_of_connector(pipeline, place, store)
+    notes = () if known is not None else _note_of_connectors(pipeline, place, store)
     old = _old_folder(pipeline, place, known, store)
     if old is None:
         return SettledPlace(pipeline, notes=notes)
@@ -70,10 +69,10 @@ def settle_place(pipeline: Pipeline, store: Store, home: Home) -> SettledPlace:
 def store_place(
     settled: SettledPlace, store: Store, lease: Lease, planned: Sequence[PlannedStream]
 ) -> None:
-    """Stores the pipeline's place, where it has relative paths, an id or local tables, and its
-    tables have the ledger's last numbers."""
+    """Stores the pipeline's place, where it has relative paths, an id or local tables, or its
+    connectors run elsewhere than before, and its tables have the ledger's last numbers."""
     pipeline, place = settled.pipeline, settled.pipeline.place
-    if place is None or not (place.relative or place.lake or pipeline.id):
+    if place is None or not (place.relative or place.lake or place.moved or pipeline.id):
         return
     now = StoredPlace(
         folder=place.folder,
@@ -163,10 +162,13 @@ def _other_place(pipeline: Pipeline, place: Place, known: StoredPlace, home: Hom
     other = run_command(pipeline, home, "--name", f"{name}-2")
     rename = "give it another `--name`" if other is None else f"`{other}`"
     adopt = state_command("adopt", pipeline, home, "--place", by_file=True)
+    moved = f"in {place.folder}: `{adopt}`" if place.project else f"`{adopt}`"
     by_plan = ""
     if place.from_file and pipeline.id is None:
+        line = f"id: {known.id or name}"
         by_plan = (
-            f". If it moves by plan (CI, a container): write `id: {known.id or name}` in the file"
+            f". If it moves by plan (CI, a container): write "
+            f"`{f'penstock: {{ {line} }}' if place.project else line}` in the file"
             f"{'' if known.id else ', then give that command once'}"
         )
     return ConfigError(
@@ -175,7 +177,7 @@ def _other_place(pipeline: Pipeline, place: Place, known: StoredPlace, home: Hom
         code="config.other_place",
         where=pipeline.origin,
         hint=f"nothing was read and nothing was changed. If this is another pipeline: {rename}. If "
-        f"it was moved here: `{adopt}`{by_plan}",
+        f"it was moved here: {moved}{by_plan}",
     )
 
 
@@ -190,13 +192,17 @@ def _other_folder(pipeline: Pipeline, place: Place, old: str) -> ConfigError:
     )
 
 
-def _note_of_connector(pipeline: Pipeline, place: Place, store: Store) -> tuple[str, ...]:
-    """Notes that the destination connector of a pipeline of before runs in another folder now."""
+def _note_of_connectors(pipeline: Pipeline, place: Place, store: Store) -> tuple[str, ...]:
+    """Notes which connectors of a pipeline of before run in another folder now: files that they
+    find there by themselves stand in no configuration."""
     if place.ran is None or not store.last_epoch(pipeline.pipeline):
         return ()
-    line = os.path.relpath(place.ran, place.folder)
+    folder = written_from(place.ran, place.folder)
+    lines = " and ".join(f"`{key}.folder: {folder}`" for key in place.moved)
+    one = len(place.moved) == 1
     return (
-        f"the destination connector runs in the pipeline file's folder now, {place.folder}; "
-        "earlier versions ran it where Penstock was started: "
-        f"`destination.folder: {line}` keeps that",
+        f"the connector{'' if one else 's'} of {' and '.join(place.moved)} run{'s' * one} in the "
+        f"pipeline file's folder now, {place.folder}; earlier versions ran "
+        f"{'it' if one else 'them'} where Penstock was started: {lines} "
+        f"keep{'s' * one} that, should it find files there by itself",
     )

@@ -19,6 +19,8 @@ from penstock.runtimes.container import restrictions
 from penstock.spark.session import choose_master, is_cluster, is_remote, setting
 from penstock.transforms.open import BUILT_IN, SPARK_SQL, SQL
 
+_PROCESSES = (RefKind.path, RefKind.command, RefKind.package)
+
 
 def refused(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
     """Returns a problem for each key and combination that this version does not support."""
@@ -224,9 +226,9 @@ def _unsupported(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
             for where, connector in _connectors(pipeline)
         },
         **{
-            f"{where}.folder on a connector that is not a local executable or command": (
+            f"{where}.folder on a connector that is no process of this machine": (
                 connector.folder not in (None, pipeline.place and pipeline.place.folder)
-                and parse_ref(connector.use).kind not in (RefKind.path, RefKind.command)
+                and parse_ref(connector.use).kind not in _PROCESSES
             )
             for where, connector in _connectors(pipeline)
         },

@@ -19,6 +19,7 @@ from penstock.config.did_you_mean import closest, hint
 from penstock.config.load import parse_pipeline
 from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project, ProjectSelection, chosen
+from penstock.config.relative_paths import placed_at
 from penstock.errors import ConfigError
 from penstock.protocols.syncmaven.project_files import File, Variables, files_in, variables
 
@@ -92,7 +93,7 @@ class _Reading:
     def __init__(self, folder: Path, wanted: ProjectSelection) -> None:
         self.notes: list[str] = []
         self.problems: list[str] = []
-        self.name = wanted.name or folder.resolve().name
+        self.name, self._named = wanted.name or folder.resolve().name, wanted.name is not None
         self._folder = folder
         self._values = variables(folder, wanted.environ, tuple(wanted.env_files))
         found = {kind: self._by_id(kind) for kind in _FOLDERS}
@@ -141,7 +142,17 @@ class _Reading:
                 for problem in e.problems or [f"{file.name}: {e.message}"]
             ]
             return None
-        return msgspec.structs.replace(made, secret_values=frozenset(put.secrets), lines={})
+        made = msgspec.structs.replace(made, secret_values=frozenset(put.secrets), lines={})
+        return self._placed(made)
+
+    def _placed(self, made: Pipeline) -> Pipeline:
+        """Gives a pipeline the project's folder as its place. A name that is the folder's may be
+        another project's elsewhere, as its relative paths may."""
+        placed = placed_at(made, self._folder)
+        assert placed.place is not None
+        relative = placed.place.relative or not self._named
+        place = msgspec.structs.replace(placed.place, relative=relative, project=True)
+        return msgspec.structs.replace(placed, place=place)
 
     def _keys(self, file: File, kind: str, values: Values) -> None:
         """Notes keys that no project has, which the real host passes over."""

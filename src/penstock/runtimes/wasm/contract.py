@@ -20,11 +20,13 @@ exception of it ends the guest; see :meth:`CallChannel.call`."""
 class Grants(msgspec.Struct, frozen=True, kw_only=True):
     """Holds the parts of the system that a component can reach; by default none, and never the
     network. ``env``: variables. ``folders``: host folders that it can write, at the same path
-    inside; ``read_only``: host folders that it can only read."""
+    inside; ``read_only``: host folders that it can only read. ``start``: where relative ones start;
+    empty: the process's folder."""
 
     env: dict[str, str] = {}
     folders: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
+    start: str = ""
 
 
 class GuestLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,7 +45,8 @@ def folder_of(text: str) -> Folder:
 class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
     """The permissions and limits under which a component runs. ``hosts``, ``named``, ``private``:
     as in ``ReachableHosts``; ``max_memory``: bytes, None: unlimited. ``rulings``: each value with
-    the rule that decided it, which ``plan`` shows."""
+    the rule that decided it, which ``plan`` shows. ``start``: where relative ``folders`` start;
+    empty: the folder of the process."""
 
     hosts: tuple[str, ...]
     named: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class EffectivePermissions(msgspec.Struct, frozen=True, kw_only=True):
     max_memory: int | None
     timeout_seconds: int
     rulings: tuple[EffectiveLimit, ...]
+    start: str = ""
 
     @property
     def reach(self) -> ReachableHosts:
@@ -67,10 +69,12 @@ def effective(
     limits: Limits | None,
     config: dict[str, Any],
     most: int | None = None,
+    start: str = "",
 ) -> EffectivePermissions:
     """Merges a manifest with the pipeline. ``config``: names hosts, which the manifest may allow.
-    ``most``: the pipeline's ``resources.max_memory``, a bound for each of its components. Raises
-    ``ConfigError`` (``config.unsupported``) for folders that cannot be held to ``:ro``."""
+    ``most``: the pipeline's ``resources.max_memory``, a bound for each of its components.
+    ``start``: as of the result. Raises ``ConfigError`` (``config.unsupported``) for folders that
+    cannot be held to ``:ro``."""
     rulings = _merged(found, permissions, limits, config, most)
     values = [line.value for line in rulings]
     if problems := _writable_all_the_same(values[2]):
@@ -92,6 +96,7 @@ def effective(
         max_memory=values[3],
         timeout_seconds=values[4],
         rulings=tuple(rulings),
+        start=start,
     )
 
 
@@ -234,6 +239,7 @@ def grants(allowed: EffectivePermissions, environ: Mapping[str, str] | None = No
         env=granted(allowed.variables, environ),
         folders=tuple(f.path for f in folders if not f.read_only),
         read_only=tuple(f.path for f in folders if f.read_only),
+        start=allowed.start,
     )
 
 

@@ -17,12 +17,14 @@ from penstock.protocols.rapidbyte.wire import messages
 
 class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``place``: the component's role and position in the pipeline (``transform:0``), which owns
-    its keys. ``on_data_error``, ``schema_evolution``: the destination's policies, which every stage
+    its keys. ``folder``: where relative folders that it may open start; None: the process's.
+    ``on_data_error``, ``schema_evolution``: the destination's policies, which every stage
     is sent. ``original_names``: columns have their own names at the destination, as in v4, and not
     those that tables show."""
 
     place: str = ""
     assume_manifest: dict[str, Any] | None = None
+    folder: str | None = None
     resources: Resources = Resources()
     on_data_error: str = "fail"
     schema_evolution: SchemaEvolution = SchemaEvolution(type_change="fail")

@@ -169,7 +169,9 @@ def _effective(
     config: dict[str, Any],
 ) -> EffectivePermissions:
     most = settings.resources.max_memory or None
-    return effective(found, runtime.permissions, runtime.limits, config, most)
+    return effective(
+        found, runtime.permissions, runtime.limits, config, most, settings.folder or ""
+    )
 
 
 class ComponentRole:
