@@ -29,7 +29,7 @@ from penstock.config.pipeline import (
     overlay,
 )
 from penstock.config.protocol_spec import specs
-from penstock.config.relative_paths import placed_again, placed_here
+from penstock.config.relative_paths import placed_again, placed_by_name, placed_here
 from penstock.config.sections import Install
 from penstock.config.selectors import (
     find_stream,
@@ -91,7 +91,7 @@ def pipeline_from_arguments(source: str, destination: str, **options: Any) -> Pi
             raise option_error(what, f"{stage.use} needs a place", f"write {example}")
     if options.get("name") is None:
         name = pipeline_name(pipeline.source, pipeline.destination)
-        return replace(pipeline, pipeline=name)  # which has its place in it
+        return placed_by_name(replace(pipeline, pipeline=name))
     return placed_here(pipeline)
 
 

@@ -8,7 +8,7 @@ and ``config.command_line`` call.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,14 @@ def placed_here(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline of a command line with its place: its paths start at the folder in which
     Penstock was started."""
     return replace(pipeline, place=_place(pipeline, working_folder()))
+
+
+def placed_by_name(pipeline: Pipeline) -> Pipeline:
+    """Returns the pipeline of a command line without ``--name``, whose name has the absolute paths
+    of its connectors and its tables. It has a place where another path is relative: one in a query,
+    in a command or in a configuration."""
+    place = _place(pipeline, working_folder(), by_name=True)
+    return replace(pipeline, place=place if place.relative else None)
 
 
 def placed_again(pipeline: Pipeline) -> Pipeline:
@@ -190,8 +198,9 @@ class _Moves:
         return not name.is_in(self._start) and name.is_in(self._here)
 
 
-def _place(pipeline: Pipeline, start: str, *others: str) -> Place:
-    """``others``: folders from which a connector's files may be taken instead."""
+def _place(pipeline: Pipeline, start: str, *others: str, by_name: bool = False) -> Place:
+    """``others``: folders from which a connector's files may be taken instead; ``by_name``: as of
+    :func:`placed_by_name`."""
     written = _lake(pipeline.destination)
     lake = None if written is None else absolute(written, start)
     uses, reads = False, False
@@ -202,14 +211,23 @@ def _place(pipeline: Pipeline, start: str, *others: str) -> Place:
             if not section.folder.startswith(f"{start}{os.sep}"):  # it was written as absolute
                 continue
             folders = (section.folder,)
-        in_use, in_config = (
-            any(each.dotted or any(map(each.is_in, folders)) for each in named)
-            for named in (named_in_use(section.use), named_in_config(section))
-        )
-        uses |= in_use
-        reads |= in_config or (in_use and queries(section.use))
-    relative = uses or reads or (written is not None and is_relative(written))
+        in_name = by_name and len(section.use.split()) == 1
+
+        def has(named: Iterable[Named], folders: tuple[str, ...] = folders) -> bool:
+            return any(each.dotted or any(map(each.is_in, folders)) for each in named)
+
+        uses |= has([] if in_name else named_in_use(section.use))
+        reads |= has(named_in_config(section)) or has(named_in_use(_read_by(section.use)))
+    relative = uses or reads or (not by_name and written is not None and is_relative(written))
     return Place(folder=start, relative=relative, reads=reads, lake=lake, written=written)
+
+
+def _read_by(use: str) -> str:
+    """Returns the part of a reference whose files do not tell one connector from another: a query,
+    the options of a command."""
+    protocol, _, body = use.partition(":")
+    options = re.search(r"\s-.*", body, re.S)
+    return use if queries(use) else f"{protocol}:-{options[0] if options else ''}"
 
 
 def _held(pipeline: Pipeline, here: str) -> Pipeline:

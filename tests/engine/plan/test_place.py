@@ -607,3 +607,36 @@ def test_a_connector_that_moves_is_noted_once(world: World) -> None:
     store_place(settled, world.store, lease, [])
     world.store.release(lease)
     assert settle_place(pipeline, world.store, world.home).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "config"),
+    [
+        ("singer:tap-csv", '{"files": "./rows.csv"}'),
+        ("singer:tap-csv", '{"files": "rows.csv"}'),
+        ("spark:SELECT * FROM csv.`./rows.csv`", None),
+        ("spark:SELECT * FROM csv.`rows.csv`", None),
+        ("airbyte:tap --file rows.csv", None),
+        ("airbyte:tap --file=./rows.csv", None),
+    ],
+)
+def test_a_name_that_lacks_a_relative_path_is_not_gone_on_with_elsewhere(
+    world: World, monkeypatch: pytest.MonkeyPatch, source: str, config: str | None
+) -> None:
+    """The name of a command line has the paths of connectors and tables, and no others."""
+    lake = f"parquet:{world.root / 'lake'}"
+    for folder in ("a", "b"):
+        (world.root / folder).mkdir()
+        (world.root / folder / "rows.csv").write_text("")
+    monkeypatch.chdir(world.root / "a")
+    first = pipeline_from_arguments(source, lake, config=config)
+    world.run(first)
+    monkeypatch.chdir(world.root / "b")
+    second = pipeline_from_arguments(source, lake, config=config)
+    assert second.pipeline == first.pipeline
+    with pytest.raises(ConfigError) as told:
+        world.run(second)
+    assert told.value.code == "config.other_place"
+    assert "give it another `--name`" in str(told.value.hint)
+    monkeypatch.chdir(world.root / "a")
+    world.run(first)
