@@ -39,7 +39,6 @@ from penstock.tables.load_columns import load_fields
 from penstock.tables.refused_histories import refused
 
 NUMBER, EMPTY = "number", "empty"
-_BEFORE = 1 << 60  # taken from the order of rows that count as older than the table's
 
 
 class VersionSelection(msgspec.Struct, frozen=True):
@@ -159,7 +158,7 @@ class VersionRows(NewestRows):
         self._duckdb.execute(
             f"CREATE TABLE events AS SELECT {keys}, false AS old, CAST(part AS INTEGER) AS owner, "
             "CAST(part_row AS BIGINT) AS number, "
-            f"CAST(came AS BIGINT) - {_BEFORE if self._load.retried else 0} AS came, "
+            f"CAST(came AS BIGINT) AS came, "
             f"gone, {compared} FROM {rows} {last if self._closes and self._by_arrival else ''}"
         )
         self._duckdb.execute("DROP TABLE part_rows")
@@ -219,9 +218,6 @@ class VersionRows(NewestRows):
 
     def _by_arrival_of_all(self) -> str:
         keys = ", ".join(self._key_names())
-        if self._load.retried:
-            same = " AND ".join(f"m.{k} IS NOT DISTINCT FROM e.{k}" for k in self._key_names())
-            self._duckdb.execute(f"DELETE FROM events e WHERE EXISTS (FROM met m WHERE {same})")
         self._duckdb.execute(
             f"INSERT INTO events BY NAME SELECT {keys}, true AS old, owner, number, 0 AS came, "
             "NOT live AS gone, CASE WHEN live THEN starts ELSE ends END AS cursor, content "
