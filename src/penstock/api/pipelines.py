@@ -14,36 +14,18 @@ import msgspec
 from penstock.config.command_line import Options, pipeline_from_arguments, with_options
 from penstock.config.load import EnvFiles, load_pipeline
 from penstock.config.pipeline import Pipeline
-from penstock.config.pipeline_files import FILE_ENDINGS, STDIN, files_of, read_files
+from penstock.config.pipeline_files import COMPONENT, files_of, is_file, read_files
 from penstock.config.project import Project, ProjectSelection, no_project, project_protocol
 from penstock.config.protocol_spec import specs
 from penstock.config.table_formats import table_formats
 from penstock.errors import ConfigError
 from penstock.protocols import project_reader
 
-_COMPONENT = ".wasm"
-
-
-def is_file(word: str) -> bool:
-    """Whether ``word`` names a pipeline file rather than a connector (also one whose manifest or
-    last word ends as a pipeline file does) or a pipeline's name."""
-    if word.endswith(_COMPONENT):
-        return False
-    if word == STDIN or Path(word).is_file():
-        return True
-    return word.endswith(FILE_ENDINGS) and not _begins_as_a_connector(word)
-
-
-def _begins_as_a_connector(word: str) -> bool:
-    """Whether ``word`` begins with a protocol or a table format and a colon."""
-    head, colon, _ = word.partition(":")
-    return bool(colon) and head in (*table_formats(), *specs())
-
 
 def is_connector(word: str) -> bool:
     """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
     named = ":" in word or word in (*table_formats(), *specs())
-    return named or " " in word or word.endswith(_COMPONENT)
+    return named or " " in word or word.endswith(COMPONENT)
 
 
 def pipeline_of(
@@ -94,9 +76,10 @@ def pipeline_or_name(
     env_file: EnvFiles = None,
     lenient: bool = False,
     profile: str | None = None,
+    name: str | None = None,
 ) -> Pipeline | str:
     """Loads the pipeline of a file, or of a source and a destination, or returns the name of a
-    pipeline that ran. Raises ``ConfigError``."""
+    pipeline that ran. ``name``: the one under which it ran (``--name``). Raises ``ConfigError``."""
     if len(words) > 2:
         raise ConfigError(
             "more arguments than a pipeline takes",
@@ -105,9 +88,15 @@ def pipeline_or_name(
         )
     first, second = words[0], words[1] if len(words) > 1 else None
     if second is None and not is_file(first) and not is_connector(first):
+        if name is not None:
+            raise ConfigError(
+                f"--name is of a file, or of SOURCE DESTINATION; {first} is a name already",
+                code="usage",
+                hint="leave --name out, or name the file",
+            )
         return first if profile is None else f"{first}.{profile}"
     return pipeline_of(
-        first, second, Options(), env_file=env_file, lenient=lenient, profile=profile
+        first, second, Options(name=name), env_file=env_file, lenient=lenient, profile=profile
     )
 
 

@@ -147,7 +147,8 @@ def run(
 
     changes, how = split(given)
     home, dry = home_of(how), dry_run or limit is not None
-    with nullcontext() if dry else kept_fault(home, str(source), changes.get("name")):
+    words = [str(word) for word in (source, destination) if word is not None]
+    with nullcontext() if dry else kept_fault(home, words, changes.get("name")):
         pipeline = _pipeline(source, destination, changes, how)
         agree(pipeline, home, yes=how.get("yes", False))
     with shown(how.get("progress"), pipeline.secret_values) as observer, stoppable() as cancel:

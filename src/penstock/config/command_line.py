@@ -202,7 +202,7 @@ def pipeline_name(source: ConnectorSection, destination: ConnectorSection) -> st
     """The stable name of a pipeline without ``--name``, as the module's docstring defines it."""
     identity = msgspec.json.encode([_identity(source), _identity(destination)])
     digest = hashlib.sha256(identity).hexdigest()[:8]
-    return f"{_short(source.use)}-to-{_short(destination.use)}-{digest}"
+    return f"{short_name(source.use)}-to-{short_name(destination.use)}-{digest}"
 
 
 class _OptionParser:
@@ -314,7 +314,7 @@ def _place(place: str, *, local: bool) -> str:
     return os.path.abspath(os.path.expanduser(place)) if local else place
 
 
-def _short(use: str) -> str:
+def short_name(use: str) -> str:
     """The short name of a connector: ``airbyte:source-faker@7.2.1`` -> ``source-faker``."""
     protocol, colon, name = use.partition(":")
     if not colon:

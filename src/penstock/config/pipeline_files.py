@@ -12,10 +12,13 @@ from pathlib import Path
 from penstock.config.load import load_pipeline
 from penstock.config.pipeline import Pipeline
 from penstock.config.project import Project, ProjectSelection, chosen
+from penstock.config.protocol_spec import specs
+from penstock.config.table_formats import table_formats
 from penstock.errors import ConfigError
 
 FILE_ENDINGS = (".yaml", ".yml")
 STDIN = "-"
+COMPONENT = ".wasm"
 
 
 def files_of(folder: Path) -> list[str]:
@@ -87,3 +90,19 @@ def read_files(
         )
     names = chosen(list(found), wanted.select, wanted.folder)
     return Project(name=None, pipelines={name: found[name] for name in names})
+
+
+def is_file(word: str) -> bool:
+    """Whether ``word`` names a pipeline file rather than a connector (also one whose manifest or
+    last word ends as a pipeline file does) or a pipeline's name."""
+    if word.endswith(COMPONENT):
+        return False
+    if word == STDIN or Path(word).is_file():
+        return True
+    return word.endswith(FILE_ENDINGS) and not _begins_as_a_connector(word)
+
+
+def _begins_as_a_connector(word: str) -> bool:
+    """Whether ``word`` begins with a protocol or a table format and a colon."""
+    head, colon, _ = word.partition(":")
+    return bool(colon) and head in (*table_formats(), *specs())

@@ -8,11 +8,13 @@ began (``engine.run.run``). Neighbours: ``start`` and ``cli`` call this, ``engin
 reads it.
 """
 
+import os
 import re
 import secrets
+import shlex
 import time
 import traceback
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +22,9 @@ from typing import Any
 
 import msgspec
 
+from penstock.config.command_line import short_name
 from penstock.config.home import Home
+from penstock.config.pipeline_files import is_file
 from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.inspect.runs import ATTEMPT, LOG
@@ -32,6 +36,9 @@ from penstock.short_texts import bounded
 from penstock.store.rules import unfinished_report
 
 _NAMED = re.compile(r"^pipeline\s*:\s*([\"']?)([^\s\"'#{}]+)\1\s*(?:#.*)?$", re.MULTILINE)
+
+_URL_PASSWORD = re.compile(r"://[^/@\s]*?:([^/@\s]+)@")
+_LEAST = 4  # characters of what is taken for a secret: less would mask words of every text
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
@@ -88,18 +95,49 @@ def keep_attempt(
 
 
 @contextmanager
-def kept_fault(home: Home, word: str, name: str | None = None) -> Generator[None]:
+def kept_fault(home: Home, words: Sequence[str], name: str | None = None) -> Generator[None]:
     """Keeps the error of the block, in which a pipeline is read, as that of a run that failed
-    before it began. ``word``: its file, or its source; ``name``: its name, if the user gave one."""
+    before it began. ``words``: its file, or its source and destination; ``name``: its name, if the
+    user gave one."""
     began, started_at = time.monotonic(), now_text()
     try:
         yield
     except PenstockError as e:
         if e.attempt is None and e.code != "usage":
             seconds = time.monotonic() - began
-            named = name or _name_of_file(word)
-            keep_attempt(home, new_run_id(), named, started_at, seconds, e)
+            word = words[0]
+            named = name or (_name_of_file(word) if is_file(word) else _name_of_source(word))
+            masker = Masker(secrets_of_words(words))
+            keep_attempt(home, new_run_id(), named, started_at, seconds, e, masker=masker)
         raise
+
+
+def secrets_of_words(words: Iterable[str]) -> set[str]:
+    """Returns what may be a secret in the command lines of connectors: each argument that is no
+    option's name and no file, what stands after ``=`` in one, and the password of a URL."""
+    found: set[str] = set()
+    for word in words:
+        found.update(_URL_PASSWORD.findall(word))
+        for number, argument in enumerate(_arguments(word)):
+            option, equals, value = argument.partition("=")
+            if equals:
+                found.add(value)
+            elif number and not option.startswith("-") and not os.path.exists(option):
+                found.add(option)
+    return {secret for secret in found if len(secret) >= _LEAST}
+
+
+def _name_of_source(word: str) -> str:
+    """Returns the name of a source that cannot be read; of a configuration that stands in its place
+    none."""
+    return "unnamed" if word.lstrip().startswith(("{", "[")) else short_name(word)
+
+
+def _arguments(word: str) -> list[str]:
+    try:
+        return shlex.split(word)
+    except ValueError:
+        return word.split()
 
 
 def _name_of_file(word: str) -> str:

@@ -20,7 +20,7 @@ from penstock.engine.channel.named_pipeline import CompleteCommands
 from penstock.engine.reporting.hooks import Hooks
 from penstock.engine.reporting.telemetry import Telemetry
 from penstock.engine.reporting.timeline import refuse_unwritable
-from penstock.engine.run.attempts import keep_attempt, new_run_id, now_text
+from penstock.engine.run.attempts import keep_attempt, new_run_id, now_text, secrets_of_words
 from penstock.engine.run.reject_retry import RetryRequest
 from penstock.engine.run.run import Run, defect
 from penstock.engine.run.spark import SharedSession
@@ -147,7 +147,7 @@ def run_pipeline(
         if not (dry or (run is not None and run.begun)):
             keep_attempt(
                 home, run_id, pipeline.pipeline, started_at, time.monotonic() - at, error,
-                masker=Masker(pipeline.secret_values), asked=asked, cause=e,
+                masker=_masker(pipeline), asked=asked, cause=e,
             )  # fmt: skip
         if error is not e and not isinstance(error, Defect):
             raise error from e
@@ -157,6 +157,12 @@ def run_pipeline(
     if not dry:
         _write_closed(run, report, observer)
     return report
+
+
+def _masker(pipeline: Pipeline) -> Masker:
+    """Returns what masks the pipeline's secrets, and what may be one in a connector's command."""
+    ends = (pipeline.source, pipeline.destination, *pipeline.transforms)
+    return Masker(pipeline.secret_values | secrets_of_words(end.use for end in ends))
 
 
 def _in_tree(error: Exception, masker: Masker) -> PenstockError:
