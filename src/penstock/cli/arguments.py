@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 
 from penstock.api import pipelines
 from penstock.api.pipelines import are_several, pipeline_of, project_of
@@ -71,9 +72,31 @@ class PipelineFileOptions:
         str | None,
         option("--with", "PROFILE", "Puts this one of the file's `profiles` over its other keys."),
     ] = None
+    name: Annotated[
+        str | None, option("--name", "NAME", "The pipeline's name; its state is under it.")
+    ] = None
+
+    def named(self, options: Options) -> Options:
+        """Returns the options with the name that the command gives."""
+        return options if self.name is None else replace(options, name=self.name)
 
 
 READING = PipelineFileOptions()
+
+
+def as_read(options: Sequence[str]) -> PipelineFileOptions:
+    """Returns the options with which a file was read (``store.remembered.UsedFile``)."""
+    values: dict[str, list[str]] = {}
+    words = iter(options)
+    for word in words:
+        values.setdefault(word, []).extend([] if word == "--lenient" else [next(words)])
+    profile, name = (values.get(option, [None])[0] for option in ("--with", "--name"))
+    return PipelineFileOptions(
+        env_file=values.get("--env-file"),
+        lenient="--lenient" in values,
+        with_profile=profile,
+        name=name,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +132,7 @@ def pipeline(
     found = pipeline_of(
         first,
         second,
-        options,
+        reading.named(options),
         env_file=tuple(reading.env_file or ()),
         lenient=reading.lenient,
         profile=reading.with_profile,
@@ -127,6 +150,7 @@ def pipeline_or_name(
         env_file=tuple(reading.env_file or ()),
         lenient=reading.lenient,
         profile=reading.with_profile,
+        name=reading.name,
     )
     return found if isinstance(found, str) else _heard(found, output)
 
@@ -161,7 +185,7 @@ def project(
     found = project_of(
         words,
         [word.strip() for word in (select or "").split(",") if word.strip()],
-        options,
+        reading.named(options),
         env_file=tuple(reading.env_file or ()),
         lenient=reading.lenient,
         profile=reading.with_profile,

@@ -120,10 +120,6 @@ MaxRejected = Annotated[
 ]
 _LATER = "known at the load"
 
-Name = Annotated[
-    str | None, arguments.option("--name", "NAME", "The pipeline's name; its state is under it.")
-]
-
 
 @verb(
     "penstock run airbyte:source-faker parquet:./lake --config '{\"count\": 1000}'",
@@ -161,7 +157,6 @@ def run(
         bool, typer.Option("--dry-run", help="Read and decode; write and save nothing.")
     ] = False,
     refresh: Refresh = False,
-    name: Name = None,
     building: arguments.BuildOptions = arguments.BUILDING,
     reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
@@ -176,7 +171,7 @@ def run(
 ) -> int:  # fmt: skip
     """One sync: from a source to a destination. Run again, it brings only what is new. Of several
     pipeline files or a folder: each of its pipelines, one after the other."""
-    more = {"name": name, "lanes": lanes, "max_rejected": max_rejected}
+    more = {"lanes": lanes, "max_rejected": max_rejected}
     options: dict[str, Any] = {
         "dry_run": dry_run,
         "limit": limit,
@@ -189,7 +184,7 @@ def run(
     words, given = _given(streaming, building, more)
     from penstock.engine.inspect.plan_check import consents
 
-    with _kept_fault(surface, words[0], name, dry=dry_run or limit is not None):
+    with _kept_fault(surface, words, reading.name, dry=dry_run or limit is not None):
         found = arguments.project(words, select, reading, given, surface.output)
         if found is None:
             wanted = arguments.pipeline(words, reading, given, surface.output)
@@ -206,14 +201,16 @@ def run(
 
 
 @contextmanager
-def _kept_fault(surface: Surface, word: str, name: str | None, *, dry: bool) -> Generator[None]:
+def _kept_fault(
+    surface: Surface, words: list[str], name: str | None, *, dry: bool
+) -> Generator[None]:
     """Keeps a fault of the block as that of a run that failed before it began, unless ``dry``."""
     if dry:
         yield
         return
     from penstock.engine.run.attempts import kept_fault
 
-    with kept_fault(surface.home, word, name):
+    with kept_fault(surface.home, words, name):
         yield
 
 
@@ -254,13 +251,12 @@ def plan(
     lanes: Lanes = None,
     max_rejected: MaxRejected = None,
     refresh: Refresh = False,
-    name: Name = None,
     building: arguments.BuildOptions = arguments.BUILDING,
     reading: arguments.PipelineFileOptions = arguments.READING,
     yes: Yes = False,
 ) -> int:
     """What `run` would do with these options. No record is read and nothing is written."""
-    more = {"name": name, "lanes": lanes, "max_rejected": max_rejected}
+    more = {"lanes": lanes, "max_rejected": max_rejected}
     from penstock.engine.inspect.plan_check import consents, plan_pipeline
 
     verbose = surface.output.verbosity >= 1

@@ -6,6 +6,7 @@ import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -76,7 +77,7 @@ def rejects(
         list[str],
         typer.Argument(
             metavar="[retry] PIPELINE",
-            help="A pipeline file, SOURCE DESTINATION, or a name; after `retry` no name.",
+            help="A pipeline file, SOURCE DESTINATION, or the name of one that ran.",
         ),
     ],
     run: Annotated[str | None, arguments.option("--run", "R", "Of this run only.")] = None,
@@ -98,7 +99,7 @@ def rejects(
     if len(words) > 1 and words[0] == "retry":
         if limit is not None:
             raise ConfigError("--limit is not for retry", code="usage", hint="leave it out")
-        wanted = arguments.pipeline(words[1:], reading, Options(), surface.output)
+        wanted = _pipeline_of_rejects(surface, words[1:], reading)
         return _retry(surface, wanted, run, selector, dry_run=dry_run)
     if dry_run:
         raise ConfigError(
@@ -115,6 +116,35 @@ def rejects(
     if more:
         surface.output.say(f"there are more than these {len(shown)}: raise --limit")
     return 0
+
+
+def _pipeline_of_rejects(
+    surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
+) -> Pipeline:
+    """Loads the pipeline that is named; of a name, from the file of its last run, read as then.
+    Raises ``ConfigError``."""
+    named = _pipeline(surface, words, reading)
+    if isinstance(named, Pipeline):
+        return named
+    with open_known(named or "", surface.home) as known:
+        file = known.store.remembered(known.name, ()).file
+    if file is None or not Path(file.path).is_file():
+        where = "" if file is None else f": the last run read {file.path}, which is not there"
+        raise ConfigError(
+            f"the pipeline {named!r} has no pipeline file on this machine{where}",
+            code="config.not_found",
+            hint="name its file, or its SOURCE and DESTINATION",
+        )
+    read = arguments.as_read(file.options)
+    found = arguments.pipeline([file.path], read, Options(), surface.output)
+    if found.pipeline != named:
+        raise ConfigError(
+            f"{file.path}, which the last run of {named!r} read, is of the pipeline"
+            f" {found.pipeline!r} now",
+            code="config.not_found",
+            hint=f"name the file of {named!r}",
+        )
+    return found
 
 
 def _retry(

@@ -89,3 +89,30 @@ def test_an_error_is_completed_whole(tmp_path: Path, home: Home) -> None:
     CompleteCommands(of_file(tmp_path), home).error(error)
     texts = (error.message, str(error), error.problems[0], str(error.hint))
     assert all(text.count("--home") == 1 for text in texts), texts
+
+
+def test_a_name_of_the_command_line_is_in_each_command(tmp_path: Path) -> None:
+    file = f"{tmp_path}/shop.yaml"
+    own = of_file(tmp_path, state={"path": str(tmp_path / "own.db")})
+    renamed = with_options(own, Options(name="other"))
+    complete = CompleteCommands(renamed, Home()).text
+    for text in ("`penstock state reset other`", "`penstock state reset`"):
+        assert complete(text) == f"`penstock state reset {file} --name other`"
+    assert complete("`penstock state export other > s.json`") == (
+        f"`penstock state export {file} --name other > s.json`"
+    )
+    assert complete("`penstock rejects`") == f"`penstock rejects {file} --name other`"
+    assert complete("`penstock runs other`") == f"`penstock runs {file} --name other`"
+    assert complete("`penstock plan`") == f"`penstock plan {file} --name other`"
+    spaced = with_options(of_file(tmp_path), Options(name="my shop"))
+    hint = CompleteCommands(spaced, Home()).text("`penstock state export 'my shop' > s.json`")
+    assert hint == f"`penstock state export {file} --name 'my shop' > s.json`"
+
+
+def test_verbs_that_need_a_pipeline_have_it(tmp_path: Path) -> None:
+    complete = CompleteCommands(of_file(tmp_path), Home()).text
+    assert complete("`penstock rejects` shows them") == "`penstock rejects shop` shows them"
+    assert complete("`penstock state export`") == "`penstock state export shop`"
+    assert complete("`penstock check`") == f"`penstock check {tmp_path}/shop.yaml`"
+    assert complete("`penstock doctor`") == "`penstock doctor`"
+    assert CompleteCommands("shop", Home()).text("`penstock rejects`") == "`penstock rejects shop`"

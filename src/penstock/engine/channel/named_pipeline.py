@@ -13,9 +13,14 @@ from penstock.config.home import Home
 from penstock.config.pipeline import Pipeline
 from penstock.config.sections import StateSettings
 from penstock.errors import ConfigError, PenstockError
+from penstock.store.remembered import UsedFile
 
 _PLAIN = re.compile(r"[\w.-]+")
-_QUOTED = re.compile(r"`(penstock (?:state|run|runs|rejects|plan|check|doctor) [^`]+)`")
+_QUOTED = re.compile(r"`(penstock (?:state|run|runs|rejects|plan|check|doctor)(?: [^`]+)?)`")
+_NAMED_WORDS = ("rejects", "plan", "check")
+"""Verbs that texts write without the pipeline that they are for."""
+
+_WITHOUT_STATE = ("set", "import")  # of ``penstock state``: they need more than a pipeline
 _OF_A_RUN = ("--recreate", "--full-refresh")  # what texts that know no pipeline say of a run
 
 
@@ -32,9 +37,23 @@ def words_of(pipeline: Pipeline | str, home: Home, *, by_file: bool = False) -> 
         return [pipeline, *home_options(home)]
     by_name = pipeline.state == StateSettings() and _PLAIN.fullmatch(pipeline.pipeline)
     wants_file = not by_name or (by_file and not pipeline.renamed)
-    if wants_file and _has_file(pipeline):
-        return [pipeline.origin, *pipeline.read_with, *home_options(home)]
+    if wants_file and os.path.isfile(pipeline.origin):
+        return [*_file_words(pipeline), *home_options(home)]
     return [pipeline.pipeline, *home_options(home)]
+
+
+def _file_words(pipeline: Pipeline) -> list[str]:
+    """Returns the words that name the pipeline by its file, as this command read it."""
+    name = ("--name", pipeline.pipeline) if pipeline.renamed else ()
+    return [pipeline.origin, *name, *pipeline.read_with]
+
+
+def used_file(pipeline: Pipeline) -> UsedFile:
+    """Returns how the pipeline of a file is read, for the store."""
+    path, *options = _file_words(pipeline)
+    places = [os.path.abspath(o) if n and options[n - 1] == "--env-file" else o
+              for n, o in enumerate(options)]  # fmt: skip
+    return UsedFile(os.path.abspath(path), tuple(places))
 
 
 def state_command(
@@ -90,11 +109,28 @@ class CompleteCommands:
         if words[1] == "run" and all(word in _OF_A_RUN for word in words[2:]):
             pipeline, options = self._pipeline, words[2:]
             run = None if isinstance(pipeline, str) else run_command(pipeline, self._home, *options)
-            return f"the same run with `{' '.join(options)}`" if run is None else f"`{run}`"
-        if command == "penstock state reset":
-            return f"`{state_command('reset', self._pipeline, self._home)}`"
-        head = f"penstock state {words[2] if len(words) > 2 else ''} {self._name}"
-        if command == head or command.startswith(f"{head} "):
-            named = state_command(words[2], self._pipeline, self._home)
-            return f"`{named}{command[len(head) :]}`"
+            if run is None and options:
+                return f"the same run with `{' '.join(options)}`"
+            return f"`{run or command}`"
+        if words[1] in _NAMED_WORDS and len(words) == 2:
+            return f"`{self._named(words[1])}`"
+        if words[1] == "state" and len(words) == 3 and words[2] not in _WITHOUT_STATE:
+            return f"`{state_command(words[2], self._pipeline, self._home)}`"
+        verb = words[1] if words[1] != "state" else f"state {words[2] if len(words) > 2 else ''}"
+        for name in dict.fromkeys((self._name, shlex.quote(self._name))):
+            head = f"penstock {verb} {name}"
+            if command == head or command.startswith(f"{head} "):
+                words = ["penstock", *verb.split(), *words_of(self._pipeline, self._home)]
+                return f"`{shlex.join(words)}{command[len(head) :]}`"
         return f"`{command} {self._options}`" if self._options else f"`{command}`"
+
+    def _named(self, verb: str) -> str:
+        """Returns the command of a verb for this pipeline; ``plan`` and ``check`` read its file."""
+        pipeline = self._pipeline
+        if verb == "rejects":
+            words = words_of(pipeline, self._home)
+        elif isinstance(pipeline, Pipeline) and os.path.isfile(pipeline.origin):
+            words = [*_file_words(pipeline), *home_options(self._home)]
+        else:
+            words = []
+        return shlex.join(["penstock", verb, *words])
