@@ -27,6 +27,7 @@ from penstock.engine.plan import destination
 from penstock.engine.run import run as runs
 from penstock.engine.run import spark as run_spark
 from penstock.engine.run import wiring
+from penstock.engine.run.reject_retry import RetryRequest
 from penstock.engine.run.start import run_pipeline
 from penstock.engine.specs.lane import LaneJob
 from penstock.engine.worker.lane import run_lane
@@ -107,11 +108,19 @@ class Bench:
         return path
 
     def run(
-        self, use: str, *, full_refresh: bool = False, recreate: bool = False, **parts: Any
+        self,
+        use: str,
+        *,
+        full_refresh: bool = False,
+        recreate: bool = False,
+        retry: RetryRequest | None = None,
+        home: Home | None = None,
+        **parts: Any,
     ) -> Report:
+        """``retry``: reads rejects. ``home``: another one than the bench's."""
         pipeline = load_pipeline(self.file(use, **parts), env={})
-        how = {"full_refresh": full_refresh, "recreate": recreate}
-        return run_pipeline(pipeline, self.home, observer=Silent(), **how)
+        how: dict[str, Any] = {"full_refresh": full_refresh, "recreate": recreate, "retry": retry}
+        return run_pipeline(pipeline, home or self.home, observer=Silent(), **how)
 
     def plan(self, use: str, **parts: Any) -> dict[str, Any]:
         pipeline = load_pipeline(self.file(use, **parts), env={})

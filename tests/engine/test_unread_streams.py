@@ -14,6 +14,7 @@ from quick_runs import Bench
 
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.inspect import states
+from penstock.engine.run.reject_retry import RetryRequest
 
 pytestmark = pytest.mark.dear
 
@@ -165,3 +166,21 @@ def test_L8_the_position_in_a_log_of_a_stream_that_was_not_read_is_not_kept(benc
     assert positions(bench) == {"orders": 3, "clicks": 2}
     bench.run(source, source={**log_based, "streams": ["shop-orders"]})
     assert positions(bench) == {"orders": 3}
+
+
+def test_L1_a_retry_of_rejects_reads_no_stream(bench: Bench) -> None:
+    """The state says something of a stream that no run has read, and a retry is no read."""
+    source = bench.connector(SOURCE, "airbyte")
+    ahead = [
+        {"stream_descriptor": {"name": name, "namespace": "shop"}, "stream_state": {"last": last}}
+        for name, last in (("orders", 3), ("clicks", 2))
+    ]
+    bench.set(rows={"orders": 3}, beside={"stream_states": ahead})
+    sync(bench, source)
+    bench.set(rows={"orders": 5, "clicks": 4})
+    for _ in range(2):
+        report = bench.run(source, source=APPEND, retry=RetryRequest())
+        assert report.exit_code == 0, report.error
+    sync(bench, source)
+    assert rows(bench, "orders") == [1, 2, 3, 4, 5]
+    assert rows(bench, "clicks") == [1, 2, 3, 4]

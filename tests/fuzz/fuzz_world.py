@@ -403,7 +403,7 @@ class _Session:
                     "LeaseHeartbeat": FuzzPulse,
                     "RunLog": _Silent,
                     "Assembly": made,
-                    "RejectsKeeper": lambda root, _folder, note, _keys: RejectsKeeper(
+                    "RejectsKeeper": lambda root, _folder, note, _keys, **_: RejectsKeeper(
                         root, None, note
                     ),
                     "source_of": self.source,

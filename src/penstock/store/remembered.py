@@ -18,7 +18,7 @@ Rows = Mapping[str, Mapping[str, str]]
 
 _TABLES, _TARGETS, _RECORDS = "tables", "targets", "records"
 _PACKAGES, _RESULTS, _LOG, _ENV = "packages", "results", "log", "env_file"
-_MODEL, _PLACE = "model_name", "place"
+_MODEL, _PLACE, _TRIED, _FILE = "model_name", "place", "tried", "file"
 _COLUMNS, _ANSWER, _MODES, _CALLED = "columns:", "query:", "modes:", "called:"
 _PASSED, _VERSIONS, _VISIBLE, _REFRESHED = "passed:", "versions:", "visible:", "refreshed:"
 _CURSOR, _REFRESH, _TYPES, _NESTED = "cursor:", "refresh:", "types:", "nested:"
@@ -66,6 +66,14 @@ class StoredPlace(msgspec.Struct, frozen=True, kw_only=True):
     lake: str | None = None
     written: str | None = None
     kept: bool = False
+
+
+class UsedFile(msgspec.Struct, frozen=True):
+    """Holds the pipeline file of a pipeline's last run. ``path``: absolute; ``options``: of the
+    command line with which it is read (``config.pipeline.Pipeline.read_with``, ``--name``)."""
+
+    path: str
+    options: tuple[str, ...] = ()
 
 
 class Refresh(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +162,11 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     the JSON of their path (``engine.plan.nested_names``). ``env_names``: variables that ``.env``
     beside the pipeline file gave, and of which a run has noted it; no stream's. ``model_name``: of
     the table of an unnamed query at a destination connector (``engine.plan.model_target``); no
-    stream's. ``place``: where the pipeline's relative paths start; None: no run has stored it."""
+    stream's. ``place``: where the pipeline's relative paths start; None: no run has stored it.
+    ``tried``: file of ids -> the ids of rejects that were tried again
+    (``engine.log.retries``); no stream's. ``file``: the pipeline file of the last run; None: it had
+    none. ``keys``: every primary key by which rows of a stream were merged; derived from the
+    modes."""
 
     tables: TableNames = TableNames()
     columns: dict[StreamId, dict[str, str]] = {}
@@ -177,6 +189,9 @@ class Remembered(msgspec.Struct, frozen=True, kw_only=True):
     model_name: str | None = None
     place: StoredPlace | None = None
     nested: dict[StreamId, dict[str, str]] = {}
+    tried: dict[str, str] = {}
+    file: UsedFile | None = None
+    keys: dict[StreamId, frozenset[tuple[FieldPath, ...]]] = {}
 
     @property
     def pending_refreshes(self) -> dict[StreamId, Refresh]:
@@ -192,7 +207,8 @@ def kinds(streams: Iterable[StreamId]) -> list[str]:
     """Returns the kinds of the rows of these streams, and of those of no stream."""
     of_streams = (f"{kind}{stream.key}" for stream in streams for kind in _OF_STREAM)
     return [
-        _TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, _MODEL, _PLACE, *of_streams
+        _TABLES, _TARGETS, _RECORDS, _PACKAGES, _RESULTS, _LOG, _ENV, _MODEL, _PLACE, _TRIED, _FILE,
+        *of_streams,
     ]  # fmt: skip
 
 
@@ -229,6 +245,9 @@ def remembered(rows: Rows) -> Remembered:
         log=_log(rows.get(_LOG, {})),
         place=_place(rows.get(_PLACE, {})),
         nested={s: dict(row) for s, row in of[_NESTED].items()},
+        tried=dict(rows.get(_TRIED, {})),
+        file=_file(rows.get(_FILE, {})),
+        keys={s: found for s, row in of[_MODES].items() if (found := _keys(row))},
     )
 
 
@@ -251,6 +270,7 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         _PACKAGES: more.packages,
         _RESULTS: dict.fromkeys(more.results, _GIVEN),
         _ENV: dict.fromkeys(more.env_names, _GIVEN),
+        _TRIED: more.tried,
         _MODEL: {} if more.model_name is None else {_GIVEN: more.model_name},
         **{_COLUMNS + s.key: columns for s, columns in more.columns.items()},
         **{_NESTED + s.key: names for s, names in more.nested.items()},
@@ -271,6 +291,8 @@ def added(more: Remembered, known: Rows, taken_up: Iterable[StreamId]) -> dict[s
         replaced[_LOG] = _json(more.log)
     if more.place is not None:
         replaced[_PLACE] = _json(more.place)
+    if more.file is not None:
+        replaced[_FILE] = _json(more.file)
     unread = {s: known.get(_PASSED + s.key, {}) for s in (*more.unread, *more.passed_over)}
     for stream, row in unread.items():
         own = _own(row) if _word(row) in (_OVER, _UNREAD) else more.unread.get(stream)
@@ -362,6 +384,17 @@ def _same_modes(row: Mapping[str, str], text: str) -> bool:
 def _modes(row: Mapping[str, str]) -> UsedModes | None:
     newest = _newest(row)
     return None if newest is None else msgspec.json.decode(newest, type=UsedModes)
+
+
+def _keys(row: Mapping[str, str]) -> frozenset[tuple[FieldPath, ...]]:
+    used = (msgspec.json.decode(text, type=UsedModes) for text in row.values())
+    merged = DestinationSyncMode.append_dedup
+    return frozenset(u.primary_key for u in used if u.destination_sync_mode is merged)
+
+
+def _file(row: Mapping[str, str]) -> UsedFile | None:
+    newest = _newest(row)
+    return None if newest is None else msgspec.json.decode(newest, type=UsedFile)
 
 
 def _numbers(row: Mapping[str, str]) -> dict[int, int]:

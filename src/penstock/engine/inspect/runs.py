@@ -18,7 +18,7 @@ from penstock.config.home import Home
 from penstock.config.pipeline import StreamOptions
 from penstock.engine.channel.connector_log import LogLine
 from penstock.engine.log.rejects import RejectLine
-from penstock.engine.log.retries import KeptReject, ids_tried, kept_rejects
+from penstock.engine.log.retries import KeptReject, ids_stored, ids_tried, kept_rejects
 from penstock.errors import ConfigError, LogError
 from penstock.model.catalog import StreamId
 from penstock.store.contract import Store
@@ -128,13 +128,19 @@ def rejects(
 ) -> Iterator[dict[str, Any]]:
     """Yields ``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding",
     "file", "key", "attempt", "id", "retried"}`` for each reject of this machine's runs, newest run
-    first. ``bytes`` is the record as text, or as base64 where ``encoding`` is ``base64``; ``file``:
-    a file that has the whole record; ``retried``: the run in which it was tried again. Raises
-    ``ConfigError`` for an unknown run, ``LogError`` for a damaged file."""
+    first; of a reject of which several runs kept a copy, the newest one. ``bytes`` is the record as
+    text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has the whole record;
+    ``retried``: the run in which it was tried again. Raises ``ConfigError`` for an unknown run,
+    ``LogError`` for a damaged file."""
     known = runs_with_rejects(store, pipeline, run)
-    tried = {id_: each for each in known for id_ in ids_tried(home.run(each) / "rejects")}
+    tried = ids_stored(store.remembered(pipeline, ()).tried.values())
+    tried |= {id_: each for each in known for id_ in ids_tried(home.run(each) / "rejects")}
+    seen: set[str] = set()
     for each in [run] if run is not None else known:
         for path in reject_files(home.run(each) / "rejects"):
+            if path.name in seen:
+                continue
+            seen.add(path.name)
             for kept in rejects_of(each, path):
                 if _wanted(kept.line, stream):
                     yield {**_shown(each, kept.line), "id": kept.id, "retried": tried.get(kept.id)}

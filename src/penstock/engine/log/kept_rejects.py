@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.engine.log.rejected_keys import RejectedKeys
 from penstock.engine.log.rejects import decode_rejects, encode_rejects, kept_name
-from penstock.engine.log.retries import mark_given_up
+from penstock.engine.log.retries import RETRIED, given_up_folder, mark_given_up
 from penstock.files import make_folder, replacing, sync, sync_file
 from penstock.model.segments import ConsumedSlice, Segment
 from penstock.tasks.storage import storage
@@ -19,7 +19,8 @@ from penstock.tasks.storage import storage
 class RejectsKeeper:
     """Copies reject files. ``root``: the log's folder. ``folder``: of the run; None (a dry run):
     copy nothing. ``note``: is called with a warning for the report. ``keys``: records the rows that
-    are to be tried again; None: there are none."""
+    are to be tried again; None: there are none. ``tried``: stores ids of rejects that were tried
+    again, given the name of their file, before the log forgets them."""
 
     def __init__(
         self,
@@ -27,14 +28,17 @@ class RejectsKeeper:
         folder: Path | None,
         note: Callable[[str], None],
         keys: RejectedKeys | None = None,
+        *,
+        tried: Callable[[str, Sequence[str]], None] = lambda name, ids: None,
     ) -> None:
         self._root, self._folder, self._note, self._keys = root, folder, note, keys
+        self._tried = tried
 
     def give_up(self, segments: Iterable[Segment], items: Iterable[ConsumedSlice]) -> None:
         """Records, before these shares of segments are given up, that their source sends them
         again, so that nobody tries their rejects again as well (``engine.log.retries``)."""
         if self._folder is not None:
-            mark_given_up(self._folder, segments, items)
+            mark_given_up(given_up_folder(self._root), segments, items)
 
     def keep(self, segment: Segment) -> None:
         """Copies the rejects of a segment, and notes each file that is missing. Each copy is
@@ -57,6 +61,8 @@ class RejectsKeeper:
             make_folder(folder, 0o700)
             for path in paths:
                 target, source = folder / kept_name(path), self._root / path
+                if source.suffix == RETRIED and source.exists():
+                    self._tried(target.name, source.read_text().split())
                 if source.exists() and not target.exists():
                     if self._keys is not None and source.suffix == ".jsonl":
                         _recorded(source, target, self._keys, epochs)

@@ -10,6 +10,7 @@ The layout, one folder an epoch::
     epochs/00000007/rejects/000001.jsonl
     epochs/00000007/seg-00000001.json          a manifest: complete by rename, checked by CRC (L2)
     unconfirmed/00000007                       its catalogue is not confirmed by a discovery yet
+    given-up/                                  which rejects the source sends again (retries)
     OWNER, ID                                  which state store it belongs to, which log it is
 """
 

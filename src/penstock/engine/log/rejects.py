@@ -25,7 +25,7 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     destination rejected the row. ``attempt``: in how many runs in a row it was rejected,
     where such rows are tried again. ``generation``: of the stream, where ``body`` is the record as
     the source sent it, so that it can be decoded again; None: it is not, or an earlier version of
-    Penstock wrote the line."""
+    Penstock wrote the line. ``full``: its stream was read in full."""
 
     namespace: str | None
     name: str | None
@@ -38,6 +38,7 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     key: dict[str, Any] | None = None
     attempt: int = 1
     generation: int | None = None
+    full: bool = False
 
     @property
     def stream(self) -> str | None:
@@ -64,6 +65,8 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
         file: str | None = None,
         key: dict[str, Any] | None = None,
         generation: int | None = None,
+        *,
+        full: bool = False,
     ) -> "RejectLine":
         """Builds a line. ``raw``: the record's bytes, or their beginning where ``file`` (beside
         this one, in the run's folder) has all of them. ``at``: time as ISO 8601."""
@@ -73,8 +76,9 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
         except UnicodeDecodeError:
             text, encoding = base64.b64encode(raw).decode(), "base64"
         return RejectLine(
-            namespace, name, reason, field, text, at, encoding, file, key, generation=generation
-        )
+            namespace, name, reason, field, text, at, encoding, file, key,
+            generation=generation, full=full,
+        )  # fmt: skip
 
 
 def encode_rejects(rejects: Iterable[RejectLine]) -> bytes:

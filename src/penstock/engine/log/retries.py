@@ -1,20 +1,21 @@
 """Names, writes and reads the files that say which rejects were tried again, and which the source
 sends again by itself.
 
-A kept file of rejects (``runs/RUN/rejects/00000007-000001.jsonl``) has beside it::
+Of a kept file of rejects (``runs/RUN/rejects/00000007-000001.jsonl``) these say so::
 
-    00000007-000001.jsonl.given-up   the streams of which a run gave these rows up: their source
-                                     sends them again
-    00000012-000001.retried          the ids of the rejects that epoch 12 tried again
+    LOG/given-up/00000007-000001.jsonl.given-up   the streams of which a run gave these rows up:
+                                                  their source sends them again
+    runs/RUN/rejects/00000012-000001.retried      the ids of the rejects that epoch 12 tried again
 
 An id is the kept file's name and the line, ``00000007-000001:3``; an epoch's number is never used
 again in its pipeline, so neither is an id. A file of ids is sealed with the rows that its rejects
-became, in one step, and is copied before the log forgets them: each reject is tried once, whatever
-is killed. Neighbours: ``engine.worker.retried_source`` writes the ids into the log,
-``engine.log.kept_rejects`` copies them, ``engine.run.reject_retry`` reads them all.
+became, in one step. Before the log forgets it, the ids go into the state store: several homes and
+runs may have a copy of a reject, and each reject is tried once, whatever is killed. The copy in the
+run's folder says which run it was. Neighbours: ``engine.worker.retried_source`` writes the ids into
+the log, ``engine.log.kept_rejects`` keeps them, ``engine.run.reject_retry`` reads them all.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from penstock.model.segments import ConsumedSlice, Segment
 from penstock.tasks.storage import storage
 
 RETRIED, GIVEN_UP = ".retried", ".given-up"
+_GIVEN_UP_FOLDER = "given-up"
 
 
 class KeptReject(msgspec.Struct, frozen=True):
@@ -67,8 +69,46 @@ def ids_sealed(root: Path, segments: Iterable[Segment]) -> set[str]:
     return {i for path in paths if path.exists() for i in path.read_text().split()}
 
 
+def stored_text(run: str, ids: Iterable[str]) -> str:
+    """Writes the ids that were tried again in a run as the text that the state store has:
+    ``RUN 00000007-000001:1-3,7 00000009-000001:2``."""
+    numbers: dict[str, list[int]] = {}
+    for file, _, number in (id_.rpartition(":") for id_ in ids):
+        numbers.setdefault(file, []).append(int(number))
+    files = (f"{file}:{_ranges(sorted(found))}" for file, found in sorted(numbers.items()))
+    return " ".join((run, *files))
+
+
+def ids_stored(texts: Iterable[str]) -> dict[str, str]:
+    """Maps the ids of texts of :func:`stored_text` to their runs."""
+    found: dict[str, str] = {}
+    for run, *files in map(str.split, texts):
+        for file, _, ranges in (each.rpartition(":") for each in files):
+            for first, _, last in (each.partition("-") for each in ranges.split(",")):
+                numbers = range(int(first), int(last or first) + 1)
+                found.update((f"{file}:{number}", run) for number in numbers)
+    return found
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """``numbers``: sorted."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number <= found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in found)
+
+
+def given_up_folder(root: Path) -> Path:
+    """Returns where the log ``root`` keeps which rejects the source sends again."""
+    return root / _GIVEN_UP_FOLDER
+
+
 def given_up(folder: Path) -> dict[str, set[str]]:
-    """Maps files of rejects in a run's folder to the keys of the streams that were given up."""
+    """Maps files of rejects to the keys of the streams that were given up. ``folder``: of the log
+    (:func:`given_up_folder`), or of a run's rejects, where earlier versions kept it."""
     return {
         path.name.removesuffix(GIVEN_UP): set(
             msgspec.json.decode(path.read_bytes(), type=list[str])
@@ -80,8 +120,8 @@ def given_up(folder: Path) -> dict[str, set[str]]:
 def mark_given_up(
     folder: Path, segments: Iterable[Segment], items: Iterable[ConsumedSlice]
 ) -> None:
-    """Writes, durably, which streams' rejects the source will send again. ``folder``: of the run's
-    rejects. ``items``: the shares of these segments that are given up."""
+    """Writes, durably, which streams' rejects the source will send again. ``folder``: of the log
+    (:func:`given_up_folder`). ``items``: the shares of these segments that are given up."""
     wanted = set(items)
     found: dict[str, set[str]] = {}
     for segment in segments:

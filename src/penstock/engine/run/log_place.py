@@ -11,9 +11,8 @@ import shlex
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.config.home import Home
 from penstock.engine.log.log import FileLog
-from penstock.engine.log.retries import mark_given_up
+from penstock.engine.log.retries import given_up_folder, mark_given_up
 from penstock.errors import LogError
 from penstock.model.catalog import SyncMode
 from penstock.model.segments import SHARED_STATE, ConsumedSlice, Load
@@ -41,7 +40,7 @@ def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -
         return None
     if waiting:
         raise _elsewhere(waiting, known, here)
-    _give_up(store, lease, log, known.after, Home(home).run(run) / "rejects")
+    _give_up(store, lease, log, known.after)
     store.remember(lease, Remembered(log=here))
     if not store.open_epochs(pipeline):
         return None
@@ -52,9 +51,8 @@ def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -
     )
 
 
-def _give_up(store: Store, lease: Lease, log: FileLog, until: int, rejects: Path) -> None:
-    """Gives up what this log sealed up to an epoch and no load took. ``rejects``: the run's folder
-    of rejects."""
+def _give_up(store: Store, lease: Lease, log: FileLog, until: int) -> None:
+    """Gives up what this log sealed up to an epoch and no load took."""
     modes = store.remembered(lease.pipeline).modes.values()
     if any(mode.sync_mode is SyncMode.cdc for mode in modes):
         return
@@ -70,7 +68,7 @@ def _give_up(store: Store, lease: Lease, log: FileLog, until: int, rejects: Path
             )
         ]
         left = [share for share in shares if share not in taken]
-        mark_given_up(rejects, sealed, left)
+        mark_given_up(given_up_folder(log.root), sealed, left)
         store.abandon(lease, left)
 
 

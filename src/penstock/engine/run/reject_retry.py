@@ -6,9 +6,10 @@ A reject is tried again once, and never where that could double, replace or brin
 * its bytes are the record as its source sent it, and nothing else was made of that record;
 * no run gave it up: then its source sends it again by itself;
 * its stream is read incrementally into a table, and the table's rows were not replaced since;
-* under append its stream's state was not reset since;
-* in a table that keeps one row per key no row can have been removed. Its key's later row is there
-  then, and a merge compares the two: the retried row counts as the older one (``tables.newest``).
+* under append its stream's state was not reset since, and it was not read in full;
+* in a table that keeps one row per key no row can have been removed, nor replaced by another key.
+  Its key's later row is there then, and a merge compares the two: the retried row counts as the
+  older one (``tables.newest``).
 
 All else stays a reject, and the report says why. Neighbours: ``engine.log.retries`` defines the
 files, ``engine.sync.sync`` asks once what earlier runs sealed is loaded, ``engine.worker.lane``
@@ -33,31 +34,44 @@ from penstock.engine.log.retries import (
     KeptReject,
     RetriedLine,
     given_up,
+    given_up_folder,
     ids_sealed,
+    ids_stored,
     ids_tried,
+    stored_text,
 )
+from penstock.engine.plan.prepare import Prepared
 from penstock.engine.specs.lane import RetriedFile
 from penstock.engine.specs.observer import counted
 from penstock.engine.specs.plan import PlannedStream
 from penstock.files import private
 from penstock.model.catalog import DestinationSyncMode, StreamId
 from penstock.model.report import LeftRejects, Report, RetriedRejectsReport
-from penstock.store.contract import Store
+from penstock.store.contract import Lease, Store
+from penstock.store.remembered import Remembered
 from penstock.tasks.storage import storage
 
 NOT_WHOLE = (
-    "its bytes are not a whole record of the source by itself, or an earlier version of Penstock"
-    " rejected it"
+    "its bytes are not a record as its source sent it: a line that is none, a row of typed columns"
+    " (WebAssembly, Spark), a row that a transform made; or an earlier version of Penstock rejected"
+    " it"
 )
 SENT_AGAIN = "the run that rejected it saved no state behind it: the source sends it again"
 REPLACED = "the rows of its table were replaced since, or are being replaced"
 RESET = "its stream's state was reset since: the source sends it again"
 NOT_SYNCED = "the pipeline does not sync its stream now"
 READ_IN_FULL = "its stream is read in full: the next run tries it again by itself"
+WAS_READ_IN_FULL = (
+    "its stream was read in full when it was rejected: the source sends it again with the rest"
+)
 QUERIED = "a query over the whole stream makes the rows of its table"
 REMOVED = (
     "its table keeps one row per key and its source deletes rows: a removed row leaves no trace, so"
     " a later delete of its key may have been loaded"
+)
+OTHER_KEY = (
+    "rows of its table were merged by another primary key: a later row of its key may have been"
+    " replaced"
 )
 VERSIONS = "its table keeps every version of a key, and an older one has no place among them"
 OTHER_MODE = "its table's mode takes no single rows"
@@ -73,7 +87,8 @@ class RetryRequest(msgspec.Struct, frozen=True):
 
 class RejectRetry:
     """Implements ``engine.sync.ports.RetriedRecords``. ``log``: of the pipeline. ``folder``: in
-    which the lane's files are written. ``chosen``: is called with the streams that have some."""
+    which the lane's files are written. ``deleted_at``: the property by which the source's protocol
+    marks deletes. ``chosen``: is called with the streams that have some."""
 
     def __init__(
         self,
@@ -83,13 +98,15 @@ class RejectRetry:
         pipeline: str,
         log: FileLog,
         folder: Path,
+        deleted_at: str | None,
         chosen: Callable[[Collection[StreamId]], None],
     ) -> None:
         self._request, self._home, self._store, self._pipeline = request, home, store, pipeline
         self._log, self._folder, self._chosen = log, folder, chosen
         self._floors = store.floors(pipeline)
         self._generations = store.generations(pipeline)
-        self._pending = store.remembered(pipeline).pending_refreshes
+        self._deleted_at, self._known = deleted_at, store.remembered(pipeline)
+        self._never_of: dict[StreamId, str | None] = {}
         self._left: Counter[tuple[str, str]] = Counter()
         self._tried: Counter[StreamId] = Counter()
         self._files: tuple[RetriedFile, ...] = ()
@@ -141,14 +158,16 @@ class RejectRetry:
         folders = {run: self._home.run(run) / "rejects" for run in runs}
         closed = self._store.closed_epochs(self._pipeline)
         tried = ids_sealed(self._log.root, visible(self._log.segments(), closed))
+        tried |= ids_stored(self._known.tried.values()).keys()
         gone: dict[str, set[str]] = {}
-        for folder in folders.values():
+        for folder in (given_up_folder(self._log.root), *folders.values()):
             tried |= ids_tried(folder)
             for file, streams in given_up(folder).items():
                 gone.setdefault(file, set()).update(streams)
         wanted = [self._request.run] if self._request.run is not None else runs
-        found = [(path.name, run, path) for run in wanted for path in reject_files(folders[run])]
-        for name, run, path in sorted(found):
+        # two runs may have a copy of a file: the first one was killed before the log forgot it
+        found = {path.name: (run, path) for run in wanted for path in reject_files(folders[run])}
+        for name, (run, path) in sorted(found.items()):
             for reject in rejects_of(run, path):
                 if reject.id not in tried and self._is_asked_for(reject):
                     yield reject, _key(reject) in gone.get(name, ())
@@ -175,15 +194,53 @@ class RejectRetry:
             return SENT_AGAIN
         if planned is None:
             return NOT_SYNCED
-        if (why := _never(planned)) is not None:
+        if stream not in self._never_of:
+            self._never_of[stream] = _never(planned) or self._may_lack(planned)
+        if (why := self._never_of[stream]) is not None:
             return why
-        if line.generation != self._generations.get(stream, 0) or stream in self._pending:
+        pending = self._known.pending_refreshes
+        if line.generation != self._generations.get(stream, 0) or stream in pending:
             return REPLACED
         floor = max(self._floors.get(None, 0), self._floors.get(stream, 0))
         appends = planned.disposition.mode is DestinationSyncMode.append
         if appends and int(reject.file.partition("-")[0]) <= floor:
             return RESET
+        if appends and line.full:
+            return WAS_READ_IN_FULL
         return None
+
+    def _may_lack(self, planned: PlannedStream) -> str | None:
+        """Returns why a keyed table may lack the later row of a key, by what was loaded before;
+        None: it has it."""
+        if planned.disposition.mode is not DestinationSyncMode.append_dedup:
+            return None
+        schemas = self._store.schemas(self._pipeline, planned.id).values()
+        if any(f.source == self._deleted_at for schema in schemas for f in schema.fields):
+            return REMOVED
+        # rows that another key merged have one value of this key only if it is part of that one
+        key = {*planned.configured.primary_key}
+        merged_by = self._known.keys.get(planned.id, frozenset())
+        return None if all(key <= {*other} for other in merged_by) else OTHER_KEY
+
+
+def tried_in(store: Store, lease: Lease, run: str) -> Callable[[str, Sequence[str]], None]:
+    """Returns what stores the ids of rejects that were tried again, given the name of their file:
+    once, whatever is repeated."""
+
+    def keep(name: str, ids: Sequence[str]) -> None:
+        if name not in store.remembered(lease.pipeline, ()).tried:
+            store.remember(lease, Remembered(tried={name: stored_text(run, ids)}))
+
+    return keep
+
+
+def leave_unread(prepared: Prepared, store: Store, lease: Lease) -> None:
+    """Records that streams which no run has read, and of which the saved state says something, are
+    unread still: a retry remembers its streams, and reads none of them."""
+    known = store.remembered(lease.pipeline).unread
+    left = {s: own for s, own in prepared.plan.unread.again.items() if s not in known}
+    if left:
+        store.remember(lease, Remembered(unread=left))
 
 
 def _never(planned: PlannedStream) -> str | None:

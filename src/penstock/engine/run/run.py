@@ -7,6 +7,7 @@ it can be known which Spark a run needs, and is given up where the run is refuse
 ``engine.sync.sync`` what comes after it.
 """
 
+import os
 import secrets
 import shutil
 import tempfile
@@ -29,7 +30,7 @@ from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat, stopped
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.named_pipeline import CompleteCommands
+from penstock.engine.channel.named_pipeline import CompleteCommands, used_file
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
@@ -54,7 +55,7 @@ from penstock.engine.run.env_file_note import new_names_note
 from penstock.engine.run.log_place import settle_log
 from penstock.engine.run.monitor import RunMonitor
 from penstock.engine.run.old_runs import end_old_runs
-from penstock.engine.run.reject_retry import RejectRetry, RetryRequest
+from penstock.engine.run.reject_retry import RejectRetry, RetryRequest, leave_unread, tried_in
 from penstock.engine.run.sealed_rows import count_sealed
 from penstock.engine.run.spark import (
     RUN_LOG,
@@ -211,8 +212,12 @@ class Run:
             return self._execute_dry(
                 stack, prepared, pulse, log, full_refresh=full_refresh, recreate=recreate
             )
+        if self._asked_retry is not None:
+            leave_unread(prepared, self._store, lease)
         remember(prepared, self._store, lease)
         store_place(placed, self._store, lease, prepared.plan.streams)
+        if self._served is None and os.path.isfile(self._pipeline.origin):
+            self._store.remember(lease, Remembered(file=used_file(self._pipeline)))
         self._end_keys(lease, log)
         if recreate:
             ask_for_refresh(self._store, lease, prepared, self.id, self._started_at)
@@ -439,10 +444,11 @@ class Run:
             )  # fmt: skip
             folder = self._folder / "rejects"
             keys = rejected_keys(prepared, log.root)
-            rejects = RejectsKeeper(log.root, folder, monitor.note, keys)
+            tried = tried_in(self._store, lease, self.id)
+            rejects = RejectsKeeper(log.root, folder, monitor.note, keys, tried=tried)
             session = SyncSession(lease, self._store, log, prepared.states, rejects, monitor)
             parts = Assembly(prepared, session, mailbox, monitor, self._configs.save, self._limit)
-            retry = self._retries(log, mailbox)
+            retry = self._retries(prepared, log, mailbox)
             sync = parts.sync(spark, self._discovery(prepared), retry)
             return BuiltSync(prepared, sync, monitor, mailbox)
 
@@ -452,12 +458,13 @@ class Run:
             lambda: built(self._prepared_again(prepared, lease), f"{self.id}-2"),
         )
 
-    def _retries(self, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
+    def _retries(self, prepared: Prepared, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
         """``log``: of the pipeline. ``mailbox``: in whose folder the lane finds the rejects."""
         if self._asked_retry is not None:
             self._retry = RejectRetry(
                 self._asked_retry, self._home, self._store, self._pipeline.pipeline,
-                log, mailbox.folder, self._accounting.plan_again,
+                log, mailbox.folder, prepared.source.package.deleted_at_field,
+                self._accounting.plan_again,
             )  # fmt: skip
         return self._retry
 
@@ -628,7 +635,7 @@ class Run:
         session = SyncSession(lease, store, log, prepared.states, rejects, monitor)
         save = self._configs.save
         parts = Assembly(prepared, session, mailbox, monitor, save, self._limit)
-        sync = parts.sync(None, retry=self._retries(real, mailbox))
+        sync = parts.sync(None, retry=self._retries(prepared, real, mailbox))
         return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
 
     def closed(self, report: Report) -> None:

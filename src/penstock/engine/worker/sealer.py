@@ -177,7 +177,7 @@ class Sealer:
         generation = known.info.generation if known is not None and reject.whole else None
         line = RejectLine.of(
             reject.stream, reject.reason, reject.field, reject.raw, self._now(), file,
-            generation=generation,
+            generation=generation, full=known is not None and _in_full(known.info),
         )  # fmt: skip
         self._add_reject(tally, line, reject.records or 0, spooled=reject.size)
 
@@ -484,7 +484,7 @@ class Sealer:
         for index, reason, name in decoded.rejects:
             line = RejectLine.of(
                 stream.info.stream, reason, name, bytes(bodies[index]), self._now(),
-                generation=stream.info.generation if whole else None,
+                generation=stream.info.generation if whole else None, full=_in_full(stream.info),
             )  # fmt: skip
             self._add_reject(tally, line, 0 if made else 1)
             if self._host is not None:
@@ -588,6 +588,11 @@ def refused(line: RejectLine) -> FatalReject:
         hint="`on_data_error: dlq` keeps such records where `penstock rejects` shows them",
         stream=stream,
     )
+
+
+def _in_full(info: LaneStream) -> bool:
+    """Whether the stream is read in full each time; a refresh is read so once."""
+    return info.fills_generation and not info.disposition.refreshes
 
 
 def _is_live(before: LaneStream, now: LaneStream) -> bool:
