@@ -361,3 +361,53 @@ def test_a_load_that_died_is_repeated_exactly_L3(
         Version(2, 3, False, "b"),
         Version(3, None, True, "c"),
     ]
+
+
+@pytest.mark.parametrize("arrival", [False, True])
+def test_l3_a_history_whose_marker_was_lost_goes_on(
+    tmp_path: Path, loads: Any, arrival: bool
+) -> None:
+    """Its marker is rebuilt: of which key it has the versions, and what orders them."""
+    tables = ParquetTables(str(tmp_path / "lake"))
+
+    def load(number: int, *rows: Row) -> Any:
+        cursor = () if arrival else ("at",)
+        one = loads.load(
+            number, rows_of([*rows]), COLUMNS, mode="append_dedup", cursor=cursor, arrival=arrival
+        )
+        return numbered(one)
+
+    commit(tables, load(1, Row(1, 1, "a"), Row(2, 1, "x")))
+    commit(tables, load(2, Row(1, 2, "b")))
+    marker = Path(tables.location(T), "_penstock.json")
+    before = read_marker(marker.parent)
+    assert before is not None
+    marker.write_bytes(b"")
+    (done,) = commit(tables, load(3, Row(1, 3, "c")))
+    assert "was damaged" in done.notes[0]
+    after = read_marker(marker.parent)
+    assert after is not None and (after.columns, after.keyed) == (before.columns, before.keyed)
+    found = versions(tables)
+    assert [(v.value, v.current) for v in ordered(found[1])] == [
+        ("a", False), ("b", False), ("c", True),
+    ]  # fmt: skip
+    assert [v.value for v in found[2]] == ["x"]
+
+
+def test_l3_a_history_whose_marker_was_lost_is_refused_under_another_key(
+    tmp_path: Path, loads: Any
+) -> None:
+    tables = ParquetTables(str(tmp_path / "lake"))
+
+    def load(number: int, key: str, *rows: Row) -> Any:
+        one = loads.load(
+            number, rows_of([*rows]), COLUMNS, mode="append_dedup", cursor=("at",),
+            primary_key=((key,),),
+        )  # fmt: skip
+        return numbered(one)
+
+    commit(tables, load(1, "id", Row(1, 1, "a"), Row(2, 1, "a")))
+    Path(tables.location(T), "_penstock.json").write_bytes(b"")
+    (error,) = tables.commit(NO_SPARK, LOCAL, [load(2, "v", Row(3, 2, "a"))])
+    assert isinstance(error, PenstockError) and error.code == "destination.history"
+    assert len(stored(tables)) == 2
