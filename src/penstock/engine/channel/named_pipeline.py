@@ -37,7 +37,7 @@ def words_of(pipeline: Pipeline | str, home: Home, *, by_file: bool = False) -> 
         return [pipeline, *home_options(home)]
     by_name = pipeline.state == StateSettings() and _PLAIN.fullmatch(pipeline.pipeline)
     wants_file = not by_name or (by_file and not pipeline.renamed)
-    if wants_file and os.path.isfile(pipeline.origin):
+    if wants_file and has_file(pipeline):
         return [*_file_words(pipeline), *home_options(home)]
     return [pipeline.pipeline, *home_options(home)]
 
@@ -67,7 +67,7 @@ def state_command(
 def run_command(pipeline: Pipeline, home: Home, *options: str) -> str | None:
     """Returns the command that runs the pipeline of a file. None: it has no file, and the command
     may hold a password."""
-    if not _has_file(pipeline):
+    if not has_file(pipeline):
         return None
     named = ("--name", pipeline.pipeline)
     name = named if pipeline.renamed and "--name" not in options else ()
@@ -75,7 +75,7 @@ def run_command(pipeline: Pipeline, home: Home, *options: str) -> str | None:
     return shlex.join(["penstock", "run", *words])
 
 
-def _has_file(pipeline: Pipeline) -> bool:
+def has_file(pipeline: Pipeline) -> bool:
     """Whether a command may name the pipeline by its file, which the file of a project is not."""
     in_project = pipeline.place is not None and pipeline.place.project
     return not in_project and os.path.isfile(pipeline.origin)
@@ -129,7 +129,7 @@ class CompleteCommands:
         pipeline = self._pipeline
         if verb == "rejects":
             words = words_of(pipeline, self._home)
-        elif isinstance(pipeline, Pipeline) and os.path.isfile(pipeline.origin):
+        elif isinstance(pipeline, Pipeline) and has_file(pipeline):
             words = [*_file_words(pipeline), *home_options(self._home)]
         else:
             words = []

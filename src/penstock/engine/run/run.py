@@ -7,7 +7,6 @@ it can be known which Spark a run needs, and is given up where the run is refuse
 ``engine.sync.sync`` what comes after it.
 """
 
-import os
 import secrets
 import shutil
 import tempfile
@@ -30,7 +29,7 @@ from penstock.engine.channel.asked_log import AskedLog
 from penstock.engine.channel.heartbeat import LEASE_TTL, LeaseHeartbeat, stopped
 from penstock.engine.channel.lease import take_lease
 from penstock.engine.channel.mailbox import Mailbox
-from penstock.engine.channel.named_pipeline import CompleteCommands, used_file
+from penstock.engine.channel.named_pipeline import CompleteCommands, has_file, used_file
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.deliver.load_plan import covered
 from penstock.engine.deliver.session import SyncSession
@@ -216,7 +215,7 @@ class Run:
             leave_unread(prepared, self._store, lease)
         remember(prepared, self._store, lease)
         store_place(placed, self._store, lease, prepared.plan.streams)
-        if self._served is None and os.path.isfile(self._pipeline.origin):
+        if self._served is None and has_file(self._pipeline):
             self._store.remember(lease, Remembered(file=used_file(self._pipeline)))
         self._end_keys(lease, log)
         if recreate:
