@@ -1,24 +1,18 @@
-"""What the plan page says of a table's columns, beside what the next run does to the table."""
+"""What the plan page says of a table's columns, beside a real table."""
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from web_harness import KEPT
 
 from penstock.api.answers import Plan
 from penstock.api.table_changes import table_changes
 from penstock.config.home import Home
 from penstock.config.load import load_pipeline
 from penstock.engine.inspect.plan_check import plan_pipeline
-from penstock.model.type_words import type_text
-from penstock.tables.contract import TableName
-from penstock.tables.formats import open_table
 from penstock.web.jobs import JobObserver
 
 SOURCE = """
@@ -61,14 +55,6 @@ def write(place: Path, kind: str, mode: str, fields: Any, row: Any, policy: str 
     return file
 
 
-def run(place: Path, file: Path) -> None:
-    env = {k: v for k, v in os.environ.items() if k in KEPT}
-    env |= {"PENSTOCK_HOME": str(place / "home"), "PENSTOCK_DAEMON": "0"}
-    words = [sys.executable, "-m", "penstock", "run", str(file), "--json"]
-    done = subprocess.run(words, env=env, cwd=place, capture_output=True, text=True, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def changes(place: Path, file: Path) -> Any:
     pipeline = load_pipeline(file)
     plan = plan_pipeline(pipeline, Home(place / "home"), observer=JobObserver())
@@ -99,24 +85,3 @@ def test_the_plan_says_what_becomes_of_each_column(tmp_path: Path, mode: str) ->
     write(tmp_path, "delta", "append", BEFORE | {"id": TEXT, "more": TEXT}, ROWS[0], policy)
     refused = changes(tmp_path, file)
     assert "column id changes" in refused.refused
-
-
-@pytest.mark.spark
-@pytest.mark.dear
-@pytest.mark.parametrize("mode", ["append", "overwrite"])
-@pytest.mark.parametrize("kind", ["delta", "parquet"])
-def test_the_columns_become_what_the_plan_said(tmp_path: Path, kind: str, mode: str) -> None:
-    file = write(tmp_path, kind, mode, BEFORE, ROWS[0])
-    new = changes(tmp_path, file)
-    assert new.is_new and {c.change for c in new.columns} == {"new"}
-    run(tmp_path, file)
-    assert changes(tmp_path, file).changes == 0
-
-    write(tmp_path, kind, mode, AFTER, ROWS[1])
-    found = changes(tmp_path, file)
-    assert {c.name: c.change for c in found.columns if c.change != "same"} == SAID[mode]
-    run(tmp_path, file)
-    fields = open_table(kind, str(tmp_path / "lake")).columns_of(TableName(None, "t"))
-    assert fields is not None
-    real = {f.name: type_text(f.type) for f in fields if not f.name.startswith("_")}
-    assert real == {c.name: c.after for c in found.columns if c.after is not None}
