@@ -274,7 +274,6 @@ def dies_at(patch: pytest.MonkeyPatch, delta: bool, step: str, died: type[BaseEx
     [
         ("integer", "number", 1, 2.5),
         ("integer", (20, 2), 1, "2.50"),
-        ("date", "timestamp_ntz", dt.date(2024, 1, 1), dt.datetime(2024, 1, 2, 3)),
     ],
 )
 def test_versions_keep_their_ends_where_the_cursor_becomes_wider(
@@ -292,8 +291,6 @@ def test_versions_keep_their_ends_where_the_cursor_becomes_wider(
     commit(tables, load(1, was, first, "a"))
     put(spark, tables, load(2, now, second, "b"))
     found = ordered(versions(tables)[1])
-    if was == "date":
-        first = dt.datetime(2024, 1, 1)
     assert sorted(map(tuple, found), key=lambda v: v[3]) == [
         (first, second, False, "a"),
         (second, None, True, "b"),

@@ -71,15 +71,22 @@ def _change(pipeline: Pipeline, stream: StreamPlan, rows: int | None) -> TableCh
         ]
         is_new = None if old is None else True
         return TableChange(stream=stream, is_new=is_new, columns=listed, rows=rows)
-    listed = [
-        _column(n, "added" if n not in before else _compared(before[n], k), before.get(n), k)
-        for n, k in after.items()
-    ]
-    ours = COLUMNS if stream.history else ()
-    gone = [n for n in before if n not in after and stream.columns_known and not _is_ours(n)]
-    left = "dropped" if stream.replaces_table else "absent"
-    listed += [_column(name, left, before[name], None) for name in gone if name not in ours]
-    return TableChange(stream=stream, is_new=False, columns=listed, rows=rows)
+    before = {f.name: type_text(f.type) for f in old if not _is_ours(f.name) or f.name in sent}
+    if not stream.columns_known:  # the load decides its columns
+        sent = {**before, **sent}
+    new = tuple(Field(c.name, c.source, stored(parse_type(c.type))) for c in stream.columns)
+    after, refused = _after(pipeline, stream, old, new)
+    replaces = _replaces(stream)
+    columns = [
+        ColumnChange(
+            name=name,
+            change=_kind(before.get(name), sent.get(name), after, name, replaces),
+            before=before.get(name), sent=sent.get(name),
+            after=None if after is None else after.get(name),
+        )
+        for name in [*sent, *(n for n in before if n not in sent)]
+    ]  # fmt: skip
+    return TableChange(stream=stream, is_new=False, columns=columns, rows=rows, refused=refused)
 
 
 def _replaces(stream: StreamPlan) -> bool:

@@ -35,7 +35,7 @@ from penstock.errors import ConfigError, DestinationError, PenstockError
 from penstock.files import sync_file_system
 from penstock.model.catalog import ConfiguredStream, DestinationSyncMode
 from penstock.model.segments import PlannedOn
-from penstock.model.types import Field, Kind, RowSchema
+from penstock.model.types import Field, RowSchema
 from penstock.spark.error_text import table_failure
 from penstock.spark.shared_folders import found_now, refuse_unshared, runs_elsewhere
 from penstock.spark.types import ddl, quoted, row_schema, struct_type
@@ -903,14 +903,6 @@ class _LoadCommit:
         wider = {f.name: f for f in target}
         after = tuple(wider[f.name] for f in old)
         alters = self.widens and not self.load.history  # tasks do not write tables that have it
-        both = zip(old, after, strict=True)
-        if self.load.history and any(
-            new.type.kind is Kind.timestamp_ntz is not was.type.kind for was, new in both
-        ):  # a feature that a table does not get by the types of its columns
-            self.spark.sql(
-                f"ALTER TABLE {self.location.sql_name} "
-                "SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
-            )
         if not (alters and self._alter(old, after)):
             self.location.save(self._overwriting(self._rows_as(old, after)))
         return after
