@@ -100,6 +100,10 @@ class Shape:
         if not self.forms and own.get("type") not in (None, "object"):
             return None
         own.pop("$ref", None)  # its parts are in the node already
+        if len(branches) == 1:
+            property_ = SchemaProperty({**own, "allOf": [branches[0]]}, self.facts.required)
+            only = Shape(root, property_, word, depth + 1, self.facts.secret, self.above)
+            return self._as(only)
         shapes: list[Shape] = []
         for branch in branches:
             property_ = SchemaProperty({**own, "allOf": [branch]}, self.facts.required)
@@ -109,11 +113,15 @@ class Shape:
         if not shapes:
             return FieldKind.elsewhere if self.facts.secret else FieldKind.json
         found, texts = shapes[0], [s for s in shapes if s.kind is FieldKind.text]
-        if found.kind in (FieldKind.number, FieldKind.boolean) and texts:
-            found, self.loose = texts[0], True
-        self.facts, self.item, self.schema = found.facts, found.item, found.schema
-        self.above = found.above
-        return found.kind
+        if found.kind in (FieldKind.number, FieldKind.boolean, FieldKind.choice) and texts:
+            texts[0].loose = found.kind is not FieldKind.choice
+            found = texts[0]
+        return self._as(found)
+
+    def _as(self, other: "Shape") -> FieldKind:
+        self.facts, self.item, self.schema = other.facts, other.item, other.schema
+        self.above, self.forms, self.loose = other.above, other.forms, other.loose
+        return other.kind
 
     def _plain_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
         facts, node = self.facts, self.facts.node

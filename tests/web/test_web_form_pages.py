@@ -1,0 +1,150 @@
+"""The form of a pipeline file over HTTP: what comes back as it was drawn leaves the file as it is,
+byte for byte, and a change touches its own lines."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from page_forms import PageForms
+from web_harness import Answered, Pages
+
+Start = Callable[..., Pages]
+ADDRESS = "/p/shop.yaml/edit"
+# What stands under source.config: the schema's own kinds, other kinds, references, odd writing.
+CONFIGS = {
+    "as the schema has it": "region: eu\ntoken: ${T}\nrows: 10\nauth: {kind: open, note: x}\ntags: [a, b]",
+    "numbers as text": "region: 'eu'\ntoken: '${T}'\nrows: '10'\nauth: { kind: open }\ntags: [1, '2', 3.0]",
+    "references": "region: ${R}\ntoken: \"${T}\"\nrows: ${ROWS:-5}\nauth: {kind: \"open\", note: '${N}'}\ntags: ['${A}', b]",
+    "no value": "region:\ntoken: ~\nrows: null\nauth:\ntags: []",
+    "nothing": "{}",
+    "not in this order": "tags:   # kept\n- b\n-   a  # a\nauth:\n  note: \"\"\n  kind:   open\nrows: 0x10\ntoken: ${T}\nregion: us",
+    "other kinds": "region: [eu]\ntoken: {a: 1}\nrows: many\nauth: open\ntags: a,b",
+    "no such forms": "region: xx\ntoken: ${T}\nrows: 1.0\nauth: {kind: other, x: 1}\ntags: [ '', ' a ', \"b\\nc\" ]",
+    "no constant": "region: eu\ntoken: !secret '${T}'\nauth: {key: \"${K}\"}\nmore: {z: 1, a: 2}",
+    "lines": "region: eu\ntoken: ${T}\nauth:\n  kind: open\n  note: |\n    one\n      two\n\n    three\ntags: ['x: y', \"#\", '- z']",
+    "aliases": "region: &r eu\ntoken: ${T}\nauth: {kind: open, note: *r}\ntags: &t [a]\nagain: *t",
+}  # fmt: skip # ruff: noqa: E501
+MORE = """
+  streams: [ orders , {name: people,columns: ["!name", id], mode: append} ]   # streams
+  defaults: { primary_key: [ [a, b] , c ] }
+  permissions: { network: { allowed_hosts: [ "a.com" ] } }
+transforms:
+  - use: "./mask.wasm"   # masks
+    config: { b: 1.50, a: "01" , n: ~ }
+profiles:
+  prod: { destination: { use: 'parquet:/lake' } }
+  'with space':
+    source: {config: {rows: "5"}}
+"""
+
+
+def file_of(site: Pages, config: str, more: str) -> str:
+    lines = "\n".join(f"    {line}" if line else line for line in config.split("\n"))
+    end = "destination:\n  use: parquet:./lake\n"
+    head = f"# ours\npipeline: shop\nsource:\n  use: {site.source!r}\n"
+    if config == "{}":
+        return f"{head}  config: {{}}{more}\n{end}"
+    return f"{head}  config:  # of the shop\n{lines}\n{more.lstrip(chr(10))}{end}# end"
+
+
+def opened(site: Pages) -> Answered:
+    for _ in range(100):
+        found = site.ask(ADDRESS)
+        if found.status == 200:
+            return found
+        time.sleep(0.2)
+    raise AssertionError(found.text)
+
+
+def test_a_form_sent_as_it_was_drawn_leaves_the_file_as_it_is(pages: Start) -> None:
+    site = pages(T="right-token").enter()
+    file = site.folder / "shop.yaml"
+    wrong: list[str] = []
+    for n, (name, config) in enumerate(CONFIGS.items()):
+        kind = ("plain", "windows", "with a mark")[n % 3]
+        text = file_of(site, config, MORE if n % 2 else "")
+        raw = text.replace("\n", "\r\n") if kind == "windows" else text
+        had = ("\ufeff" if kind == "with a mark" else "").encode() + raw.encode()
+        file.write_bytes(had)
+        given = PageForms(opened(site).text).sent(ADDRESS)
+        # what the file would be, and one change beside which all else stays
+        shown = site.ask(ADDRESS, "POST", {**given, "do": "preview"})
+        yaml = PageForms(shown.text).sent("/p/shop.yaml/text")["text"][0]
+        if yaml.replace("\r\n", "\n") != text:
+            wrong.append(f"{name}: shown as {yaml!r}")
+        answered = site.ask(ADDRESS, "POST", {**given, "do": "save"})
+        if answered.status != 303 or file.read_bytes() != had:
+            wrong.append(f"{name}, {kind}: {answered.status} {file.read_bytes()!r}")
+        added = {"destination.permissions:permissions/env/allowed_vars": "HOME", "do": "save"}
+        answered = site.ask(ADDRESS, "POST", {**given, **added})
+        lines = b"  permissions:\n    env:\n      allowed_vars: [HOME]\n"
+        lines = lines.replace(b"\n", b"\r\n") if kind == "windows" else lines
+        if file.read_bytes() != had.replace(b"# end", lines + b"# end"):
+            wrong.append(f"{name}, changed: {answered.status} {file.read_bytes()!r}")
+    assert wrong == []
+    assert not (site.folder / ".env").exists()
+
+
+def test_a_change_touches_its_own_lines_and_both_directions_agree(pages: Start) -> None:
+    site = pages(T="right-token").enter()
+    file = site.folder / "shop.yaml"
+    text = file_of(site, CONFIGS["numbers as text"], MORE)
+    file.write_text(text)
+    given = PageForms(opened(site).text).sent(ADDRESS)
+    given |= {
+        "source:rows": ["12"],
+        "transforms:transforms/0/use": ["./hide.wasm"],
+        "source.streams:streams/1/columns": ["!name\r\nid\r\ncity"],
+        "destination.permissions:permissions/network/allowed_hosts": ["b.com"],
+        "profiles:profiles/prod/destination/use": ["delta:/lake"],
+        "do": ["save"],
+    }
+    assert site.ask(ADDRESS, "POST", dict(given)).status == 303
+    wanted = text.replace("rows: '10'", "rows: 12").replace('"./mask.wasm"', "./hide.wasm")
+    wanted = wanted.replace('"!name", id]', '"!name", id, city]')
+    wanted = wanted.replace("'parquet:/lake'", "delta:/lake")
+    wanted = wanted.replace(
+        "parquet:./lake\n",
+        "parquet:./lake\n  permissions:\n    network:\n      allowed_hosts: [b.com]\n",
+    )
+    assert file.read_text() == wanted
+    # and what is written in the text is what the form shows
+    answered = site.ask("/p/shop.yaml/text", "POST", {
+        "text": wanted.replace("rows: 12", "rows: 13").replace("\n", "\r\n"),
+        "mark": PageForms(site.ask(ADDRESS).text).sent(ADDRESS)["mark"][0]})  # fmt: skip
+    assert answered.status == 303
+    assert PageForms(site.ask(ADDRESS).text).sent(ADDRESS)["source:rows"] == ["13"]
+    assert file.read_text() == wanted.replace("rows: 12", "rows: 13")
+
+
+def test_a_fault_stands_beside_its_field_before_anything_is_saved(pages: Start) -> None:
+    site = pages(T="right-token").enter()
+    file = site.folder / "shop.yaml"
+    had = file_of(site, CONFIGS["as the schema has it"], "")
+    file.write_text(had)
+    given = PageForms(opened(site).text).sent(ADDRESS)
+    shown = site.ask(ADDRESS, "POST", {**given, "source:rows": "many", "do": "save"})
+    field = shown.text.partition('id="f-source_3arows"')[2][:400]
+    assert "this is no number" in field and file.read_text() == had
+    shown = site.ask(ADDRESS, "POST", {**given, "source:rows": "1.5", "do": "preview"})
+    field = shown.text.partition('id="f-source_3arows"')[2][:400]
+    assert 'role="alert"' in field and file.read_text() == had
+    kept = {k: v for k, v in given.items() if not k.startswith("source:region")}
+    shown = site.ask(ADDRESS, "POST", {**kept, "source:region": "", "do": "preview"})
+    field = shown.text.partition('id="f-source_3aregion"')[2][:900]
+    assert "a value is required" in field
+
+
+@pytest.mark.parametrize("part", ["transforms", "profiles"])
+def test_a_secret_by_its_name_in_another_part_is_not_shown(pages: Start, part: str) -> None:
+    site = pages(T="right-token").enter()
+    file = site.folder / "shop.yaml"
+    more = {"transforms": "transforms:\n  - {use: ./m.wasm, config: {a: 1, password: s3cr3t-9}}\n",
+            "profiles": "profiles: {prod: {source: {config: {token: s3cr3t-9}}}}\n"}  # fmt: skip
+    had = file_of(site, CONFIGS["as the schema has it"], "\n" + more[part])
+    file.write_text(had)
+    page = opened(site).text
+    assert "s3cr3t" not in page
+    given = PageForms(page).sent(ADDRESS)
+    assert site.ask(ADDRESS, "POST", {**given, "do": "save"}).status == 303
+    assert file.read_text() == had
