@@ -11,6 +11,7 @@ from web_harness import Answered, Pages
 Start = Callable[..., Pages]
 ADDRESS = "/p/shop.yaml/edit"
 # What stands under source.config: the schema's own kinds, other kinds, references, odd writing.
+# ruff: noqa: E501
 CONFIGS = {
     "as the schema has it": "region: eu\ntoken: ${T}\nrows: 10\nauth: {kind: open, note: x}\ntags: [a, b]",
     "numbers as text": "region: 'eu'\ntoken: '${T}'\nrows: '10'\nauth: { kind: open }\ntags: [1, '2', 3.0]",
@@ -23,7 +24,7 @@ CONFIGS = {
     "no constant": "region: eu\ntoken: !secret '${T}'\nauth: {key: \"${K}\"}\nmore: {z: 1, a: 2}",
     "lines": "region: eu\ntoken: ${T}\nauth:\n  kind: open\n  note: |\n    one\n      two\n\n    three\ntags: ['x: y', \"#\", '- z']",
     "aliases": "region: &r eu\ntoken: ${T}\nauth: {kind: open, note: *r}\ntags: &t [a]\nagain: *t",
-}  # fmt: skip # ruff: noqa: E501
+}  # fmt: skip
 MORE = """
   streams: [ orders , {name: people,columns: ["!name", id], mode: append} ]   # streams
   defaults: { primary_key: [ [a, b] , c ] }
@@ -43,7 +44,7 @@ def file_of(site: Pages, config: str, more: str) -> str:
     end = "destination:\n  use: parquet:./lake\n"
     head = f"# ours\npipeline: shop\nsource:\n  use: {site.source!r}\n"
     if config == "{}":
-        return f"{head}  config: {{}}{more}\n{end}"
+        return f"{head}  config: {{}}{more}\n{end}# end"
     return f"{head}  config:  # of the shop\n{lines}\n{more.lstrip(chr(10))}{end}# end"
 
 
