@@ -2,6 +2,8 @@
 
 from html.parser import HTMLParser
 
+from penstock.web.forms.fields import FormField
+
 
 class PageForms(HTMLParser):
     """``forms``: of each form its address and its inputs, in order, as (name, value)."""
@@ -55,3 +57,39 @@ class PageForms(HTMLParser):
         for name, value in next(inputs for action, inputs in self.forms if action == address):
             made.setdefault(name, []).append(value)
         return made
+
+
+def sent(fields: list[FormField]) -> dict[str, list[str]]:
+    """What a browser sends of a form as it is: by the rules of HTML forms, not by ours."""
+    made: dict[str, list[str]] = {}
+    for f in fields:
+        match f.kind:
+            case "boolean":
+                made[f"{f.name}#here"] = ["1"]
+                made |= {f.name: ["1"]} if f.checked else {}
+            case "choices":
+                made[f"{f.name}#here"] = ["1"]
+                chosen = [o.value for o in f.options if o.chosen]
+                made |= {f.name: chosen} if chosen else {}
+            case "choice":
+                made[f.name] = [next((o.value for o in f.options if o.chosen), "")]
+            case "lines":
+                made[f"{f.name}#here"] = ["1"]
+                made[f.name] = [f.value.replace("\r\n", "\n").replace("\n", "\r\n")]
+            case "variant":
+                made[f"{f.name}#form"] = [next((o.value for o in f.options if o.chosen), "")]
+            case "items":
+                made[f"{f.name}#count"] = [str(len(f.children))]
+                made[f"{f.name}#turn"] = [f.lists_turn]
+            case "named":
+                made[f"{f.name}#here"] = ["1"]
+                made[f"{f.name}#keys"] = [c.key for c in f.children]
+                made[f"{f.name}#new"] = [""]
+            case "secret":
+                made[f.name] = [""]
+            case "object" | "fixed" | "elsewhere" | "hidden":
+                pass
+            case _:
+                made[f.name] = [f.value.replace("\r\n", "\n").replace("\n", "\r\n")]
+        made |= sent(f.children)
+    return made

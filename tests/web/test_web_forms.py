@@ -4,7 +4,10 @@ import time
 from typing import Any
 
 import pytest
+from page_forms import sent
 
+from penstock.connectors.catalog.index import indexed
+from penstock.connectors.catalog.settings import listed_schema, settings_schema
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.config_check import secret_values, validate_config
 from penstock.protocols.singer.command_line import config_schema
@@ -53,42 +56,6 @@ def built(config: dict[str, Any], **more: Any) -> dict[str, FormField]:
         SCHEMA, SECRET, "source", more.pop("known", set()), more.pop("faults", {})
     )
     return {f.name.partition(":")[2]: f for f in builder.fields(config)}
-
-
-def sent(fields: list[FormField]) -> dict[str, list[str]]:
-    """What a browser sends of a form as it is: by the rules of HTML forms, not by ours."""
-    made: dict[str, list[str]] = {}
-    for f in fields:
-        match f.kind:
-            case "boolean":
-                made[f"{f.name}#here"] = ["1"]
-                made |= {f.name: ["1"]} if f.checked else {}
-            case "choices":
-                made[f"{f.name}#here"] = ["1"]
-                chosen = [o.value for o in f.options if o.chosen]
-                made |= {f.name: chosen} if chosen else {}
-            case "choice":
-                made[f.name] = [next((o.value for o in f.options if o.chosen), "")]
-            case "lines":
-                made[f"{f.name}#here"] = ["1"]
-                made[f.name] = [f.value.replace("\r\n", "\n").replace("\n", "\r\n")]
-            case "variant":
-                made[f"{f.name}#form"] = [next((o.value for o in f.options if o.chosen), "")]
-            case "items":
-                made[f"{f.name}#count"] = [str(len(f.children))]
-                made[f"{f.name}#turn"] = [f.lists_turn]
-            case "named":
-                made[f"{f.name}#here"] = ["1"]
-                made[f"{f.name}#keys"] = [c.key for c in f.children]
-                made[f"{f.name}#new"] = [""]
-            case "secret":
-                made[f.name] = [""]
-            case "object" | "fixed" | "elsewhere" | "hidden":
-                pass
-            case _:
-                made[f.name] = [f.value.replace("\r\n", "\n").replace("\n", "\r\n")]
-        made |= sent(f.children)
-    return made
 
 
 def back(config: dict[str, Any], schema: Any = SCHEMA, word: str | None = SECRET) -> Any:
@@ -222,6 +189,19 @@ def test_names_are_added_and_removed() -> None:
     assert drop == {"h": {"b": "2"}}
 
 
+def test_a_mapping_that_nobody_describes_takes_names_and_json() -> None:
+    given = {
+        "source:free#here": ["1"],
+        "source:free#keys": ["a", "api_key"],
+        "source:free/a": ["5"],
+    }
+    given |= {"source:free#new": ['{"b": {"c": [1]}}'], "source:free/api_key": ["typed"]}
+    form = PostedForm(SCHEMA, SECRET, "source", given)
+    made = form.read({"free": {"a": 1, "api_key": "x"}})
+    assert made == {"free": {"a": 5, "api_key": "x", "b": {"c": [1]}}}
+    assert form.secrets == {("free", "api_key"): "typed"}
+
+
 def _circles() -> dict[str, Any]:
     tree: dict[str, Any] = {"type": "object", "properties": {
         f"c{n}": {"$ref": "#/definitions/tree"} for n in range(10)}}  # fmt: skip
@@ -275,6 +255,22 @@ def test_a_tap_that_marks_no_secret_gets_them_by_name() -> None:
     }  # fmt: skip
     config = {"api_key": "kkkkk", "base_url": "https://e.com/x", "auth_type": "basic"}
     assert secret_values(schema, config, "secret") == ["kkkkk"]
+
+
+def test_a_connector_that_does_not_describe_itself_has_the_settings_of_the_index() -> None:
+    listed = [e for e in indexed() if e.settings]
+    assert len(listed) > 500
+    fields = other = 0
+    for entry in listed:
+        schema = settings_schema(entry)
+        made = FormBuilder(schema, "secret", "source", set()).fields({})
+        config = {f.key: "${V}" for f in made if f.kind in ("text", "secret", "number")}
+        assert same(back(config, schema, "secret"), config), entry.name
+        secret = {s.name for s in entry.settings if s.secret and "." not in s.name}
+        assert {f.key for f in made if f.kind in ("secret", "elsewhere")} >= secret, entry.name
+        fields, other = fields + len(made), other + len(fallbacks(made))
+    assert listed_schema("singer", "no-such-tap") is None
+    assert other / fields < 0.02
 
 
 def test_order_then_required_then_the_alphabet() -> None:
@@ -331,10 +327,10 @@ def test_an_unset_variable_is_shown_as_missing_and_stays_until_a_value_comes() -
 
 
 def test_what_is_no_number_and_no_json_is_a_fault_beside_its_field() -> None:
-    given = {"source:ratio": ["fast"], "source:free": ["{"]}
-    form = PostedForm(SCHEMA, SECRET, "source", given)
-    assert form.read({"free": {"a": 1}})["free"] == {"a": 1}
-    assert set(form.faults) == {("ratio",), ("free",)}
+    given = {"source:ratio": ["fast"], "source:free#here": ["1"], "source:free#keys": ["a"]}
+    form = PostedForm(SCHEMA, SECRET, "source", given | {"source:free/a": ["{"]})
+    assert form.read({"free": {"a": [1]}})["free"] == {"a": [1]}
+    assert set(form.faults) == {("ratio",), ("free", "a")}
     assert built({}, faults={("ratio",): ["bad"]})["ratio"].faults == ["bad"]
 
 
@@ -354,7 +350,8 @@ def test_where_everything_is_credentials_every_text_without_a_choice_is_a_secret
 @pytest.mark.parametrize(
     ("node", "kind"),
     [
-        ({"type": "object", "additionalProperties": True}, "json"),
+        ({"type": "object", "additionalProperties": True}, "named"),
+        ({"type": "object", "additionalProperties": False}, "json"),
         ({"type": "array"}, "json"),
         ({"type": ["string", "object"], "properties": {}}, "text"),
         ({"anyOf": [{"type": "null"}, {"type": "string"}]}, "text"),
@@ -381,7 +378,11 @@ def test_whatever_a_schema_has_there_is_a_field_for_it(node: Any, kind: str) -> 
 
 
 def test_a_fallback_is_counted() -> None:
-    assert [f.name for f in fallbacks([*built({}).values()])] == ["source:free"]
+    assert fallbacks([*built({}).values()]) == []
+    deep = fallbacks([*built({"free": {"a": {"b": 1}}}).values()])
+    assert [(f.name, f.why) for f in deep] == [
+        ("source:free/a", "the value is of another kind than the schema's")
+    ]
 
 
 def test_what_comes_back_is_valid_by_the_same_check() -> None:

@@ -1,54 +1,96 @@
-"""Forms over what real connectors publish: each is drawn, filled in as a person would, and what
-comes back is valid by the check of ``penstock check``.
+"""Forms over what real connectors publish, of each protocol whose connectors are packages: each is
+drawn, filled in as a person would, and what comes back is valid by the check of ``penstock check``
+and equal, in type too, once it is written into a file, read and drawn again.
 
-The packages are fetched as they are in the package index, without what they depend on, and none of
-their code runs: their specifications lie in them.
+Airbyte's packages are fetched without what they depend on, and none of their code runs: their
+specifications lie in them. Singer's are asked with ``--about``.
 """
 
 import json
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from page_forms import sent
 from uv import find_uv_bin
 
 from penstock.errors import ConfigError
 from penstock.model.catalog import ConnectorSpec
 from penstock.protocols.json_schema.config_check import validate_config
+from penstock.protocols.singer.command_line import about_of, config_schema
+from penstock.web.connector_specs import form_schema
+from penstock.web.file_edit import edited, values_of
 from penstock.web.forms.fields import FormBuilder, FormField, fallbacks
 from penstock.web.forms.posted import PostedForm
+from penstock.web.yaml_text import same
 
 pytestmark = [pytest.mark.network, pytest.mark.dear]
-WORD = "airbyte_secret"
-NAMES = """amazon-ads amplitude appsflyer asana azure-blob-storage azure-table box-data-extract cart
-chargebee couchbase facebook-marketing facebook-pages fauna file firebase-realtime-database
+AIRBYTE, SINGER = "airbyte_secret", "secret"
+SOURCES = """amazon-ads amplitude appsflyer asana azure-blob-storage azure-table box-data-extract
+chargebee couchbase facebook-marketing fauna file firebase-realtime-database
 freshdesk gcs genesys github gitlab google-ads google-analytics-data-api google-directory
-google-drive google-sheets hubspot instagram intercom iterable jina-ai-reader jira klaviyo kyriba
-kyve linkedin-ads mailchimp marketo microsoft-dataverse mixpanel monday netsuite notion okta pokeapi
-posthog public-apis recharge s3 salesforce sentry sftp-bulk shopify slack smartsheets stripe
-surveymonkey tiktok-marketing tplcentral twilio typeform zendesk-chat zendesk-support zendesk-talk
-zenloop zoho-crm airtable braintree faker hardcoded-records smoke-test"""
+google-drive google-sheets hubspot instagram intercom iterable jina-ai-reader jira klaviyo
+kyve linkedin-ads mailchimp marketo microsoft-dataverse mixpanel monday notion okta pokeapi
+posthog recharge s3 salesforce sentry sftp-bulk shopify slack smartsheets stripe
+typeform zendesk-support airtable faker hardcoded-records"""
+DESTINATIONS = "ailake glassflow pgvector"
+TAPS = {"tap-fedidb": "tap-fedidb", "tap-geekbot": "tap-geekbot", "tap-jotform": "tap-jotform",
+        "meltanolabs-tap-github": "tap-github", "meltanolabs-target-csv": "target-csv",
+        "meltanolabs-target-postgres": "target-postgres"}  # fmt: skip
 MOST_FALLBACKS = 0.02
 
 
+class RealSpec(NamedTuple):
+    schema: Any
+    word: str
+
+
+def _place(factory: pytest.TempPathFactory, name: str) -> Path:
+    kept = os.environ.get("PENSTOCK_SPECS")
+    place = Path(kept) / name if kept else factory.mktemp(name)
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
 @pytest.fixture(scope="module")
-def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    place = Path(os.environ.get("PENSTOCK_SPECS") or tmp_path_factory.mktemp("specs"))
+def airbyte(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RealSpec]:
+    place = _place(tmp_path_factory, "airbyte")
     if not any(place.iterdir()):
         words = ["pip", "install", "--quiet", "--no-deps", "--no-build", "--python-version", "3.11"]
-        packages = [f"airbyte-source-{name}" for name in NAMES.split()]
+        packages = [f"airbyte-source-{name}" for name in SOURCES.split()]
+        packages += [f"airbyte-destination-{name}" for name in DESTINATIONS.split()]
         subprocess.run(
             [find_uv_bin(), *words, "--target", str(place), *packages], check=True, timeout=400
         )
-    found: dict[str, Any] = {}
-    for folder in sorted(place.iterdir()):
-        if folder.is_dir() and (spec := _spec_in(folder)) is not None:
-            found[folder.name] = spec
-    return found
+    found = {f.name: _spec_in(f) for f in sorted(place.iterdir()) if f.is_dir()}
+    return {name: RealSpec(spec, AIRBYTE) for name, spec in found.items() if spec is not None}
+
+
+@pytest.fixture(scope="module")
+def singer(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RealSpec]:
+    place = _place(tmp_path_factory, "singer")
+    python = place / "bin" / "python"
+    if not python.exists():
+        uv = find_uv_bin()
+        subprocess.run([uv, "venv", "--quiet", "--clear", str(place)], check=True, timeout=60)
+        words = ["pip", "install", "--quiet", "--python", str(python)]
+        subprocess.run([uv, *words, *TAPS], check=True, timeout=400)
+    with ThreadPoolExecutor(2) as pool:
+        return dict(pool.map(lambda tap: (tap, _about(place / "bin" / tap)), TAPS.values()))
+
+
+def _about(tap: Path) -> RealSpec:
+    asked = subprocess.run(
+        [tap, "--about", "--format=json"], check=True, capture_output=True, timeout=200
+    )
+    about = about_of(asked.stdout)
+    assert about is not None, tap
+    return RealSpec(form_schema(config_schema(about.settings)), SINGER)
 
 
 def _spec_in(folder: Path) -> Any:
@@ -79,7 +121,12 @@ def filled(fields: list[FormField], nodes: dict[str, Any]) -> Iterator[tuple[str
                 yield f"{f.name}#here", ["1"]
                 yield f.name, [f.value or (_typed(f, nodes) if f.required else "")]
             case "variant":
-                yield f"{f.name}#form", [next((o.value for o in f.options if o.chosen), "")]
+                chosen = next((o.value for o in f.options if o.chosen), None)
+                yield f"{f.name}#form", [chosen or (f.options[0].value if f.required else "")]
+            case "named":
+                yield f"{f.name}#here", ["1"]
+                yield f"{f.name}#keys", [c.key for c in f.children]
+                yield f"{f.name}#new", ["a-name"] if f.required and not f.children else []
             case "items":
                 yield f"{f.name}#count", [str(len(f.children))]
             case "boolean":
@@ -104,40 +151,60 @@ def _typed(f: FormField, nodes: dict[str, Any]) -> str:
     return example or "a-value"
 
 
-def test_real_specifications_are_drawn_filled_in_and_valid(specs: dict[str, Any]) -> None:
-    assert len(specs) >= 60, sorted(specs)
+def through(name: str, spec: RealSpec) -> tuple[dict[str, Any], list[FormField], list[str]]:
+    """Fills in the form of a specification; returns the configuration, the form with it, and what
+    is wrong: not valid, not equal after a file and another form."""
+    schema, word = spec
+    config: dict[str, Any] = {}
+    for _ in range(6):  # a button of a list, a choice of a form: each shows more
+        made = FormBuilder(schema, word, "source", set()).fields(config)
+        given = dict(filled(made, {}))
+        empty = next((f for f in _lists(made) if f.required and not f.children), None)
+        form = PostedForm(schema, word, "source", given, f"add:{empty.name}" if empty else "")
+        before, config = config, form.read(config)
+        for path, secret in form.secrets.items():
+            _put(config, path, secret)
+        if config == before:
+            break
+    wrong: list[str] = []
+    try:
+        validate_config(ConnectorSpec(protocol="any", config_schema=schema), config, word)
+    except ConfigError as e:
+        wrong += [f"{name}: {p}" for p in e.problems]
+    text = edited("source:\n  use: x  # kept\n", {("source", "config"): config})
+    config = values_of(text)["source"]["config"] if config else {}
+    made = FormBuilder(schema, word, "source", set()).fields(config)
+    again = PostedForm(schema, word, "source", sent(made)).read(config)
+    wrong += [] if same(again, config) else [f"{name}: {config} came back as {again}"]
+    again = PostedForm(schema, word, "source", {}).read(config)
+    wrong += [] if same(again, config) else [f"{name}: nothing sent gave {again}"]
+    return config, made, wrong
+
+
+def judged(specs: dict[str, RealSpec]) -> None:
+    """Prints the table of what became JSON and why; fails for what is wrong."""
     wrong, fields, other = list[str](), 0, list[str]()
-    for name, schema in specs.items():
-        builder = FormBuilder(schema, WORD, "source", set())
-        config: dict[str, Any] = {}
-        for _ in range(6):  # a button of a list, a choice of a form: each shows more
-            made = builder.fields(config)
-            given = dict(filled(made, {}))
-            empty = next((f for f in _lists(made) if f.required and not f.children), None)
-            form = PostedForm(schema, WORD, "source", given, f"add:{empty.name}" if empty else "")
-            before, config = config, form.read(config)
-            for path, secret in form.secrets.items():
-                _put(config, path, secret)
-            if config == before:
-                break
-        made = builder.fields(config)
+    for name, spec in specs.items():
+        _, made, faults = through(name, spec)
         fields += _count(made)
-        other += [f"{name}: {f.name} ({f.kind})" for f in fallbacks(made)]
-        spec = ConnectorSpec(protocol="airbyte", config_schema=schema)
-        try:
-            validate_config(spec, config, WORD)
-        except ConfigError as e:
-            wrong += [f"{name}: {p}" for p in e.problems]
-        # a form that nobody touches changes nothing
-        again = PostedForm(schema, WORD, "source", {}).read(config)
-        assert again == config, name
-    print(
-        f"{len(specs)} specifications, {fields} fields, {len(other)} as JSON:", *other, sep="\n  "
-    )
+        other += [f"{name}  {f.name.partition(':')[2]}  {f.why or f.kind}" for f in fallbacks(made)]
+        wrong += faults
+    print(f"{len(specs)} specifications, {fields} fields, {len(other)} as JSON:")
+    print(*other, sep="\n")
     print(f"{len(wrong)} faults after filling in:", *wrong, sep="\n  ")
     assert len(other) / fields < MOST_FALLBACKS, other
     # a text that must fit a pattern, and of which no example is given, a program does not guess
     assert [w for w in wrong if "pattern" not in w and "does not match" not in w] == []
+
+
+def test_real_specifications_are_drawn_filled_in_and_valid(
+    airbyte: dict[str, RealSpec], singer: dict[str, RealSpec]
+) -> None:
+    specs = {**airbyte, **singer}
+    assert len(specs) >= 60, sorted(specs)
+    assert sum(name in TAPS.values() for name in specs) == len(TAPS)
+    assert [name for name in specs if "destination" in name], sorted(specs)
+    judged(specs)
 
 
 def _lists(fields: list[FormField]) -> Iterator[FormField]:

@@ -27,7 +27,8 @@ class FormField:
     secret's; ``default``: what the connector takes where there is no value; ``given``: a secret has
     a value; ``unset``: the variable that has none yet; ``folded``: it is optional and has no value;
     ``turn``: changes with each item that is removed from a list above it, so that the browser keeps
-    nothing of that one; ``lists_turn``: of a list; ``key``: the last step of its path."""
+    nothing of that one; ``lists_turn``: of a list; ``free``: a mapping of any names; ``key``: the
+    last step of its path."""
 
     name: str
     label: str
@@ -45,6 +46,7 @@ class FormField:
     unset: str | None = None
     radio: bool = False
     long: bool = False
+    free: bool = False
     turn: str = "0"
     lists_turn: str = "0"
     options: list[FieldOption] = field(default_factory=list[FieldOption])
@@ -222,8 +224,9 @@ class FormBuilder:
     def _named(
         self, made: FormField, shape: Shape, value: Mapping[str, Any], path: Path, depth: int
     ) -> None:
-        values = SchemaProperty(shape.facts.node.get("additionalProperties"), True)
+        made.default, made.free = "", shape.free
         for name, each in value.items():
+            values = shape.value_of(name, self._word)
             inner = self._shape(values, depth + 1, shape.facts.secret, shape.above)
             child = self._field(name, inner, each, (*path, name), depth + 1, ABSENT, made.turn)
             child.label, child.folded = name, False

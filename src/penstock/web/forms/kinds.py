@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from penstock.api.property_facts import PropertyFacts, SchemaProperty, properties_of, variants_of
 from penstock.codec.schema_walk import parts
-from penstock.config.secret_texts import MARKS_ONLY
+from penstock.config.secret_texts import MARKS_ONLY, names_a_secret
 
 DEEPEST = 8
 _SCALARS = ("string", "integer", "number")
@@ -48,7 +48,7 @@ class Shape:
     """A property with its kind. ``forms``: of a variant, the schemas of its forms; ``item``: of a
     list or a mapping of names, the shape of its elements. ``above``: the references in which it
     stands: one that it has itself makes a circle, which ends in an editor. ``loose``: a text that
-    may be a number or a truth value too."""
+    may be a number or a truth value too. ``free``: its names and values are not described."""
 
     def __init__(
         self, root: Any, property_: SchemaProperty, word: str | None, depth: int = 0,
@@ -61,7 +61,7 @@ class Shape:
         self.facts.secret = self.facts.secret or secret
         self.forms: list[dict[str, Any]] = []
         self.item: Shape | None = None
-        self.loose = False
+        self.loose = self.free = False
         self.schema: Any = self.facts.node
         self.kind = self._kind(root, word, depth)
 
@@ -120,7 +120,8 @@ class Shape:
 
     def _as(self, other: "Shape") -> FieldKind:
         self.facts, self.item, self.schema = other.facts, other.item, other.schema
-        self.above, self.forms, self.loose = other.above, other.forms, other.loose
+        self.above, self.forms = other.above, other.forms
+        self.loose, self.free = other.loose, other.free
         return other.kind
 
     def _plain_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
@@ -171,12 +172,21 @@ class Shape:
                 return FieldKind.json
 
     def _named_kind(self, root: Any, word: str | None, depth: int) -> FieldKind:
-        values = self.facts.node.get("additionalProperties")
-        if not isinstance(values, dict) or not values or self.facts.node.get("patternProperties"):
+        node = self.facts.node
+        values = node.get("additionalProperties", True)
+        if node.get("patternProperties") or values is False:
             return FieldKind.json
-        item = self._inner(root, values, word, depth)
+        self.free = values is True or values == {}
+        item = self._inner(root, {} if self.free else values, word, depth)
         shown = item.kind not in (FieldKind.json, FieldKind.elsewhere, FieldKind.hidden)
         return FieldKind.named if shown else FieldKind.json
+
+    def value_of(self, name: str, word: str | None) -> SchemaProperty:
+        """The property of one name of a mapping of names."""
+        if not self.free:
+            return SchemaProperty(self.facts.node.get("additionalProperties"), True)
+        secret = {word: True} if word and names_a_secret(name) else {}
+        return SchemaProperty(secret, True)
 
     def _inner(self, root: Any, schema: Any, word: str | None, depth: int) -> "Shape":
         property_ = SchemaProperty(schema, True)

@@ -103,6 +103,9 @@ class PostedForm:
                 return self._lines(shape, drawn, current, self._given[name][-1], path)
             case _:
                 text = self._given[name][-1]
+                found = _structure(text) if shape.free else None
+                if found is not None and drawn.kind is not FieldKind.json:
+                    return found
                 return self._scalar(drawn.kind, text, path, current, shape.loose)
 
     def _inner(self, shape: Shape, current: Any, path: Path, depth: int) -> Any:
@@ -237,17 +240,23 @@ class PostedForm:
         if f"{name}#here" not in self._given:
             return current
         had = cast(dict[str, Any], current) if isinstance(current, dict) else {}
-        values = SchemaProperty(shape.facts.node.get("additionalProperties"), True)
         keys = [*self._given.get(f"{name}#keys", [])]
-        keys += [k for k in self._given.get(f"{name}#new", []) if k.strip()]
+        pasted: dict[str, Any] = {}
+        for new in filter(str.strip, self._given.get(f"{name}#new", [])):
+            found = _structure(new) if shape.free else None
+            pasted |= cast(dict[str, Any], found) if isinstance(found, dict) else {new.strip(): ""}
         typed = len(self.secrets)
         made: dict[str, Any] = {}
         for key in dict.fromkeys(keys):
             if self._do == f"drop:{name}:{key}":
                 continue
+            values = shape.value_of(key, self._word)
             inner = self._shape(values, depth + 1, shape.facts.secret, shape.above)
+            inner.loose = inner.free = shape.free
             value = self._value(inner, had.get(key, ABSENT), (*path, key), depth + 1)
             made[key] = _empty(shape) if value is ABSENT else value
+        for key, value in pasted.items():
+            made.setdefault(key, value if shape.free else _empty(shape))
         if same(made, had) and len(self.secrets) == typed:
             return current
         return made if made or shape.facts.required else ABSENT
@@ -268,6 +277,14 @@ def _empty(shape: Shape) -> Any:
             return shape.item.facts.choices[0] if shape.item is not None else ""
         case _:
             return ""
+
+
+def _structure(text: str) -> Any:
+    """A mapping or a list that was typed as JSON; None: the text is none."""
+    try:
+        return json.loads(text) if text.strip()[:1] in ("{", "[") else None
+    except ValueError:
+        return None
 
 
 def _choice(text: str) -> Any:
