@@ -1,12 +1,11 @@
 """The form of a pipeline file over HTTP: what comes back as it was drawn leaves the file as it is,
 byte for byte, and a change touches its own lines."""
 
-import time
 from collections.abc import Callable
 
 import pytest
 from page_forms import PageForms
-from web_harness import Answered, Pages
+from web_harness import Pages
 
 Start = Callable[..., Pages]
 ADDRESS = "/p/shop.yaml/edit"
@@ -48,15 +47,6 @@ def file_of(site: Pages, config: str, more: str) -> str:
     return f"{head}  config:  # of the shop\n{lines}\n{more.lstrip(chr(10))}{end}# end"
 
 
-def opened(site: Pages) -> Answered:
-    for _ in range(100):
-        found = site.ask(ADDRESS)
-        if found.status == 200:
-            return found
-        time.sleep(0.2)
-    raise AssertionError(found.text)
-
-
 def test_a_form_sent_as_it_was_drawn_leaves_the_file_as_it_is(pages: Start) -> None:
     site = pages(T="right-token").enter()
     file = site.folder / "shop.yaml"
@@ -67,7 +57,7 @@ def test_a_form_sent_as_it_was_drawn_leaves_the_file_as_it_is(pages: Start) -> N
         raw = text.replace("\n", "\r\n") if kind == "windows" else text
         had = ("\ufeff" if kind == "with a mark" else "").encode() + raw.encode()
         file.write_bytes(had)
-        given = PageForms(opened(site).text).sent(ADDRESS)
+        given = PageForms(site.edit_page()).sent(ADDRESS)
         # what the file would be, and one change beside which all else stays
         shown = site.ask(ADDRESS, "POST", {**given, "do": "preview"})
         yaml = PageForms(shown.text).sent("/p/shop.yaml/text")["text"][0]
@@ -91,7 +81,7 @@ def test_a_change_touches_its_own_lines_and_both_directions_agree(pages: Start) 
     file = site.folder / "shop.yaml"
     text = file_of(site, CONFIGS["numbers as text"], MORE)
     file.write_text(text)
-    given = PageForms(opened(site).text).sent(ADDRESS)
+    given = PageForms(site.edit_page()).sent(ADDRESS)
     given |= {
         "source:rows": ["12"],
         "transforms:transforms/0/use": ["./hide.wasm"],
@@ -123,7 +113,7 @@ def test_a_fault_stands_beside_its_field_before_anything_is_saved(pages: Start) 
     file = site.folder / "shop.yaml"
     had = file_of(site, CONFIGS["as the schema has it"], "")
     file.write_text(had)
-    given = PageForms(opened(site).text).sent(ADDRESS)
+    given = PageForms(site.edit_page()).sent(ADDRESS)
     shown = site.ask(ADDRESS, "POST", {**given, "source:rows": "many", "do": "save"})
     field = shown.text.partition('id="f-source_3arows"')[2][:400]
     assert "this is no number" in field and file.read_text() == had
@@ -144,7 +134,7 @@ def test_a_secret_by_its_name_in_another_part_is_not_shown(pages: Start, part: s
             "profiles": "profiles: {prod: {source: {config: {token: s3cr3t-9}}}}\n"}  # fmt: skip
     had = file_of(site, CONFIGS["as the schema has it"], "\n" + more[part])
     file.write_text(had)
-    page = opened(site).text
+    page = site.edit_page()
     assert "s3cr3t" not in page
     given = PageForms(page).sent(ADDRESS)
     assert site.ask(ADDRESS, "POST", {**given, "do": "save"}).status == 303

@@ -56,9 +56,9 @@ def shop(pages: Start) -> Pages:
     """A pipeline that ran, whose streams and answers are known."""
     site = pages(SHOP_TOKEN="right-token", SHOP_KEY="k-1234567").enter()
     (site.folder / "shop.yaml").write_text(FILE.format(source=f'"{site.source}"'))
-    for verb in ("edit", "discover", "check", "plan", "run"):
-        path = f"/p/shop.yaml/{verb}"
-        answered = site.ask(path) if verb == "edit" else site.ask(path, "POST", {})
+    site.edit_page()
+    for verb in ("discover", "check", "plan", "run"):
+        answered = site.ask(f"/p/shop.yaml/{verb}", "POST", {}, origin=site.base)
         where = answered.headers.get("location", "")
         until = time.monotonic() + 120
         while where.startswith("/jobs/") and site.ask(where).status == 200:
