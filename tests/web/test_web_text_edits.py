@@ -144,7 +144,7 @@ def test_ten_thousand_streams_are_edited_in_seconds() -> None:
     text = f"source:\n  streams:\n{lines}"
     streams = values_of(text)["source"]["streams"]
     streams[5_000]["mode"] = "mirror"
-    began = time.monotonic()
+    began = time.process_time()
     made = edited(text, {("source", "streams"): streams})
     assert made == text.replace("s5000, mode: append", "s5000, mode: mirror")
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
