@@ -34,6 +34,6 @@ def test_other_names_are_deltalakes(tmp_path: Path, name: str) -> None:
     assert first_rows("delta", str(folder), 5)["rows"] == [["1"]]
 
 
-@pytest.mark.parametrize("name", ["a[x]", "a^b", "a|b", "a\\b", "a%2Fb", "a\tb"])
+@pytest.mark.parametrize("name", ["a\\b", "a%2Fb", "a\tb"])
 def test_what_deltalake_cannot_name_is_sparks(tmp_path: Path, name: str) -> None:
     assert is_misread(tmp_path / name / "table")

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NEEDS_MAPPING = re.compile(r"[ ,;{}()\n\t=]")  # in the name of a column
 _PREFIX = "penstock-"  # of the names of files that are linked into a table
 _COMMITTED = re.compile(r"\d{20}\.(?:json|checkpoint\..+)")
-_MISREAD = re.compile(r"[\[\]^|\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # it is taken for a URL
+_MISREAD = re.compile(r"[\\\x00-\x1f\x7f]|%[0-9A-Fa-f]{2}")  # it is taken for a URL
 _NONE_PREVIOUS = -1  # the version of a table that is not there yet
 _READER, _WRITER = (1, 3), (1, 2, 7)  # protocol versions; 3 and 7 list their features
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
@@ -200,8 +200,8 @@ class DeltaFiles:
 
 
 def is_misread(folder: Path) -> bool:
-    """Whether deltalake takes the path for another folder's (``a%20b`` for ``a b``), or ends the
-    process's call without an exception of Python (``a[b]``). Spark takes every name as it is."""
+    """Whether deltalake takes the path for another folder's (``a%20b`` for ``a b``, ``a\\b`` for
+    ``a/b``) or cannot read it (control characters). Spark takes every name as it is."""
     return _MISREAD.search(os.path.realpath(folder)) is not None
 
 
