@@ -171,7 +171,7 @@ def test_l3_a_ledger_that_does_not_know_the_table_proves_nothing(tables: Any, lo
     appended(tables, loads, 1, 2)
     marker_of(tables).write_bytes(b"")
     unknown = numbered(shaped(loads.load(3, [{"id": 3}])), None)
-    assert "which load" in refused(tables.commit(NO_SPARK, LOCAL, [unknown])[0])
+    assert "lacks the table's last load" in refused(tables.commit(NO_SPARK, LOCAL, [unknown])[0])
     ahead = numbered(shaped(loads.load(8, [{"id": 3}])), 7)  # a copied or restored home
     assert "no file in it is of load 7" in refused(tables.commit(NO_SPARK, LOCAL, [ahead])[0])
 

@@ -378,7 +378,7 @@ def test_what_is_written_is_durable_with_the_checkpoint_and_gone_without(tmp_pat
     with StateServer(again, stream=CONTACTS) as server:
         assert Client(server).call("list", prefix=[]) == [{"key": ["a"], "value": 1}]
         status, error = Client(server).refusal("state.set", {"key": "a", "value": 3})
-        assert status == 500 and "given up" in error
+        assert status == 500 and "was replaced" in error
     for port in (keys, again):
         port.close()
     store.close()
