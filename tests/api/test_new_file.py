@@ -165,7 +165,7 @@ def test_a_schema_in_a_circle_ends() -> None:
     }
     schema = {**node, "definitions": {"node": node}}
     text, variables = pipeline_text("shop", FileEnd("singer:tap-x", schema, "secret"), LAKE)
-    assert len(variables) == 1 and len(text) < 5000
+    assert variables == [] and "child: {}" in text and len(text) < 5000
     parse_pipeline(text, {v.name: "1" for v in variables})
 
 

@@ -119,7 +119,7 @@ def test_A3_a_stream_of_increments_only_begins_anew(protocol: str, said: str | N
     overrides = StreamOverrides(sync_mode=said, destination_sync_mode="overwrite")
     found = load(protocol).source.configure(stream, overrides)
     assert modes(found) == ("incremental", "overwrite")
-    assert found.fills_generation and "begins anew" in found.mode_reason
+    assert found.fills_generation and "starts from the beginning" in found.mode_reason
 
 
 def test_A6_a_deduped_overwrite_keeps_its_word(configure: Any) -> None:
