@@ -41,7 +41,7 @@ _READ_ONCE = "it can be read once: make it again for each write, or give a list 
 _begun: dict[int, weakref.ref[Any]] = {}
 
 
-class StagedRows(NamedTuple):
+class HandedRows(NamedTuple):
     """The rows in the file. ``untyped``: the columns and fields without a type, as
     ``frames.write_tables`` says. ``once``: they came of an object that can be read once."""
 
@@ -50,7 +50,7 @@ class StagedRows(NamedTuple):
     once: bool
 
 
-def stage(rows: Any, folder: Path) -> StagedRows:
+def stage(rows: Any, folder: Path) -> HandedRows:
     """Writes the rows into a file of ``folder``. Raises ``ConfigError`` (``write.rows``), and
     whatever a generator or a stream of the program's raises, with a note of the rows before."""
     file = folder / "rows.parquet"
@@ -58,7 +58,7 @@ def stage(rows: Any, folder: Path) -> StagedRows:
     if once:
         _begin(rows)
     untyped = _written(rows, folder, file)
-    return StagedRows(pa.parquet.read_metadata(file).num_rows, untyped, once)
+    return HandedRows(pa.parquet.read_metadata(file).num_rows, untyped, once)
 
 
 def _begin(rows: Any) -> None:

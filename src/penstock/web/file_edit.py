@@ -15,13 +15,13 @@ from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from penstock.errors import ConfigError
-from penstock.web.yaml_places import Place, places_of, values_in
+from penstock.web.yaml_places import YamlPlace, places_of, values_in
 from penstock.web.yaml_text import BlockWriter, in_line, same
 
 Steps = tuple[str, ...]
 
 
-class Piece(NamedTuple):
+class TextEdit(NamedTuple):
     """A part of the text and what stands there instead."""
 
     start: int
@@ -97,7 +97,7 @@ def _with(values: Any, steps: Steps, value: Any) -> Any:
     return made
 
 
-def _put(text: str, pieces: Sequence[Piece]) -> str:
+def _put(text: str, pieces: Sequence[TextEdit]) -> str:
     for piece in sorted(pieces, key=lambda p: (p.start, p.end), reverse=True):
         text = text[: piece.start] + piece.text + text[piece.end :]
     return text
@@ -111,10 +111,10 @@ class _Pieces:
         self._text, self._whole = text, whole
         self._writer = BlockWriter(literal)
         self._break = "\r\n" if "\r\n" in text else "\n"
-        self._found: list[Piece] = []
+        self._found: list[TextEdit] = []
         self._known_dashes: dict[int, list[int]] = {}
 
-    def of(self, root: Place, wanted: Any, steps: Steps) -> list[Piece]:
+    def of(self, root: YamlPlace, wanted: Any, steps: Steps) -> list[TextEdit]:
         """Returns the pieces that make the values of ``root`` the wanted ones."""
         self._mapping(root, wanted, steps)
         ordered = sorted(self._found)
@@ -124,9 +124,9 @@ class _Pieces:
         return ordered
 
     def _add(self, start: int, end: int, text: str) -> None:
-        self._found.append(Piece(start, end, text.replace("\n", self._break)))
+        self._found.append(TextEdit(start, end, text.replace("\n", self._break)))
 
-    def _set(self, place: Place, after: int, column: int, wanted: Any, steps: Steps) -> None:
+    def _set(self, place: YamlPlace, after: int, column: int, wanted: Any, steps: Steps) -> None:
         """``after``: where the key or the dash before the value ends; ``column``: of that, -1 in
         brackets or braces; ``steps``: to the value that changes."""
         if same(place.value, wanted):
@@ -139,7 +139,7 @@ class _Pieces:
                 return self._list(place, cast(list[Any], wanted))
         self._replace(place, after, column, wanted)
 
-    def _replace(self, place: Place, after: int, column: int, wanted: Any) -> None:
+    def _replace(self, place: YamlPlace, after: int, column: int, wanted: Any) -> None:
         kept = self._anchor(place)
         if column < 0:
             return self._add(place.start, place.end, kept + in_line(wanted))
@@ -160,7 +160,7 @@ class _Pieces:
             gap = " " if place.start == after else ""
             self._add(place.start, place.end, gap + kept + new)
 
-    def _anchor(self, place: Place) -> str:
+    def _anchor(self, place: YamlPlace) -> str:
         """What stays before a new value: the mark of a secret, and the name of an anchor."""
         kept = ""
         at = place.start
@@ -174,7 +174,7 @@ class _Pieces:
 
     # -- mappings
 
-    def _mapping(self, place: Place, wanted: Mapping[str, Any], steps: Steps) -> None:
+    def _mapping(self, place: YamlPlace, wanted: Mapping[str, Any], steps: Steps) -> None:
         names = [name for name, _, _ in place.keys]
         if len(set(names)) != len(names):
             raise _Unfit
@@ -196,7 +196,7 @@ class _Pieces:
 
     # -- lists
 
-    def _list(self, place: Place, wanted: list[Any]) -> None:
+    def _list(self, place: YamlPlace, wanted: list[Any]) -> None:
         had = [repr(item.value) for item in place.items]
         matcher = SequenceMatcher(None, had, [repr(v) for v in wanted], autojunk=False)
         gone: list[int] = []
@@ -212,13 +212,13 @@ class _Pieces:
         starts = [i.start for i in place.items]
         self._remove(place, starts if place.flow else self._dashes(place), gone)
 
-    def _item(self, place: Place, n: int, wanted: Any) -> None:
+    def _item(self, place: YamlPlace, n: int, wanted: Any) -> None:
         item = place.items[n]
         if place.flow:
             return self._set(item, item.start, -1, wanted, ())
         self._set(item, self._dashes(place)[n] + 1, place.column, wanted, ())
 
-    def _dashes(self, place: Place) -> list[int]:
+    def _dashes(self, place: YamlPlace) -> list[int]:
         """Where each item's dash stands: in the list's column, after the item before."""
         if (known := self._known_dashes.get(place.start)) is not None:
             return known
@@ -235,7 +235,9 @@ class _Pieces:
         self._known_dashes[place.start] = found
         return found
 
-    def _insert(self, place: Place, at: int, values: Sequence[Any], gone: Sequence[int]) -> None:
+    def _insert(
+        self, place: YamlPlace, at: int, values: Sequence[Any], gone: Sequence[int]
+    ) -> None:
         if place.flow:
             text = ", ".join(map(in_line, values))
             if at < len(place.items):
@@ -252,7 +254,7 @@ class _Pieces:
 
     # -- both
 
-    def _append(self, place: Place, lines: str, gone: Sequence[int]) -> None:
+    def _append(self, place: YamlPlace, lines: str, gone: Sequence[int]) -> None:
         """Adds items after the last that stays."""
         kept = [n for n in range(len(place.items)) if n not in gone]
         if place.flow:
@@ -263,7 +265,7 @@ class _Pieces:
         end = self._line_end(place.items[kept[-1]].end)
         self._add(end, end, "\n" + _indented(lines, place.column))
 
-    def _remove(self, place: Place, starts: Sequence[int], gone: Sequence[int]) -> None:
+    def _remove(self, place: YamlPlace, starts: Sequence[int], gone: Sequence[int]) -> None:
         if place.flow:
             return self._remove_in_flow(place, starts, gone)
         if gone and len(gone) == len(place.items):
@@ -281,7 +283,7 @@ class _Pieces:
             else:
                 self._add(start, end, "")
 
-    def _remove_in_flow(self, place: Place, starts: Sequence[int], gone: Sequence[int]) -> None:
+    def _remove_in_flow(self, place: YamlPlace, starts: Sequence[int], gone: Sequence[int]) -> None:
         """Removes runs of items, each with the comma after it, or before the last."""
         runs: list[list[int]] = []
         for n in gone:

@@ -17,7 +17,7 @@ _NAME = "the file"
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class YamlPlace:
     """A value and its span in the text, with the tag and the anchor before it. ``column``: of a
     mapping's first key or a list's first dash; ``flow``: it stands in brackets or braces;
     ``alias``: it stands for a value elsewhere, and has no items of its own; ``keys``: of a mapping,
@@ -30,7 +30,7 @@ class Place:
     kind: Literal["scalar", "mapping", "list", "alias"]
     flow: bool = False
     keys: list[tuple[str, int, int]] = field(default_factory=list[tuple[str, int, int]])
-    items: list["Place"] = field(default_factory=list["Place"])
+    items: list["YamlPlace"] = field(default_factory=list["YamlPlace"])
 
 
 def values_in(text: str) -> Any:
@@ -39,7 +39,7 @@ def values_in(text: str) -> Any:
     return _plain(yaml_nodes.compose(text, _NAME).root)
 
 
-def places_of(text: str) -> Place:
+def places_of(text: str) -> YamlPlace:
     """Returns the place of the text's root. Raises ``ConfigError`` (``config.yaml``,
     ``config.empty``)."""
     import yaml
@@ -51,20 +51,20 @@ def places_of(text: str) -> Place:
     return _take(deque(e for e in events if type(e).__name__[:-5] in kinds), text, root)
 
 
-def _take(events: deque[Any], text: str, node: yaml_nodes.Node) -> Place:
+def _take(events: deque[Any], text: str, node: yaml_nodes.Node) -> YamlPlace:
     event = events.popleft()
     start, kind = event.start_mark.index, type(event).__name__
     if kind in ("AliasEvent", "ScalarEvent"):
         end = _end(event, text)
         word = "alias" if kind == "AliasEvent" else "scalar"
-        return Place(start, end, event.start_mark.column, _plain(node), word)
+        return YamlPlace(start, end, event.start_mark.column, _plain(node), word)
     flow = event.flow_style is True
     if isinstance(node, yaml_nodes.Sequence):
-        made = Place(start, 0, event.start_mark.column, _plain(node), "list", flow)
+        made = YamlPlace(start, 0, event.start_mark.column, _plain(node), "list", flow)
         made.items = [_take(events, text, item) for item in node.items]
     else:
         assert isinstance(node, yaml_nodes.Mapping)
-        made = Place(start, 0, event.start_mark.column, _plain(node), "mapping", flow)
+        made = YamlPlace(start, 0, event.start_mark.column, _plain(node), "mapping", flow)
         for key, item in node.items:
             named = events.popleft()
             if not made.keys:
