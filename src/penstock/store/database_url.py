@@ -116,8 +116,8 @@ def dialect_missing(sqlalchemy: str) -> StateError:
         "the state store is a Postgres database, which needs SQLAlchemy 2, and "
         f"{sqlalchemy} is installed",
         code="state.driver_missing",
-        hint="Airflow 2 allows no newer one: give Penstock an environment of its own, "
-        "uv tool install 'penstock[postgres]'",
+        hint="Airflow 2 allows no newer one: give Penstock an environment of its own, as "
+        "docs/install.md shows for Postgres",
     )
 
 
