@@ -1,8 +1,9 @@
-"""One folder a protocol, the same file names in each: ``spec`` (names, patterns, keys; light),
-``package`` (its roles, loaded when it is used), ``messages`` (wire structs and nothing else),
-``source``, ``state``, ``schema``. ``contract`` shows what the layers above may ask of any of them,
-``connection`` how they talk to a connector; ``reading``, ``writing`` and ``transforming`` hold the
-requests and answers. A new folder needs no edit elsewhere: ``config.protocol_spec`` finds it."""
+"""Groups the protocols: one folder for each, with the same file names. ``spec`` has the names,
+patterns and keys (light); ``package`` has the roles, loaded on use; ``messages`` has only the wire
+structs; then ``source``, ``state``, ``schema``. ``contract`` declares the interface for the layers
+above, ``connection`` how they talk to a connector; ``reading``, ``writing`` and ``transforming``
+hold the requests and answers. A new folder needs no edit elsewhere: ``config.protocol_spec`` finds
+it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load(name: str) -> "ProtocolPackage":
-    """The roles of a protocol, imported when first requested. Raises ``ConfigError``."""
+    """Returns the roles of a protocol, imported on the first request. Raises ``ConfigError``."""
     spec = spec_of(name)
     if spec.components:
         need("wasmtime")
@@ -24,13 +25,13 @@ def load(name: str) -> "ProtocolPackage":
 
 
 def serving(name: str) -> Any:
-    """What a host of this protocol hears of us: ``hosts.TargetHost`` or
-    ``hosts.DestinationHost``, as its spec says. Raises ``ConfigError``."""
+    """Returns what builds our output for a host of this protocol: ``hosts.TargetHost`` or
+    ``hosts.DestinationHost``, as its spec declares. Raises ``ConfigError``."""
     return import_module(f"{ROOT}.{spec_of(name).name}.serve")
 
 
 def project_reader(name: str) -> "ReadProject":
-    """The function that reads a project folder of this protocol's own host. Raises
+    """Returns the function that reads a project folder of this protocol's own host. Raises
     ``ConfigError``."""
     module = import_module(f"{ROOT}.{spec_of(name).name}.project")
     return cast("ReadProject", module.read_project)

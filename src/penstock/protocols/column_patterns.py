@@ -1,9 +1,9 @@
 """Chooses the columns of a stream by patterns, and those to leave out: ``addr*``, ``!email``.
 
 ``*`` stands for any text, dots included, and ``?`` for one character: ``*_at`` also means
-``meta.created_at``. A property that is called like a pattern is meant by it. What is left out is
-left out whatever else says; a list that begins with such an entry means everything else. Pure. Not
-here: plain names and paths (``stream_config.selection`` calls for the others).
+``meta.created_at``. A property whose name equals a pattern is selected by it. An exclusion
+overrides every other entry; a list that begins with one means everything else. Pure. Not here:
+plain names and paths (``stream_config.selection`` calls for the others).
 """
 
 from collections.abc import Sequence, Set
@@ -17,18 +17,18 @@ _NOT = "!"
 
 
 def is_pattern(stream: Stream, said: str | FieldPath) -> bool:
-    """Whether an entry of ``columns`` is a pattern, or leaves something out."""
+    """Returns whether an entry of ``columns`` is a pattern or an exclusion."""
     return not is_plain(said) and said not in names_of(stream.json_schema)
 
 
 def left_out(said: str | FieldPath) -> str | None:
-    """The name that an entry of ``columns`` leaves out; None: it is another entry."""
+    """Returns the name that an entry of ``columns`` excludes; None: it is another entry."""
     named = isinstance(said, str) and said.startswith(_NOT) and not {*said} & {*"*?"}
     return said[1:] if named and isinstance(said, str) else None
 
 
 def is_plain(said: str | FieldPath) -> bool:
-    """Whether an entry of ``columns`` is a name or a path, whatever the schema names."""
+    """Returns whether an entry of ``columns`` is a name or a path, whatever the schema has."""
     return not isinstance(said, str) or not (said.startswith(_NOT) or {*said} & {*"*?"})
 
 
@@ -36,9 +36,9 @@ def matching(
     stream: Stream, patterns: Sequence[str], others: Sequence[FieldPath], most: Set[str]
 ) -> list[FieldPath]:
     """Returns the paths that the ``patterns`` and the ``others``, plain ones, leave. ``most``:
-    properties that are chosen in any case. What is to be left out and is nowhere counts as left
-    out. Raises ``ConfigError`` where a part of an unknown whole is to be left out, or nothing is
-    left."""
+    properties that are chosen in any case. An exclusion of something that does not exist has no
+    effect. Raises ``ConfigError`` where a part of a property of unknown shape is to be excluded, or
+    nothing is left."""
     if not names_of(stream.json_schema):
         raise _wrong(
             stream,
@@ -75,8 +75,8 @@ def _wrong(stream: Stream, what: str, hint: str) -> ConfigError:
 
 
 def _glob(pattern: str) -> str:
-    """The pattern for ``fnmatch``, to which brackets mean something; ``address.*`` is all of the
-    object ``address``."""
+    """Returns the pattern for ``fnmatch``, which gives brackets a meaning; ``address.*`` is all of
+    the object ``address``."""
     while pattern.endswith(".*"):
         pattern = pattern.removesuffix(".*")
     return pattern.replace("[", "[[]")
@@ -107,7 +107,7 @@ class _Walk:
         return found + beyond
 
     def left_out_inside(self, path: FieldPath) -> str | None:
-        """What is to be left out of a property whose fields the schema does not name."""
+        """Returns what is to be excluded from a property whose fields the schema does not name."""
         if names_of(self._schema, path):
             return None
         within = ".".join(path) + "."
@@ -117,8 +117,8 @@ class _Walk:
         return any(fnmatchcase(".".join(path), p) for p in self._left_out)
 
     def _below(self, path: FieldPath, chosen: bool) -> list[FieldPath]:
-        """The paths that are kept of a property: itself, or those inside it. ``chosen``: the object
-        that it lies in is."""
+        """Returns the kept paths of a property: itself, or those inside it. ``chosen``: its object
+        is."""
         if self._out(path):
             return []
         chosen |= path in self._others

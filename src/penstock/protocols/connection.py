@@ -3,7 +3,7 @@
 A :class:`Connection` is the only handle that a layer above has on a connector. It wraps a
 protocol's conversations (:class:`SourceConversation`, ...) and the runtime that they use; those
 stay in the protocol, because they see output before it is masked. ``protocols.memory`` is the twin
-that runs nothing. Not here: the rules of a protocol (``contract``), the data that goes both ways
+that runs nothing. Not here: the rules of a protocol (``contract``), the data exchanged
 (``reading``, ``writing``, ``transforming``). Neighbours: ``masked_events`` masks;
 ``contract.ProtocolPackage.connect`` makes a connection; ``engine.worker`` uses it.
 """
@@ -49,9 +49,10 @@ class SourceConversation(Protocol[_R]):
     ) -> Catalog: ...
 
     def read(self, runtime: _R, request: ReadRequest) -> Iterator[Event]:
-        """Events in the order they came; the last one is ``ConnectorExited``, also after a failure,
-        unless the generator is closed early. Closing it ends the connector. Timeouts come as an
-        ``Error`` event and then ``ConnectorExited``; a fault that is ours is raised."""
+        """Yields events in the order they came. The last one is ``ConnectorExited``, also after a
+        failure, unless the generator is closed early. Closing it ends the connector. A timeout
+        gives an ``Error`` event and then ``ConnectorExited``; a fault of Penstock's own is
+        raised."""
         ...
 
 
@@ -73,12 +74,12 @@ class DestinationConversation(Protocol[_R]):
         timeouts: RunTimeouts,
         log: EventSink,
     ) -> ConnectorSpec:
-        """The spec with what the destination reports only if it is asked with its configuration."""
+        """Returns the spec with what the destination reports only with its configuration."""
         ...
 
     def write(self, runtime: _R, request: WriteRequest, feed: Iterator[Feed]) -> Iterator[Answer]:
-        """Feed it, in order and with back-pressure, until ``feed`` ends, and give what it answers;
-        the last answer is ``ConnectorExited``. ``feed`` is drawn from another thread. Closing the
+        """Feeds it, in order and with back-pressure, until ``feed`` ends, and yields its answers;
+        the last one is ``ConnectorExited``. ``feed`` is drawn from another thread. Closing the
         generator ends the connector."""
         ...
 
@@ -93,15 +94,15 @@ class TransformConversation(Protocol[_R]):
     ) -> CheckResult: ...
 
     def outline(self, runtime: _R, request: TransformRequest, columns: Any) -> Any | None:
-        """The columns (pyarrow.Schema) that it makes of rows of these, as far as one empty batch
-        shows; None: it made nothing of it. Raises ``SourceError`` where it failed."""
+        """Returns the columns (pyarrow.Schema) that it makes from rows with ``columns``, as far as
+        one empty batch shows; None: it returned nothing. Raises ``SourceError`` where it failed."""
         ...
 
     def apply(self, runtime: _R, request: TransformRequest, feed: Iterator[Any]) -> Iterator[Given]:
-        """Feed it tables (pyarrow) and give what it makes of them; the last answer is
-        ``TransformProgress(END)`` or an ``Error``. ``feed`` is drawn from another thread; where
-        that raises, the transform is told of a failure, never of an end. Closing the generator ends
-        it."""
+        """Feeds it tables (pyarrow) and yields what it makes from them; the last answer is
+        ``TransformProgress(END)`` or an ``Error``. ``feed`` is drawn from another thread; if that
+        raises, the transform gets a failure, never an end of input. Closing the generator ends the
+        transform."""
         ...
 
 
@@ -124,8 +125,8 @@ class Connection:
     lines, the end of its stderr. Records, rejects, states, catalogs, specs and the configuration of
     a CONTROL are data, and stay as they are.
 
-    ``secrets``: what is known to be secret; may be shared, for each connection adds what it learns
-    (a CONTROL, the variables that a connector is given). ``runtime``: where it runs, with the same
+    ``secrets``: the known secrets; may be shared, since each connection adds what it learns (a
+    CONTROL, the variables that a connector is given). ``runtime``: where it runs, with the same
     ``secrets`` for its stderr. The methods are those of its role's conversation."""
 
     def __init__(self, protocol: Conversations[R], role: Role, runtime: R, secrets: Masker) -> None:

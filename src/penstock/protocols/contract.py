@@ -1,10 +1,10 @@
-"""Declares what the layers above may ask of a protocol.
+"""Declares the interface of a protocol for the layers above.
 
 A protocol is a :class:`ProtocolPackage`: its rules for sources, destinations, states, schemas,
-manifests and shards, and ``connect(launch, secrets, stats) -> Connection``, which every protocol
-honours, whether its connectors print lines or are called. The rules are pure; none talks to a
-connector. Not here: how a connector is asked and run (``connection``), with what data
-(``reading``, ``writing``, ``transforming``).
+manifests and shards, and ``connect(launch, secrets, stats) -> Connection``. Every protocol
+implements ``connect``, whether its connectors print lines or are called. The rules are pure; none
+talks to a connector. Not here: how a connector is queried and run (``connection``), the data it
+exchanges (``reading``, ``writing``, ``transforming``).
 
 Neighbours: ``protocols/NAME/package.py`` holds ``PACKAGE``, a :class:`ProtocolPackage`;
 ``connectors.launch`` connects. Nothing above names a protocol.
@@ -38,12 +38,12 @@ class SourceRole(Protocol):
     """A protocol's rules for sources; nothing here talks to one."""
 
     def catalog_of(self, raw: Any) -> Catalog:
-        """A catalog that the user brings in place of discovery: JSON data in the protocol's own
-        form. Raises ``ConfigError``."""
+        """Converts a catalog that the user supplies in place of discovery: JSON data in the
+        protocol's own form. Raises ``ConfigError``."""
         ...
 
     def configure(self, stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
-        """The protocol's rules for modes, cursor and key. Raises ``ConfigError``."""
+        """Applies the protocol's rules for modes, cursor and key. Raises ``ConfigError``."""
         ...
 
 
@@ -59,17 +59,18 @@ class DestinationRole(Protocol):
     have fields of their own, and what they are given is named."""
 
     def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
-        """The stream of the destination's own that a stream is written to; None: it has the name
+        """Returns the destination's own stream that a stream is written to; None: it has the name
         of its target."""
         ...
 
     def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
-        """Whether the destination has to be asked with its configuration (``configured_spec`` of
-        its conversation) before :meth:`problems` can tell all of these streams'."""
+        """Returns whether :meth:`problems` needs the spec that the destination reports with its
+        configuration (``configured_spec`` of its conversation) for any of these streams."""
         ...
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> list[str]:
-        """Why it cannot take these streams (a sync mode it does not support, ...), for plan."""
+        """Returns why it cannot take these streams (an unsupported sync mode, ...), for
+        ``plan``."""
         ...
 
     def fidelity(
@@ -79,14 +80,14 @@ class DestinationRole(Protocol):
         streams: Sequence[WriteStream],
         options: Mapping[str, Any],
     ) -> list[str]:
-        """What narrows or is lost on the way, for plan, each a sentence. ``options``: as in
-        ``WriteRequest``."""
+        """Returns what loses precision or is dropped on the way, for ``plan``, each a sentence.
+        ``options``: as in ``WriteRequest``."""
         ...
 
 
 class FixedSpec:
-    """The part of :class:`DestinationRole` and of its conversation where a destination's spec is
-    the same with every configuration, and has no streams of its own."""
+    """Implements the part of :class:`DestinationRole` and of its conversation for a destination
+    whose spec does not depend on the configuration and that has no streams of its own."""
 
     acks_with_states = True
     takes_undeclared = True
@@ -112,7 +113,7 @@ class FixedSpec:
 
 
 class EffectiveLimit(msgspec.Struct, frozen=True):
-    """One line for ``plan``: what holds a connector, and why. ``value`` None: unlimited."""
+    """One line for ``plan``: a connector's limit, and why. ``value`` None: unlimited."""
 
     name: str
     value: Any
@@ -120,32 +121,33 @@ class EffectiveLimit(msgspec.Struct, frozen=True):
 
 
 class ManifestRole(Protocol):
-    """For protocols whose connectors show what they need to reach and use. Nothing here runs a
+    """For protocols whose connectors declare what they need to reach and use. Nothing here runs a
     connector's code."""
 
     def asks(self, launch: Start) -> list[EffectiveLimit]:
-        """What its manifest requests. Raises ``ConfigError``, ``SourceError``."""
+        """Returns what its manifest requests. Raises ``ConfigError``, ``SourceError``."""
         ...
 
     def wide(self, launch: Start) -> list[str]:
-        """What it requests that is so much that a user must agree to it, each a few words: what
-        the pipeline does not narrow. Raises ``ConfigError``, ``SourceError``."""
+        """Returns the requests so wide that a user must agree to them, each a few words; only those
+        that the pipeline does not narrow. Raises ``ConfigError``, ``SourceError``."""
         ...
 
     def effective(
         self, launch: Start, config: dict[str, Any]
     ) -> tuple[list[EffectiveLimit], list[str]]:
-        """What it may reach and use in the end, and what there is to say of its manifest. Raises
+        """Returns what it may finally reach and use, and notes on its manifest. Raises
         ``ConfigError``, ``SourceError``."""
         ...
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
-        """Why, by its manifest, the source cannot read these streams so."""
+        """Returns why, by its manifest, the source cannot read these streams as configured."""
         ...
 
 
 class Sharding(msgspec.Struct, frozen=True):
-    """In how many shards a stream is read side by side, and each hint with the rule that won."""
+    """How many shards of a stream are read in parallel, and each hint with the rule that decided
+    it."""
 
     count: int
     hints: tuple[EffectiveLimit, ...] = ()
@@ -157,71 +159,74 @@ class ShardRole(Protocol):
     def shards(
         self, spec: ConnectorSpec, stream: ConfiguredStream, resources: Resources, slots: int
     ) -> Sharding:
-        """One where the source is not known to divide the stream: it would read all of it in each
-        shard."""
+        """Returns one shard where the source is not known to divide the stream: it would read the
+        whole stream in each shard."""
         ...
 
 
 class StateRole(Protocol):
-    """Pure functions over saved states: what the protocol says a state means."""
+    """Pure functions over saved states: what a state means in this protocol."""
 
     def export(self, states: Sequence[StoredState]) -> Any:
-        """What the source is given (``state export``), as JSON data; None: nothing to give."""
+        """Returns what the source is given (``state export``), as JSON data; None: nothing."""
         ...
 
     def parse(self, raw: Any) -> list[StoredState]:
-        """The opposite, accepting every form a user may bring. Raises ``StateError``."""
+        """Reverses :meth:`export`; accepts every form that a user may supply. Raises
+        ``StateError``."""
         ...
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
-        """Saved states after ``new`` ones, in order. A source may change the type of its state:
-        the new ones replace what they cover."""
+        """Merges ``new`` states, in order, into the saved ones. A source may change the type of its
+        state: the new ones replace what they cover."""
         ...
 
     def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
-        """Without this stream's state. Raises ``StateError`` where that cannot be done."""
+        """Returns the states without this stream's. Raises ``StateError`` where that is
+        impossible."""
         ...
 
     def names_of(self, stream: Stream) -> tuple[str, ...]:
-        """Names other than its own by which a state may call the stream."""
+        """Returns the names, other than its own, that a state may use for the stream."""
         ...
 
     def called(self, names: Mapping[StreamId, Collection[str]]) -> "StateRole":
-        """The same rules, knowing these streams of the source too, and their :meth:`names_of`."""
+        """Returns the same rules, which also know these streams of the source and their
+        :meth:`names_of`."""
         ...
 
     def reading(self, streams: Collection[StreamId]) -> "StateRole":
-        """The same rules in a run that reads these streams only: :meth:`merge` keeps what a saved
-        shared state says of single other streams, where the new one has nothing about them and they
-        share no position. Sources name in a state the streams that they were requested; the others
-        did not move."""
+        """Returns the same rules for a run that reads only these streams. :meth:`merge` then keeps
+        a saved shared state's entries of other single streams, where the new state has none for
+        them and they share no position. Sources list only the requested streams in a state; the
+        others did not move."""
         ...
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        """True where these streams' share of the states can be distinguished from the others'.
-        False: only the source knows what a state says of them, so that they start from the
-        beginning without any of it."""
+        """Returns whether these streams' share of the states can be separated from the others'.
+        False: only the source can interpret the states, so these streams start from the beginning
+        without any state."""
         ...
 
     def without(
         self, states: Sequence[StoredState], streams: Collection[StreamId]
     ) -> list[StoredState]:
-        """Without these streams' states, for streams that start again: a stream's own state goes,
-        its entry in a shared state becomes null, the rest of a shared state stays as long as it
-        covers another stream; of a state that does not split (:meth:`splits`) nothing is left.
-        """
+        """Removes these streams' states, for streams that restart. A stream's own state goes; its
+        entry in a shared state becomes null; the rest of a shared state stays as long as it covers
+        another stream. A state that does not split (:meth:`splits`) is removed whole."""
         ...
 
     def within(
         self, states: Sequence[StoredState], streams: Collection[StreamId]
     ) -> list[StoredState]:
-        """What is given where only these streams are read: where a position that streams share
-        moves on in that run, nothing is left of the others, whose changes it passes over."""
+        """Returns the states for a run that reads only these streams. Where streams share a
+        position that advances in that run, nothing of the others is kept, since it passes over
+        their changes."""
         ...
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
-        """The versions of the stream that these states name: a source that is given them goes on
-        with one, so that its rows are increments of it."""
+        """Returns the versions of the stream that these states name. A source that gets them
+        continues with one, so that its rows are increments of that version."""
         ...
 
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
@@ -232,25 +237,26 @@ class StateRole(Protocol):
 
 @runtime_checkable
 class SharedStates(Protocol):
-    """A :class:`StateRole` of a protocol in which one state may be of several streams, so that it
+    """A :class:`StateRole` of a protocol in which one state may cover several streams, so that it
     may advance a stream that was not read."""
 
     def own(self, states: Sequence[StoredState], stream: StreamId) -> str | None:
-        """The stream's share of the states, as JSON text for :meth:`with_own`. None: they say
-        nothing of it, they cannot be split, or the stream shares a position with others, which
-        moves on without it."""
+        """Returns the stream's share of the states, as JSON text for :meth:`with_own`. None: they
+        have none, they cannot be split, or the stream shares a position with others, which moves on
+        without it."""
         ...
 
     def with_own(
         self, states: Sequence[StoredState], stream: StreamId, own: str | None
     ) -> list[StoredState]:
-        """The states in which ``own``, of :meth:`own`, is the stream's share; None, or where it
-        shares a position now: as :meth:`without`. Equal states where that is its share already."""
+        """Returns the states with ``own``, a result of :meth:`own`, as the stream's share. Where it
+        is None, or the stream now shares a position: as :meth:`without`. Returns equal states where
+        that is its share already."""
         ...
 
     def stands_alone(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        """Whether these streams' shares can be distinguished from the others' (:meth:`splits`), and
-        no position that streams share goes with them."""
+        """Returns whether these streams' shares can be separated from the others' (:meth:`splits`)
+        and include no position that streams share."""
         ...
 
 
@@ -258,17 +264,19 @@ class SchemaRole(Protocol):
     """The protocol's dialect of JSON Schema."""
 
     def data_type(self, schema: Any) -> DataType:
-        """Of one property or of a whole record (then a struct, or json where it cannot be)."""
+        """Returns the type of one property or of a whole record (a struct; json where that is
+        impossible)."""
         ...
 
     def narrowed(self, schema: Any) -> tuple[str, ...]:
-        """The properties of a record with numbers that may have more digits than their type."""
+        """Returns the properties of a record with numbers that may have more digits than their
+        type."""
         ...
 
 
 class ProtocolPackage(Protocol):
-    """What a protocol's folder gives. ``source``, ``destination``: None where it knows no such
-    role. ``transform`` likewise; there are no rules for one."""
+    """The contents of a protocol's folder. ``source``, ``destination``: None where the protocol
+    lacks that role. ``transform`` likewise; it has no rules."""
 
     name: str
     source: SourceRole | None
@@ -307,28 +315,30 @@ class ProtocolPackage(Protocol):
         stderr: Callable[[str], None] | None = None,
         keys: OpenKeys | None = None,
     ) -> Connection:
-        """To a connector in the role that ``launch`` says; it fills ``stats``. ``stderr`` gets each
-        line that it prints there, masked, from another thread. ``keys``: where a component keeps
-        what is its own. Starts nothing. Raises ``ConfigError`` for what this machine cannot hold it
-        to."""
+        """Connects to a connector in the role that ``launch`` names; fills ``stats``. ``stderr``
+        gets each line of its stderr, masked, from another thread. ``keys``: where a component keeps
+        its own state. Starts nothing. Raises ``ConfigError`` for a limit that this machine cannot
+        enforce."""
         ...
 
     def command_name(self, name: str) -> str:
-        """Package and executable name in the package registry: ``source-faker`` ->
+        """Returns the package and executable name in the package registry: ``source-faker`` ->
         ``airbyte-source-faker``."""
         ...
 
     def package_names(self, name: str) -> tuple[str, ...]:
-        """Every package that ``name`` may mean, the most likely first (:meth:`command_name`)."""
+        """Returns every package that ``name`` may mean, the most likely first
+        (:meth:`command_name`)."""
         ...
 
     def script_names(self, name: str) -> tuple[str, ...]:
-        """What its executable may be called, the most likely first."""
+        """Returns the names that its executable may have, the most likely first."""
         ...
 
 
 class RegistryNames:
-    """The names (:class:`ProtocolPackage`) of connectors that a registry has under their own."""
+    """Implements the names of :class:`ProtocolPackage` for connectors that a registry lists under
+    their own names."""
 
     def command_name(self, name: str) -> str:
         return name
@@ -341,7 +351,7 @@ class RegistryNames:
 
 
 def source_rules(package: ProtocolPackage) -> SourceRole:
-    """Of a protocol of which a source is in use, so that it has them."""
+    """Returns the source rules of a protocol that has a source in use, so they exist."""
     if package.source is None:
         raise Defect(f"the {package.name} protocol has no sources")
     return package.source

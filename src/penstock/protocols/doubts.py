@@ -24,7 +24,7 @@ def counted_errors(count: int, first: str) -> str:
 
 
 def after_errors(streams: Iterable[StreamId], count: int, first: str) -> DoubtfulEnd:
-    """Returns the doubt of streams that were reported complete after errors were logged."""
+    """Returns the doubt about streams that were reported complete after errors were logged."""
     errors = counted_errors(count, first)
     reason = f"{errors} before it reported COMPLETE: rows may be missing"
     return DoubtfulEnd(tuple(streams), reason, complete=True)

@@ -1,8 +1,8 @@
-"""Makes an error of the tree of a connector's failure event, and the event of an error.
+"""Converts a connector's failure event into an error of the tree, and an error into an event.
 
-Pure. A connector's failure is an event (``model.events.Error``) as long as it goes the way of the
-other events; it becomes a ``PenstockError`` where it ends something. Not here: masking
-(``masked_events``), which failure of several is told (``engine.worker.lane_failures``).
+Pure. A connector's failure is an event (``model.events.Error``) while it travels with the other
+events; it becomes a ``PenstockError`` where it ends something. Not here: masking
+(``masked_events``), which of several failures is reported (``engine.worker.lane_failures``).
 """
 
 from penstock.errors import PenstockError, Role, error_class
@@ -20,7 +20,7 @@ ENDED_HINTS = {
 
 
 def failed(error: Error, role: Role) -> PenstockError:
-    """A connector's failure as an error of the tree."""
+    """Converts a connector's failure into an error of the tree."""
     known = error.code is not None or role == "destination"
     return error_class(role)(
         error.message,
@@ -33,7 +33,7 @@ def failed(error: Error, role: Role) -> PenstockError:
 
 
 def failure(error: PenstockError, stream: StreamId, role: Role) -> Error:
-    """What ended a stream's conversation, as the event that tells it; its code begins with the
+    """Converts the error that ended a stream's conversation into an event; its code begins with the
     role."""
     code = error.code
     if code.startswith("connector."):

@@ -1,8 +1,8 @@
-"""Declares what a host hears that runs Penstock as its target or its destination (``penstock
+"""Declares our output for a host that runs Penstock as its target or its destination (``penstock
 serve``).
 
-A protocol whose spec shows that Penstock can be served has a module ``serve`` with one of the two.
-Neighbours: ``protocols.serving`` loads it, ``cli.serve`` prints what it gives. Not here: the run
+A protocol that can serve Penstock, by its spec, has a module ``serve`` with one of the two.
+Neighbours: ``protocols.serving`` loads it, ``cli.serve`` prints what it builds. Not here: the run
 behind it (``engine.serve``).
 """
 
@@ -15,8 +15,8 @@ from penstock.model.catalog import Catalog, ConfiguredStream, StreamId
 
 
 class HostGeneration(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers that a host gives to the rows of a stream, None where it gives none: its own of
-    the ``generation`` and of the ``sync``. ``replaces``: older generations go."""
+    """A host's numbers for the rows of a stream, None where it gives none: of its ``generation``
+    and of the ``sync``. ``replaces``: older generations are removed."""
 
     generation: int | None = None
     sync: int | None = None
@@ -24,41 +24,41 @@ class HostGeneration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TargetHost(Protocol):
-    """What a host hears that runs us as its target (``penstock serve target``)."""
+    """Builds the output for a host that runs us as its target (``penstock serve target``)."""
 
     def state(self, blob: str, taken: int, rejected: int) -> str:
-        """The line of stdout that gives a state back. ``taken``, ``rejected``: records since the
-        state before it in its scope that became rows, and that did not; 0 where not every state
-        is given back (``ServeSpec.every_state``)."""
+        """Returns the line of stdout that gives a state back. ``taken``, ``rejected``: records
+        since the previous state of its scope that became rows, and that did not; 0 where not every
+        state is given back (``ServeSpec.every_state``)."""
         ...
 
     def about(self, version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
-        """What we are and take."""
+        """Describes us and what we accept."""
         ...
 
 
 class DestinationHost(Protocol):
-    """What a host hears that runs us as its destination (``penstock serve destination``). Texts
-    are lines of stdout."""
+    """Builds the output for a host that runs us as its destination (``penstock serve
+    destination``). Texts are lines of stdout."""
 
     def state(self, blob: str, taken: int, rejected: int) -> str:
-        """A state that is given back, as in ``TargetHost``."""
+        """Returns the line that gives a state back, as in ``TargetHost``."""
         ...
 
     def spec(self, config_schema: dict[str, Any]) -> str: ...
 
     def status(self, fault: str | None) -> str:
-        """``fault``: why it would not work, or None."""
+        """``fault``: why a write would fail, or None."""
         ...
 
     def failed(self, message: str, hint: str | None, code: str, exit_code: int) -> str:
-        """A write that failed; ``code``, ``exit_code``: of the fault."""
+        """Reports a failed write; ``code``, ``exit_code``: of the error."""
         ...
 
     def configured(self, raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
-        """The host's configured catalog. Raises ``ConfigError``."""
+        """Decodes the host's configured catalog. Raises ``ConfigError``."""
         ...
 
     def generations(self, streams: Sequence[ConfiguredStream]) -> dict[StreamId, HostGeneration]:
-        """The host's numbers for each stream."""
+        """Returns the host's numbers for each stream."""
         ...

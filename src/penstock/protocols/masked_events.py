@@ -1,5 +1,5 @@
-"""Secrets out of what a connector says beside its data: its logs, errors, measures and last words
-(L10).
+"""Masks secrets in what a connector reports next to its data: logs, errors, metrics and the end of
+its stderr (L10).
 
 Only ``protocols.connection.Connection`` imports this. Records, rejects, states and CONTROL pass
 untouched: they are data, or never logged. Neighbours: ``runtimes.masking`` finds secrets in text.
@@ -22,8 +22,8 @@ from penstock.runtimes.masking import Masker, changed_texts
 
 
 class EventMasker:
-    """Masks one conversation's events in the order they came. ``config``: what the connector was
-    given. ``masker`` learns what a CONTROL changes of it before anything that comes after it."""
+    """Masks one conversation's events in the order they came. ``config``: the connector's
+    configuration. ``masker`` learns what a CONTROL changes in it before any later event."""
 
     def __init__(self, masker: Masker, config: dict[str, Any]) -> None:
         self._masker, self._config = masker, config
@@ -36,7 +36,7 @@ class EventMasker:
 
 
 def _masked(masker: Masker, event: Event | StreamHalted) -> Event | StreamHalted:
-    """The event, or a masked copy where it holds words of the connector's."""
+    """Returns the event, or a masked copy where it holds the connector's own text."""
     if not masker:
         return event
     match event:

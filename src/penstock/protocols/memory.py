@@ -1,7 +1,8 @@
-"""Plays a connector in memory, with no process and no component: the twin of a protocol.
- It ships, for tests of what stands above the protocols. What it says passes the same ``Connection``
-as what any connector reports, and is masked there. Not here: a connector that prints lines in
-memory (``runtimes.memory``, for tests of a protocol).
+"""Plays a connector in memory, without a process or a component: the twin of a protocol.
+
+It ships, for tests of the layers above the protocols. Its output passes the same ``Connection`` as
+any connector's, and is masked there. Not here: a connector that prints lines in memory
+(``runtimes.memory``, for tests of a protocol).
 """
 
 from collections.abc import Callable, Iterator
@@ -27,8 +28,8 @@ def _unplayed(*asked: Any) -> Any:
 
 @dataclass(frozen=True)
 class PlayedConnector:
-    """What a connector does, by the methods of its role's conversation and with their arguments.
-    ``apply`` is given a port to its own keys as well."""
+    """A connector's behaviour, by the methods of its role's conversation and with their arguments.
+    ``apply`` also gets a port to its own keys."""
 
     spec: Callable[[RunTimeouts, EventSink], ConnectorSpec] = _unplayed
     check: Callable[[dict[str, Any], RunTimeouts, EventSink], CheckResult] = _unplayed
@@ -40,7 +41,8 @@ class PlayedConnector:
 
 
 class MemoryProtocol:
-    """``ProtocolPackage.connect`` of what is played, in any role. It measures nothing."""
+    """Implements ``ProtocolPackage.connect`` for a played connector, in any role. It measures
+    nothing."""
 
     def __init__(self, played: PlayedConnector) -> None:
         self._played = played
@@ -63,7 +65,7 @@ _Run = tuple[PlayedConnector, OpenKeys]
 
 
 class _Talk(FixedSpec):
-    """The conversation of every role."""
+    """Implements the conversation of every role."""
 
     def spec(self, runtime: _Run, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
         return runtime[0].spec(timeouts, log)

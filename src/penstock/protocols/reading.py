@@ -1,9 +1,9 @@
-"""Defines what a source is asked to read.
+"""Defines what a source reads.
 
-Data only. :class:`StreamOverrides`: what the user asked of a stream, of which the protocol's rules
-(``contract.SourceRole``) make a configured stream. :class:`ReadRequest`: one read. Not here: what
-comes back (``model.events``), how a source is talked to (``connection``). Neighbours: ``writing``,
-``transforming``, the same for the other roles.
+Data only. :class:`StreamOverrides`: the user's options for a stream; the protocol's rules
+(``contract.SourceRole``) make a configured stream from them. :class:`ReadRequest`: one read. Not
+here: what comes back (``model.events``), the conversation with a source (``connection``).
+Neighbours: ``writing``, ``transforming``, the same for the other roles.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ from penstock.runtimes.contract import RunTimeouts
 
 
 class StreamOverrides(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked of a stream; None: not said. Mode names are ``model.catalog`` values.
-    ``replaces``: as in ``ConfiguredStream``. ``said``: who chose the modes, where it was not the
-    pipeline (a clause for ``plan``). ``appends``: why rows are appended by default though a primary
-    key is known. ``unrecorded``: the stream was synced before modes were written down, so that the
-    defaults of that time hold: full_refresh where no cursor is known, append for increments.
-    ``mode``: the one word that the user said for both modes, in its canonical spelling."""
+    """The user's options for a stream; None: not set. Mode names are ``model.catalog`` values.
+    ``replaces``: as in ``ConfiguredStream``. ``said``: who chose the modes, if not the pipeline (a
+    clause for ``plan``). ``appends``: why rows are appended by default though a primary key is
+    known. ``unrecorded``: the stream was synced before modes were recorded, so the defaults of that
+    time apply: full_refresh without a known cursor, append for increments. ``mode``: the user's one
+    word for both modes, in its canonical spelling."""
 
     sync_mode: str | None = None
     destination_sync_mode: str | None = None
@@ -36,7 +36,7 @@ class StreamOverrides(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One read. ``states``: as saved (already without the streams that start again).
+    """One read. ``states``: the saved ones, without those of streams that restart.
     ``spool_folder``: where a record longer than ``max_record_bytes`` is kept whole, as a reject's
     file; None keeps only its beginning."""
 

@@ -1,5 +1,5 @@
-"""Makes the configured stream of what a user chose, as far as the rules are the same in every
-protocol: the default destination sync mode, columns, words, paths of properties, errors.
+"""Builds the configured stream from a user's choices, by the rules that all protocols share: the
+default destination sync mode, columns, words, property paths, errors.
 
 Pure. Not here: which sync mode, cursor and key a protocol allows (``protocols/*/stream_config.py``,
 in ``rapidbyte`` under ``declared``).
@@ -33,15 +33,15 @@ class Target(NamedTuple):
 
 
 def said_target(stream: Stream, overrides: StreamOverrides) -> DestinationSyncMode | None:
-    """The destination sync mode that the user requests. Raises ``ConfigError``."""
+    """Returns the destination sync mode that the user requests. Raises ``ConfigError``."""
     return word(
         stream, "destination_sync_mode", overrides.destination_sync_mode, DestinationSyncMode
     )
 
 
 def read_anew(stream: Stream, overrides: StreamOverrides) -> bool:
-    """True where no sync mode is said and the stream must be read in full: its rows are to take the
-    place of the table's, and the stream can be read so."""
+    """Returns True where no sync mode is set and the stream must be read in full: its rows replace
+    the table's, and the stream supports a full read."""
     overwrites = said_target(stream, overrides) is DestinationSyncMode.overwrite
     return overwrites and SyncMode.full_refresh in stream.sync_modes
 
@@ -49,9 +49,9 @@ def read_anew(stream: Stream, overrides: StreamOverrides) -> bool:
 def target_of(
     stream: Stream, overrides: StreamOverrides, sync: SyncMode, key: Iterable[FieldPath] | None
 ) -> Target:
-    """The destination sync mode: the user's; else overwrite for a full refresh, and for increments
-    append_dedup where ``key`` is known, else append. Raises ``ConfigError`` where only the
-    increment of a stream would take the place of its table (L6)."""
+    """Returns the destination sync mode: the user's; else overwrite for a full refresh, and for
+    increments append_dedup where ``key`` is known, else append. Raises ``ConfigError`` where a mere
+    increment would replace the stream's table (L6)."""
     said = said_target(stream, overrides)
     full = sync is SyncMode.full_refresh
     if said is DestinationSyncMode.overwrite and not full:
@@ -103,11 +103,11 @@ def configured(
     deleted_at: str | None = None,
     source_decides: bool = False,
 ) -> ConfiguredStream:
-    """The stream with what was resolved for it. ``key``: left out where rows are not merged by it
-    and the schema lacks a part of it, since a destination would get the rest. ``columns``: None
-    means all but ``left_out``. ``unselected``: as in :class:`ConfiguredStream`. Key and cursor are
-    kept whatever these say, and so is ``deleted_at``, the property that marks deletes, unless a
-    full refresh brings every row, so that none is a delete. Raises ``ConfigError``."""
+    """Returns the stream with its resolved settings. ``key``: omitted where rows are not merged by
+    it and the schema lacks a part of the key, since a destination would get only the rest.
+    ``columns``: None means all but ``left_out``. ``unselected``: as in :class:`ConfiguredStream`.
+    Key and cursor are always kept, and so is ``deleted_at``, the property that marks deletes,
+    unless a full refresh reads every row, so that none is a delete. Raises ``ConfigError``."""
     dedup = target.mode is DestinationSyncMode.append_dedup
     if not dedup and not all(has(stream, path) for path in key):
         key = ()
@@ -136,7 +136,7 @@ def configured(
 def unsupported_mode(
     stream: Stream, wanted: SyncMode, offered: Iterable[SyncMode], because: str = ""
 ) -> ConfigError:
-    """The error of a sync mode that the stream does not have."""
+    """Builds the error for a sync mode that the stream does not have."""
     return ConfigError(
         f"stream {stream.id} does not support sync_mode {wanted.value}{because}",
         code="config.sync_mode",
@@ -146,8 +146,8 @@ def unsupported_mode(
 
 
 def cursor_missing(stream: Stream, whose: str, offered: Iterable[str]) -> ConfigError:
-    """The error of an incremental stream without a cursor. ``whose``: the connector, as its
-    protocol calls it; ``offered``: properties that may be one."""
+    """Builds the error for an incremental stream without a cursor. ``whose``: the protocol's word
+    for the connector; ``offered``: properties that may be one."""
     return ConfigError(
         f"stream {stream.id}: incremental needs a cursor, and the {whose} names none",
         code="config.cursor_missing",
@@ -158,7 +158,7 @@ def cursor_missing(stream: Stream, whose: str, offered: Iterable[str]) -> Config
 
 
 def key_missing(stream: Stream, whose: str) -> ConfigError:
-    """The error of append_dedup without a primary key."""
+    """Builds the error for append_dedup without a primary key."""
     return ConfigError(
         f"stream {stream.id}: append_dedup needs a primary key, and the {whose} names none",
         code="config.primary_key_missing",
@@ -168,7 +168,7 @@ def key_missing(stream: Stream, whose: str) -> ConfigError:
 
 
 class Selection(NamedTuple):
-    """``columns``: top-level properties (None: all); ``nested``: paths into those of them of which
+    """``columns``: top-level properties (None: all); ``nested``: paths into the properties of which
     only a part is kept."""
 
     columns: tuple[str, ...] | None = None
@@ -182,9 +182,9 @@ def selection(
     deleted_at: str | None = None,
     left_out: Iterable[str] = (),
 ) -> Selection:
-    """The columns requested, with those that key, cursor and deletes need (``kept``).
-    ``deleted_at`` may be asked for before the source has named it: some do so only while they are
-    read. ``left_out``: those that are not meant by all others. Raises ``ConfigError``."""
+    """Returns the requested columns, plus those that key, cursor and deletes need (``kept``).
+    ``deleted_at`` may be requested before the source has announced it: some sources do so only
+    during a read. ``left_out``: properties that "all others" excludes. Raises ``ConfigError``."""
     if wanted is None:
         return Selection()
     wanted = tuple(wanted)
@@ -207,8 +207,8 @@ def selection(
 
 
 def _column(stream: Stream, said: str | FieldPath) -> FieldPath:
-    """A path unchanged; a name is the property called so, and if there is none, its dots lead
-    into an object."""
+    """Returns a path unchanged. A name is the property of that name; if there is none, its dots
+    lead into an object."""
     if not isinstance(said, str):
         return said
     path = tuple(said.split("."))
@@ -231,7 +231,7 @@ def word(stream: Stream, field: str, given: str | None, kind: type[_Mode]) -> _M
 
 
 def has(stream: Stream, path: FieldPath) -> bool:
-    """Whether the stream's records may have a property at this path."""
+    """Returns whether the stream's records may have a property at this path."""
     schema = stream.json_schema
     return exists(schema, path) or (stream.partial and not exists(schema, path[:1]))
 

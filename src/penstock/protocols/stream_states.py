@@ -1,6 +1,6 @@
-"""Handles saved states of protocols in which every state is of one stream and each stands alone.
+"""Handles saved states of protocols in which every state covers one stream and is independent.
 
-What a state means is the protocol's own, which adds ``parse``. Pure functions; the rules of
+The protocol adds ``parse``, since only it knows what a state means. Pure functions; the rules of
 ``protocols.contract.StateRole``. Neighbours: ``rapidbyte.state``, ``spark.state``.
 """
 
@@ -56,7 +56,7 @@ class StreamStates:
         return list(states)
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
-        """None: streams have no versions."""
+        """Returns none: streams have no versions."""
         del states, stream
         return frozenset()
 

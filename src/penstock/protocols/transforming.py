@@ -1,9 +1,9 @@
-"""Defines what a transform is asked to do, and what it gives back.
+"""Defines a transform's requests and answers.
 
 Data only. :class:`TransformRequest`: one run over one stream; it is fed tables (pyarrow).
-:data:`Given`: the tables that come out, and how far in its input they reach. Not here: the
-transforms that are no connectors (``transforms``), how one is talked to (``connection``).
-Neighbours: ``reading``, ``writing``, the same for the other roles.
+:data:`Given`: the tables that come out, and how far in its input they reach. Not here: transforms
+that are not connectors (``transforms``), the conversation with one (``connection``). Neighbours:
+``reading``, ``writing``, the same for the other roles.
 """
 
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ from penstock.runtimes.contract import RunTimeouts
 
 class EnrichmentUse(msgspec.Struct, frozen=True, kw_only=True):
     """How a transform that answers row by row is used. ``use``: its reference, as written.
-    ``pipeline``: its name, the same in every run. ``options``: for the connector, in its own words.
-    ``processes``: that work at once; ``ahead``: requests that each is sent before it has answered
-    the first. ``on_error``: a row that it has no answer to is a ``Reject``, or passes as it is.
-    ``columns``: types of properties that it adds. ``cache_seconds``: how long an answer is good,
-    for rows of the same ``cache_key`` (original names; empty: the stream's primary key, or all
-    columns where it has none); None: none is kept. ``kept``: properties that a row has still where
-    its answer leaves them out: the mark of a row that is gone."""
+    ``pipeline``: its name, the same in every run. ``options``: passed to the connector.
+    ``processes``: how many work in parallel; ``ahead``: requests sent to each before it has
+    answered the first. ``on_error``: a row without an answer becomes a ``Reject``, or passes
+    unchanged. ``columns``: types of properties that it adds. ``cache_seconds``: how long an answer
+    stays valid for rows of the same ``cache_key`` (original names; empty: the stream's primary key,
+    or all columns without one); None: no cache. ``kept``: properties that a row keeps even where
+    its answer omits them: the mark of a deleted row."""
 
     use: str
     pipeline: str = ""
@@ -48,11 +48,10 @@ class EnrichmentUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TransformRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of a transform over one stream. ``state``: as the source was given it. ``scope``: of
-    what covers the keys that it keeps for itself (``store.keys.covers``). ``waiting``: bytes that
-    may wait before it, and as many behind it. ``given``, ``made``: the planned schemas of what it
-    is fed and of what it makes, where they are known. ``enriching``: for a connector that answers
-    row by row."""
+    """One run of a transform over one stream. ``state``: the one that the source was given.
+    ``scope``: that of its own keys (``store.keys.covers``). ``waiting``: bytes that may wait before
+    it, and as many behind it. ``given``, ``made``: the planned schemas of its input and of its
+    output, where they are known. ``enriching``: for a connector that answers row by row."""
 
     config: dict[str, Any]
     stream: ConfiguredStream
@@ -79,8 +78,8 @@ class TransformedRows:
 
 @dataclass(slots=True)
 class TransformProgress:
-    """All that came of the first ``upto`` tables that it was fed, and of no later one (``END``: of
-    all, and it ended well), was given before. ``keys``: the checkpoint of its own keys
+    """Everything made from the first ``upto`` tables of its input has been given, and nothing from
+    later ones (``END``: from all, and it ended well). ``keys``: the checkpoint of its own keys
     (``store.keys``)."""
 
     upto: int

@@ -1,8 +1,8 @@
-"""Defines what a destination is asked to write, what it is fed, and what it answers.
+"""Defines a destination's write requests, feed and answers.
 
 Data only. :class:`WriteRequest`: one write of :class:`WriteStream`. :data:`Feed`: rows, state marks
-and ends of streams, in order. :data:`Answer`: acks of state marks, rejects, and what the connector
-says next to them. Not here: how a destination is talked to (``connection``), which streams it can
+and ends of streams, in order. :data:`Answer`: acks of state marks, rejects, and the connector's
+other reports. Not here: the conversation with a destination (``connection``), which streams it can
 take (``contract.DestinationRole``). Neighbours: ``reading``, ``transforming``, the same for the
 other roles.
 """
@@ -31,10 +31,10 @@ from penstock.runtimes.contract import RunTimeouts
 
 
 class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as the destination is told of it. ``target``: its name there, with namespace and
-    prefix applied; ``configured``: the stream at the source, its generation ids set.
-    ``schemas``: the row schemas its parts may have, by version; ``latest``: the version that its
-    catalog entry or first schema message is made of."""
+    """A stream as the destination gets it. ``target``: its name there, with namespace and prefix
+    applied; ``configured``: the stream at the source, its generation ids set. ``schemas``: the row
+    schemas its parts may have, by version; ``latest``: the version used for its catalog entry or
+    first schema message."""
 
     configured: ConfiguredStream
     target: StreamId
@@ -58,7 +58,7 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
         return self.configured.id
 
     def required(self, version: int) -> frozenset[str]:
-        """Original names of the columns of its key that are never null under this version."""
+        """Returns the original names of its key columns that are never null under this version."""
         if self.configured.destination_sync_mode is not DestinationSyncMode.append_dedup:
             return frozenset()
         keys = {path[0] for path in self.configured.primary_key if path}
@@ -67,9 +67,9 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
 
 class Acks(StrEnum):
     """What counts as an ack: states the destination gives back (``echo``: also bare ones;
-    ``strict``: whole messages only), or exit code 0 after the end of its input. Of a destination
-    that counts rows at the end of a stream its result counts under each; where it gives none,
-    ``strict`` takes nothing for one."""
+    ``strict``: whole messages only), or exit code 0 after the end of its input. A destination's
+    result with row counts at the end of a stream counts under each; where it gives none, ``strict``
+    accepts no substitute."""
 
     echo = "echo"
     strict = "strict"
@@ -77,8 +77,8 @@ class Acks(StrEnum):
 
 
 class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One write. ``source_protocol``: whose states it is fed. ``generation`` semantics as in the
-    configured streams."""
+    """One write. ``source_protocol``: that of the states in the feed. ``generation`` semantics as
+    in the configured streams."""
 
     config: dict[str, Any]
     streams: tuple[WriteStream, ...]
@@ -103,7 +103,7 @@ class WriteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Rows:
-    """Rows for one stream: a record batch (pyarrow) unchanged in a part, of ``version`` of its
+    """Rows for one stream: an unchanged record batch (pyarrow) of a part, under ``version`` of its
     schema; its columns are those of ``tables.contract``'s parts (values, then metadata)."""
 
     stream: StreamId
@@ -113,8 +113,8 @@ class Rows:
 
 @dataclass(slots=True)
 class StateMark:
-    """Everything fed so far in this scope is covered by this state. ``seq`` grows by one from 1;
-    it is what an ack names."""
+    """This state covers everything fed so far in its scope. ``seq`` grows by one from 1; acks name
+    it."""
 
     seq: int
     state: StoredState
@@ -136,8 +136,8 @@ grew, before its first rows of that schema (what the request holds of it is the 
 @dataclass(slots=True)
 class Ack:
     """The destination has durably written everything fed before the state mark ``seq`` in its
-    scope. Marks before it in the same scope are acked with it. ``Ack(END)``: all that was fed.
-    ``keys``: what its checkpoints so far cover of its own keys, (scope, number) each
+    scope. Earlier marks of the same scope are acked with it. ``Ack(END)``: everything fed is
+    written. ``keys``: what its checkpoints so far cover of its own keys, (scope, number) each
     (``store.keys``)."""
 
     seq: int
@@ -146,9 +146,9 @@ class Ack:
 
 @dataclass(slots=True)
 class DestinationCounts:
-    """What the destination counted of the rows that the next ack covers. ``fed``: these rows, per
-    stream. ``written``: how many of them it shows that it wrote (None: it does not say);
-    ``rejected``: how many it put aside, of which there is no more than the number."""
+    """The destination's counts of the rows that the next ack covers. ``fed``: these rows, per
+    stream. ``written``: how many it reports as written (None: not reported); ``rejected``: how many
+    it put aside, of which only the number is known."""
 
     fed: dict[StreamId, int]
     written: int | None
@@ -157,9 +157,9 @@ class DestinationCounts:
 
 @dataclass(slots=True)
 class StreamAck:
-    """The destination has durably written every row of this stream that was fed, but not all that
-    was fed: another stream failed or was halted. It comes after the end of the feed. ``keys``: as
-    in :class:`Ack`."""
+    """The destination has durably written every row of this stream of the feed, but not the whole
+    feed: another stream failed or was halted. It comes after the end of the feed. ``keys``: as in
+    :class:`Ack`."""
 
     stream: StreamId
     keys: tuple[tuple[str, int], ...] = ()
@@ -167,8 +167,8 @@ class StreamAck:
 
 @dataclass(slots=True)
 class GivesResults:
-    """The destination answered the end of a stream with a result of its own, good or bad: from now
-    on one that is missing is a failure, whatever its exit code is."""
+    """The destination answered the end of a stream with a result of its own, good or bad. From now
+    on a missing result is a failure, whatever the exit code."""
 
 
 END = -1

@@ -1,11 +1,11 @@
 """Reads the files of a BATCH message and yields the JSON bodies of their rows, block by block.
 
 ``jsonl`` (gzip or not) is read unchanged; rows of ``parquet`` are converted to JSON
-(``batch_parquet``). Only files in folders that the tap was given are opened
-(``runtimes.granted_files``): those that it shares with Penstock, and of a process also the root of
-its ``batch_config``. Files are never deleted, since the message does not say who owns them. Not
-here: decoding bodies (``codec.decode``, as for records). Source: the Singer SDK's BATCH message
-(``encoding`` and ``manifest``; a preview, not part of the specification).
+(``batch_parquet``). Only files in granted folders are opened (``runtimes.granted_files``): those
+that the tap shares with Penstock, and for a process also the root of its ``batch_config``. Files
+are never deleted, since the message does not say who owns them. Not here: decoding bodies
+(``codec.decode``, as for records). Source: the Singer SDK's BATCH message (``encoding`` and
+``manifest``; a preview, not part of the specification).
 """
 
 import gzip
@@ -31,8 +31,8 @@ _SHOWN = 300  # characters of a file's name in a message
 
 def batch_folders(shared: SharedFolders, config: Mapping[str, Any]) -> GrantedFiles:
     """Returns the folders in which a tap may name files. The root that the user configured
-    (``batch_config.storage.root`` of the Singer SDK) counts of a process only: a container sees the
-    folders that are mounted."""
+    (``batch_config.storage.root`` of the Singer SDK) counts only for a process: a container sees
+    only mounted folders."""
     at: Any = config
     for name in ("batch_config", "storage", "root"):
         at = cast(dict[str, Any], at).get(name) if isinstance(at, dict) else None
@@ -48,7 +48,7 @@ def read_batch(
     spool_folder: str | None,
 ) -> Iterator[Rows | MalformedRow]:
     """Yields JSON objects, some thousands at a time, in the order of the files; an empty sequence
-    where a block ended within a row. Raises :class:`BatchError`."""
+    where a block ended inside a row. Raises :class:`BatchError`."""
     words = cast(dict[str, Any], encoding) if isinstance(encoding, dict) else {}
     form, packing = words.get("format"), words.get("compression")
     if not isinstance(manifest, list):
@@ -69,7 +69,7 @@ def read_batch(
 
 
 def _names(entry: Any) -> tuple[str, tuple[str, ...]]:
-    """The name of an entry for messages, and the paths that it may mean."""
+    """Returns the name of an entry for messages, and the paths that it may mean."""
     if not isinstance(entry, str):
         raise BatchError("a BATCH manifest that holds something else than paths")
     path = _local(entry)
@@ -81,7 +81,7 @@ def _names(entry: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def _local(name: str) -> str | None:
-    """The path of a name or an address, unchanged; None: it is of no local file."""
+    """Returns the path of a name or an address, unchanged; None: it is not a local file."""
     local = _LOCAL.match(name)
     if local is None:
         return None if "://" in name else name
@@ -89,7 +89,7 @@ def _local(name: str) -> str | None:
 
 
 def _opened(files: GrantedFiles, name: str, spellings: Sequence[str]) -> IO[bytes]:
-    """Opens the first of the paths that is there."""
+    """Opens the first of the paths that exists."""
     for path in spellings:
         try:
             return files.open(path)
@@ -119,10 +119,10 @@ def _hint(files: GrantedFiles) -> str:
 def _json_lines(
     name: str, plain: IO[bytes], gzipped: bool, framer: LineFramer
 ) -> Iterator[Rows | MalformedRow]:
-    """``gzipped``: what the message says; the file's first bytes decide, if it has any."""
+    """``gzipped``: by the message; the file's first bytes decide, if it has any."""
     try:
         start = plain.read(len(_GZIP))
-        if gzipped and len(start) < len(_GZIP):  # gzip writes more, also of no row
+        if gzipped and len(start) < len(_GZIP):  # gzip writes more, even for no rows
             raise EOFError("the file ends before the header of gzip does")
         plain.seek(0)
         file: Any = gzip.GzipFile(fileobj=plain) if start == _GZIP else plain

@@ -1,9 +1,9 @@
 """Converts the rows of a Parquet file of a BATCH message to JSON, by column.
 
-Bytes become base64, names are the file's own. A file of a few kilobytes may hold rows of any
-length (compression, dictionaries), so rows are converted together only while they are short: the
-others in slices of bounded size, and a row of many bytes by itself, in pieces. What DuckDB holds of
-the file is bounded too. Not here: which files are read (``batch_files``).
+Bytes become base64, names are the file's own. A file of a few kilobytes may hold rows of any length
+(compression, dictionaries), so rows are converted together only while they are short: the others in
+slices of bounded size, and a row of many bytes by itself, in pieces. DuckDB's memory for the file
+is bounded too. Not here: which files are read (``batch_files``).
 """
 
 import json
@@ -16,13 +16,13 @@ from penstock.codec.framing import LineFramer
 from penstock.protocols.singer.batch_rows import BatchError, MalformedRow, Rows, rows_of
 
 _ROWS = 2048  # as many as DuckDB converts at once
-_SHORT = 32 * 1024  # bytes of a row's values, of which so many are converted at once
+_SHORT = 32 * 1024  # bytes of a row's values, for rows converted together
 _SLICE = 8 << 20  # bytes of values that are converted at once; of one row: in pieces
 _PIECE = 3 << 20  # a multiple of 3, for base64
 _HELD = 2  # times the longest record: bytes that DuckDB may hold while rows are short
 _LEAST_HELD = 512 << 20
 _MOST_HELD = 5 << 30  # a page has less than 2 GiB, and a row is copied once
-_FIXED = 24  # bytes of a value of no length of its own
+_FIXED = 24  # bytes of a value without a length of its own
 
 
 def parquet_rows(
@@ -43,7 +43,7 @@ def parquet_rows(
 
 
 class _File:
-    """One file, which is read from its beginning to its end."""
+    """Reads one file from its beginning to its end."""
 
     def __init__(
         self, connection: Any, file: IO[bytes], max_record_bytes: int, framer: LineFramer
@@ -56,8 +56,8 @@ class _File:
         self._groups = [
             found.metadata.row_group(n).num_rows for n in range(found.metadata.num_row_groups)
         ]
-        # By its descriptor, so that DuckDB opens the file that was checked. Names of folders are no
-        # columns.
+        # DuckDB opens the file by its descriptor, so it is the one that was checked. Folder names
+        # are not columns.
         self._path = f"/dev/fd/{file.fileno()}"
         connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
         types = self._query("SELECT *", number=False).types
@@ -168,7 +168,7 @@ class _File:
 
 
 def _cell(column: Any, kind: str) -> Iterator[bytes]:
-    """The JSON of a single value, in pieces."""
+    """Yields the JSON of a single value, in pieces."""
     (value,) = _bodies(column) if column.null_count == 0 else (None,)
     if value is None:
         yield b"null"
@@ -192,8 +192,8 @@ def _cell(column: Any, kind: str) -> Iterator[bytes]:
 
 
 def _size(value: str, kind: Any, depth: int) -> str | None:
-    """The SQL expression of about how many bytes ``value`` takes, not counting what writing it as
-    JSON adds; None: few, whatever it is."""
+    """Returns an SQL expression for the approximate size of ``value`` in bytes, without what JSON
+    adds; None: always small."""
     item = f"y{depth}"
     match kind.id:
         case "varchar":
@@ -231,8 +231,8 @@ def _object(
     own: Sequence[Any],
     depth: int,
 ) -> str:
-    """The SQL expression of a JSON object. Fields are taken by position, since DuckDB renames
-    columns that differ only in case."""
+    """Returns the SQL expression of a JSON object. Fields are taken by position, since DuckDB
+    renames columns that differ only in case."""
     parts: list[str] = []
     for value, kind, name, inner in zip(values, types, names, own, strict=True):
         key = name.replace("'", "''")
@@ -241,8 +241,8 @@ def _object(
 
 
 def _value(value: str, kind: Any, own: Any, depth: int) -> str:
-    """The SQL expression of the JSON value of ``value``; ``value`` itself where DuckDB's own JSON
-    is right. ``own``: its type in the file's schema."""
+    """Returns the SQL expression of the JSON value of ``value``; ``value`` itself where DuckDB's
+    own JSON is right. ``own``: its type in the file's schema."""
     own = getattr(own, "storage_type", own)
     item = f"x{depth}"
     match kind.id:
@@ -279,7 +279,7 @@ def _value(value: str, kind: Any, own: Any, depth: int) -> str:
 
 
 def _bodies(column: Any) -> Sequence[Any]:
-    """The texts of a column as slices of its buffer, without a copy."""
+    """Returns the texts of a column as slices of its buffer, without a copy."""
     import pyarrow as pa
 
     column = column.cast(

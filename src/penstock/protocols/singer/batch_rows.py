@@ -1,8 +1,7 @@
-"""Defines what the files of a BATCH message give: rows, rows that are none, and why they cannot be
-read.
+"""Defines the results of reading a BATCH message's files: rows, malformed rows, and the error.
 
-Not here: files. Neighbours: ``batch_files`` and ``batch_parquet`` make it, ``record_reader`` takes
-it.
+Not here: files. Neighbours: ``batch_files`` and ``batch_parquet`` produce them, ``record_reader``
+takes them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,8 +16,8 @@ Rows = Sequence[Any]
 
 
 class BatchError(Exception):
-    """Raised for a batch of which not all rows can be read; names the file and the reason.
-    ``hint``: what to do."""
+    """Raised for a batch whose rows cannot all be read; names the file and the reason. ``hint``:
+    what to do."""
 
     def __init__(self, text: str, hint: str | None = None) -> None:
         super().__init__(text)
@@ -27,8 +26,8 @@ class BatchError(Exception):
 
 @dataclass(slots=True)
 class MalformedRow:
-    """A row that is not an object, or too long. ``raw``: its bytes; or their beginning, where
-    ``spool`` is a file with all of them, of ``size`` bytes."""
+    """A row that is not an object, or too long. ``raw``: its bytes; or only the first ones, where
+    ``spool`` is a file with all ``size`` bytes."""
 
     reason: str
     raw: bytes
@@ -37,7 +36,7 @@ class MalformedRow:
 
 
 def rows_of(item: Lines | Oversized) -> Iterator[Rows | MalformedRow]:
-    """Yields what a framer made of rows, each on a line."""
+    """Yields the rows in a framer's output, one row a line."""
     if isinstance(item, Oversized):
         spool = None if item.path is None else str(item.path)
         reason = f"a row of {item.size} bytes is larger than max_record_bytes"

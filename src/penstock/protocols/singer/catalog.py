@@ -1,11 +1,10 @@
-"""Converts Singer's catalogs to the engine's ``Catalog``, and builds the catalog that a read is
-given. Pure.
+"""Converts Singer's catalogs to the engine's ``Catalog``, and builds the catalog for a read. Pure.
 
-A stream is named by its ``tap_stream_id``, which is unique and the key of bookmarks; ``stream`` is
-its name in messages and may occur twice. There is no namespace: Singer has none, and taps that read
-databases put the schema into the identity. An entry is kept unchanged (``Stream.raw``) and goes
-back to the tap with its selection written into it. Not here: the choice of modes
-(``stream_config``), names in messages (``stream_names``).
+A stream's name is its ``tap_stream_id``, which is unique and the key of bookmarks; ``stream`` is
+its name in messages and may occur twice. Singer has no namespaces: taps that read databases put the
+schema into the identity. An entry is kept unchanged (``Stream.raw``) and goes back to the tap with
+its selection written into it. Not here: the choice of modes (``stream_config``), names in messages
+(``stream_names``).
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,8 +36,8 @@ _DEPTH = 64
 
 
 def catalog_of(data: Any) -> Catalog:
-    """Converts a catalog of decoded JSON. It notes entries that are left out: those without a name,
-    and the second of two with one name. Raises ``SourceError`` where it is not a catalog."""
+    """Converts a catalog of decoded JSON. Notes entries that are skipped: those without a name, and
+    the second of two with one name. Raises ``SourceError`` where it is not a catalog."""
     given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
     if not isinstance(given, list):
         raise SourceError(
@@ -89,7 +88,7 @@ def _stream(raw: Any, anything_said: bool) -> Stream | None:
 
 
 def _said(entry: dict[str, Any]) -> bool | None:
-    """Whether the stream's entry selects or deselects it; None: it does neither."""
+    """Returns whether the stream's entry selects or deselects it; None: neither."""
     metadata, schema = Metadata(entry), entry.get("schema")
     if metadata.inclusion(ROOT, schema) == Inclusion.unsupported:
         return False
@@ -99,13 +98,13 @@ def _said(entry: dict[str, Any]) -> bool | None:
 
 
 def forced(stream: Stream) -> SyncMode | None:
-    """The sync mode that the tap requires (``forced-replication-method``); None: any."""
+    """Returns the sync mode that the tap requires (``forced-replication-method``); None: any."""
     root = Metadata(stream.raw).of(ROOT)
     return _MODES.get(text(root.get("forced-replication-method")) or "")
 
 
 def preset(stream: Stream) -> SyncMode | None:
-    """The sync mode that the catalog sets, by the tap or by whoever edited it; None: none."""
+    """Returns the sync mode set in the catalog, by the tap or by whoever edited it; None: none."""
     root = Metadata(stream.raw).of(ROOT)
     method = text(root.get("replication-method")) or text(stream.raw.get("replication_method"))
     return forced(stream) or _MODES.get(method or "")
@@ -116,14 +115,14 @@ def valid_cursors(stream: Stream) -> tuple[str, ...]:
 
 
 def only_cursor(stream: Stream) -> FieldPath | None:
-    """The cursor of a stream that is read in increments, where none is named: the only one that the
-    tap takes."""
+    """Returns the cursor of an incremental stream where none is named: the only one that the tap
+    accepts."""
     possible = valid_cursors(stream)
     return (possible[0],) if len(possible) == 1 else None
 
 
 def reads_tables(stream: Stream) -> bool:
-    """Whether the stream is a database table: the tap then needs a replication key in its
+    """Returns whether the stream is a database table: the tap then needs a replication key in its
     catalog."""
     return _of_database(Metadata(stream.raw).of(ROOT))
 
@@ -135,9 +134,9 @@ def _of_database(root: dict[str, Any]) -> bool:
 def _default_cursor(
     entry: dict[str, Any], root: dict[str, Any], keys: tuple[str, ...]
 ) -> FieldPath | None:
-    """The cursor that the catalog names; else the only one that the tap takes, which is its API's
-    own. Not the columns of a database, which are candidates, nor a column of the primary key
-    (``keys``): rows that change keep its value, and would not be read again."""
+    """Returns the cursor that the catalog names; else the only one that the tap accepts, which is
+    its API's own. Excludes the columns of a database, which are only candidates, and columns of the
+    primary key (``keys``): changed rows keep their key, and would not be read again."""
     key = text(root.get("replication-key")) or text(entry.get("replication_key"))
     if key is None:
         key = next(iter(texts(entry.get("bookmark_properties"))), None)
@@ -148,7 +147,7 @@ def _default_cursor(
 
 
 def _sync_modes(entry: dict[str, Any], root: dict[str, Any]) -> tuple[SyncMode, ...]:
-    """The sync modes of a stream: full refresh always, by leaving out its bookmark; and the one
+    """Returns the sync modes of a stream: always full refresh, without its bookmark; and the one
     that the tap requires, else incremental, and cdc where a database is read."""
     only = _MODES.get(text(root.get("forced-replication-method")) or "")
     if only is not None:
@@ -161,8 +160,8 @@ def _sync_modes(entry: dict[str, Any], root: dict[str, Any]) -> tuple[SyncMode, 
 
 
 def offered(schema: dict[str, Any], metadata: Metadata) -> dict[str, Any]:
-    """The schema without fields that the tap never sends: unsupported ones, and nested ones that
-    are deselected. The legacy keywords of selection are removed too."""
+    """Returns the schema without fields that the tap never sends: unsupported ones, and nested ones
+    that are deselected. The legacy keywords of selection are removed too."""
     return cast(dict[str, Any], _offered(schema, metadata, ROOT, 0))
 
 
@@ -189,8 +188,8 @@ def _offered(node: Any, metadata: Metadata, crumb: Breadcrumb, depth: int) -> An
 
 
 def deselected(stream: Stream) -> tuple[str, ...]:
-    """The top-level properties that the catalog deselects. Those that only a SCHEMA message
-    announces are none of them."""
+    """Returns the top-level properties that the catalog deselects, except those that only a SCHEMA
+    message announces."""
     metadata, schema = Metadata(stream.raw), stream.raw.get("schema")
     return tuple(
         name
@@ -200,8 +199,8 @@ def deselected(stream: Stream) -> tuple[str, ...]:
 
 
 def unselected(stream: Stream) -> tuple[FieldPath, ...]:
-    """The paths of all properties that the catalog deselects, in its schema or in its metadata
-    alone; lists on the way are passed over."""
+    """Returns the paths of all properties that the catalog deselects, in its schema or only in its
+    metadata; lists on the way are passed over."""
     metadata, schema = Metadata(stream.raw), stream.raw.get("schema")
     found = dict.fromkeys(_unselected(metadata, schema, ROOT, 0))
     for crumb in metadata.deselected():
@@ -225,8 +224,8 @@ def _unselected(
 def selected_catalog(
     streams: Iterable[ConfiguredStream], unchosen: Iterable[Stream] = ()
 ) -> dict[str, Any]:
-    """The content of ``--catalog``: the tap's own entries, these streams and fields selected, the
-    others deselected."""
+    """Returns the content of ``--catalog``: the tap's own entries, with these streams and fields
+    selected and the others deselected."""
     chosen = [_chosen(s) for s in streams]
     return {"streams": [*chosen, *(_deselected(s) for s in unchosen)]}
 
@@ -304,7 +303,7 @@ def _select(
     within: Sequence[FieldPath] = (),
 ) -> None:
     """Writes the selection of a field and of every field in it. ``within``: paths from the field to
-    the only parts that are wanted, beside automatic ones; empty: what the catalog selects."""
+    the only wanted parts, plus automatic ones; empty: what the catalog selects."""
     on = on and metadata.inclusion(crumb, node) != Inclusion.unsupported
     _set_metadata(entry, crumb, {"selected": on})
     inside: list[tuple[Breadcrumb, Any, bool, list[FieldPath]]] = []
@@ -321,7 +320,7 @@ def _select(
 
 
 def _is_legacy(entry: dict[str, Any]) -> bool:
-    """Whether an entry has its selection inside its schema, or nowhere yet."""
+    """Returns whether an entry has its selection inside its schema, or nowhere yet."""
     schema = entry.get("schema")
     inside = isinstance(schema, dict) and not schema.keys().isdisjoint({"selected", "inclusion"})
     return inside or not entry.get("metadata")

@@ -17,20 +17,20 @@ _DEPTH = 64
 
 
 def boolean(value: Any) -> bool | None:
-    """A boolean, also as the text ``true`` or ``false``, as the documents' example has it; else
-    None."""
+    """Returns a boolean, also from the text ``true`` or ``false``, as in the documents' example;
+    else None."""
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value.strip().lower())
     return value if isinstance(value, bool) else None
 
 
 def text(value: Any) -> str | None:
-    """A text that is not empty, else None: real taps write ``""`` for "not set"."""
+    """Returns a non-empty text, else None: real taps write ``""`` for "not set"."""
     return value if isinstance(value, str) and value else None
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """The texts of a list, or of a single text given in place of a list."""
+    """Returns the texts of a list, or of a single text in place of a list."""
     if isinstance(value, str):
         return (value,) if value else ()
     given = cast(list[Any], value) if isinstance(value, list) else []
@@ -57,13 +57,15 @@ class Metadata:
         return text(self.of(crumb).get("inclusion")) or text(_word(node, "inclusion"))
 
     def said(self, crumb: Breadcrumb, node: Any) -> bool | None:
-        """``selected``, of the metadata or inside the schema (legacy); None: it is not set."""
+        """Returns ``selected``, from the metadata or inside the schema (legacy); None: it is not
+        set."""
         found = boolean(self.of(crumb).get("selected"))
         return boolean(_word(node, "selected")) if found is None else found
 
     def selected(self, crumb: Breadcrumb, node: Any, parent: bool) -> bool:
-        """Whether a field is selected. ``parent``: whether its parent is. Unsupported: never;
-        automatic: always; else ``selected``, the tap's default, the parent, in this order."""
+        """Returns whether a field is selected. ``parent``: whether its parent is. Unsupported:
+        never; automatic: always; else ``selected``, the tap's default, the parent, in this
+        order."""
         inclusion = self.inclusion(crumb, node)
         if not parent or inclusion == Inclusion.unsupported:
             return False
@@ -75,12 +77,13 @@ class Metadata:
         return parent if said is None else said
 
     def deselected(self) -> list[Breadcrumb]:
-        """The breadcrumbs of properties whose metadata deselects them."""
+        """Returns the breadcrumbs of properties whose metadata deselects them."""
         return [c for c in self._by if c and not self.selected(c, None, True)]
 
 
 def path_of(crumb: Breadcrumb) -> tuple[str, ...]:
-    """The names of properties in a breadcrumb. (A property may be called ``properties``.)"""
+    """Returns the names of properties in a breadcrumb. (A property may be called
+    ``properties``.)"""
     names: list[str] = []
     at = 0
     while at < len(crumb):
@@ -92,7 +95,7 @@ def path_of(crumb: Breadcrumb) -> tuple[str, ...]:
 
 
 def item_of(item: Any) -> tuple[Breadcrumb, dict[str, Any]] | None:
-    """(breadcrumb, metadata) of an item of a metadata list; None for anything else."""
+    """Returns (breadcrumb, metadata) of an item of a metadata list; None for anything else."""
     if not isinstance(item, dict):
         return None
     given = cast(dict[str, Any], item)

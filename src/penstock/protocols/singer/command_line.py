@@ -1,11 +1,11 @@
-"""Builds the command-line arguments of taps and targets, and parses what ``--about``, ``--help``
-and stderr say. Pure.
+"""Builds the command-line arguments of taps and targets, and parses ``--about``, ``--help`` and
+stderr. Pure.
 
-The option of the catalog is known (``--about``'s capabilities, ``--help``, the pipeline's
-``catalog_argument``) or several are tried in turn, since the specification has only ``--catalog``
-and older taps read ``--properties``. Neighbours: ``source`` starts taps, ``probe`` runs commands
-that answer once. Sources: specification, Synopsis; singer-python's ``parse_args``; the Singer SDK's
-``--about``.
+The option for the catalog is known (``--about``'s capabilities, ``--help``, the pipeline's
+``catalog_argument``), or several options are tried in turn: the specification has only
+``--catalog``, and older taps read ``--properties``. Neighbours: ``source`` starts taps, ``probe``
+runs commands that answer once. Sources: specification, Synopsis; singer-python's ``parse_args``;
+the Singer SDK's ``--about``.
 """
 
 import re
@@ -33,15 +33,15 @@ SECRET_WORD = "secret"
 
 
 def config_file(config: dict[str, Any]) -> list[Argument]:
-    """The arguments of the configuration: a private file, which the tap may change (specification,
-    Config)."""
+    """Returns the arguments for the configuration: a private file, which the tap may change
+    (specification, Config)."""
     content = msgspec.json.encode(config)
     return ["--config", PrivateFile(CONFIG, content, writable=True)]
 
 
 def catalog_options(abilities: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The options of the catalog: sets of options that are given together, to be tried in this
-    order. A tap that lists both options reads only one of them, so it gets both."""
+    """Returns the options for the catalog: sets of options that are given together, to be tried in
+    this order. A tap that lists both options reads only one, so it gets both."""
     match abilities.get(CATALOG_ARGUMENT):
         case "catalog":
             return [(_CATALOG,)]
@@ -66,7 +66,8 @@ def catalog_files(options: Iterable[str], catalog: bytes) -> list[Argument]:
 
 
 def refused(options: Iterable[str], words: str) -> bool:
-    """Did the tap end because it does not know these options? ``words``: its stderr."""
+    """Returns whether the tap ended because it does not know these options. ``words``: its
+    stderr."""
     names = "|".join(re.escape(o.lstrip("-")) for o in options)
     pattern = rf"(?i)(?:{_REFUSALS})[^\n]*\b(?:{names})\b"
     return bool(names) and re.search(pattern, words) is not None
@@ -83,15 +84,15 @@ def about_of(text: bytes) -> About | None:
 
 
 def abilities_of(about: About) -> dict[str, Any]:
-    """The abilities of a spec: ``capabilities``, and the versions of the tap and of its SDK where
-    it gives them."""
+    """Returns the abilities of a spec: ``capabilities``, and the versions of the tap and of its SDK
+    if given."""
     versions = {"version": about.version, "sdk_version": about.sdk_version}
     words = [w for w in about.capabilities if isinstance(w, str)]
     return {CAPABILITIES: words, **{k: v for k, v in versions.items() if v is not None}}
 
 
 def abilities_of_help(text: str) -> dict[str, Any]:
-    """The abilities that a usage text names as options; empty where it is not a usage text."""
+    """Returns the abilities that a usage text lists as options; empty for any other text."""
     if "--config" not in text:
         return {}
     return {CAPABILITIES: [o for o in _OPTIONS if re.search(rf"--{o}\b", text)]}
@@ -99,8 +100,8 @@ def abilities_of_help(text: str) -> dict[str, Any]:
 
 def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
     """Adds the keyword for secrets to a schema: to ``writeOnly`` properties, and to every property
-    whose name is that of a secret, declared or not, since few taps mark their secrets. The schema
-    allows the same configurations as before."""
+    with a secret's name, declared or not, since few taps mark their secrets. The schema still
+    accepts the same configurations."""
     schema = cast(dict[str, Any], _marked(settings, 0))
     given = schema.get("allOf", [])
     branches = cast(list[Any], given) if isinstance(given, list) else [given]
@@ -110,12 +111,13 @@ def config_schema(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def unknown_schema() -> dict[str, Any]:
-    """The schema of a connector that publishes none: it allows anything."""
+    """Returns the schema of a connector that publishes none: it allows anything."""
     return config_schema({"type": "object"})
 
 
 def _named_like_secrets() -> dict[str, Any]:
-    """A schema that allows anything and marks properties named like a secret, at any depth."""
+    """Returns a schema that allows anything and marks properties named like a secret, at any
+    depth."""
     inner = {"$ref": f"#/{MARKS_ONLY}"}
     return {
         "patternProperties": {_SECRET_NAMES: {SECRET_WORD: True}},
@@ -164,7 +166,7 @@ def last_words(stderr: str) -> str | None:
 
 
 def _exception(lines: list[str]) -> str | None:
-    """The exception at the end of the last traceback; None: there is none."""
+    """Returns the exception at the end of the last traceback; None: there is none."""
     at = next((i for i in range(len(lines) - 1, -1, -1) if _RAISED.match(lines[i])), None)
     if at is None:
         return None

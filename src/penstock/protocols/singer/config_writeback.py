@@ -1,9 +1,9 @@
 """Reads back the changes that a tap makes to its configuration file, while it runs and when it
 ends.
 
-A tap that renews a token writes it into the file it was given (specification, Config); a token that
-is not read back is lost, and with it the access. The content is never logged. Not here: giving the
-tap its copy (``command_line``), saving the change (the engine, by the ``Control`` event).
+A tap that renews a token writes it into its configuration file (specification, Config); if the
+token is not read back, the access is lost. The content is never logged. Not here: giving the tap
+its copy (``command_line``), saving the change (the engine, by the ``Control`` event).
 """
 
 from typing import Any, cast
@@ -23,8 +23,8 @@ class WriteBack:
         self._last = msgspec.json.decode(self._seen)
 
     def changed(self, channel: ByteChannel) -> dict[str, Any] | None:
-        """The whole configuration where it changed since the last call, else None. Keys that the
-        tap left out keep their value. A file that is half written is read again by a later call."""
+        """Returns the whole configuration where it changed since the last call, else None. Keys
+        that the tap omitted keep their value. A half-written file is read again by a later call."""
         content = channel.private(CONFIG)
         if content is None or content == self._seen:
             return None

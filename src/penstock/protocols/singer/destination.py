@@ -53,7 +53,7 @@ class SingerTarget(FixedSpec):
     described_once = False
 
     def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
-        """The spec by ``--about``; a target that does not know the option takes any
+        """Returns the spec from ``--about``; a target without that option accepts any
         configuration."""
         said = _about(runtime, timeouts)
         if said is None:
@@ -73,7 +73,7 @@ class SingerTarget(FixedSpec):
         self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
         """Runs the target without input, which writes nothing. A success proves that it starts and
-        takes its configuration, but not that it reaches its database, unless it connects at
+        accepts its configuration, but not that it reaches its database, unless it connects at
         once."""
         said = ask(runtime, _arguments(config), timeouts, role="destination")
         if said.code == 0:
@@ -148,13 +148,13 @@ def _takes_versions(runtime: Runtime, request: WriteRequest) -> bool:
 
 
 def _about(runtime: Runtime, timeouts: RunTimeouts) -> About | None:
-    """The target's ``--about``; None: it has none."""
+    """Returns the target's ``--about``; None: it has none."""
     said = ask(runtime, ["--about", "--format=json"], timeouts, role="destination")
     return about_of(said.text) if said.code == 0 else None
 
 
 def _last_words(stderr_tail: str) -> str:
-    """The end of stderr to show: its CRITICAL line or exception, else its last lines."""
+    """Returns the end of stderr to show: its CRITICAL line or exception, else its last lines."""
     lines = [line for line in stderr_tail.splitlines() if line.strip()]
     words = last_words(stderr_tail) or "\n".join(lines[-_LAST_LINES:])
     return words[-_SHOWN:]
@@ -165,8 +165,8 @@ def _arguments(config: dict[str, Any]) -> list[Argument]:
 
 
 def _with_the_cause(answers: Iterator[Answer]) -> Iterator[Answer]:
-    """Yields the answers; before a failed exit without an ``Error`` also an ``Error`` that says
-    why."""
+    """Yields the answers; before a failed exit without an ``Error`` also an ``Error`` with the
+    reason."""
     failed = False
     for answer in answers:
         failed = failed or isinstance(answer, Error)

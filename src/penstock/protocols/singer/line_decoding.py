@@ -13,8 +13,8 @@ LINE = msgspec.json.Decoder(Line, float_hook=float)
 
 
 def text_of(raw: msgspec.Raw) -> str | None:
-    """The text of a raw JSON value; None where it is not UTF-8, which decoding a message does not
-    check."""
+    """Returns the text of a raw JSON value; None where it is not UTF-8, which decoding a message
+    does not check."""
     try:
         return bytes(raw).decode()
     except UnicodeDecodeError:
@@ -34,9 +34,9 @@ def decoded(raw: bytes) -> Line | None:
 
 
 def with_python_values(raw: bytes) -> tuple[Line, bytes] | None:
-    """Decodes a message with values that only Python's ``json`` reads (NaN): the body of a RECORD
-    stays as it was sent. Returns with it the line in which JSON stands for them; None where the
-    line has any other defect."""
+    """Decodes a message with values that only Python's ``json`` reads (NaN); the body of a RECORD
+    stays as sent. Also returns the line with valid JSON in their place; None where the line has any
+    other defect."""
     raw = raw.lstrip()
     cover = masked(raw) if raw.startswith(b"{") else None
     line = None if cover is None else decoded(cover)

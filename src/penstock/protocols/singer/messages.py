@@ -46,7 +46,7 @@ class Line(msgspec.Struct, gc=False):
 
 
 class MessageHead(msgspec.Struct, gc=False):
-    """Any message as far as its type and its stream."""
+    """The type and the stream of any message."""
 
     type: str
     stream: Any = None
@@ -78,5 +78,5 @@ class About(msgspec.Struct):
 
 
 def word(type_: str) -> str:
-    """A message's type in the spelling of :class:`MessageType`."""
+    """Returns a message's type in the spelling of :class:`MessageType`."""
     return type_.upper()

@@ -1,7 +1,7 @@
 """Encodes the feed of a write as the lines that a Singer target reads: SCHEMA, RECORD, STATE and
 ACTIVATE_VERSION.
 
-Types are in upper case, and no others are sent: targets refuse or silently skip the rest (reference
+Types are in upper case. No other types are sent: targets refuse or silently skip them (reference
 §0.1). Runs in the thread that feeds. Not here: which state an echo acknowledges (``state_echoes``),
 the schema's dialect (``outgoing_schema``), threads (``protocols.stdio.write``).
 """
@@ -32,37 +32,37 @@ CHUNK_BYTES = 8 << 20  # of columns; their text is about as large
 
 
 def name_of(target: StreamId) -> str:
-    """A stream's name in messages. Singer has no namespaces; targets that write tables use the part
-    before the last ``-`` as the database schema."""
+    """Returns a stream's name in messages. Singer has no namespaces; targets that write tables use
+    the part before the last ``-`` as the database schema."""
     return target.name if target.namespace is None else f"{target.namespace}-{target.name}"
 
 
 def key_properties(stream: WriteStream) -> list[str]:
-    """The key of a stream's SCHEMA; empty where rows are to be appended, since a target merges rows
-    of the same key."""
+    """Returns the key of a stream's SCHEMA; empty where rows are appended, since a target merges
+    rows with equal keys."""
     if stream.configured.destination_sync_mode is DestinationSyncMode.append:
         return []
     return [path[0] for path in stream.configured.primary_key if path]
 
 
 def with_deletions(stream: WriteStream, schema: RowSchema) -> RowSchema:
-    """The schema with ``_sdc_deleted_at`` beside an Airbyte source's own column of deletes, where
-    rows are merged. Targets that merge delete by that property (reference §1.7); some drop it where
-    they are not configured to delete, so that the original column stays too."""
+    """Returns the schema with ``_sdc_deleted_at`` added next to an Airbyte source's own column of
+    deletes, where rows are merged. Targets that merge delete by that property (reference §1.7).
+    Some drop it where they are not configured to delete, so the original column stays too."""
     fields = {f.source: f for f in schema.fields}
     deleted_at = fields.get(AIRBYTES_DELETED_AT)
     merges = stream.configured.destination_sync_mode is DestinationSyncMode.append_dedup
     if deleted_at is None or DELETED_AT in fields or not merges:
         return schema
     renamed = Field(deleted_at.name, DELETED_AT, deleted_at.type)
-    whole = Origin.record  # such a record lacks the property: it is a column like others then
+    whole = Origin.record  # such a record lacks the property, which is then an ordinary column
     replace = msgspec.structs.replace
     others = (replace(f, origin=None) if f.origin is whole else f for f in schema.fields)
     return RowSchema((*others, renamed), schema.version)
 
 
 def version_of(stream: ConfiguredStream) -> int | None:
-    """The version of a stream's records: its generation, where that replaces the older ones; else
+    """Returns the version of a stream's records: its generation, if that replaces older ones; else
     None."""
     generation, oldest = stream.generation_id, stream.minimum_generation_id
     if generation is None:
@@ -73,7 +73,7 @@ def version_of(stream: ConfiguredStream) -> int | None:
 
 class Outgoing:
     """Encodes the feed as chunks of lines. ``versions``: whether the target supports
-    ACTIVATE_VERSION; called once at most, and only where a stream has a version."""
+    ACTIVATE_VERSION; called at most once, and only where a stream has a version."""
 
     def __init__(
         self, streams: tuple[WriteStream, ...], marks: SentStates, versions: Callable[[], bool]
@@ -81,7 +81,7 @@ class Outgoing:
         self._marks, self._versions = marks, cache(versions)
         self._streams = {s.id: s for s in streams}
         self._encoders: dict[tuple[StreamId, int], LineEncoder] = {}
-        self._schema_lines: dict[StreamId, bytes] = {}  # the SCHEMA line that holds
+        self._schema_lines: dict[StreamId, bytes] = {}  # the current SCHEMA line
 
     def name(self, stream: StreamId) -> str:
         known = self._streams.get(stream)
@@ -114,7 +114,7 @@ class Outgoing:
             yield chunk
 
     def _done(self, stream: StreamId) -> Iterator[Chunk]:
-        """A stream without rows has a table all the same."""
+        """Gives a stream without rows a table too."""
         of = self._stream(stream)
         if stream not in self._schema_lines:
             yield from self._schema(stream, of.latest)

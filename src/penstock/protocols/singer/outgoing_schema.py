@@ -32,8 +32,8 @@ _PLAIN: dict[Kind, dict[str, Any]] = {
 
 
 def json_schema(schema: RowSchema, required: Collection[str] = ()) -> dict[str, Any]:
-    """The JSON Schema of a stream's records, by the properties' original names. ``required``:
-    properties that are never null."""
+    """Returns the JSON Schema of a stream's records, by the properties' original names.
+    ``required``: properties that are never null."""
     properties = _properties(schema.fields)
     for name in properties.keys() & {*required}:
         types = [t for t in properties[name]["type"] if t != "null"]

@@ -31,7 +31,7 @@ class SingerPackage(RegistryNames):
     sharding: ShardRole | None = None
     state = SingerState()
     schema = SingerSchema()
-    # The Singer world's names where one has that meaning, and the neutral ones where none has.
+    # Singer's own names where it has one for that meaning, else the neutral ones.
     metadata_names = MetadataNames(
         raw_id=NEUTRAL_METADATA.raw_id,
         extracted_at="_sdc_extracted_at",
@@ -58,7 +58,7 @@ class SingerPackage(RegistryNames):
         return connect_lines(self, launch, secrets, stats, stderr)
 
     def package_names(self, name: str) -> tuple[str, ...]:
-        """The name itself; a bare ``tap-x`` may also be a fork that is published under a longer
+        """Returns the name itself; a bare ``tap-x`` may also be a fork published under a longer
         name."""
         if not name.startswith(SPEC.prefixes):
             return (name,)

@@ -23,14 +23,14 @@ from penstock.runtimes.contract import Argument, Runtime, RunTimeouts
 _LINE = msgspec.json.Decoder(Line)
 _TYPES = frozenset(MessageType)
 _SHOWN = 5  # lines of stderr
-_FIRST = 64 * 1024  # bytes in which a message is looked for
+_FIRST = 64 * 1024  # bytes searched for a message
 _TARGET_SECONDS = 120.0  # a program that imports half the world before it says its version
 _LACKS = re.compile(r"^(?:ImportError|ModuleNotFoundError)\b", re.MULTILINE)
 _DEFAULT = RunTimeouts().start
 
 
 class Answer(probe.CommandAnswer):
-    """The answer of a command. ``text``: its stdout. ``speaks``: it began to send messages, and was
+    """The answer of a command. ``text``: its stdout. ``speaks``: it began to send messages and was
     stopped."""
 
     text: bytes = b""
@@ -38,7 +38,7 @@ class Answer(probe.CommandAnswer):
 
     @property
     def words(self) -> str:
-        """Why it failed, from its stderr where that says something."""
+        """Returns why it failed, from its stderr where that has a reason."""
         if self.timed_out is not None:
             return str(self.timed_out)
         said = last_words(self.stderr_tail)
@@ -54,7 +54,7 @@ class Answer(probe.CommandAnswer):
 
     @property
     def lacks_a_module(self) -> bool:
-        """Whether it failed because Python did not find what it imports: it cannot run at all."""
+        """Returns whether it failed because Python did not find an import: it cannot run at all."""
         return bool(self.code) and _LACKS.search(self.stderr_tail) is not None
 
 
@@ -71,9 +71,8 @@ def ask(
     role: Role = "source",
 ) -> Answer:
     """Runs a tap to its end, or until it sends messages; a target with empty input, for at most
-    :data:`_TARGET_SECONDS`, or what the user gives as ``RunTimeouts.start``. ``config``: its
-    changes go to ``log`` as a ``Control`` event. Raises the role's error where it cannot be
-    started."""
+    :data:`_TARGET_SECONDS`, or the user's ``RunTimeouts.start``. ``config``: its changes go to
+    ``log`` as a ``Control`` event. Raises the role's error where it cannot be started."""
     answer, limits = Answer(), timeouts
     if role == "destination":
         bound = start_bound(timeouts, _TARGET_SECONDS)
@@ -103,7 +102,7 @@ def ask(
 
 
 def start_bound(timeouts: RunTimeouts, usual: float) -> float:
-    """Returns the seconds for an answer that comes at once, where it comes: the user's
+    """Returns the timeout in seconds for an answer that should come at once: the user's
     ``RunTimeouts.start``; ``usual`` where that is the default."""
     return usual if timeouts.start == _DEFAULT else timeouts.start
 
@@ -131,7 +130,7 @@ def document(answer: Answer, log: Callable[[Event], None]) -> dict[str, object] 
 
 
 def _speaks(text: bytes) -> bool:
-    """Whether one of the first lines is a message."""
+    """Returns whether one of the first lines is a message."""
     for line in text.split(b"\n")[:-1][:50]:
         try:
             if word(_LINE.decode(line).type) in _TYPES:

@@ -1,12 +1,12 @@
 """Converts chunks of whole lines of a tap's stdout into events, in the order they were sent.
 
-A chunk whose every line is one good message is decoded in one call, and a run of records of one
-stream is taken without a Python step for each; in any other chunk the good lines between two bad
-ones are decoded one by one and taken as such a run. Records are grouped by stream until a state, a
-message of their stream, or the end of a block. Records that were sent and cannot be read end the
-read (``ReadFailed``), since a later state would cover them (L1, L8). Not here: framing
-(``codec.framing``), typed columns (``codec.decode``), the process (``protocols.stdio.read``), the
-stream of a message (``stream_names``), files (``batch_files``).
+A chunk with one good message on every line is decoded in one call. A run of records of one stream
+is taken without a Python step for each. In any other chunk the good lines between two bad ones are
+decoded one by one and taken as such a run. Records are grouped by stream until a state, a message
+of their stream, or the end of a block. Records that cannot be read end the read (``ReadFailed``),
+since a later state would cover them (L1, L8). Not here: framing (``codec.framing``), typed columns
+(``codec.decode``), the process (``protocols.stdio.read``), the stream of a message
+(``stream_names``), files (``batch_files``).
 """
 
 import re
@@ -78,7 +78,7 @@ _NO_SCHEMA_HINT = (
     "again; leave out a stream that it cannot read with --exclude"
 )
 _UNREADABLE = "source.batch_unreadable"
-# A line that matches is never taken for plain text: it is, or was meant as, a message with records.
+# A line that matches is never taken for plain text: it is, or should be, a message with records.
 _RECORD_MARK = re.compile(rb'(?i:"type"\s*:\s*"RECORD")|"record"\s*:\s*\{')
 _SEAM = re.compile(rb"(?<=\})[ \t\r]*(?=\{)")  # between two messages on one line
 _BATCH_MARK = re.compile(rb'(?i:"type"\s*:\s*"BATCH")')
@@ -95,8 +95,8 @@ class _Group:
 
 
 class SingerReader:
-    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``files``: what a
-    BATCH may name."""
+    """Converts the lines of one read (``Reader`` of ``protocols.stdio.read``). ``files``: the files
+    that a BATCH may name."""
 
     def __init__(self, request: ReadRequest, files: GrantedFiles) -> None:
         self.beats = 0
@@ -114,7 +114,7 @@ class SingerReader:
         self._heard: set[StreamId] = set()
         self._declared: set[StreamId] = (
             set()
-        )  # a SCHEMA came, or the record of a stream without a schema
+        )  # a SCHEMA came, or a record of a stream without a schema
         self._strange: set[str] = set()  # names of records that are not in the catalog
         self._passed: set[str] = set()  # names of records of streams that are not configured
 
@@ -161,17 +161,17 @@ class SingerReader:
             yield from self._unparsed.report("oversized_line", head)
 
     def finished(self) -> Iterator[Event]:
-        """Yields a COMPLETE status for streams that were complete although the tap failed: full
-        refresh, and their last message activated the version of their records (L6, L7). Not needed
-        after exit code 0."""
+        """Yields a COMPLETE status for streams that were complete although the tap failed: they are
+        full refresh, and their last message activated the version of their records (L6, L7). Not
+        needed after exit code 0."""
         for stream in self._activated:
             configured = self._configured.get(stream)
             if configured is not None and configured.sync_mode is SyncMode.full_refresh:
                 yield StreamStatus(stream, Status.complete)
 
     def undeclared(self) -> tuple[DoubtfulEnd, ...]:
-        """Returns the configured streams of which no SCHEMA came: a tap that cannot read a stream
-        may write that to stderr, go on with the next one and end with exit code 0 (L6)."""
+        """Returns the configured streams without a SCHEMA message: a tap that cannot read a stream
+        may log that to stderr, go on with the next one and exit with 0 (L6)."""
         streams = tuple(s for s in self._configured if s not in self._declared)
         return (DoubtfulEnd(streams, _NO_SCHEMA, hint=_NO_SCHEMA_HINT),) if streams else ()
 
@@ -223,14 +223,14 @@ class SingerReader:
             group = self._open[(stream, number)] = _Group()
             self._latest[stream] = number
             self._activated.pop(stream, None)
-        yield from broken  # after the announcement of their stream, so that it counts them
+        yield from broken  # after the SCHEMA of their stream, so that it counts them
         group.bodies += bodies
         group.times += map(_TIME_OF, run)
 
     def unheard(self) -> None:
         """Checks a read after exit code 0. Raises ``ReadFailed`` where a stream sent nothing at all
-        while records came that belong to no stream of the catalog: the names are then not
-        understood, and the stream must not be taken for empty (L6)."""
+        while records came whose stream is not in the catalog: the names are then not understood,
+        and the stream must not be taken for empty (L6)."""
         silent = sorted(s.name for s in self._configured if s not in self._heard)
         if silent and self._strange:
             text = f"nothing came of {', '.join(silent[:_NAMED])}, but records of "
@@ -238,7 +238,7 @@ class SingerReader:
             raise ReadFailed("source.unknown_streams", text)
 
     def _stream(self, name: Any, count: int) -> Generator[Event, None, StreamId | None]:
-        """The stream of a message; None, and counted, where it is not configured."""
+        """Returns the stream of a message; None, and counted, where it is not configured."""
         if not isinstance(name, str) or not name:
             return None
         try:
@@ -266,7 +266,8 @@ class SingerReader:
             yield UnconfiguredRecords(stream)
 
     def _version(self, version: Any, messages: int = 1) -> int | None:
-        """The version as a number; None, and counted for so many messages, where it is none."""
+        """Returns the version as a number; None where it is not one, and counts that for so many
+        messages."""
         if version is None or (isinstance(version, int) and not isinstance(version, bool)):
             return version
         try:
@@ -279,7 +280,7 @@ class SingerReader:
         known = self._schema_of(stream)
         event = known.schemaless(stream)
         if known.partial:
-            self._declared.add(stream)  # no SCHEMA is owed of records without a schema
+            self._declared.add(stream)  # records without a schema need no SCHEMA
         if event is not None:
             yield event
 
@@ -303,7 +304,7 @@ class SingerReader:
     def _other(self, raw: bytes) -> Iterator[Event]:
         try:
             message = _MESSAGE.decode(raw)
-        except FAULTS:  # in a field that a RECORD does not have
+        except FAULTS:  # the fault is in a field that a RECORD does not have
             yield from self._bad_line(raw)
             return
         match word(message.type):
@@ -429,7 +430,7 @@ class SingerReader:
         meant = _meant_type(raw)
         reason = f"a line that holds a {meant} and is not exactly one message{cut}"
         if meant is MessageType.batch:
-            # As a reject it would count as one row, and a later state would cover its files' rows.
+            # A reject would count as one row, and a later state would cover all rows of its files.
             raise ReadFailed(_UNREADABLE, reason, self._meant(raw))
         if meant is None:
             kind = "not_a_message" if is_json(raw) else "text_line"
@@ -439,8 +440,8 @@ class SingerReader:
         yield Reject(self._meant(raw), reason, raw)
 
     def _not_quite_json(self, line: Line, cover: bytes, raw: bytes) -> Iterator[Event]:
-        """Converts a message with values that JSON does not have. A state, which is not JSON, and
-        the names of files cannot be kept; a SCHEMA can be read without the value."""
+        """Converts a message with values that JSON does not have. A state (not JSON) and the names
+        of files cannot be kept; a SCHEMA can be read without the value."""
         match word(line.type):
             case MessageType.record:
                 yield from self._take((line,), (raw,))
@@ -456,9 +457,9 @@ class SingerReader:
                 yield from self._other(cover)
 
     def _meant(self, raw: bytes, about: MessageHead | None = None) -> StreamId | None:
-        """The stream of a broken record: the one that it names, or, in a line that is not JSON, the
-        only candidate; else None. ``about``: what is known of the whole line, if ``raw`` is its
-        beginning."""
+        """Returns the stream of a broken record: the one that it names, or, in a line that is not
+        JSON, the only candidate; else None. ``about``: what is known about the whole line, if
+        ``raw`` is only its beginning."""
         if about is None:
             names = streams_named(raw)
         else:
@@ -467,8 +468,9 @@ class SingerReader:
 
 
 def _meant_type(raw: bytes) -> MessageType | None:
-    """What a line that is no message was meant as: a BATCH where one stands between two messages,
-    however it is written, or where nothing tells of a RECORD, which may have such words."""
+    """Returns the intended type of a malformed line. It is BATCH where the line has a whole BATCH
+    among other messages, in any spelling, or where nothing indicates a RECORD, which may contain
+    the words of a BATCH."""
     pieces = _SEAM.split(raw)
     lines = filter(None, map(decoded, pieces)) if len(pieces) > 1 else ()
     if any(word(line.type) == MessageType.batch for line in lines):

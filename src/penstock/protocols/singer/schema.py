@@ -1,8 +1,8 @@
-"""Reads the types of Singer's dialect of JSON Schema: decimals that are written as text; and names
-the property that marks deletes.
+"""Reads the types of Singer's dialect of JSON Schema: decimals written as text. Also names the
+property that marks deletes.
 
-Not here: plain JSON Schema, draft 4's differences included (``codec.json_schema``).
-Source: the Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decimal``, with optional
+Not here: plain JSON Schema, with the differences of draft 4 (``codec.json_schema``). Source: the
+Singer SDK's ``singer.decimal`` format, also met as ``x-singer.decimal``, with optional
 ``precision`` and ``scale`` next to it.
 """
 
@@ -20,12 +20,12 @@ all that Penstock is given shows that the method is LOG_BASED: a SCHEMA does not
 
 _FORMATS = ("singer.decimal", "x-singer.decimal")
 _STANDS_ON = frozenset({"string", "number", "integer", "null"})
-_PRECISION, _SCALE = 38, 18  # where nothing is said: half of the digits
+_PRECISION, _SCALE = 38, 18  # defaults: half of the digits
 
 
 def annotated(schema: Mapping[str, Any]) -> DataType | None:
-    """The decimal type of an annotated schema, as it says; None: it is not annotated. The hook of
-    ``codec.json_schema``, which narrows it to the digits that a decimal has."""
+    """Returns the decimal type of an annotated schema, as annotated; None: it has no annotation.
+    The hook of ``codec.json_schema``, which limits it to the digits that a decimal can have."""
     if schema.get("format") not in _FORMATS:
         return None
     given = schema.get("type", "string")

@@ -8,13 +8,14 @@ from typing import Any
 
 
 def state(blob: str, taken: int, rejected: int) -> str:
-    """The line that gives a state back: the state alone, since Singer has no place for counts."""
+    """Returns the line that gives a state back: only the state, since Singer has no place for
+    counts."""
     del taken, rejected
     return blob
 
 
 def about(version: str, config_schema: dict[str, Any]) -> dict[str, Any]:
-    """The answer to ``--about --format=json``."""
+    """Returns the answer to ``--about --format=json``."""
     return {
         "name": "penstock",
         "description": "Writes Parquet and Delta tables",

@@ -1,9 +1,9 @@
 """Implements the source role with a Singer tap: spec, check, discover, configure, read.
 
-A tap reports no stream status: exit code 0 means that all its streams are complete of which a
-SCHEMA came (L6); the exit code of a tap that was stopped means nothing. Not here: the lines of a
-read (``record_reader``), timeouts (``protocols.stdio.read``), options (``command_line``), the
-choice of modes (``stream_config``). Source: specification; the practice of taps where it disagrees.
+A tap reports no stream status: exit code 0 completes all streams with a SCHEMA message (L6); the
+exit code of a stopped tap means nothing. Not here: the lines of a read (``record_reader``),
+timeouts (``protocols.stdio.read``), options (``command_line``), the choice of modes
+(``stream_config``). Source: specification; the practice of taps where it disagrees.
 """
 
 from collections.abc import Generator, Iterator
@@ -61,8 +61,8 @@ class SingerSource:
     ``protocols``)."""
 
     def spec(self, runtime: Runtime, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
-        """The spec by ``--about``, which the Singer SDK has; else a schema that allows anything,
-        with the options that ``--help`` names."""
+        """Returns the spec from ``--about``, which the Singer SDK has; else a schema that allows
+        anything, with the options that ``--help`` lists."""
         brief = _brief(timeouts)
         said = ask(runtime, ["--about", "--format=json"], brief, log)
         about = about_of(said.text) if said.code == 0 else None
@@ -82,7 +82,8 @@ class SingerSource:
     def check(
         self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
-        """Runs discovery. A tap without one is started: it must send a message or exit with 0."""
+        """Runs discovery. A tap without discovery is started: it must send a message or exit with
+        0."""
         answer = _discovery(runtime, config, timeouts, log)
         if not answer.speaks and _has_none(answer):
             brief = _brief(timeouts)
@@ -93,8 +94,8 @@ class SingerSource:
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> Catalog:
-        """The catalog; an open one where the tap has no discovery. The output of a discovery that
-        failed is not used, since it may lack streams. Raises ``SourceError``."""
+        """Returns the catalog; an open one where the tap has no discovery. The output of a failed
+        discovery is not used, since it may lack streams. Raises ``SourceError``."""
         answer = _discovery(runtime, config, timeouts, log)
         if answer.speaks or _has_none(answer):
             return Catalog((), open=True)
@@ -181,7 +182,7 @@ def _unless_refused(
     events: Iterator[Event], options: tuple[str, ...]
 ) -> Generator[Event, None, ConnectorExited | None]:
     """Yields the events of a read and returns None. Where the tap ended at once because it does not
-    know its options, yields ticks only and returns its exit."""
+    know its options, yields only ticks and returns its exit."""
     buffered: list[Event] = []
     for event in events:
         if isinstance(event, Tick):
@@ -202,7 +203,7 @@ def _unless_refused(
 
 
 def _complaint(exited: ConnectorExited) -> Iterator[Event]:
-    """The error that a failed tap reports on stderr, if any."""
+    """Yields the error that a failed tap reports on stderr, if any."""
     said = last_words(exited.stderr_tail)
     if said is not None and exited.code is not None:
         how = f"signal {-exited.code}" if exited.code < 0 else f"exit code {exited.code}"
@@ -217,7 +218,7 @@ def _discovery(
 
 
 def _has_none(answer: Answer) -> bool:
-    """Whether the tap failed because it does not know ``--discover``."""
+    """Returns whether the tap failed because it does not know ``--discover``."""
     return bool(answer.code) and refused((_DISCOVER,), answer.stderr_tail)
 
 

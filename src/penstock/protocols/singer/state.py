@@ -2,13 +2,12 @@
 has a known form.
 
 Pure functions over saved states. A saved blob is the value of the tap's own STATE message, byte for
-byte (L1); it is rewritten only to remove a stream's bookmark, for a reset or a full refresh, to
-keep the bookmarks of streams that a run did not read, and to give such a stream its own again.
-Numbers keep all their digits. A state is split by bookmarks whose stream is known, never by
-guessing. Not here: when a state may be saved (``engine``), where (``state``). Sources:
-specification, State and STATE Message; the conventions of singer-python's bookmarks (``bookmarks``
-by tap_stream_id, ``currently_syncing``, ``activate_versions``), and taps that use other names for
-their streams.
+byte (L1); it is rewritten only to remove a stream's bookmark (reset, full refresh), to keep the
+bookmarks of streams that a run did not read, and to restore the bookmark of such a stream. Numbers
+keep all their digits. A state is split by bookmarks whose stream is known, never by guessing. Not
+here: when a state may be saved (``engine``), where (``state``). Sources: specification, State and
+STATE Message; the conventions of singer-python's bookmarks (``bookmarks`` by tap_stream_id,
+``currently_syncing``, ``activate_versions``), and taps that use other names for their streams.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ _POINTER = "currently_"
 
 
 def state_file(states: Sequence[StoredState]) -> bytes | None:
-    """The content of ``--state``; None: there is no state."""
+    """Returns the content of ``--state``; None: there is no state."""
     blob = states[-1].blob if states else "null"
     return None if blob == "null" else blob.encode()
 
@@ -37,7 +36,7 @@ def state_file(states: Sequence[StoredState]) -> bytes | None:
 class SingerState:
     """Handles saved states (``StateRole`` of ``protocols.contract``). ``names``: for each stream of
     the source, the names that its state may use next to the tap_stream_id. ``read``: the streams of
-    this run; None: nothing is known of it."""
+    this run; None: unknown."""
 
     def __init__(
         self,
@@ -53,8 +52,8 @@ class SingerState:
 
     def parse(self, raw: Any) -> list[StoredState]:
         """Accepts the bare value, a STATE message, Meltano's form (``singer_state``, or
-        ``completed`` and ``partial``, of which the first counts), a list of one, and no state
-        (null, ``[]``, ``{}``)."""
+        ``completed`` and ``partial``, where the first counts), a list of one, and no state (null,
+        ``[]``, ``{}``)."""
         if isinstance(raw, list):
             items = cast(list[Any], raw)
             if len(items) > 1:
@@ -70,7 +69,7 @@ class SingerState:
         return [StoredState(SCOPE, exact_text(value).decode())]
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
-        """The last state (but see :meth:`reading`); none where that is null."""
+        """Returns the last state (but see :meth:`reading`); none where that is null."""
         states = [*saved, *new]
         if not states or states[-1].blob == "null":
             return []
@@ -82,8 +81,8 @@ class SingerState:
         return [last]
 
     def reset(self, states: Sequence[StoredState], stream: StreamId) -> list[StoredState]:
-        """Removes a stream's bookmark. Raises ``StateError`` where it is not certain which
-        bookmarks are the stream's."""
+        """Removes a stream's bookmark. Raises ``StateError`` where the stream's bookmarks cannot be
+        identified with certainty."""
         if not self.splits(states, (stream,)):
             raise StateError(
                 f"the state of {stream} alone cannot be reset: only the tap knows which part of"
@@ -105,8 +104,8 @@ class SingerState:
         return SingerState(self._names, frozenset(streams))
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        """Whether these streams can be removed from the states: each has its own bookmark, or all
-        that a state has is known to be other streams'."""
+        """Returns whether these streams can be removed from the states: each has its own bookmark,
+        or everything in a state is known to belong to other streams."""
         gone = frozenset(s.name for s in streams)
         owners = _Owners(self._names, streams)
         return not gone or all(_splits(exact(s.blob), gone, owners) for s in states)
@@ -126,8 +125,8 @@ class SingerState:
     def within(
         self, states: Sequence[StoredState], streams: Collection[StreamId]
     ) -> list[StoredState]:
-        """Keeps all positions. A pointer to a stream that is not read goes: taps pass over every
-        stream until they meet that one."""
+        """Keeps all positions. Removes a pointer to a stream that is not read: taps skip every
+        stream before that one."""
         read, owners = frozenset(s.name for s in streams), _Owners(self._names, streams)
         return [_pointing_to(s, read, owners) for s in states]
 
@@ -165,8 +164,8 @@ class SingerState:
         return not beside and self.splits(states, streams)
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
-        """Looks where PipelineWise's taps keep it (``version`` in the bookmark), and singer-python
-        (``activate_versions``)."""
+        """Looks in the places of PipelineWise's taps (``version`` in the bookmark) and of
+        singer-python (``activate_versions``)."""
         owners = _Owners(self._names, (stream,))
         named = [
             _version(mark) if part == "bookmarks" else mark
@@ -177,8 +176,8 @@ class SingerState:
         return frozenset(v for v in named if isinstance(v, int) and not isinstance(v, bool))
 
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
-        """The states for the user. ``shared``: everything next to the bookmarks; the whole blob
-        where it has none."""
+        """Describes the states for the user. ``shared``: everything next to the bookmarks; the
+        whole blob where it has none."""
         streams: list[dict[str, Any]] = []
         shared: Any = None
         for state in states[-1:]:
@@ -198,8 +197,8 @@ def _bookmarks(value: Any) -> dict[str, Any] | None:
 
 
 class _Owners:
-    """Maps a name in a state to the streams that it may be of: by a stream's own name, else by its
-    other names, else without regard to case. ``asked``: streams that have their own names only."""
+    """Maps a name in a state to the streams that it may mean: by a stream's own name, else by its
+    other names, else case-insensitively. ``asked``: streams with only their own names."""
 
     def __init__(
         self, names: Mapping[StreamId, Collection[str]], asked: Collection[StreamId]
@@ -214,12 +213,12 @@ class _Owners:
                 _add(self._folded, name.casefold(), stream.name)
 
     def of(self, name: str) -> frozenset[str]:
-        """The names of the streams; empty: no known stream."""
+        """Returns the names of the streams; empty: no known stream."""
         owners = self._own.get(name) or self._others.get(name)
         return owners or self._folded.get(name.casefold(), frozenset())
 
     def all_in(self, gone: frozenset[str]) -> bool:
-        """Whether no other stream than these is known."""
+        """Returns whether no other stream than these is known."""
         return self._own.keys() <= gone
 
 
@@ -228,7 +227,7 @@ def _add(owners: dict[str, frozenset[str]], name: str, stream: str) -> None:
 
 
 def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yields (part, name, bookmark) of everything that a state has by stream."""
+    """Yields (part, name, bookmark) for every entry of a state that is stored by stream."""
     for part in _BY_STREAM if isinstance(value, dict) else ():
         bookmarks = value.get(part)
         if isinstance(bookmarks, dict):
@@ -237,8 +236,8 @@ def _by_stream(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _speaks_for_none(state: StoredState) -> bool:
-    """Whether a state has nothing by stream, but something next to that: a position shared by
-    all."""
+    """Returns whether a state has nothing by stream, but something else: a position that all
+    share."""
     value = exact(state.blob)
     marked = any(_says(mark) for *_, mark in _by_stream(value))
     return isinstance(value, dict) and not marked and _says_beside(cast(dict[str, Any], value))
@@ -250,8 +249,8 @@ def _says_beside(state: dict[str, Any]) -> bool:
 
 
 def _may_be_of_any(value: Any, owners: _Owners) -> bool:
-    """Whether a part of a state may be any stream's: a position next to the bookmarks, or a
-    bookmark under a name that no known stream has (``charges_events`` of the stream
+    """Returns whether a part of a state may belong to any stream: a position next to the bookmarks,
+    or a bookmark under a name that no known stream has (``charges_events`` of the stream
     ``charges``)."""
     if not isinstance(value, dict):
         return _says(value)
@@ -264,7 +263,7 @@ def _version(mark: Any) -> Any:
 
 
 def _says(value: Any) -> bool:
-    """Whether a part of a state has content."""
+    """Returns whether a part of a state has content."""
     return value not in (None, {}, [], "")
 
 
@@ -286,7 +285,7 @@ def _splits(value: Any, gone: frozenset[str], owners: _Owners) -> bool:
 
 
 def _without(state: StoredState, gone: frozenset[str], owners: _Owners) -> StoredState:
-    """The state without these streams' bookmarks and versions; the same object where it has
+    """Returns the state without these streams' bookmarks and versions; the same object where it has
     none."""
     value = exact(state.blob)
     if not isinstance(value, dict):
@@ -304,8 +303,8 @@ def _without(state: StoredState, gone: frozenset[str], owners: _Owners) -> Store
 
 
 def _pointing_to(state: StoredState, read: frozenset[str], owners: _Owners) -> StoredState:
-    """The state without a pointer to a known stream that is not ``read``; the same object where it
-    has none."""
+    """Returns the state without a pointer to a known stream that is not ``read``; the same object
+    where it has none."""
     if _CURRENT not in state.blob:
         return state
     value = exact(state.blob)
@@ -319,9 +318,9 @@ def _pointing_to(state: StoredState, read: frozenset[str], owners: _Owners) -> S
 def _with_unread(
     saved: Any, new: StoredState, read: frozenset[str], owners: _Owners
 ) -> StoredState:
-    """The new state with the saved one's bookmarks and versions of known streams that were not
-    ``read`` and that it does not name; the same object where there are none, or where one of the
-    two has a position next to its bookmarks, which may be of all streams."""
+    """Returns the new state with the saved one's bookmarks and versions of known streams that were
+    not ``read`` and that the new one lacks; the same object where there are none, or where either
+    has a position next to its bookmarks, which may belong to all streams."""
     value = exact(new.blob)
     if not (isinstance(saved, dict) and isinstance(value, dict)):
         return new

@@ -1,8 +1,7 @@
 """Decides which sent states a target's echo acknowledges (L1).
 
-A target prints bare state values. Some print the last one they were given, whole; some compose a
-value of the bookmarks of the streams that they have flushed. An echo is compared with what was
-sent:
+A target prints bare state values. Some print the last one they got, whole; others compose a value
+from the bookmarks of the streams that they have flushed. An echo is compared with what was sent:
 
 * From a Singer tap, the tap's own values (:class:`TapStates`). An echo acks the newest pending
 value that it equals; where it equals none, the newest one whose bookmarks it all repeats. A value
@@ -40,8 +39,8 @@ _SHARED = "penstock"  # the bookmark of a shared state before any rows
 
 
 class SentStates(Protocol):
-    """Tracks the states that a target was sent and has not acknowledged. Texts are JSON values of
-    STATE messages. ``guessed``: how many echoes were taken for acks although no equal value was
+    """Tracks the states that were sent to a target and are not acknowledged. Texts are JSON values
+    of STATE messages. ``guessed``: how many echoes were taken for acks although no equal value was
     sent."""
 
     guessed: int
@@ -51,28 +50,30 @@ class SentStates(Protocol):
         ...
 
     def mark(self, mark: StateMark) -> str:
-        """Adds a state, which is pending from now on. Returns the value to send for it."""
+        """Adds a pending state. Returns the value to send for it."""
         ...
 
     def closing(self) -> str | None:
-        """The value to send at the end of the input; None: an echo of the last one is enough."""
+        """Returns the value to send at the end of the input; None: an echo of the last one is
+        enough."""
         ...
 
     def echo(self, value: Any) -> list[int] | None:
-        """The numbers of the states that an echo acknowledges, without earlier ones that they
-        imply; None where it repeats nothing that was sent. ``value``: of ``exact_json.exact``."""
+        """Returns the numbers of the states that an echo acknowledges, without earlier ones that
+        they imply; None where it repeats nothing that was sent. ``value``: of
+        ``exact_json.exact``."""
         ...
 
     def complete(self) -> bool:
-        """Whether the target has echoed a state that was sent after everything else."""
+        """Returns whether the target has echoed a state that was sent after everything else."""
         ...
 
 
 def marks_for(
     source_protocol: str, names: Callable[[StreamId], str], *, strict: bool = False
 ) -> SentStates:
-    """The tracker for states of a source of this protocol. ``names``: gives a stream's name in
-    messages. ``strict``: only an equal value is an echo."""
+    """Returns the tracker for states of a source of this protocol. ``names``: gives a stream's name
+    in messages. ``strict``: only an equal value is an echo."""
     if source_protocol == "singer":
         return TapStates(strict=strict)
     return NumberedStates(names, strict=strict)
@@ -83,7 +84,7 @@ class _SentValue:
     seq: int
     value: Any
     rounded: Any  # the value with doubles in place of its numbers
-    rows: bool  # were fed between the previous state and this one
+    rows: bool  # rows were fed between the previous state and this one
 
 
 class TapStates:
@@ -93,9 +94,9 @@ class TapStates:
         self.guessed = 0
         self._strict = strict
         self._lock = threading.Lock()
-        self._sent: list[_SentValue] = []  # the last that was acked, if any, and those after it
+        self._sent: list[_SentValue] = []  # the last acked one, if any, and those after it
         self._acked = 0  # how many of those are acked: 0 or 1
-        self._rows = False  # were fed since the last state
+        self._rows = False  # rows were fed since the last state
         self._token = ""
         self._closed = False
 
@@ -145,7 +146,7 @@ class TapStates:
         return bool(last.value) and all(self._find(echo) == end for echo in echoes)
 
     def _find(self, value: Any) -> int | None:
-        """The index of the sent state that an echo acknowledges; None: there is none."""
+        """Returns the index of the sent state that an echo acknowledges; None: there is none."""
         if _is_empty(value):
             return None
         found: int | None = None
@@ -156,8 +157,8 @@ class TapStates:
         return found
 
     def _equal(self, value: Any, of: Callable[[_SentValue], Any]) -> int | None:
-        """The index of the sent state that a value equals, or whose bookmarks it repeats. ``of``:
-        the form of a state in which the value is."""
+        """Returns the index of the sent state that equals a value, or whose bookmarks it repeats.
+        ``of``: returns a state in the value's form."""
         equal = next((i for i, s in enumerate(self._sent) if of(s) == value), None)
         if equal is not None:
             return self._last_alike(equal, of)
@@ -172,7 +173,8 @@ class TapStates:
         return self._last_alike(first, lambda s: _bookmarks(of(s)))
 
     def _last_alike(self, place: int, what: Callable[[_SentValue], Any]) -> int:
-        """The last of the marks from ``place`` on that say the same, with no rows in between."""
+        """Returns the last of the equal marks from ``place`` on, with no rows in between. ``what``:
+        the form in which they are compared."""
         while place + 1 < len(self._sent):
             after = self._sent[place + 1]
             if after.rows or what(after) != what(self._sent[place]):
@@ -188,8 +190,8 @@ class TapStates:
 
 class NumberedStates:
     """Sends values that Penstock makes: ``{"bookmarks": {stream: {"seq": n, "run": id}}}`` covers
-    everything of that stream before the state number ``n``. ``run``: tells echoes of this write
-    from those of an earlier one."""
+    everything of that stream before the state number ``n``. ``run``: distinguishes echoes of this
+    write from those of an earlier one."""
 
     def __init__(self, names: Callable[[StreamId], str], *, strict: bool) -> None:
         self.guessed = 0  # always: every value has a number
@@ -277,7 +279,8 @@ def _bookmarks(value: Any) -> dict[str, Any]:
 
 
 def _number(value: Any) -> int | None:
-    """A whole number that came back, maybe as a double (``7.0``); None: it is none."""
+    """Returns a whole number that came back, maybe as a double (``7.0``); None for anything
+    else."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
     return int(value) if value == int(value) else None

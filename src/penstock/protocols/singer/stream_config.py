@@ -1,10 +1,9 @@
 """Configures one stream: its sync mode, cursor, key and columns, from the tap's metadata and the
 pipeline.
 
-Pure. Full refresh is always possible: the stream's bookmark is left out. The tap's key and cursor
-are defaults, but a cursor must be one of ``valid-replication-keys``, where there are any. Not here:
-the catalog that the tap is given (``catalog``), the choice of streams
-(``engine.plan.stream_choice``).
+Pure. Full refresh is always possible: its bookmark is omitted. The tap's key and cursor are
+defaults, but a cursor must be one of ``valid-replication-keys``, where there are any. Not here: the
+catalog that the tap is given (``catalog``), the choice of streams (``engine.plan.stream_choice``).
 """
 
 from penstock.errors import ConfigError
@@ -62,7 +61,7 @@ def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> Co
 
 
 def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
-    """The user's mode, else that of the catalog, else incremental where a cursor is known, where
+    """Returns the user's mode, else the catalog's, else incremental where a cursor is known, where
     the stream has no full refresh, or where the tap decides by itself."""
     wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
     if wanted is None and read_anew(stream, overrides):
@@ -84,8 +83,8 @@ def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
 
 
 def _source_decides(stream: Stream, overrides: StreamOverrides) -> bool:
-    """Whether neither user nor catalog sets anything about replication: only the tap knows then
-    whether it resumes from its state or sends everything each time."""
+    """Returns whether neither user nor catalog sets anything about replication: then only the tap
+    knows whether it resumes from its state or sends everything each time."""
     chosen = (
         overrides.sync_mode
         or overrides.cursor_field
@@ -104,7 +103,7 @@ def _missing_cursor(stream: Stream, overrides: StreamOverrides) -> bool:
 
 
 def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> FieldPath:
-    """The cursor; empty where the tap resumes by itself. Raises ``ConfigError``."""
+    """Returns the cursor; empty where the tap resumes by itself. Raises ``ConfigError``."""
     if mode is not SyncMode.incremental:
         return ()
     path = _cursor_of_increments(stream, overrides)
@@ -129,7 +128,7 @@ def _cursor(stream: Stream, mode: SyncMode, overrides: StreamOverrides) -> Field
 def _primary_key(
     stream: Stream, overrides: StreamOverrides, *, needed: bool
 ) -> tuple[FieldPath, ...]:
-    """The user's key, else the tap's. Raises ``ConfigError``."""
+    """Returns the user's key, else the tap's. Raises ``ConfigError``."""
     own, wanted = stream.source_defined_primary_key or (), overrides.primary_key or ()
     for path in wanted:
         must_exist(stream, "primary_key", path)

@@ -25,8 +25,8 @@ class Ambiguous(Exception):
 
 
 class StreamNames:
-    """The names of the streams of one read. ``unchosen``: the streams of the catalog that are not
-    configured. ``open_``: a name that is not configured is a new stream."""
+    """Maps the names of one read to its streams. ``unchosen``: streams of the catalog that are not
+    configured. ``open_``: an unknown name is a new stream."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class StreamNames:
                 self._aliases.setdefault(alias, set()).add(configured.id)
 
     def of(self, name: str) -> StreamId | None:
-        """The configured stream of a name; None: there is none. Raises :class:`Ambiguous`."""
+        """Returns the configured stream with a name; None: there is none. Raises
+        :class:`Ambiguous`."""
         stream = self._known.get(name)
         if stream is None:
             candidates = self._aliases.get(name, set())
@@ -59,13 +60,14 @@ class StreamNames:
         return stream
 
     def unchosen(self, name: str) -> tuple[StreamId, ...]:
-        """The streams that are not configured and have this name."""
+        """Returns the streams with this name that are not configured."""
         own = tuple(s.id for s in self._unchosen if s.id.name == name)
         return own or tuple(s.id for s in self._unchosen if name in _aliases(s))
 
 
 def names_in_states(stream: Stream) -> set[str]:
-    """The names that a tap's state may use for the stream: those of messages, and its table's."""
+    """Returns the names that a tap's state may use for the stream: those of messages, and its
+    table's."""
     raw, root = stream.raw, Metadata(stream.raw).of(ROOT)
     table = text(root.get("table-name")) or text(raw.get("table_name"))
     return _aliases(stream) | _with_schema(stream, table)
@@ -78,7 +80,7 @@ def _aliases(stream: Stream) -> set[str]:
 
 
 def _with_schema(stream: Stream, name: str | None) -> set[str]:
-    """The name alone, and with the database schema before it."""
+    """Returns the name alone, and with the database schema before it."""
     if name is None:
         return set()
     space = text(Metadata(stream.raw).of(ROOT).get("schema-name"))
@@ -110,8 +112,8 @@ class KnownSchema:
             self._cursor = chosen or None
 
     def schemaless(self, stream: StreamId) -> Schema | None:
-        """The event before the first record of a stream whose schema is unknown; None: it is
-        known."""
+        """Returns the event that precedes the first record of a stream with an unknown schema;
+        None: the schema is known."""
         if self._row is not None:
             return None
         self._row, self._partial = _DIALECT.data_type({}), True
@@ -119,18 +121,19 @@ class KnownSchema:
 
     @property
     def partial(self) -> bool:
-        """Whether records may have any properties: no schema declares them (``Stream.partial``)."""
+        """Returns whether records may have any properties: no schema declares them
+        (``Stream.partial``)."""
         return self._partial
 
     def missing(self, schema: Any, names: Any) -> list[str]:
-        """The ``names`` that are no properties of records under the schema."""
+        """Returns the ``names`` that are not properties of records under the schema."""
         if self._partial and not closed(schema):
             return []
         return [n for n in texts(names) if not exists(schema, (n,))]
 
     def update(self, stream: StreamId, schema: Any, keys: Any, bookmarks: Any) -> Schema | None:
         """Takes a SCHEMA message. Returns the event of a change; None: it changes nothing. The key
-        is whole, also where the schema lacks a part of it: rows must not be merged by the rest."""
+        is whole, even where the schema lacks a part of it: rows must not be merged by the rest."""
         given = cast(dict[str, Any], schema) if isinstance(schema, dict) else {}
         given = offered(given, self._metadata)
         row = _DIALECT.data_type(given)
@@ -149,7 +152,7 @@ class KnownSchema:
         return Schema(stream, given, primary, cursor)
 
     def _fits(self, row: DataType) -> bool:
-        """Whether a new row type adds nothing. One without properties does not change known
+        """Returns whether a new row type adds nothing. One without properties does not change known
         columns."""
         known = self._row
         if known is None:
@@ -164,7 +167,7 @@ class KnownSchema:
 
 
 def _says_no_more(new: DataType, known: DataType) -> bool:
-    """Whether every value of type ``new`` fits ``known`` with the same meaning."""
+    """Returns whether every value of type ``new`` fits ``known`` with the same meaning."""
     if new.kind is Kind.struct and known.kind is Kind.struct:
         by_name = {f.source: f.type for f in known.fields}
         return all(

@@ -21,8 +21,8 @@ _MILLI = timedelta(milliseconds=1)
 
 
 def millis(texts: Sequence[Any], arrival: int) -> Sequence[int]:
-    """The epoch milliseconds of each text; ``arrival``, in milliseconds, where there is no text or
-    none that is a time."""
+    """Returns the epoch milliseconds of each text. ``arrival``, in milliseconds, replaces a missing
+    text or one that is not a time."""
     try:
         distinct = set(texts)
     except TypeError:  # values that are neither text nor hashable

@@ -1,2 +1,2 @@
-"""Queries, tables and files that Spark reads: their names, keys, modes and states. No process is
-spoken with, and no row comes through here (``engine.query.query_reader`` reads)."""
+"""Describes queries, tables and files that Spark reads: their names, keys, modes and states. It
+runs no process, and no row passes through it (``engine.query.query_reader`` reads)."""

@@ -15,7 +15,7 @@ from penstock.store.keys import OpenKeys
 
 
 class SparkPackage(RegistryNames):
-    """``ProtocolPackage`` of ``protocols.contract``. Nothing of it is a package of an index."""
+    """``ProtocolPackage`` of ``protocols.contract``. It has no packages in a registry."""
 
     name = PROTOCOL
     source = SparkSource()

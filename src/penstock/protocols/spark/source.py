@@ -1,5 +1,5 @@
-"""Says what a model takes, and answers what is asked without Spark (``check``, ``discover``) as far
-as nothing has to be run.
+"""Declares a model's options, and answers ``check`` and ``discover`` without Spark as far as
+nothing has to be run.
 
 Not here: its columns (``engine.plan.model_source``), its rows (``engine.query``, in the lane
 ``engine.worker.staged_source``). Neighbour: ``stream_config`` has the rules for modes.

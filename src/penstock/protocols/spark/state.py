@@ -1,7 +1,7 @@
 """Parses the states of models: each is of one stream and is a JSON object.
 
-A state is what ``engine.query.query_reader`` wrote into the staged rows: the cursor that the query
-is given next, or which snapshot holds the rows that were sent. Neighbours:
+A state is what ``engine.query.query_reader`` wrote into the staged rows: the cursor for the next
+run of the query, or the snapshot with the rows that were sent. Neighbours:
 ``protocols.stream_states`` has all other rules.
 """
 

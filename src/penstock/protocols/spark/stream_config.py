@@ -54,8 +54,8 @@ def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
 
 
 def compares(stream: Stream, overrides: StreamOverrides) -> bool:
-    """Whether the stream's rows are compared with what was sent before. Raises ``ConfigError`` for
-    a mode that needs it, where it cannot be."""
+    """Returns whether the stream's rows are compared with those sent before. Raises ``ConfigError``
+    for a mode that needs this comparison where it is impossible."""
     can = SyncMode.incremental not in stream.sync_modes and bool(overrides.primary_key)
     if not can and overrides.mode in ("insert", "update"):
         raise ConfigError(
@@ -91,7 +91,7 @@ def _compared(
 
 
 def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
-    """The user's mode, else incremental where the query has a cursor, else full refresh."""
+    """Returns the user's mode, else incremental where the query has a cursor, else full refresh."""
     wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
     if wanted is None:
         incremental = SyncMode.incremental in stream.sync_modes and not read_anew(stream, overrides)
