@@ -1,8 +1,9 @@
-"""Converts Airbyte's catalogs to the engine's ``Catalog``, and builds the configured catalog of a
+"""Converts Airbyte's catalogs to the engine's ``Catalog``, and builds the configured catalog for a
 read. Pure.
 
 A stream's own object is kept unchanged (``Stream.raw``), so that unknown fields go back to the
-source. Only a missing name costs a stream. Not here: the choice of modes (``stream_config``).
+source. A stream is dropped only for a missing name. Not here: the choice of modes
+(``stream_config``).
 """
 
 from collections.abc import Collection, Iterable
@@ -13,14 +14,14 @@ from penstock.model.catalog import Catalog, ConfiguredStream, Stream, StreamId, 
 from penstock.protocols.airbyte.messages import AirbyteStream
 from penstock.protocols.stdio import wire_struct
 
-# In small letters; the protocol page's text writes FULL_REFRESH and INCREMENTAL too.
+# In lower case; the protocol page's text also writes FULL_REFRESH and INCREMENTAL.
 _MODES = {m.value: m for m in (SyncMode.full_refresh, SyncMode.incremental)}
 
 
 def catalog_of(data: Any) -> Catalog:
-    """Converts an AirbyteCatalog of decoded JSON. It notes streams that are left out, those without
-    a name and the second of two with one name, and fields that are not as they must be. Raises
-    ``SourceError`` where it is not a catalog."""
+    """Converts an AirbyteCatalog of decoded JSON. Notes skipped streams (those without a name, and
+    the second of two with one name) and malformed fields. Raises ``SourceError`` where it is not a
+    catalog."""
     given = cast(dict[str, Any], data).get("streams") if isinstance(data, dict) else None
     if not isinstance(given, list):
         raise SourceError(
@@ -49,9 +50,9 @@ def catalog_of(data: Any) -> Catalog:
 
 
 def names_apart(entries: Iterable[Any]) -> frozenset[str]:
-    """Returns the names that AirbyteStreams have both under the namespace ``""`` and under none:
-    those are two streams each (protocol, StreamDescriptor). Where there is one of them only, its
-    id has no namespace, whatever its spelling, since sources write either for "none"."""
+    """Returns the names that AirbyteStreams have both with namespace ``""`` and with none: those
+    are two streams each (protocol, StreamDescriptor). A single one's id has no namespace, whatever
+    its spelling, since sources write either for "none"."""
     spellings: dict[str, set[bool]] = {}
     for entry in entries:
         given = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
@@ -63,9 +64,9 @@ def names_apart(entries: Iterable[Any]) -> frozenset[str]:
 
 def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]:
     """Converts an AirbyteStream. ``apart``: of :func:`names_apart`. A field other than its name
-    that cannot be read counts as absent; a path that is a text counts as a path of one, and
-    ``schema``, the specification's word in one place, as ``json_schema``. Returns a note of each
-    too. Raises ``WireError`` where there is no name."""
+    that cannot be read counts as absent. A path that is a text counts as a path of one, and
+    ``schema``, which the specification writes in one place, as ``json_schema``. Also returns a note
+    of each. Raises ``WireError`` without a name."""
     given, paths = _with_paths(raw)
     schema = _schema_in(given)
     if schema is not None:
@@ -95,7 +96,7 @@ def stream_of(raw: Any, apart: Collection[str] = ()) -> tuple[Stream, list[str]]
 
 
 def _schema_in(given: Any) -> dict[str, Any] | None:
-    """The schema of a stream that has it under ``schema`` (specification, Discover)."""
+    """Returns the schema of a stream that has it under ``schema`` (specification, Discover)."""
     if not isinstance(given, dict) or "json_schema" in given:
         return None
     schema = cast(dict[str, Any], given).get("schema")
@@ -103,7 +104,7 @@ def _schema_in(given: Any) -> dict[str, Any] | None:
 
 
 def _with_paths(raw: Any) -> tuple[Any, list[str]]:
-    """The stream with lists in place of texts as paths, and the names of those fields."""
+    """Returns the stream with lists in place of texts as paths, and the names of those fields."""
     if not isinstance(raw, dict):
         return raw, []
     given = cast(dict[str, Any], raw)
@@ -120,7 +121,7 @@ def _with_paths(raw: Any) -> tuple[Any, list[str]]:
 
 
 def configured_catalog(streams: Iterable[ConfiguredStream]) -> dict[str, Any]:
-    """The ConfiguredAirbyteCatalog that ``read --catalog`` gets, as JSON data."""
+    """Returns the ConfiguredAirbyteCatalog for ``read --catalog``, as JSON data."""
     return {"streams": [_configured(s) for s in streams]}
 
 
@@ -142,8 +143,8 @@ def _configured(stream: ConfiguredStream) -> dict[str, Any]:
 
 
 def _pruned(stream: ConfiguredStream) -> dict[str, Any]:
-    """The source's own stream object; its schema has the selected properties only, and those that
-    key and cursor begin with."""
+    """Returns the source's own stream object; its schema has only the selected properties, and the
+    first properties of key and cursor."""
     raw = {"name": stream.id.name, "json_schema": stream.stream.json_schema, **stream.stream.raw}
     if stream.id.namespace is not None:
         raw.setdefault("namespace", stream.id.namespace)

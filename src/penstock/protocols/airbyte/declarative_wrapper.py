@@ -1,13 +1,12 @@
 """Runs a declarative Airbyte source from its manifest, inside the environment of ``airbyte-cdk``.
 
-    python declarative_wrapper.py MANIFEST COMMAND [--config FILE ...]
+python declarative_wrapper.py MANIFEST COMMAND [--config FILE ...]
 
-It gives the configuration the manifest, as Airbyte's platform does
-(``__injected_declarative_manifest`` and, for a ``components.py`` beside the manifest,
+It adds the manifest to the configuration, as Airbyte's platform does
+(``__injected_declarative_manifest`` and, for a ``components.py`` next to the manifest,
 ``__injected_components_py`` with its checksum), and hands over to the environment's
-``source-declarative-manifest``. ``spec`` is answered from the manifest. Imports nothing of
-Penstock: it runs under the connector's own Python. Neighbour:
-``connectors.declarative`` builds the command.
+``source-declarative-manifest``. Answers ``spec`` from the manifest. Imports nothing of Penstock: it
+runs under the connector's own Python. Neighbour: ``connectors.declarative`` builds the command.
 """
 
 import hashlib
@@ -49,7 +48,7 @@ def _say_spec(manifest: dict[str, Any]) -> None:
 
 
 def _with_manifest(config_file: Path, manifest: dict[str, Any], manifest_file: Path) -> str:
-    """A copy of the configuration beside it, in the same private folder."""
+    """Writes a copy of the configuration with the manifest, in the same private folder."""
     config = json.loads(config_file.read_bytes())
     config["__injected_declarative_manifest"] = manifest
     components = manifest_file.with_name("components.py")

@@ -112,7 +112,7 @@ class AirbyteDestination(FixedSpec):
         """See ``DestinationConversation.write``. Exceeded timeouts and an early end come as an
         ``Error`` with a ``code`` (``destination.heartbeat``, ``destination.no_exit``,
         ``destination.timeout``, ``destination.closed_input``, ``destination.ended_early``), echoes
-        of states that were not sent as ``destination.state_unknown``. Raises ``DestinationError``
+        of unsent states as ``destination.state_unknown``. Raises ``DestinationError``
         (``destination.new_stream``) for rows of a stream that the catalog lacks."""
         names = {s.target: s.id for s in request.streams}
         marks = PendingStates(names, strict=request.acks is Acks.strict)
@@ -131,13 +131,13 @@ class AirbyteDestination(FixedSpec):
 
 
 class _Outgoing:
-    """Encodes the feed as lines. Runs in the thread that feeds."""
+    """Encodes the feed as lines. Runs in the feeding thread."""
 
     def __init__(self, request: WriteRequest, marks: PendingStates) -> None:
         self._source, self._marks = request.source_protocol, marks
         self._streams = {s.id: s for s in request.streams}
         self._lines: dict[tuple[StreamId, int], RecordLines] = {}
-        self._rows: dict[StreamId, int] = {}  # since the last state that covers them
+        self._rows: dict[StreamId, int] = {}  # rows since the last state that covers them
         self._done: set[StreamId] = set()
 
     def chunks(self, feed: Iterator[Feed]) -> Generator[Chunk | None]:

@@ -1,7 +1,7 @@
 """Converts the stdout of a destination into answers: echoes of states into acks, and side messages.
 
-LOG, TRACE and CONTROL are treated as a source's (``side_messages``). Not here: which states an echo
-acknowledges (``state_echoes``), the end of a write (``protocols.stdio.write``). Source:
+LOG, TRACE and CONTROL are converted as for a source (``side_messages``). Not here: which states an
+echo acknowledges (``state_echoes``), the end of a write (``protocols.stdio.write``). Source:
 specification, Destination.
 """
 
@@ -27,8 +27,8 @@ _TYPES = frozenset(t.value for t in WireStateType)
 
 
 class DestinationOutput:
-    """Reads a destination's output (``OutputReader`` of ``protocols.stdio.write``). ``at_end``: an
-    echo acknowledges nothing, and a successful end everything."""
+    """Reads a destination's output (``OutputReader`` of ``protocols.stdio.write``). ``at_end``:
+    echoes acknowledge nothing, and a successful end acknowledges everything."""
 
     def __init__(self, marks: PendingStates, *, at_end: bool = False) -> None:
         self._marks, self._at_end = marks, at_end
@@ -96,7 +96,7 @@ class DestinationOutput:
             present = [w for w in ("type", *_BODIES) if state.get(w) is not None]
             sure = whole or present != ["data"]
             answers = list(self._marks.echoed(state, whole=whole, sure=sure))
-        except RecursionError:  # nested more deeply than any state that was sent
+        except RecursionError:  # nested more deeply than any sent state
             self._side_messages.count("malformed:STATE")
             return
         if self._at_end:
@@ -120,8 +120,8 @@ class DestinationOutput:
 
 
 def _bare(raw: bytes) -> dict[str, Any] | None:
-    """A state without its envelope: an object with a state's type, or with the fields of a state
-    only (as real destinations do); None: it is something else. No type means LEGACY."""
+    """Returns a state without its envelope: an object with a state's type, or with only the fields
+    of a state (as real destinations send); None: anything else. No type means LEGACY."""
     try:
         data = exact(raw)
     except _FAULTS:

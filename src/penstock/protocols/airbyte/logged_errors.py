@@ -1,9 +1,9 @@
 """Compares the errors that a source logs with the ends of streams that it reports.
 
-A LOG of level ERROR or FATAL fails nothing by itself (protocol, AirbyteLogMessage). But sources log
-an error, skip what they could not read, and go on: then exit code 0 is no proof for a stream of
-which no end was reported (L6), and a COMPLETE after an error may be wrong (the declarative CDK
-sends one after an answer that is not JSON). Not here: lines that are no messages; TRACE ERROR,
+A LOG of level ERROR or FATAL does not fail the read by itself (protocol, AirbyteLogMessage). But
+sources log an error, skip what they could not read, and go on. Then exit code 0 proves nothing for
+a stream without a reported end (L6), and a COMPLETE after an error may be wrong (the declarative
+CDK sends one after an answer that is not JSON). Not here: lines that are not messages; TRACE ERROR,
 which fails the read. Neighbours: ``record_reader`` passes logs and statuses; ``spec`` declares
 ``complete_on``.
 """
@@ -23,15 +23,15 @@ _HINT = (
 
 
 class LoggedErrors:
-    """The errors of one read. ``trusts_exit``: exit code 0 completes a stream whatever was logged
-    (``complete_on: exit``)."""
+    """Tracks the errors of one read. ``trusts_exit``: exit code 0 completes a stream despite logged
+    errors (``complete_on: exit``)."""
 
     def __init__(self, configured: Iterable[StreamId], *, trusts_exit: bool) -> None:
-        self._left = dict.fromkeys(configured)  # no end of them was reported
+        self._left = dict.fromkeys(configured)  # streams without a reported end
         self._trusts_exit = trusts_exit
         self._begun: set[StreamId] = set()
         self._count, self._first = 0, ""
-        # errors, and the first of them, while a stream was read, or no stream was
+        # the number of errors, and the first one, while a stream was read, or no stream was
         self._of: dict[StreamId, tuple[int, str]] = {}
         self._complete: dict[StreamId, tuple[int, str]] = {}
 
@@ -55,7 +55,7 @@ class LoggedErrors:
             self._complete[stream] = self._of[stream]
 
     def doubts(self, exit_code: int | None) -> Iterator[DoubtfulEnd]:
-        """Yields what is in doubt at the source's end."""
+        """Yields the doubts at the source's end."""
         groups: dict[tuple[int, str], list[StreamId]] = {}
         for stream, errors in self._complete.items():
             groups.setdefault(errors, []).append(stream)

@@ -1,10 +1,9 @@
 """Airbyte's wire structs: every message of the two specifications and of protocol 0.18.
 
-Nothing else lives here: what messages mean is ``source``'s and ``state``'s business, their words
-are in ``enums``. Unknown fields survive a round trip (``protocols.stdio.wire_struct``).
-Enumerations that may grow are plain strings on the wire; only what cannot be understood otherwise
-(a check's verdict, the modes we write) is strict. :class:`Line` and what it holds are for the read
-path alone.
+Not here: what messages mean (``source``, ``state``), their enumerations (``enums``). Unknown fields
+survive a round trip (``protocols.stdio.wire_struct``). Enumerations that may grow are plain strings
+on the wire; only what cannot be understood otherwise (a check's verdict, the modes we write) is
+strict. :class:`Line` and its parts are for the read path only.
 
 Sources: "protocol" is the Airbyte Protocol page, "specification" the older Airbyte Specification.
 """
@@ -23,7 +22,7 @@ from penstock.protocols.stdio.wire_struct import Wire
 
 
 class StreamDescriptor(Wire):
-    """``name`` may be ``""``; ``namespace`` None and ``""`` are both met for "none"."""
+    """``name`` may be ``""``. Both ``namespace`` None and ``""`` occur for "none"."""
 
     name: str
     namespace: str | None = None
@@ -158,8 +157,8 @@ class AirbyteAnalyticsTraceMessage(Wire):
 
 
 class AirbyteTraceMessage(Wire):
-    """``type``: ``TraceType``. ``emitted_at``: epoch milliseconds, fractions allowed; whatever it
-    is, it is no reason to lose the message."""
+    """``type``: ``TraceType``. ``emitted_at``: epoch milliseconds, fractions allowed; a bad value
+    does not cost the message."""
 
     type: str
     emitted_at: Any = None
@@ -211,7 +210,8 @@ class AirbyteCatalog(Wire):
 
 
 class ConfiguredAirbyteStream(Wire):
-    """``minimum_generation_id`` equal to ``generation_id``: older generations go; 0: all stay."""
+    """``minimum_generation_id`` equal to ``generation_id``: older generations are removed; 0: all
+    stay."""
 
     stream: AirbyteStream
     sync_mode: WireSyncMode
@@ -262,7 +262,7 @@ class AdvancedAuth(Wire):
 
 
 class OAuth2Specification(Wire):
-    """Deprecated; carried. Paths of property names, and list indices in ``rootObject``."""
+    """Deprecated, but kept. Paths of property names, and list indices in ``rootObject``."""
 
     root_object: list[Any] | None = field(default=None, name="rootObject")
     init_parameters: list[list[str]] | None = field(default=None, name="oauthFlowInitParameters")
@@ -272,7 +272,7 @@ class OAuth2Specification(Wire):
 
 
 class AuthSpecification(Wire):
-    """Deprecated; carried."""
+    """Deprecated, but kept."""
 
     auth_type: str | None = None
     oauth2_specification: OAuth2Specification | None = field(
@@ -282,7 +282,7 @@ class AuthSpecification(Wire):
 
 class ConnectorSpecification(Wire):
     """``supportsIncremental``, ``supportsNormalization``, ``supportsDBT`` and ``authSpecification``
-    are deprecated, still sent, and carried."""
+    are deprecated, still sent, and kept."""
 
     connection_specification: dict[str, Any] = field(name="connectionSpecification")
     protocol_version: str | None = None
@@ -315,14 +315,14 @@ class AirbyteMessage(Wire):
 
 ABSENT = msgspec.Raw()  # the default of every Raw field: compare by identity
 
-# Years 1 to 9999: what a timestamp column can hold.
+# Years 1 to 9999: the range of a timestamp column.
 FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
 EpochMillis = Annotated[int, Meta(ge=FIRST_MILLIS, le=LAST_MILLIS)]
 
 
 class LineRecord(msgspec.Struct, gc=False):
     """A record whose content stays bytes: ``data`` and ``meta`` are slices of their chunk.
-    ``emitted_at``: whatever it is, it is no reason to lose the record."""
+    ``emitted_at``: a bad value does not cost the record."""
 
     stream: str
     data: msgspec.Raw
@@ -364,7 +364,7 @@ class LineName(msgspec.Struct, gc=False):
 
 
 class LineAbout(msgspec.Struct, gc=False):
-    """A message as far as its type and, of a RECORD, its stream."""
+    """The type of a message and, for a RECORD, its stream."""
 
     type: str
     record: LineName | None = None
@@ -382,7 +382,7 @@ class PlainRecord(msgspec.Struct, gc=False):
 
 
 class PlainLine(msgspec.Struct, gc=False):
-    """The envelope of a RECORD that has nothing special; any other message does not decode."""
+    """The envelope of a RECORD without special fields; any other message does not decode."""
 
     type: Literal["RECORD"]
     record: PlainRecord
@@ -405,19 +405,19 @@ class LineStats(msgspec.Struct, gc=False):
 
 
 class LineGlobalState(msgspec.Struct, gc=False):
-    """The body of a GLOBAL state message as far as its streams."""
+    """The streams in the body of a GLOBAL state message."""
 
     stream_states: list[LineStreamState] = field(default_factory=list[LineStreamState])
 
 
 class LineStateStats(msgspec.Struct, gc=False):
-    """A state message as far as its source's counts."""
+    """The source's counts in a state message."""
 
     source_stats: LineStats | None = field(default=None, name="sourceStats")
 
 
 class LineState(msgspec.Struct, gc=False):
-    """A state message as far as its scope; bodies stay bytes, GLOBAL ones are not entered."""
+    """The scope of a state message; bodies stay bytes, and GLOBAL bodies are not parsed."""
 
     type: str | None = None
     state_type: str | None = None

@@ -1,9 +1,9 @@
-"""Builds what a destination is sent next to records: the configured catalog, states, stream
-statuses. Pure.
+"""Builds what a destination gets next to records: the configured catalog, states, stream statuses.
+Pure.
 
-The catalog's JSON schemas are those of the rows that are sent: they are made of the row schemas of
-the parts, in the protocol's types (protocol, Data Types). Not here: records (``record_encoder``),
-the write (``destination``), matching echoes (``state_echoes``).
+The catalog's JSON schemas describe the sent rows: they are built from the row schemas of the parts,
+in the protocol's types (protocol, Data Types). Not here: records (``record_encoder``), the write
+(``destination``), matching echoes (``state_echoes``).
 """
 
 import time
@@ -53,8 +53,8 @@ _DEFINITIONS = ("definitions", "$defs")
 def catalog(streams: Sequence[WriteStream]) -> dict[str, Any]:
     """The ConfiguredAirbyteCatalog of ``write --catalog``, as JSON data.
 
-    ``overwrite`` is kept next to the generations: destinations that know generations replace rows
-    where the minimum equals the generation, the others read only this mode."""
+    ``overwrite`` is kept next to the generations: destinations with generations replace rows where
+    the minimum equals the generation; the others read only this mode."""
     return {"streams": [_configured(s) for s in streams]}
 
 
@@ -93,7 +93,7 @@ def _configured(stream: WriteStream) -> dict[str, Any]:
 
 
 def descriptor(target: StreamId) -> dict[str, Any]:
-    """``{"name", "namespace"}``, without a namespace where there is none."""
+    """Returns ``{"name", "namespace"}``, without a namespace where there is none."""
     named = {"name": target.name}
     return named if target.namespace is None else {**named, "namespace": target.namespace}
 
@@ -104,10 +104,10 @@ def descriptor(target: StreamId) -> dict[str, Any]:
 def json_schema(
     schema: RowSchema, original: Mapping[str, Any], required: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Of records with the columns of ``schema``. Where a column holds JSON text, the property's
-    schema is the original one, unless that is of one plain type and the pipeline sets json. Times
-    that need not have a zone are plain strings: a destination makes NULL of what does not fit
-    ``time_with_timezone``. ``required``: properties that are never null; every other may be."""
+    """Returns the JSON schema of records with the columns of ``schema``. A column with JSON text
+    keeps its property's original schema, unless that has one plain type and the pipeline sets json.
+    Times that may lack a zone are plain strings: a destination makes NULL of values that do not fit
+    ``time_with_timezone``. ``required``: properties that are never null; all others may be."""
     fields = _as_sent(schema.fields, _zoned(original))
     properties = _properties(fields, original)
     for field in fields:
@@ -127,13 +127,14 @@ def json_schema(
 
 
 def zoneless_times(schema: RowSchema, original: Mapping[str, Any]) -> list[str]:
-    """Properties with times in them that are sent as plain strings."""
+    """Returns the properties with times in them that are sent as plain strings."""
     sent = _as_sent(schema.fields, _zoned(original))
     return [f.source for f, s in zip(schema.fields, sent, strict=True) if f.type != s.type]
 
 
 def _zoned(original: Any) -> DataType:
-    """The types of a schema in which a time has a zone only where ``airbyte_type`` reports it."""
+    """Returns the types of a schema in which a time has a zone only where ``airbyte_type`` declares
+    it."""
     return data_type(original, _annotated)
 
 
@@ -196,10 +197,11 @@ def _inside(schema: Any, word: str) -> Any:
 
 
 def state(saved: StoredState, source: str, target: StreamId | None, seq: int, rows: int) -> Any:
-    """The AirbyteStateMessage for a saved state, as JSON data: the source's own as it was sent,
-    with the stream's name there, our ``id`` and count; a state of another protocol as text, inside.
-    A typed one has both ``type`` and the protocol page's ``state_type``: without the one that a
-    destination reads, it takes the state for V1. ``rows``: sent since the scope's last."""
+    """Returns the AirbyteStateMessage for a saved state, as JSON data: the source's own as sent,
+    with the stream's name at the destination, our ``id`` and count. A state of another protocol
+    becomes text inside. A typed state has both ``type`` and the protocol page's ``state_type``: a
+    destination that misses the one it reads takes the state for V1. ``rows``: sent since the
+    scope's last."""
     message: dict[str, Any]
     if source == "airbyte":
         message = cast(dict[str, Any], exact(saved.blob))
@@ -229,8 +231,9 @@ def state_line(message: Mapping[str, Any]) -> bytes:
 
 
 def status_line(target: StreamId, status: WireStreamStatus) -> bytes:
-    """COMPLETE: from here on the destination may replace an older generation. INCOMPLETE: it must
-    not, and keeps what it was sent; without a status some give up what they have not written."""
+    """COMPLETE: from now on the destination may replace an older generation. INCOMPLETE: it must
+    not, and keeps what it got; without a status some destinations drop what they have not
+    written."""
     trace = {
         "type": TraceType.stream_status.value,
         "emitted_at": time.time_ns() // 1_000_000,

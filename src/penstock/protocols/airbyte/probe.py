@@ -49,7 +49,7 @@ def ask(
     log: Callable[[Event], None],
     role: Role,
 ) -> Answer:
-    """Runs a command and takes its first message of the type ``expected``; its other messages go to
+    """Runs a command and takes its first message of type ``expected``; its other messages go to
     ``log``. After the answer the connector has ``RunTimeouts.stop`` seconds to end."""
     answer = Answer()
     side_messages, spread = SideMessages(), SpreadMessage()
@@ -76,8 +76,9 @@ def ask(
 
 
 def _messages(raw: bytes, spread: SpreadMessage) -> Iterator[bytes]:
-    """Yields a line; of an object that is spread over lines, once it has ended, its whole text. The
-    lines of one that does not end are yielded one by one, before the line that is no part of it."""
+    """Yields a line, or the whole text of an object spread over lines, once it has ended. The lines
+    of an object that does not end are yielded one by one, before the line that does not belong to
+    it."""
     decoded = _decoded(raw)
     if spread.lines:
         if (decoded is None or decoded.type not in MESSAGE_TYPES) and spread.goes_on(raw):
@@ -99,7 +100,7 @@ def _decoded(raw: bytes) -> "_AnswerLine | None":
 def _heard(
     raw: bytes, expected: str, answer: Answer, side_messages: SideMessages
 ) -> Iterator[Event]:
-    """Takes a message into ``answer``, or yields the events of any other."""
+    """Takes a message into ``answer``, or yields the events of any other message."""
     if not raw.strip():
         return
     line = _decoded(raw)

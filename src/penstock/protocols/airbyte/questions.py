@@ -1,5 +1,5 @@
 """Implements ``spec`` and ``check``, which are the same for sources and destinations, and builds
-the error of a command without an answer.
+the error for a command without an answer.
 
 Not here: running a command (``probe``), what only one role does (``source``, ``destination``).
 Source: specification; protocol, Common Interface.
@@ -61,7 +61,7 @@ def check(
     role: Role, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
 ) -> CheckResult:
     """Runs ``check``. The status decides, whatever the exit code: FAILED with exit code 0 is a
-    failure. Raises the role's error where there is no status."""
+    failure. Raises the role's error without a status."""
     arguments = ["check", *config_file(config)]
     answer = ask(runtime, arguments, timeouts, MessageType.connection_status, log, role)
     if answer.body is None:
@@ -91,8 +91,8 @@ def _decoded(role: Role, kind: type[wire_struct.W], body: bytes, command: str) -
 
 
 def no_answer(role: Role, command: str, expected: str, answer: Answer) -> NoReturn:
-    """Raises the role's error for a command without an answer, with the connector's own message
-    where it gave one."""
+    """Raises the role's error for a command without an answer, with the connector's own message if
+    it sent one."""
     if answer.error is not None:
         kind = answer.error.failure_type
         raise error_class(role)(

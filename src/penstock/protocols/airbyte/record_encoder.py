@@ -1,6 +1,6 @@
 """Encodes the rows of parts as RECORD messages.
 
-A module of its own because it needs PyArrow, which ``spec``, ``check`` and ``plan`` must not load.
+A separate module because it needs PyArrow, which ``spec``, ``check`` and ``plan`` must not load.
 Not here: the JSON of values (``codec.json_lines_encoder``).
 """
 
@@ -37,7 +37,7 @@ class RecordLines:
         self._encoder = LineEncoder(schema, template)
 
     def encode(self, batch: Any) -> Any:
-        """The lines of a ``pyarrow.RecordBatch`` of a part."""
+        """Returns the lines of a ``pyarrow.RecordBatch`` of a part."""
         return self._encoder.encode(_in_known_words(batch))
 
 
@@ -46,9 +46,9 @@ _REASONS = [r.value for r in ChangeReason]
 
 
 def _in_known_words(batch: Any) -> Any:
-    """Replaces changes and reasons that this protocol does not have by NULLED and
-    DESTINATION_TYPECAST_ERROR, since destinations of the connector kit fail at a change that they
-    do not know."""
+    """Replaces changes and reasons that this protocol lacks by NULLED and
+    DESTINATION_TYPECAST_ERROR, since destinations of the connector kit fail at an unknown
+    change."""
     index = batch.schema.get_field_index(CHANGES)
     lists = batch.column(index)
     entries = lists.flatten()

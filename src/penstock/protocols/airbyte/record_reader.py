@@ -1,9 +1,9 @@
 """Converts chunks of whole lines of a source's stdout into events, in the order they were sent.
 
-A chunk of plain records only costs no Python step per record; one whose every line is one good
-message is decoded in one call; any other chunk line by line. An ``emitted_at`` that is not a time
-is replaced by the time of arrival. Records are grouped by stream until a state or status of their
-scope, or the end of a block. Not here: framing (``codec.framing``), typed columns
+A chunk of only plain records costs no Python step per record. A chunk with one good message on
+every line is decoded in one call; any other chunk line by line. An ``emitted_at`` that is not a
+time is replaced by the time of arrival. Records are grouped by stream until a state or status of
+their scope, or the end of a block. Not here: framing (``codec.framing``), typed columns
 (``codec.decode``), timeouts and the process (``protocols.stdio.read``), other messages and unparsed
 output (``side_messages``), which stream is meant (``stream_lookup``).
 """
@@ -79,18 +79,18 @@ _CHANGES = msgspec.json.Decoder(list[LineChange])
 
 _STREAM_OF = attrgetter("stream", "namespace")
 _RECORD: str = MessageType.record.value
-# What becomes of these needs no more than what is decoded of them.
+# These need no more than their decoded fields.
 _WITHOUT_RAW = frozenset(
     (MessageType.state, MessageType.log, MessageType.trace, MessageType.control)
 )
 
-# A line that matches is never taken for plain text: it is, or was meant as, a RECORD.
+# A line that matches is never taken for plain text: it is, or should be, a RECORD.
 _RECORD_MARK = re.compile(rb'"type"\s*:\s*"RECORD"|"record"\s*:\s*\{')
 
 
 class _Group:
-    """Records of one stream, which may not be configured, since it was last flushed. ``bare``: how
-    many came without the stream's namespace."""
+    """Records of one stream, configured or not, since it was last flushed. ``bare``: how many came
+    without the stream's namespace."""
 
     __slots__ = ("bare", "bodies", "changes", "stream", "times")
 
@@ -120,7 +120,7 @@ class AirbyteReader:
         self._streams = StreamLookup(configured, others)
         self._side_messages = SideMessages()
         self._spread = SpreadMessage()
-        self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet yielded
+        self._open: dict[tuple[str, str | None], _Group] = {}  # groups with records, not yet yielded
         # good chunks since the last flush
         self._seen: list[tuple[Sequence[Line | PlainLine], bytes]] = []
         self._half = False
@@ -128,10 +128,10 @@ class AirbyteReader:
         self._state_type: StateType | None = None
         self._mixed = False
         self._files = False
-        self._passed: dict[StreamId, bool] = {}  # not configured, with records; is it reported?
+        self._passed: dict[StreamId, bool] = {}  # not configured, with records; value: reported
         self._met: set[StreamId] = set()  # configured, with records
-        self._unclaimed: set[StreamId] = set()  # not configured; may be configured ones' records
-        self._unclear: set[StreamId] = set()  # configured, without records, which may be unclaimed
+        self._unclaimed: set[StreamId] = set()  # not configured; their records may belong to configured streams
+        self._unclear: set[StreamId] = set()  # configured, without records; unclaimed records may be theirs
 
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
         """Converts complete lines, each with its newline; ``terminated`` False: the output ended
@@ -160,12 +160,12 @@ class AirbyteReader:
         yield from self._side_messages.counted()
 
     def rest(self) -> Iterator[Event]:
-        """Yields what the output ended within, at the source's end."""
+        """Yields what the output ended inside of, at the source's end."""
         yield from self._given_up()
         yield from self.flush()
 
     def ended(self) -> Iterator[Event]:
-        """Reports, after exit code 0, streams that cannot be taken for empty."""
+        """Reports, after exit code 0, streams that must not be taken for empty."""
         yield from self._report_unclear(None)
 
     def doubts(self, exit_code: int | None) -> tuple[DoubtfulEnd, ...]:
@@ -173,8 +173,8 @@ class AirbyteReader:
         return tuple(self._errors.doubts(exit_code))
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
-        """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
-        all of it."""
+        """Reports a line that is too long to decode: ``head`` is its beginning, ``file`` has the
+        whole line."""
         about = None if file is None else line_in(file, _ABOUT)
         is_object = about is not None or (file is not None and line_in(file, _OBJECT) is not None)
         named = about is not None and about.type == _RECORD
@@ -192,7 +192,7 @@ class AirbyteReader:
     # -- good lines
 
     def _plain(self, data: bytes) -> bool:
-        """Takes a chunk of plain records; False: it has other lines, and nothing was taken."""
+        """Takes a chunk of plain records. False: it has other lines, and nothing was taken."""
         try:
             lines = _PLAIN.decode_lines(data)
         except FAULTS:
@@ -252,8 +252,8 @@ class AirbyteReader:
             group.times.append(at)
 
     def _emitted(self, value: object) -> int:
-        """The epoch milliseconds of an ``emitted_at`` that is not an integer in range: of a float
-        or a text of digits its number, else the time of arrival, which is counted."""
+        """Returns the epoch milliseconds of an ``emitted_at`` that is not an integer in range: the
+        number in a float or a text of digits, else the time of arrival, which is counted."""
         try:
             at = int(float(value)) if isinstance(value, float | str) else LAST_MILLIS + 1
         except (ValueError, OverflowError):
@@ -266,8 +266,8 @@ class AirbyteReader:
         return time.time_ns() // 1_000_000
 
     def _group(self, name: str, namespace: str | None) -> tuple[_Group, bool]:
-        """The group of records that name this stream, and whether the stream's namespace is missing
-        there."""
+        """Returns the group of records that name this stream, and whether they omit the stream's
+        namespace."""
         self.beats += 1
         meant, bare = self._streams.resolved(namespace, name)
         key = (name, meant.namespace)
@@ -290,7 +290,7 @@ class AirbyteReader:
             self._side_messages.count("malformed:meta")
 
     def _file(self, stream: StreamId, reference: msgspec.Raw) -> Iterator[Event]:
-        """Counts a file that a record refers to, and says once that files are not taken."""
+        """Counts a file that a record refers to, and reports once that files are not taken."""
         if bytes(reference) == b"null":
             return
         self._side_messages.count(f"file_not_taken:{stream}")
@@ -344,7 +344,7 @@ class AirbyteReader:
 
     def _report_unclear(self, stream: StreamId | None) -> Iterator[Event]:
         """Reports configured streams (``stream``, or all) without a record, where records came that
-        may be theirs. No state of such a stream is saved, nor is it complete (L1, L6)."""
+        may be theirs. Such a stream's state is not saved, and it is not complete (L1, L6)."""
         for unclaimed in sorted(self._unclaimed):
             for one in self._streams.candidates(unclaimed):
                 if stream not in (None, one) or one in self._met or one in self._unclear:
@@ -363,7 +363,7 @@ class AirbyteReader:
                 )
 
     def _is_unclear(self, stream: StreamId | None) -> bool:
-        """Whether the stream, or one of all (None), was reported as unclear."""
+        """Returns whether the stream, or any stream (None), was reported as unclear."""
         return bool(self._unclear) if stream is None else stream in self._unclear
 
     def _reject_ambiguous(self, group: _Group) -> Iterator[Event]:
@@ -387,7 +387,7 @@ class AirbyteReader:
         group.changes = {index[i]: c for i, c in group.changes.items() if i in index}
 
     def _origins(self, wanted: Sequence[object]) -> dict[int, bytes]:
-        """The bytes of the lines whose bodies are these objects, by ``id``."""
+        """Returns the bytes of the lines whose bodies are these objects, by ``id``."""
         ids = set(map(id, wanted))
         found: dict[int, bytes] = {}
         for lines, data in self._seen:
@@ -454,8 +454,8 @@ class AirbyteReader:
             yield State(scope, text, named=self._named(scope, text))
 
     def _named(self, scope: StateScope, text: str) -> frozenset[StreamId] | None:
-        """The streams that a GLOBAL state names. None: it is of another type, names none, or cannot
-        be read so far."""
+        """Returns the streams that a GLOBAL state names. None: it is of another type, names none,
+        or cannot be read so far."""
         if scope.type is not StateType.global_:
             return None
         try:
@@ -465,8 +465,8 @@ class AirbyteReader:
         return frozenset(map(self._streams.of, named)) or None
 
     def _miscounted(self, stream: StreamId | None, text: str) -> Iterator[Event]:
-        """Compares the records since the last state with the number that the source gives (protocol
-        0.18, AirbyteStateStats)."""
+        """Compares the records since the last state with the source's number (protocol 0.18,
+        AirbyteStateStats)."""
         received = sum(self._received.values()) if stream is None else self._received.get(stream, 0)
         if stream is None:
             self._received.clear()
@@ -478,7 +478,7 @@ class AirbyteReader:
 
     def _mixed_types(self, before: StateType | None, scope: StateScope) -> Iterator[Event]:
         """Reports a state of a second type: the first one as an error, the others as counts. None
-        of them is saved."""
+        is saved."""
         self._side_messages.count(f"mixed_state:{scope.type.value}")
         if not self._mixed:
             self._mixed = True
@@ -538,8 +538,9 @@ class AirbyteReader:
             yield from self._no_json(raw, fault)
 
     def _spread_over_lines(self) -> Iterator[Event]:
-        """Converts a message whose last line has come. It is none (protocol, Interface Invariants):
-        it is counted, and a RECORD is a reject, so that no row of it is lost unseen (L8)."""
+        """Converts a message whose last line has come. It is not a valid message (protocol,
+        Interface Invariants): it is counted, and a RECORD becomes a reject, so that no row is lost
+        silently (L8)."""
         if not self._spread.ended():
             return
         lines = self._spread.release()
@@ -566,7 +567,7 @@ class AirbyteReader:
             yield from self._no_json(line, "it ends within an object")
 
     def _no_json(self, raw: bytes, fault: str) -> Iterator[Event]:
-        """Converts a line that is not JSON: text, or a reject where a RECORD was meant (L8)."""
+        """Converts a line that is not JSON: text, or a reject where a RECORD was intended (L8)."""
         if not _is_marked(raw):
             yield from self._side_messages.report("text_line", raw)
             return
@@ -576,8 +577,8 @@ class AirbyteReader:
         yield self._refused(self._stream_named(raw), reason, raw)
 
     def _not_quite_json(self, line: Line, raw: bytes) -> Iterator[Event]:
-        """Converts a message with values that JSON does not have. A state, which is not JSON, and a
-        configuration, which would be another one, cannot be kept."""
+        """Converts a message with values that JSON does not have. A state (not JSON) and a
+        configuration (which would change) cannot be kept."""
         if line.type == _RECORD:
             if line.record is None:
                 yield from self._reject(raw, "record is missing")
@@ -596,16 +597,17 @@ class AirbyteReader:
         yield self._refused(self._stream_named(raw), f"record of the wrong shape: {fault}", raw)
 
     def _refused(self, stream: StreamId | None, reason: str, raw: bytes) -> Reject:
-        """The reject of a line that is, or was meant as, one record; it counts as received."""
+        """Returns the reject for a line that is, or should be, one record; it counts as
+        received."""
         if stream is not None:
             self._met.add(stream)
             self._received[stream] = self._received.get(stream, 0) + 1
         return Reject(stream, reason, raw)
 
     def _stream_named(self, raw: bytes, about: LineAbout | None = None) -> StreamId | None:
-        """The configured stream of a broken record: the one that it names, or, in a line that is
-        not JSON, the only candidate; else None. ``about``: what is known of the whole line, if
-        ``raw`` is its beginning."""
+        """Returns the configured stream of a broken record: the one that it names, or, in a line
+        that is not JSON, the only candidate; else None. ``about``: what is known about the whole
+        line, if ``raw`` is only its beginning."""
         if about is None:
             with suppress(*FAULTS):
                 about = _ABOUT.decode(raw)
@@ -638,8 +640,8 @@ def _body(line: Line | PlainLine) -> msgspec.Raw | None:
 
 
 def _with_python_values(raw: bytes) -> Line | None:
-    """Decodes a message with values that only Python's ``json`` reads (NaN): the body of a RECORD
-    stays as it was sent. None where the line has any other defect."""
+    """Decodes a message with values that only Python's ``json`` reads (NaN); the body of a RECORD
+    stays as sent. None where the line has any other defect."""
     cover = masked(raw) if raw.lstrip().startswith(b"{") else None
     if cover is None:
         return None

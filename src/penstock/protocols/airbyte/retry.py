@@ -1,11 +1,11 @@
 """Decides which failures of a connector are retried, and after what delay.
 
-Only ``transient_error`` is retried (protocol 0.18, AirbyteErrorTraceMessage). Not ``config_error``,
-which does not pass by itself; nor ``system_error``, which is also the type of an error without one:
-the connector does not know that the fault may pass. Delays grow as the platform's do (reference,
-airbyte §2: 10 s, 30 s, 90 s); a source that reported when its quota is reset is not retried before.
-A destination that is started again is sent what it did not ack. Not here: starting again
-(``engine.worker.lane_failures``, ``engine.deliver.connector_delivery``).
+Only ``transient_error`` is retried (protocol 0.18, AirbyteErrorTraceMessage). ``config_error`` does
+not pass by itself. ``system_error`` is also the type of an error without a type: the connector does
+not know whether the fault may pass. Delays grow as the platform's do (reference, airbyte §2: 10 s,
+30 s, 90 s); a source that reported its quota reset is not retried before it. A restarted
+destination gets what it did not ack. Not here: restarting (``engine.worker.lane_failures``,
+``engine.deliver.connector_delivery``).
 """
 
 import random
@@ -25,7 +25,7 @@ _LONGEST_QUOTA = 3600.0
 
 
 def with_retries(events: Iterator[Event], request: ReadRequest) -> Iterator[Event]:
-    """Yields the events of a source; sets ``retry`` of errors that are retried."""
+    """Yields the events of a source; sets ``retry`` on errors that are retried."""
     resets: dict[StreamId, float] = {}
     for event in events:
         if isinstance(event, StreamStatus) and event.limited is not None:
@@ -42,7 +42,7 @@ def with_retries(events: Iterator[Event], request: ReadRequest) -> Iterator[Even
 
 
 def with_write_retries(answers: Iterator[Answer], request: WriteRequest) -> Iterator[Answer]:
-    """Yields the answers of a destination; sets ``retry`` of errors that are retried. An early end
+    """Yields the answers of a destination; sets ``retry`` on errors that are retried. An early end
     after such an error is retried too."""
     wait: float | None = None
     for answer in answers:
@@ -56,13 +56,13 @@ def with_write_retries(answers: Iterator[Answer], request: WriteRequest) -> Iter
 
 
 def delay(backoff: float, tried: int, spread: float) -> float:
-    """Seconds to wait after the ``tried``-th attempt (from 1), with up to a quarter more.
-    ``spread``: a random number from 0 to 1."""
+    """Returns the seconds to wait after the ``tried``-th attempt (from 1), with up to a quarter
+    more. ``spread``: a random number from 0 to 1."""
     return min(backoff * _FACTOR ** min(tried - 1, 16), max(backoff, _LONGEST)) * (1 + spread / 4)
 
 
 def _tried(request: ReadRequest, stream: StreamId | None) -> int:
-    """The number of attempts, this one included."""
+    """Returns the number of attempts, this one included."""
     tries = request.tries
     before = max(tries.values(), default=0) if stream is None else tries.get(stream, 0)
     return before + 1

@@ -1,8 +1,8 @@
 """Reads the types of Airbyte's dialect of JSON Schema: the annotation ``airbyte_type``.
 
-Also its references to ``WellKnownTypes``, whose numbers are texts. Not here: plain JSON Schema
-(``codec.json_schema``). Source: protocol, Data Types (the supported-data-types table). A date-time
-without annotation is with time zone.
+Also reads its references to ``WellKnownTypes``, whose numbers are texts. Not here: plain JSON
+Schema (``codec.json_schema``). Source: protocol, Data Types (the supported-data-types table). A
+date-time without annotation has a time zone.
 """
 
 import re
@@ -45,8 +45,8 @@ _DEFINED = {
 
 
 def annotated(schema: Mapping[str, Any]) -> DataType | None:
-    """The column type of an annotated schema; None: the annotation is missing, or on a JSON type or
-    a union that it does not fit. A reference to a well-known type is that type. The hook of
+    """Returns the column type of an annotated schema. None: the annotation is missing, or does not
+    fit the JSON type or the union. A reference to a well-known type is that type. The hook of
     ``codec.json_schema``."""
     ref = schema.get("$ref")
     if isinstance(ref, str) and (known := _WELL_KNOWN.search(ref)) is not None:

@@ -1,5 +1,5 @@
-"""Builds the messages of Penstock where it is the destination of an Airbyte host, and decodes the
-configured catalog that the host gives.
+"""Builds the messages of Penstock as the destination of an Airbyte host, and decodes the host's
+configured catalog.
 
 Not here: printing (``cli.serve``); reading records and states, as those of a source
 (``record_reader``). Source: protocol, Destination; specification, Destination.
@@ -49,9 +49,9 @@ def spec(config_schema: dict[str, Any]) -> str:
 
 
 def state(blob: str, taken: int, rejected: int) -> str:
-    """The STATE message that gives a state back, with ``destinationStats`` (protocol 0.18,
-    AirbyteStateStats: numbers with a point) and all that the host wrote into it, which compares
-    the counts with its own."""
+    """Returns the STATE message that gives a state back, with ``destinationStats`` (protocol 0.18,
+    AirbyteStateStats: numbers with a point) and everything that the host wrote into it. The host
+    compares the counts with its own."""
     try:
         message = exact(blob)
     except FAULTS:  # nested too deeply
@@ -64,13 +64,14 @@ def state(blob: str, taken: int, rejected: int) -> str:
 
 
 def status(fault: str | None) -> str:
-    """The CONNECTION_STATUS message. ``fault``: why a write would fail; None: it would succeed."""
+    """Returns the CONNECTION_STATUS message. ``fault``: why a write would fail; None: it would
+    succeed."""
     body = {"status": "SUCCEEDED"} if fault is None else {"status": "FAILED", "message": fault}
     return _line("CONNECTION_STATUS", "connectionStatus", body)
 
 
 def failed(message: str, hint: str | None, code: str, exit_code: int) -> str:
-    """The TRACE ERROR message of a failed write. ``code``, ``exit_code``: of the error."""
+    """Returns the TRACE ERROR message of a failed write. ``code``, ``exit_code``: of the error."""
     kind = failure_type(code, exit_code)
     error = {"message": f"{message}; {hint}" if hint else message, "failure_type": kind.value}
     now = time.time() * 1000
@@ -78,7 +79,7 @@ def failed(message: str, hint: str | None, code: str, exit_code: int) -> str:
 
 
 def failure_type(code: str, exit_code: int) -> FailureType:
-    """The failure type of an error of Penstock: transient, of its configuration, or its own."""
+    """Returns the failure type of a Penstock error: transient, of its configuration, or its own."""
     if code in _PASSES or exit_code == Cancelled.exit_code:
         return FailureType.transient_error
     if code in _CONFIGURED or exit_code in (ConfigError.exit_code, SchemaError.exit_code):
@@ -91,7 +92,8 @@ def _line(kind: str, key: str, body: dict[str, Any]) -> str:
 
 
 def _is_plain(given: Any) -> bool:
-    """Whether this is an AirbyteCatalog: its streams have names, and no ``stream`` inside."""
+    """Returns whether this is an AirbyteCatalog: its streams have names, and no ``stream``
+    inside."""
     listed = cast(dict[str, Any], given).get("streams") if isinstance(given, dict) else None
     if not isinstance(listed, list) or not listed:
         return False
@@ -116,10 +118,10 @@ class _Configured(msgspec.Struct, frozen=True, kw_only=True):
 
 def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
     """Decodes a ConfiguredAirbyteCatalog; see :func:`generations` for its numbers. Its modes are
-    taken as they are, whatever the streams in it offer: ``overwrite`` replaces what is there with
-    what arrives in this sync (protocol, Destination Sync Modes), also where the source sends
-    increments. An AirbyteCatalog, which the page gives to ``write``, is taken too: its streams have
-    the page's default modes. Raises ``ConfigError``."""
+    accepted unchecked, whatever the streams offer: ``overwrite`` replaces existing rows with those
+    of this sync (protocol, Destination Sync Modes), even where the source sends increments. An
+    AirbyteCatalog, which the page passes to ``write``, is accepted too: its streams have the page's
+    default modes. Raises ``ConfigError``."""
     try:
         given = msgspec.json.decode(raw)
         plain = _is_plain(given)
@@ -149,7 +151,7 @@ def configured(raw: bytes) -> tuple[Catalog, tuple[ConfiguredStream, ...]]:
 def _configured(
     entry: _Entry, index: int, apart: Collection[str]
 ) -> tuple[ConfiguredStream, list[str]]:
-    """The configured stream, and notes of what could not be read of it. Raises ``ValueError``."""
+    """Returns the configured stream, and notes of its unreadable parts. Raises ``ValueError``."""
     try:
         stream, notes = stream_of(entry.stream, apart)
     except ValueError as e:
@@ -185,8 +187,8 @@ def _configured(
 
 
 def generations(streams: Sequence[ConfiguredStream]) -> dict[StreamId, HostGeneration]:
-    """The host's numbers for each stream. Its older rows are replaced where
-    ``minimum_generation_id`` equals ``generation_id``, whatever its mode."""
+    """Returns the host's numbers for each stream. Older rows are replaced where
+    ``minimum_generation_id`` equals ``generation_id``, whatever the mode."""
     return {
         s.id: HostGeneration(
             generation=s.generation_id,

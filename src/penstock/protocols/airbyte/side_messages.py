@@ -2,7 +2,8 @@
 
 Every command may emit these (protocol, Interface Invariants), so that ``record_reader`` (read),
 ``destination_output`` (write) and ``probe`` (spec, check, discover) share this module. No such
-message is fatal, and none is lost for a fault in an optional field. Not here: RECORD and STATE.
+message is fatal; a fault in an optional field does not cost the message. Not here: RECORD and
+STATE.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,13 +46,13 @@ from penstock.protocols.stdio.json_lines import FAULTS
 from penstock.protocols.stdio.unparsed import UnparsedOutput
 
 _LEVELS = frozenset(LogLevel)
-_SHOWN = 4000  # bytes of an error that has no message
+_SHOWN = 4000  # bytes shown of an error without a message
 _STATUSES = {s.value: s for s in Status}
 
 
 class SideMessages(UnparsedOutput):
-    """Converts lines into events, and counts those that give none. A line that is not a message is
-    logged (protocol, AirbyteLogMessage)."""
+    """Converts lines into events, and counts lines without an event. A line that is not a message
+    is logged (protocol, AirbyteLogMessage)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class SideMessages(UnparsedOutput):
 
 
 def _error(error: AirbyteErrorTraceMessage, trace: msgspec.Raw) -> Error:
-    """The failure that a TRACE reports; one without a message is told by all that it says."""
+    """Converts a TRACE into its failure; without a message, the whole error is shown."""
     given = floats(trace).get("error")
     message = error.message or error.internal_message
     if not message:
@@ -129,7 +130,8 @@ def _error(error: AirbyteErrorTraceMessage, trace: msgspec.Raw) -> Error:
 
 
 def _limited(reasons: Iterable[StreamStatusReason]) -> RateLimitWait | None:
-    """The latest quota reset of the reasons, where the stream is rate limited; else None."""
+    """Returns the latest quota reset of the reasons, where the stream is rate limited; else
+    None."""
     limits = [r.rate_limited for r in reasons if r.type == StatusReasonType.rate_limited]
     given = [r.quota_reset for r in limits if r is not None and r.quota_reset is not None]
     resets = list(filter(isfinite, given))

@@ -53,7 +53,7 @@ class AirbyteSource:
     def discover(
         self, runtime: Runtime, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> Catalog:
-        """Runs ``discover``. The catalog of one that failed is not used, since it may lack streams.
+        """Runs ``discover``. The catalog of a failed run is not used, since it may lack streams.
         Raises ``SourceError``."""
         arguments = ["discover", *questions.config_file(config)]
         answer = ask(runtime, arguments, timeouts, MessageType.catalog, log, "source")

@@ -1,12 +1,12 @@
 """Parses, merges, resets and describes Airbyte's states, and builds the content of ``--state``.
 
 Pure functions over saved states. A saved blob is the source's own AirbyteStateMessage, byte for
-byte (L1). A GLOBAL one is rewritten only to remove a part, for a reset, a full refresh or a STREAM
-state that replaces it, to keep the entries of streams that a run did not read, and to give such a
-stream its own again. Where a source has changed from STREAM to GLOBAL or back, a GLOBAL state and
-STREAM states of other streams are saved side by side. Not here: when a state may be saved
-(``engine``), where (``store``), the entries of GLOBAL (``state_entries``). Source: protocol, State
-& Checkpointing and AirbyteStateMessage V1/V2.
+byte (L1). A GLOBAL one is rewritten only to remove a part (reset, full refresh, a STREAM state that
+replaces it), to keep the entries of streams that a run did not read, and to restore the entry of
+such a stream. Where a source has switched from STREAM to GLOBAL or back, a GLOBAL state and STREAM
+states of other streams are saved side by side. Not here: when a state may be saved (``engine``),
+where (``store``), the entries of GLOBAL (``state_entries``). Source: protocol, State &
+Checkpointing and AirbyteStateMessage V1/V2.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -45,7 +45,7 @@ _HEAD = msgspec.json.Decoder(LineState)
 _GLOBAL = msgspec.json.Decoder(LineGlobalState)
 _STATS = msgspec.json.Decoder(LineStateStats)
 _SHARED = {t: StateScope(t) for t in (StateType.global_, StateType.legacy)}
-# PER_STREAM: what the protocol page's description of AirbyteStateType calls STREAM.
+# PER_STREAM: the name that the protocol page's description of AirbyteStateType uses for STREAM.
 _TYPES = {**{t.value: t for t in StateType}, "PER_STREAM": StateType.stream}
 
 
@@ -54,8 +54,8 @@ def _absent(raw: msgspec.Raw) -> bool:
 
 
 def scope_of(blob: str) -> StateScope:
-    """The scope of a state message, its stream as the message spells it. One without a
-    discriminator is LEGACY; but without ``data`` too, its only body decides. Raises
+    """Returns the scope of a state message, with its stream as the message spells it. A message
+    without a discriminator is LEGACY; if it also lacks ``data``, its only body decides. Raises
     ``ValueError``."""
     try:
         head = _HEAD.decode(blob)
@@ -80,8 +80,8 @@ def scope_of(blob: str) -> StateScope:
 
 
 def streams_with_entries(blob: str) -> frozenset[StreamId]:
-    """The streams, as they are spelled, that have an entry in a GLOBAL state, but for null: those
-    that a source goes on with; it reads others from the start. Raises ``ValueError``."""
+    """Returns the streams, as spelled, with a non-null entry in a GLOBAL state: the source resumes
+    those, and reads others from the start. Raises ``ValueError``."""
     try:
         entries = _GLOBAL.decode(_HEAD.decode(blob).global_).stream_states
     except msgspec.DecodeError as e:
@@ -91,8 +91,8 @@ def streams_with_entries(blob: str) -> frozenset[StreamId]:
 
 
 def record_count(blob: str) -> int | None:
-    """The number of records since the previous state, as the source counts them; None: it does
-    not."""
+    """Returns the number of records since the previous state, as the source counts them; None: it
+    does not."""
     try:
         stats = _STATS.decode(blob).source_stats
     except msgspec.DecodeError:
@@ -102,10 +102,10 @@ def record_count(blob: str) -> int | None:
 
 
 def state_file(states: Sequence[StoredState]) -> bytes | None:
-    """The content of ``--state``: the messages as the source sent them (with ``type``), the bare
-    blob for LEGACY; None: there is no state. Next to STREAM states the entries of GLOBAL are STREAM
-    states too, unless they share a position: Airbyte's Python CDK takes no GLOBAL state from a list
-    of several, and would read its streams from the start."""
+    """Returns the content of ``--state``: the messages as the source sent them (with ``type``), the
+    bare blob for LEGACY; None: there is no state. Next to STREAM states the entries of GLOBAL
+    become STREAM states too, unless they share a position: Airbyte's Python CDK ignores a GLOBAL
+    state in a list of several, and would read its streams from the start."""
     given = [s for s in states if not _is_null(s)]
     if not given:
         return None
@@ -119,7 +119,7 @@ def state_file(states: Sequence[StoredState]) -> bytes | None:
 
 
 def _typed(state: StoredState) -> bytes:
-    """The blob, with ``type`` added where the source did not write it."""
+    """Returns the blob, with ``type`` added where the source did not write it."""
     if _HEAD.decode(state.blob).type is not None:
         return state.blob.encode()
     message = exact(state.blob)
@@ -128,7 +128,7 @@ def _typed(state: StoredState) -> bytes:
 
 
 def _is_null(state: StoredState) -> bool:
-    """Whether the state is null, which resets its whole scope."""
+    """Returns whether the state is null, which resets its whole scope."""
     head = _HEAD.decode(state.blob)
     if state.scope.type is StateType.stream:
         return head.stream is None or _absent(head.stream.stream_state)
@@ -138,20 +138,20 @@ def _is_null(state: StoredState) -> bool:
 
 
 def _is_empty(state: StoredState) -> bool:
-    """Whether the message has neither a type nor `data`, so that it resets nothing."""
+    """Returns whether the message has neither a type nor `data`, so that it resets nothing."""
     head = _HEAD.decode(state.blob)
     return head.data is ABSENT and head.type is None and head.state_type is None
 
 
 def _is_of_stream(state: StoredState) -> bool:
-    """Sorts the GLOBAL state first: sources look there for it."""
+    """Sorts the GLOBAL state first: sources expect it there."""
     return state.scope.type is StateType.stream
 
 
 class AirbyteState:
     """Handles saved states (``StateRole`` of ``protocols.contract``). ``read``: the streams of this
-    run; None: nothing is known of it. ``apart``: the streams under ``""`` that the source has
-    next to those under none (``stream_lookup``)."""
+    run; None: unknown. ``apart``: the streams with namespace ``""`` that the source has next to one
+    with none (``stream_lookup``)."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class AirbyteState:
         return None if text is None else exact(text)
 
     def parse(self, raw: Any) -> list[StoredState]:
-        """Accepts what ``state_forms`` knows, one or a list of them, a V1 message, a bare LEGACY
+        """Accepts what ``state_forms`` converts, one or a list of them, a V1 message, a bare LEGACY
         blob, and no state (null, ``[]``, ``{}``)."""
         items = state_forms.messages(raw)
         types = [_type_of(i) for i in items if _type_of(i) is not StateType.stream]
@@ -180,9 +180,9 @@ class AirbyteState:
 
     def merge(self, saved: Sequence[StoredState], new: Sequence[StoredState]) -> list[StoredState]:
         """Merges new states into saved ones, whatever type the source sent before. LEGACY replaces
-        everything, and any state replaces it. GLOBAL replaces the STREAM states of the streams that
-        it names, or of all where it names none (see ``reading`` for what stays of GLOBAL); STREAM
-        takes its stream out of GLOBAL. A null state removes what it would replace."""
+        everything, and any state replaces LEGACY. GLOBAL replaces the STREAM states of the streams
+        that it names, or of all where it names none (see ``reading`` for what stays of GLOBAL);
+        STREAM takes its stream out of GLOBAL. A null state removes what it would replace."""
         merged = {s.scope: s for s in self._own(saved)}
         for state in self._own(new):
             kind, null = state.scope.type, _is_null(state)
@@ -224,8 +224,8 @@ class AirbyteState:
         return AirbyteState(frozenset(streams), self._apart)
 
     def splits(self, states: Sequence[StoredState], streams: Collection[StreamId]) -> bool:
-        """Whether single streams can be removed: never of LEGACY, unless it is empty; of GLOBAL
-        where it has entries of streams, or no shared state."""
+        """Returns whether single streams can be removed: from LEGACY only where it is empty; from
+        GLOBAL where it has entries of streams, or no shared state."""
         return not streams or all(map(_splits, states))
 
     def without(
@@ -251,7 +251,7 @@ class AirbyteState:
     ) -> list[StoredState]:
         """Keeps only these streams' entries of a GLOBAL state with a shared part. The shared part
         is a position in a log: a stream that is not read while it advances must be read from the
-        start afterwards."""
+        start later."""
         others = {
             stream_of(entry, self._apart)
             for state in states
@@ -293,7 +293,7 @@ class AirbyteState:
         return self.splits(states, streams) and not any(map(shares_place, states))
 
     def versions(self, states: Sequence[StoredState], stream: StreamId) -> frozenset[int]:
-        """None: streams have no versions."""
+        """Returns none: streams have no versions."""
         del states, stream
         return frozenset()
 
@@ -320,9 +320,9 @@ class AirbyteState:
         return {"type": kind, "streams": streams, "shared": shared}
 
     def _own(self, states: Sequence[StoredState]) -> list[StoredState]:
-        """The states with their streams' ids, without those that were saved of a stream under none
-        before the source had it next to one under ``""`` and that are the latter's: it is read from
-        its start."""
+        """Returns the states with their streams' ids. Drops a state saved for a stream without a
+        namespace before the source also had that name under ``""``, if it belongs to the latter:
+        that stream is read from its start."""
         kept = (s for s in states if not self._apart or not _is_of_other(s, self._apart))
         return [_identified(s, self._apart) for s in kept]
 
@@ -346,9 +346,9 @@ def _is_of_other(state: StoredState, apart: frozenset[StreamId]) -> bool:
 def _beside(
     states: dict[StateScope, StoredState], new: StoredState, apart: frozenset[StreamId]
 ) -> dict[StateScope, StoredState]:
-    """The GLOBAL and STREAM states that may stand next to a new one: GLOBAL without the entry of a
-    STREAM state's stream, as long as it has another; STREAM states of streams that GLOBAL does not
-    name, and none where it names no stream."""
+    """Returns the GLOBAL and STREAM states that may stay next to a new one. GLOBAL stays without
+    the entry of a STREAM state's stream, as long as it has another. STREAM states stay for streams
+    that GLOBAL does not name; none stay where GLOBAL names no stream."""
     stream = new.scope.stream
     if stream is not None:
         scope = _SHARED[StateType.global_]
@@ -412,6 +412,6 @@ def _saved(item: Any, index: int, apart: frozenset[StreamId]) -> StoredState:
 
 
 def _is_v1(message: dict[str, Any]) -> bool:
-    """Whether this is a LEGACY message, not a bare blob that is an object."""
+    """Returns whether this is a LEGACY message, not a bare blob that is an object."""
     typed = (message.get("type") or message.get("state_type")) == StateType.legacy
     return typed or ("data" in message and message.keys() <= {"data", "sourceStats"})

@@ -1,17 +1,16 @@
-"""Matches the states that a destination echoes with those it was sent (L1).
+"""Matches the states that a destination echoes with the sent states (L1).
 
 An echo means that everything before its state is durable (specification, Destination, Output): it
 acks its state and every earlier one of its scope, a stream's or the shared one. Many destinations
 buffer, and echo only the newest state of what they have written, so that a missing earlier echo
-means nothing.
- An echo is matched, in this order: by the ``id`` that Penstock put into the state; by equal content
-(the state itself, without nulls and the fields next to it); else, unless ``strict``, with the
-oldest pending state of its scope, where the echo certainly is a state: it was changed by the
-destination. Of several states of equal content the oldest is taken, since acking a later one too
-early would lose rows, while acking too little only sends rows again; ``sourceStats`` in the echo
-tell them apart, and states with no rows between them count as one. After a successful end the rest
-is acked where the last echo equals the last state sent. What the destination counted itself comes
-before the ack. Not here: finding states in lines (``destination_output``).
+means nothing. An echo is matched, in this order: by the ``id`` that Penstock put into the state; by
+equal content (the state itself, without nulls and the fields next to it); else, unless ``strict``,
+with the oldest pending state of its scope, where the echo certainly is a state, which the
+destination has changed. Of several states of equal content the oldest is taken, since acking a
+later one too early would lose rows, while acking too little only sends rows again; ``sourceStats``
+in the echo distinguish them, and states with no rows between them count as one. After a successful
+end the rest is acked where the last echo equals the last state sent. The destination's own counts
+come before the ack. Not here: finding states in lines (``destination_output``).
 """
 
 import hashlib
@@ -44,7 +43,7 @@ _REMEMBERED = 1000  # acked states of a scope, so that a late echo of one is rec
 class _Sent:
     seq: int
     digest: bytes
-    rows: Mapping[StreamId, int]  # since the one before it in its scope, per stream
+    rows: Mapping[StreamId, int]  # rows since the previous state in its scope, per stream
 
     @property
     def total(self) -> int:
@@ -53,7 +52,7 @@ class _Sent:
 
 @dataclass(slots=True)
 class _Scope:
-    """The states of one scope. ``heard``: the content of the last echo without an id."""
+    """Tracks the states of one scope. ``heard``: the content of the last echo without an id."""
 
     pending: deque[_Sent] = field(default_factory=deque[_Sent])
     acked: deque[bytes] = field(default_factory=lambda: deque[bytes](maxlen=_REMEMBERED))
@@ -70,9 +69,9 @@ class _Scope:
 
 
 class PendingStates:
-    """Tracks the states of one write. ``names``: from target name to stream. ``sent`` is called by
-    the thread that feeds, the rest by the one that reads stdout. Memory: some hundred bytes for
-    each pending state."""
+    """Tracks the states of one write. ``names``: from target name to stream. The feeding thread
+    calls ``sent``, the thread that reads stdout the rest. Memory: some hundred bytes for each
+    pending state."""
 
     def __init__(self, names: Mapping[StreamId, StreamId], *, strict: bool) -> None:
         self._names, self._strict = names, strict
@@ -83,8 +82,8 @@ class PendingStates:
     def sent(
         self, seq: int, scope: str, message: Mapping[str, Any], rows: Mapping[StreamId, int]
     ) -> None:
-        """Adds a state. ``scope``: a ``StateScope.key``. ``rows``: those sent since the state
-        before it in its scope, per stream. Called before the message is written, so that its echo
+        """Adds a state. ``scope``: a ``StateScope.key``. ``rows``: rows sent since the previous
+        state of its scope, per stream. Called before the message is written, so that its echo
         cannot come first."""
         with self._lock:
             entry = _Sent(seq, _digest(message), rows)
@@ -94,7 +93,7 @@ class PendingStates:
         self, state: Mapping[str, Any], *, whole: bool, sure: bool = True
     ) -> Iterator[Answer]:
         """Answers an echo. ``whole``: it was a STATE message, else a bare state. ``sure`` False: it
-        may not be a state at all, and is taken for one only where an equal one was sent."""
+        may not be a state at all; it counts as one only where an equal one was sent."""
         if not whole and self._strict:
             yield SkippedItems("bare_state")
             return
@@ -107,8 +106,8 @@ class PendingStates:
         yield from answers
 
     def ended_well(self) -> Iterator[Answer]:
-        """Answers exit code 0 after the whole input: where the last echo of a scope equals the last
-        state sent, it was an echo of that one, not of an earlier one of the same content."""
+        """Answers exit code 0 after the whole input. Where the last echo of a scope equals the last
+        state sent, it was the echo of that state, not of an earlier equal one."""
         with self._lock:
             for scope in self._scopes.values() if not self._strict else ():
                 if scope.pending and scope.heard == scope.pending[-1].digest:
@@ -158,7 +157,7 @@ class PendingStates:
         return [*counted, unknown]
 
     def _scope(self, state: Mapping[str, Any]) -> str | None:
-        """The key of an echo's scope; None: a stream of which no state was sent."""
+        """Returns the key of an echo's scope; None: no state of that stream was sent."""
         kind = state.get("type")
         stream = state.get("stream")
         if kind not in (StateType.global_, StateType.legacy) and isinstance(stream, dict):
@@ -179,8 +178,9 @@ def _was_sent(scope: _Scope, digest: bytes) -> bool:
 
 
 def _alike(pending: deque[_Sent], digest: bytes, rows: int | None) -> int | None:
-    """The index of the oldest pending state of this content, of those with as many rows where there
-    is one; then of the last of the states after it with equal content and no rows between them."""
+    """Returns the index of the oldest pending state with this content, preferring one with as many
+    rows; then moves on to the last of the following states with equal content and no rows between
+    them."""
     place: int | None = None
     for at, sent in enumerate(pending):
         if sent.digest == digest and (place is None or sent.total == rows):
@@ -202,8 +202,7 @@ def _rows(state: Mapping[str, Any]) -> int | None:
 
 
 def _counts(state: Mapping[str, Any], fed: Mapping[StreamId, int]) -> Iterator[DestinationCounts]:
-    """The destination's own counts in an echo (protocol 0.18, AirbyteStateStats), where it has
-    any."""
+    """Yields the destination's own counts in an echo (protocol 0.18, AirbyteStateStats), if any."""
     given = state.get("destinationStats")
     stats = cast(dict[str, Any], given) if isinstance(given, dict) else {}
     written, rejected = _id(stats.get("recordCount")), _id(stats.get("rejectedRecordCount"))
@@ -218,7 +217,7 @@ def _id(value: Any) -> int | None:
 
 
 def _plain(value: Any) -> Any:
-    """The value without nulls, and with numbers in one form, for comparison."""
+    """Returns the value without nulls, and with numbers in one form, for comparison."""
     if isinstance(value, dict):
         given = cast(dict[str, Any], value)
         return {k: _plain(v) for k, v in given.items() if v is not None}
@@ -232,7 +231,7 @@ def _plain(value: Any) -> Any:
 
 
 def _digest(state: Mapping[str, Any]) -> bytes:
-    """The digest of the content that the source wrote, without its envelope and added fields."""
+    """Returns the digest of the source's content, without its envelope and added fields."""
     text = msgspec.json.encode(_content(state), order="sorted")
     return hashlib.blake2b(text, digest_size=16).digest()
 
@@ -252,7 +251,7 @@ def _content(state: Mapping[str, Any]) -> list[Any]:
 
 
 def _entry(given: Any) -> list[Any]:
-    """The comparable form of a stream's entry in a GLOBAL state."""
+    """Returns the comparable form of a stream's entry in a GLOBAL state."""
     entry = cast(dict[str, Any], given) if isinstance(given, dict) else {"stream_state": given}
     of = entry.get("stream_descriptor")
     name = cast(dict[str, Any], of) if isinstance(of, dict) else {}

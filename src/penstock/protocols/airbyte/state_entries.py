@@ -1,4 +1,4 @@
-"""Takes GLOBAL states apart: the entries of single streams in one, and the part that streams share.
+"""Takes GLOBAL states apart: the entries of single streams, and the part that streams share.
 
 Pure functions over saved states; a state is rewritten only to change an entry. Not here: when that
 is done (``state``), which stream a name means (``stream_lookup``). Source: protocol,
@@ -14,7 +14,7 @@ from penstock.protocols.airbyte.stream_lookup import meant_by
 
 
 def shares(state: StoredState) -> bool:
-    """Whether a GLOBAL state has a shared part."""
+    """Returns whether a GLOBAL state has a shared part."""
     return exact(state.blob)["global"].get("shared_state") not in (None, {})
 
 
@@ -25,7 +25,7 @@ def shares_place(state: StoredState) -> bool:
 def with_entry(
     state: StoredState, stream: StreamId, entry: dict[str, Any], apart: frozenset[StreamId]
 ) -> StoredState:
-    """A GLOBAL state in which the entry is the stream's."""
+    """Returns a GLOBAL state with ``entry`` as the stream's entry."""
     message = exact(state.blob)
     entries = [*(message["global"].get("stream_states") or ())]
     at = [i for i, each in enumerate(entries) if stream_of(each, apart) == stream]
@@ -43,8 +43,9 @@ def with_unread(
     read: frozenset[StreamId],
     apart: frozenset[StreamId],
 ) -> StoredState:
-    """The new GLOBAL state with the saved one's entries of streams that were not ``read`` and that
-    it does not name; the same object where there are none, or where streams share a position."""
+    """Returns the new GLOBAL state with the saved one's entries of streams that were not ``read``
+    and that the new one lacks; the same object where there are none, or where streams share a
+    position."""
     if saved is None or shares(saved) or shares(new):
         return new
     message = exact(new.blob)
@@ -63,13 +64,13 @@ def stream_of(entry: Any, apart: frozenset[StreamId]) -> StreamId:
 
 
 def entries_of(state: StoredState) -> list[Any]:
-    """The entries of streams in a GLOBAL state that are not null."""
+    """Returns the non-null stream entries of a GLOBAL state."""
     entries = exact(state.blob)["global"].get("stream_states") or ()
     return [e for e in entries if e.get("stream_state") is not None]
 
 
 def of_entry(entry: Any, apart: frozenset[StreamId] = frozenset()) -> StoredState:
-    """The STREAM state that is an entry of a GLOBAL one."""
+    """Returns the STREAM state for an entry of a GLOBAL one."""
     message = {"type": StateType.stream.value, "stream": entry}
     scope = StateScope(StateType.stream, stream_of(entry, apart))
     return StoredState(scope, exact_text(message).decode())
@@ -78,7 +79,8 @@ def of_entry(entry: Any, apart: frozenset[StreamId] = frozenset()) -> StoredStat
 def without_entries(
     state: StoredState, gone: frozenset[StreamId], apart: frozenset[StreamId]
 ) -> StoredState:
-    """A GLOBAL state in which these streams' entries are null; the same object where none is."""
+    """Returns a GLOBAL state with null for these streams' entries; the same object where none has
+    an entry."""
     message = exact(state.blob)
     changed = False
     for entry in message["global"].get("stream_states") or ():

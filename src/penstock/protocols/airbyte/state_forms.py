@@ -1,5 +1,5 @@
-"""Converts the forms in which users bring a state into AirbyteStateMessages: those of the protocol,
-with or without envelope and ``type``, and those of the Airbyte platform's API and of its page of a
+"""Converts the forms in which users supply a state into AirbyteStateMessages: the protocol's, with
+or without envelope and ``type``, and those of the Airbyte platform's API and of its page for a
 connection's state (camelCase).
 
 Pure. Not here: what a state means, and what is refused (``state``). Sources: protocol,
@@ -12,8 +12,8 @@ from penstock.model.state import StateType
 
 
 def messages(raw: Any) -> list[Any]:
-    """The state messages in JSON data, as far as they are known for such; anything else is
-    returned as it is."""
+    """Returns the state messages in JSON data, where it has a known form; anything else is returned
+    unchanged."""
     items = cast(list[Any], raw) if isinstance(raw, list) else [raw]
     return [message for item in items if item not in (None, {}) for message in _messages(item)]
 
@@ -39,7 +39,7 @@ def _messages(item: Any) -> list[Any]:
 
 
 def _is_entry(data: Any) -> bool:
-    """Whether this is the state of one stream, with the stream's name in it."""
+    """Returns whether this is the state of one stream, with the stream's name in it."""
     given = cast(dict[str, Any], data) if isinstance(data, dict) else {}
     name = given.get("stream_descriptor", given.get("streamDescriptor"))
     return isinstance(name, dict) and "name" in name
@@ -57,7 +57,7 @@ def _of_stream(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_connection(given: dict[str, Any]) -> list[Any]:
-    """The messages of the API's ``ConnectionState``."""
+    """Returns the messages of the API's ``ConnectionState``."""
     match given["stateType"].lower():
         case "stream":
             return messages(given.get("streamState") or [])

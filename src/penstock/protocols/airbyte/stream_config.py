@@ -48,9 +48,9 @@ def configure(stream: Stream, overrides: StreamOverrides, deleted_at: str) -> Co
 
 
 def resolve_cursor(stream: Stream, sync_mode: SyncMode, wanted: FieldPath | None) -> FieldPath:
-    """Resolves the cursor's path: empty for full_refresh; source-defined, which cannot be
-    overridden (empty where it names no field of the schema); the user's; the source's default.
-    Raises ``ConfigError`` where there is none of these."""
+    """Resolves the cursor's path. It is empty for full_refresh. A source-defined cursor cannot be
+    overridden (empty where it names no field of the schema); else the user's; else the source's
+    default. Raises ``ConfigError`` without any of these."""
     default = stream.default_cursor_field
     if sync_mode is SyncMode.full_refresh:
         return ()
@@ -84,8 +84,9 @@ def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
 
 
 def _own_key(stream: Stream, overrides: StreamOverrides) -> tuple[FieldPath, ...]:
-    """The key that the source defines. It does not bind a user who gives one where it names what is
-    no property of the stream: the columns of a key as the path of one, for example."""
+    """Returns the key that the source defines. It does not override the user's key where it names
+    something that is not a property of the stream: for example, where the columns of a key are
+    written as the path of one."""
     own = stream.source_defined_primary_key or ()
     return () if overrides.primary_key and not all(has(stream, path) for path in own) else own
 
@@ -93,7 +94,7 @@ def _own_key(stream: Stream, overrides: StreamOverrides) -> tuple[FieldPath, ...
 def _primary_key(
     stream: Stream, overrides: StreamOverrides, *, needed: bool
 ) -> tuple[FieldPath, ...]:
-    """The source's key where it defines one, else the user's. Raises ``ConfigError``."""
+    """Returns the source's key if it defines one, else the user's. Raises ``ConfigError``."""
     own, wanted = _own_key(stream, overrides), overrides.primary_key or ()
     if own:
         if wanted and set(wanted) != set(own):

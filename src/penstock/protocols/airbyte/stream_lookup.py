@@ -1,12 +1,11 @@
-"""Finds the stream that a name and a namespace in a source's message or state mean.
+"""Resolves a name and a namespace in a source's message or state to a stream.
 
-The protocol names a stream by both. A stream that the source has under the namespace ``""`` and one
-under none are two only where it has both (``catalog.names_apart``): else either spelling means the
-one that it has, whose id has no namespace. Sources of Airbyte's Python CDK write a stream's
-namespace in the catalog, in states and in statuses, and leave it out of records (6.61 and 7.39:
-``utils/record_helper.py``). So a message without a namespace is about the one configured stream of
-its name, unless the catalog has that name without a namespace too. Pure. Not here: what becomes of
-records of other streams (``record_reader``).
+The protocol names a stream by both. A namespace ``""`` and no namespace are two streams only where
+the source has both (``catalog.names_apart``): else either spelling means its only one, whose id has
+no namespace. Sources of Airbyte's Python CDK write a stream's namespace in the catalog, in states
+and in statuses, and leave it out of records (6.61 and 7.39: ``utils/record_helper.py``). So a
+message without a namespace means the one configured stream of its name, unless the catalog has that
+name without a namespace too. Pure. Not here: handling records of other streams (``record_reader``).
 """
 
 from collections.abc import Iterable
@@ -15,12 +14,12 @@ from penstock.model.catalog import StreamId
 
 
 def apart(streams: Iterable[StreamId]) -> frozenset[StreamId]:
-    """Returns those of a source's streams that it has under ``""`` beside one under none."""
+    """Returns the source's streams with namespace ``""`` that it also has with no namespace."""
     return frozenset(stream for stream in streams if stream.namespace == "")
 
 
 def meant_by(namespace: str | None, name: str, apart: frozenset[StreamId]) -> StreamId:
-    """Returns the id of the stream that a source names so. ``apart``: of :func:`apart`."""
+    """Returns the id of the stream that a source calls so. ``apart``: of :func:`apart`."""
     spelled = StreamId(namespace, name)
     return spelled if spelled in apart else StreamId.of(namespace, name)
 
@@ -44,9 +43,9 @@ class StreamLookup:
         }
 
     def resolved(self, namespace: str | None, name: str) -> tuple[StreamId, bool]:
-        """The configured stream that a message means, and whether the message lacks the stream's
-        namespace; where it means none, or more than one, the id of another stream of this name and
-        namespace."""
+        """Returns the configured stream that a message means, and whether the message omits the
+        stream's namespace. Where it means none, or more than one, returns the id of another stream
+        with this name and namespace."""
         found = self._resolved.get((namespace, name))
         if found is None:
             meant = meant_by(namespace, name, self._apart)
@@ -55,16 +54,16 @@ class StreamLookup:
         return found
 
     def of(self, stream: StreamId) -> StreamId:
-        """The stream that is meant by one as a message spells it."""
+        """Returns the stream meant by an id as a message spells it."""
         return self.resolved(stream.namespace, stream.name)[0]
 
     def candidates(self, stream: StreamId) -> list[StreamId]:
-        """The configured streams that may be meant by an id that is not configured: those of its
+        """Returns the configured streams that an id that is not configured may mean: those of its
         name, unless it is another stream of the catalog with a namespace."""
         other = stream.namespace is not None and stream in self._others
         return [] if other else self._named.get(stream.name, [])
 
     def is_ambiguous(self, stream: StreamId) -> bool:
-        """Whether an id that is not configured means one of several configured streams."""
+        """Returns whether an id that is not configured means one of several configured streams."""
         unnamed = stream.namespace is None and stream not in self._others
         return unnamed and len(self._named.get(stream.name, ())) > 1
