@@ -120,7 +120,7 @@ class AirbyteReader:
         self._streams = StreamLookup(configured, others)
         self._side_messages = SideMessages()
         self._spread = SpreadMessage()
-        self._open: dict[tuple[str, str | None], _Group] = {}  # groups with records, not yet yielded
+        self._open: dict[tuple[str, str | None], _Group] = {}  # with records, not yet yielded
         # good chunks since the last flush
         self._seen: list[tuple[Sequence[Line | PlainLine], bytes]] = []
         self._half = False
@@ -130,8 +130,8 @@ class AirbyteReader:
         self._files = False
         self._passed: dict[StreamId, bool] = {}  # not configured, with records; value: reported
         self._met: set[StreamId] = set()  # configured, with records
-        self._unclaimed: set[StreamId] = set()  # not configured; their records may belong to configured streams
-        self._unclear: set[StreamId] = set()  # configured, without records; unclaimed records may be theirs
+        self._unclaimed: set[StreamId] = set()  # not configured; maybe records of configured ones
+        self._unclear: set[StreamId] = set()  # configured, without records; may own unclaimed ones
 
     def chunk(self, data: bytes, *, terminated: bool = True) -> Iterator[Event]:
         """Converts complete lines, each with its newline; ``terminated`` False: the output ended

@@ -1,11 +1,10 @@
 """Validates a connector's configuration against the JSON Schema it publishes, before the connector
 is started, and collects the secrets in it.
 
-The keyword that marks secrets is a parameter, which ``protocols/*`` set; None says that there is no
-such keyword, and that the whole configuration is credentials. No value of a secret property gets
-into a message (L10). Neighbours: ``connectors`` and ``cli`` call it. Sources: Airbyte protocol,
-Actor Specification (draft-07); connectors write alternatives as ``oneOf`` with a ``const``
-discriminator.
+The keyword that marks secrets is a parameter, which ``protocols/*`` set; None means that there is
+no such keyword and the whole configuration is credentials. No value of a secret property gets into
+a message (L10). Neighbours: ``connectors`` and ``cli`` call it. Sources: Airbyte protocol, Actor
+Specification (draft-07); connectors write alternatives as ``oneOf`` with a ``const`` discriminator.
 """
 
 import re
@@ -50,10 +49,9 @@ def validate_config(
     its path (``config.credentials.0.port``). A required property that has a default is not missing:
     the connector takes the default.
 
-    Returns notes: keys that the schema does not name, which is not a fault, as most schemas are
-    open; and what is not checked, where the published schema itself is invalid, which is the
-    connector's fault and not the user's. ``detail``: gets faults of the schema that cost no
-    check."""
+    Returns notes: keys that the schema does not name, which is no fault, as most schemas are open;
+    and the skipped checks, where the published schema itself is invalid (the connector's fault, not
+    the user's). ``detail``: gets faults of the schema that cost no check."""
     schema, notes = spec.config_schema, list[str]()
     if (reason := why_not_validated(schema, config)) is not None:
         return [f"the connector's config schema {reason}, so config is not checked"]
@@ -93,17 +91,17 @@ def secret_values(schema: Any, config: Any, secret_word: str | None) -> list[str
     """Collects every text that must be masked: values of properties that the schema marks, in any
     branch of oneOf, anyOf and allOf, behind any ``$ref``, in arrays; numbers as text; every value
     inside a marked object or array; and the secrets in addresses (``address_secrets``), marked or
-    not. Where the configuration is credentials, every text but those that hide nothing: what the
-    schema itself publishes, numbers, truth values, dates and short words, unless their property's
-    name says that it is a secret. Longest first, none empty."""
+    not. Where the configuration is credentials, every text is a secret, except values that the
+    schema itself publishes, numbers, booleans, dates and short words, unless their property has a
+    secret's name. Longest first, none empty."""
     texts = _Secrets(schema, config, secret_word).texts
     return sorted(texts, key=lambda text: (-len(text), text))
 
 
 @lru_cache(maxsize=1024)
 def _may_match(pattern: str, name: str) -> bool:
-    """Whether the pattern matches, by the validator's own engine. One that it cannot compile, or
-    gives up after too many steps, counts as a match, so that no secret is missed."""
+    """Returns whether the pattern matches, by the validator's own engine. A pattern that it cannot
+    compile, or abandons after too many steps, counts as a match, so that no secret is missed."""
     try:
         errors = _validator({"pattern": pattern}).iter_errors(name)
         return all(isinstance(error.kind, _GIVEN_UP) for error in errors)
@@ -128,15 +126,15 @@ class _Secrets:
         self.texts.update(s for text in _texts(config) for s in address_secrets(text))
 
     def hides(self, path: Path, value: Any) -> bool:
-        """Whether the value must not be shown: it is a secret, lies in one, equals one, or is an
-        address that contains one."""
+        """Returns whether the value must not be shown: it is a secret, lies in one, equals one, or
+        is an address that contains one."""
         within = any(path[:n] in self._paths for n in range(len(path) + 1))
         return within or any(
             t in self.texts or any(True for _ in address_secrets(t)) for t in _texts(value)
         )
 
     def _walk(self, nodes: list[Any], value: Any, path: Path) -> None:
-        if len(path) > _DEPTH:  # too deep to be looked into
+        if len(path) > _DEPTH:  # too deep to be searched
             all_of_it = self._word is None
             self.texts.update(t for t in _texts(value) if all_of_it or not is_harmless(t))
             return
@@ -157,7 +155,7 @@ class _Secrets:
                 self._walk(inner, item, (*path, i))
 
     def _credential(self, schemas: list[dict[str, Any]], value: Any, path: Path) -> None:
-        """Takes a scalar of credentials for a secret, unless it hides nothing."""
+        """Adds a scalar of credentials as a secret, unless it hides nothing."""
         named = names_a_secret(next((str(s) for s in reversed(path) if isinstance(s, str)), ""))
         if not named and any(value in _published(part) for part in schemas):
             return
@@ -179,7 +177,7 @@ def _in_header(text: str) -> Iterator[str]:
 
 
 def _published(part: dict[str, Any]) -> list[Any]:
-    """The values that a schema shows to everybody."""
+    """Returns the values that a schema shows publicly."""
     shown = [part[word] for word in ("const", "default") if word in part]
     for word in ("enum", "examples"):
         given = part.get(word)
@@ -206,8 +204,8 @@ def _items(schemas: list[dict[str, Any]]) -> list[Any]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yields every scalar in a value as the text that it is printed as. Does not recurse: a value
-    may be nested thousands of levels deep."""
+    """Yields every scalar in a value, as text. Does not recurse: a value may be nested thousands of
+    levels deep."""
     waiting = [value]
     while waiting:
         here = waiting.pop()
@@ -245,8 +243,7 @@ class _Names:
 
 def _unnamed(root: Any, config: dict[str, Any]) -> Iterator[str]:
     """Yields a note for each key of the configuration that the schema does not name. Where the
-    schema allows other keys, only for keys that look like a misspelling of a key that is
-    missing."""
+    schema allows other keys, only keys that look like a misspelling of a missing key get one."""
 
     def walk(nodes: list[Any], value: Any, path: Path) -> Iterator[str]:
         if len(path) > _DEPTH:
@@ -278,8 +275,8 @@ def _unnamed(root: Any, config: dict[str, Any]) -> Iterator[str]:
 
 
 class _Faults:
-    """Words the faults that the validator found in a configuration. ``unchecked``: notes on values
-    whose pattern it gave up."""
+    """Describes the faults that the validator found in a configuration. ``unchecked``: notes on
+    values whose pattern it abandoned."""
 
     def __init__(self, schema: Any, secrets: _Secrets) -> None:
         self._schema, self._secrets = schema, secrets
@@ -287,7 +284,7 @@ class _Faults:
 
     def of(self, error: Any) -> Iterator[str]:
         """Yields one line for each fault. Of alternatives (oneOf, anyOf) only the one that the user
-        means is reported; none where what one of them lacks has a default."""
+        chose is reported; none where what one of them lacks has a default."""
         kind = error.kind.name
         if kind in ("oneOf", "anyOf"):
             contexts = getattr(error.kind, "context", None)
@@ -327,7 +324,7 @@ class _Faults:
             return
         branches = [[(e, found) for e in b if (found := [*self.of(e)])] for b in contexts]
         if not all(branches):
-            return  # one fits, but for what has a default
+            return  # one fits, apart from a property with a default
         mismatches = [[e for e, _ in branch if _discriminates(e, path)] for branch in branches]
         matching = [b for b, m in zip(branches, mismatches, strict=True) if not m]
         if any(mismatches) and not matching:
@@ -345,8 +342,8 @@ class _Faults:
             yield f"{_where(path)}: fits none of {many} (the nearest is shown)"
 
     def _has_default(self, error: Any) -> bool:
-        """Whether the property that is missing has a default: in the schema that requires it, or in
-        one that holds for the same object and has that schema as a branch."""
+        """Returns whether the missing property has a default: in the schema that requires it, or in
+        one that applies to the same object and has that schema as a branch."""
         steps: list[Any] = list(error.schema_path)[:-1]
         nodes = [self._schema]
         for step in steps:
@@ -365,7 +362,8 @@ class _Faults:
 
 
 def _discriminates(error: Any, path: Path) -> bool:
-    """Whether the error is at a discriminator: a constant one level below the alternatives."""
+    """Returns whether the error is at a discriminator: a constant one level below the
+    alternatives."""
     if len(tuple(error.instance_path)) != len(path) + 1:
         return False
     return error.kind.name == "const" or (error.kind.name == "enum" and len(_expected(error)) == 1)
@@ -378,7 +376,7 @@ def _expected(error: Any) -> list[Any]:
 
 
 def _got(path: Path, value: Any, secrets: _Secrets) -> str:
-    """The value in brackets; empty for a secret, an object or an array."""
+    """Returns the value in brackets; empty for a secret, an object or an array."""
     if isinstance(value, dict | list) or secrets.hides(path, value):
         return ""
     text = repr(value)

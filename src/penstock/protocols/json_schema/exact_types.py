@@ -1,8 +1,8 @@
 """Writes column types into the JSON Schema of a catalog without losing any, and reads them back.
 
 A property has its type twice: as JSON Schema's ``type`` and ``format`` for readers, and exactly,
-under ``data_type``. For sources whose columns are typed: their catalogs are made here, not sent.
-Not here: a source's own JSON Schema (``codec.json_schema``).
+under ``data_type``. For sources with typed columns: Penstock makes their catalogs. Not here: a
+source's own JSON Schema (``codec.json_schema``).
 """
 
 from collections.abc import Mapping
@@ -47,12 +47,12 @@ def property_schema(data_type: DataType) -> dict[str, Any]:
 
 
 def exact_type(schema: Mapping[str, Any]) -> DataType:
-    """The type of one property: the exact one, else what its JSON Schema says."""
+    """Returns the type of one property: the exact one, else the one of its JSON Schema."""
     return _declared_type(schema) or read_type(schema)
 
 
 def read_type(schema: Any) -> DataType:
-    """The type of a record or property whose JSON Schema may hold exact types."""
+    """Returns the type of a record or property whose JSON Schema may hold exact types."""
     return data_type(schema, _declared_type)
 
 

@@ -1,4 +1,4 @@
-"""Walks a JSON Schema by the names of properties: which paths lead somewhere.
+"""Walks a JSON Schema by property names: which paths exist.
 
 Pure. Not here: types (``codec.json_schema``), a configuration's values (``config_check``).
 """
@@ -10,23 +10,23 @@ from penstock.codec.schema_walk import BRANCHES, parts
 from penstock.model.catalog import FieldPath
 
 _NULL = {"type": "null"}
-_DEPTH = 16  # levels of a schema that are looked into: its references may form a circle
-_MOST = 20_000  # schemas looked into: references can fan out exponentially
+_DEPTH = 16  # levels of a schema that are searched: its references may form a cycle
+_MOST = 20_000  # schemas searched: references can fan out exponentially
 
 
 def exists(schema: Any, path: FieldPath) -> bool:
-    """True where the path leads to a declared property, or into an object of unknown shape."""
+    """Returns whether the path leads to a declared property, or into an object of unknown shape."""
     return bool(_at(schema, path))
 
 
 def closed(schema: Any) -> bool:
-    """Whether records have no other properties than those that the schema declares."""
+    """Returns whether records have only the properties that the schema declares."""
     return isinstance(schema, dict) and schema.get("additionalProperties") is False
 
 
 def closed_objects(schema: Any) -> Iterator[FieldPath]:
-    """The paths of the objects that have no other properties than those that the schema declares;
-    lists on the way are passed over. The nearest first, of at most :data:`_MOST` schemas."""
+    """Yields the paths of the objects with only the properties that the schema declares; lists on
+    the way are passed over. The nearest first, from at most :data:`_MOST` schemas."""
     here: list[tuple[Any, FieldPath]] = [(schema, ())]
     left = _MOST
     for _ in range(_DEPTH):
@@ -54,13 +54,13 @@ def _below(shape: dict[str, Any], at: FieldPath) -> Iterator[tuple[Any, FieldPat
 
 
 def names_of(schema: Any, path: FieldPath = ()) -> list[str]:
-    """The properties that are declared there; of a schema its top-level ones."""
+    """Returns the properties declared at a path; without one, the top-level ones."""
     shapes = (shape for node in _at(schema, path) for shape in _shapes(schema, node))
     return [n for s in shapes for n in cast(dict[str, Any], s.get("properties") or {})]
 
 
 def _at(schema: Any, path: FieldPath) -> list[Any]:
-    """Every subschema the path may lead to; ``{}`` inside an object of unknown shape."""
+    """Returns every subschema the path may lead to; ``{}`` inside an object of unknown shape."""
     found: list[Any] = [schema]
     for name in path:
         children = [child for node in found for child in _children(schema, node, name)]
@@ -83,7 +83,7 @@ def _children(root: Any, node: Any, name: str) -> Iterator[Any]:
 
 
 def _shapes(root: Any, node: Any) -> Iterator[dict[str, Any]]:
-    """Those parts that say what it is, and not only that it is one of several."""
+    """Yields the parts that describe the value, not those that only list alternatives."""
     for part in parts(root, [node]):
         combines = "$ref" in part or any(part.get(word) for word in BRANCHES)
         if ("properties" in part or not combines) and (part is node or part != _NULL):

@@ -1,9 +1,9 @@
-"""Repairs a config schema that is not valid JSON Schema, so that what is valid in it is checked.
+"""Repairs a config schema that is not valid JSON Schema, so that its valid parts are checked.
 
-What has an obvious meaning is written as it was meant (a bare ``"null"`` in ``anyOf`` is
-``{"type": "null"}``), and an annotation that is wrong is left out: neither costs a check. A keyword
-that cannot be read is left out alone, with the keywords that would refuse more without it; its loss
-is named. Not here: validation (``config_check``, which calls this for invalid schemas only).
+A part with an obvious meaning is corrected (a bare ``"null"`` in ``anyOf`` becomes ``{"type":
+"null"}``), and a wrong annotation is removed: neither costs a check. A keyword that cannot be read
+is removed alone, with the keywords that would refuse more without it; its loss is reported. Not
+here: validation (``config_check``, which calls this only for invalid schemas).
 """
 
 from typing import Any, NoReturn, cast
@@ -24,7 +24,7 @@ _ANNOTATIONS = (
     "title", "description", "$comment", "default", "examples", "readOnly", "writeOnly", "format",
     "contentMediaType", "contentEncoding", "$schema", "$id",
 )  # fmt: skip
-_WITHOUT = {  # what refuses more, or other values, once the keyword beside it is gone
+_WITHOUT = {  # keywords that would refuse more, or other values, without the key
     "properties": ("additionalProperties",),
     "patternProperties": ("additionalProperties",),
     "items": ("additionalItems",),
@@ -44,7 +44,7 @@ class Repaired(msgspec.Struct):
 
 
 def repaired(schema: Any) -> Repaired:
-    """Repairs an invalid schema. What is left may still not be valid (a reference that leads to no
+    """Repairs an invalid schema. The result may still be invalid (a reference that leads to no
     schema at a place that is not walked); the caller compiles it."""
     result = Repaired(schema=schema, meant=[], lost=[])
     result.schema = _Repair(schema, result).schema(schema, ())
@@ -63,7 +63,7 @@ class _Repair:
         self._root, self._result = root, result
 
     def schema(self, node: Any, path: tuple[str, ...]) -> Any:
-        """Returns the schema of a node; None: it is none, and has no obvious meaning."""
+        """Returns the schema of a node; None: it is not a schema and has no obvious meaning."""
         if isinstance(node, bool):
             return node
         if isinstance(node, str) and node in _TYPES:
@@ -113,8 +113,8 @@ class _Repair:
             if kept[name] is _GONE:
                 self._lose((*path, name), inner)
         if word == "patternProperties" and _GONE in kept.values():
-            return _GONE  # the keys that it meant are not known
-        anything = cast(dict[str, Any], {})  # a property that is named allows what it allowed
+            return _GONE  # the keys that it matched are unknown
+        anything = cast(dict[str, Any], {})  # a named property still allows what it allowed
         return {name: anything if v is _GONE else v for name, v in kept.items()}
 
     def _list(self, word: str, given: list[Any], path: tuple[str, ...]) -> Any:
@@ -126,7 +126,7 @@ class _Repair:
             return [inner for inner in found if inner is not None]
         if word == "items":
             return [{} if inner is None else inner for inner in found]
-        return _GONE if faulty else found  # any value may be one that the lost branch allows
+        return _GONE if faulty else found  # the lost branch may allow any value
 
     def _types(self, value: Any, path: tuple[str, ...]) -> Any:
         """Writes a null in a list of types as its name."""
@@ -167,8 +167,8 @@ def _compiles(schema: dict[str, Any]) -> bool:
 
 
 def _positive(node: Any) -> Any:
-    """Returns a schema without what would refuse a value because another part of it allows more
-    than was meant: ``oneOf`` becomes ``anyOf``, and ``not`` and conditions are left out."""
+    """Removes what would refuse a value because another part of the schema allows too much:
+    ``oneOf`` becomes ``anyOf``, and ``not`` and conditions are removed."""
     if not isinstance(node, dict):
         return node
     given = cast(dict[str, Any], node)

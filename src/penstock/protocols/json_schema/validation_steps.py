@@ -1,8 +1,8 @@
 """Counts the steps of validating a value against a JSON Schema before a validator takes them (L11).
 
 A schema of 2 kB may combine branches (``oneOf``, ``$ref``) in 10^12 ways, which a validator walks
-one by one; one that is nested thousands of levels deep ends the process with the validator's stack.
-Both are counted here in time that grows with schema times value. Not here: validation
+one by one. A schema nested thousands of levels deep overflows the validator's stack and ends the
+process. Both are counted here in time that grows with schema times value. Not here: validation
 (``config_check``, which calls this first), what a schema means. Neighbour: ``codec.schema_walk``,
 whose walks meet every part once.
 """
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from penstock.codec.schema_walk import BRANCHES, CONDITIONS, referred
 
-MOST_STEPS = 50_000  # which take a second
+MOST_STEPS = 50_000  # about a second
 """Pairs of a schema and a value. Schemas of real connectors take some dozens to some hundreds."""
 DEEPEST = 200
 """Levels of a schema or value, where each object and each list is one."""
@@ -36,7 +36,8 @@ def why_not_validated(schema: Any, value: Any) -> str | None:
 
 
 def nested_deeper(value: Any, levels: int) -> bool:
-    """Whether a JSON value has more than so many levels of objects and lists. Does not recurse."""
+    """Returns whether a JSON value has more than ``levels`` levels of objects and lists. Does not
+    recurse."""
     here = [value]
     for _ in range(levels + 1):
         below: list[Any] = []
@@ -52,7 +53,7 @@ def nested_deeper(value: Any, levels: int) -> bool:
 
 
 class _Steps:
-    """Counts for one schema. A pair is a schema and the value that it is applied to."""
+    """Counts for one schema. A pair is a schema and the value that it applies to."""
 
     def __init__(self, root: Any) -> None:
         self._root = root
@@ -60,8 +61,8 @@ class _Steps:
         self._name(root)
 
     def count(self, value: Any) -> int | None:
-        """Returns the steps, or more than :data:`MOST_STEPS` where they are more; None: without an
-        end, since a schema leads to itself with the same value."""
+        """Returns the steps, or more than :data:`MOST_STEPS` where they exceed it; None: infinite,
+        since a schema leads to itself with the same value."""
         counted: dict[tuple[int, int], int] = {}
         under_way: set[tuple[int, int]] = set()
         todo: list[_Pair] = [(self._root, value)]
@@ -87,7 +88,7 @@ class _Steps:
         return counted[_key((self._root, value))]
 
     def _below(self, node: Any, value: Any) -> Iterator[_Pair]:
-        """Yields the pairs that a validator takes for one pair."""
+        """Yields the pairs that a validator visits for one pair."""
         if not isinstance(node, dict):
             return
         given = cast(dict[str, Any], node)
@@ -106,8 +107,8 @@ class _Steps:
             yield from _in_list(given, cast(list[Any], value))
 
     def _targets(self, reference: str) -> list[Any]:
-        """Returns what a reference may lead to; a document of another name is taken by the last
-        word of its ``$id``."""
+        """Returns the possible targets of a reference; a document of another name is found by the
+        last word of its ``$id``."""
         document, _, fragment = reference.partition("#")
         bases = [self._root] if not document else self._named[_last(document)]
         if not fragment:

@@ -1,6 +1,7 @@
-"""Connects to a connector that speaks by lines, a process or a container: runs it, measured.
+"""Connects to a connector that exchanges lines, a process or a container: runs it, with
+measurement.
 
-Not here: what is said (``read``, ``write``, ``protocols/*``) and who may hear it
+Not here: the messages (``read``, ``write``, ``protocols/*``) and masking
 (``protocols.connection.Connection``).
 """
 
@@ -22,7 +23,7 @@ def connect_lines(
     stats: ConnectionStats,
     stderr: Callable[[str], None] | None,
 ) -> Connection:
-    """``ProtocolPackage.connect`` of a protocol of lines."""
+    """Implements ``ProtocolPackage.connect`` for a protocol of lines."""
     runtime = runtime_of(launch, secrets, stats, stderr)
     return Connection(protocol, launch.role, runtime, secrets)
 
@@ -35,10 +36,10 @@ def runtime_of(
     variables: Mapping[str, str] | None = None,
     served: int | None = None,
 ) -> Runtime:
-    """Returns the measured runtime of what ``launch`` names: a container where it is an image, else
-    a process. ``variables``: more that it is given, secrets of Penstock's own, which a container
-    can be given only where its image has a shell. ``served``: the port of a server on this
-    process's loopback, for a container without a network."""
+    """Returns the measured runtime for ``launch``: a container where it is an image, else a
+    process. ``variables``: further environment, secrets of Penstock's own, which a container can
+    get only where its image has a shell. ``served``: the port of a server on this process's
+    loopback, for a container without a network."""
     more = variables or {}
     if launch.image is None:
         launch = msgspec.structs.replace(launch, env={**launch.env, **more})

@@ -47,9 +47,10 @@ def split(data: bytes) -> list[bytes]:
 
 
 def one_a_line(data: bytes, messages: int) -> bool:
-    """Whether each line is exactly one object, given that ``messages`` were decoded from all lines.
-    msgspec's ``decode_lines`` also accepts two values on a line and one value over several lines:
-    lines that begin with an object end with one, unless the next line goes on with it."""
+    """Returns whether each line is exactly one object, given that ``messages`` were decoded from
+    all lines. msgspec's ``decode_lines`` also accepts two values on a line and one value over
+    several lines: lines that begin with an object end with one, unless it continues on the next
+    line."""
     begins, find, at = [0], data.find, 0
     while at := find(b"\n", at) + 1:
         begins.append(at)
@@ -57,7 +58,7 @@ def one_a_line(data: bytes, messages: int) -> bool:
         begins.pop()
     if len(begins) != messages or not begins or set(itemgetter(0, *begins)(data)) != {OPEN}:
         return False
-    before = [begin - 2 for begin in begins[1:]]  # where all lines but the last end
+    before = [begin - 2 for begin in begins[1:]]  # ends of all lines but the last
     ends = set(itemgetter(*before, before[0])(data)) if before else {CLOSE}
     if ends == {CLOSE}:
         return True
@@ -73,7 +74,7 @@ def is_json(raw: bytes) -> bool:
 
 
 def too_deep(raw: bytes) -> bool:
-    """Whether it is JSON that cannot be read since it is nested too deeply: some 400 objects."""
+    """Returns whether it is JSON that is nested too deeply to be read: some 400 objects."""
     try:
         msgspec.json.decode(raw)
     except RecursionError:
@@ -84,8 +85,8 @@ def too_deep(raw: bytes) -> bool:
 
 
 def line_in(file: Path, decoder: msgspec.json.Decoder[T]) -> T | None:
-    """Decodes the line in a file, of any length, without a copy of it; None where it is not what
-    ``decoder`` reads, which must be without ``Raw`` parts."""
+    """Decodes the line in a file, of any length, without a copy; None where ``decoder`` cannot read
+    it. ``decoder`` must be without ``Raw`` parts."""
     with (
         file.open("rb") as opened,
         mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as line,
@@ -96,13 +97,13 @@ def line_in(file: Path, decoder: msgspec.json.Decoder[T]) -> T | None:
 
 
 def with_letters(raw: bytes) -> bytes:
-    """The line with letters in place of their escapes (``\\u0041``), so that a pattern finds words
-    however they are written."""
+    """Returns the line with letters in place of their escapes (``\\u0041``), so that a pattern
+    finds words in any spelling."""
     return _LETTER.sub(_letter, raw) if b"\\u00" in raw else raw
 
 
 def streams_named(raw: bytes) -> set[str]:
-    """The values of every ``"stream": "..."`` in a line that is not JSON."""
+    """Returns the values of every ``"stream": "..."`` in a line that is not JSON."""
     try:
         found = _STREAM_MARK.findall(with_letters(raw))
         return {msgspec.json.decode(m, type=str) for m in found}
@@ -111,8 +112,8 @@ def streams_named(raw: bytes) -> set[str]:
 
 
 def the_one(names: Iterable[str], known: Iterable[StreamId]) -> StreamId | None:
-    """The only one of the known streams that has one of these names; None: there is none, or more
-    than one."""
+    """Returns the only known stream with one of these names; None: there is none, or more than
+    one."""
     wanted = set(names)
     matches = [s for s in known if s.name in wanted]
     return matches[0] if len(matches) == 1 else None
@@ -120,22 +121,22 @@ def the_one(names: Iterable[str], known: Iterable[StreamId]) -> StreamId | None:
 
 def masked(raw: bytes) -> bytes | None:
     """Replaces the tokens that only Python's ``json`` reads by JSON of the same length, so that
-    offsets stay: numbers by an empty list, which is never taken for one. None where the line has no
-    such token."""
+    offsets stay: numbers by an empty list, which is never mistaken for a number. None where the
+    line has no such token."""
     replaced = _TOKEN.sub(_mask, raw)
     return None if replaced == raw else replaced
 
 
 def utf8_escapes(raw: bytes) -> bytes:
-    """Replaces an escaped surrogate pair by its character, and half a pair, which JavaScript writes
-    where a text was cut within a character and UTF-8 does not have, by a question mark."""
+    """Replaces an escaped surrogate pair by its character, and half a pair by a question mark:
+    JavaScript writes one where a text was cut inside a character, and UTF-8 cannot encode it."""
     return _ESCAPE.sub(_character, raw)
 
 
 def unmasked(raw: bytes, cover: bytes, body: msgspec.Raw) -> msgspec.Raw:
-    """The original text of a value. ``cover``: the line after :func:`masked`; ``body``: the value
-    that was decoded from it, which is a slice of it: its place is told by its address, since the
-    same bytes may stand elsewhere in the line."""
+    """Returns the original text of a value. ``cover``: the line after :func:`masked`; ``body``: the
+    value decoded from it, a slice of ``cover``. Its address gives its position, since the same
+    bytes may occur elsewhere in the line."""
     start = pa.py_buffer(body).address - pa.py_buffer(cover).address
     return msgspec.Raw(raw[start : start + len(memoryview(body))])
 

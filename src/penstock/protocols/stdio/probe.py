@@ -15,7 +15,7 @@ from penstock.runtimes.contract import ByteChannel, RunTimeouts
 
 class CommandAnswer(msgspec.Struct):
     """How the command ended; protocols add the fields of their answers. ``code`` None: it was
-    stopped. ``timed_out``: the timeout that it exceeded."""
+    stopped. ``timed_out``: the exceeded timeout."""
 
     code: int | None = None
     stderr_tail: str = ""

@@ -23,7 +23,7 @@ Items = list[Lines | Oversized]
 
 
 class ReadFailed(Exception):
-    """Raised where the read cannot go on: the connector is stopped, and it did not complete,
+    """Raised where the read cannot go on: the connector is stopped and counts as incomplete,
     whatever its exit code. ``code``, ``hint``: as in an error. A :class:`Reader` may raise it."""
 
     def __init__(
@@ -74,7 +74,8 @@ class Watch:
         return block
 
     def left(self) -> float:
-        """Seconds of ``RunTimeouts.total`` that are left. Raises :class:`TimedOut` for none."""
+        """Returns the seconds of ``RunTimeouts.total`` that are left. Raises :class:`TimedOut` for
+        none."""
         total, role = self._limits.total, self._role
         if total is None:
             return float("inf")
@@ -84,7 +85,7 @@ class Watch:
         return left
 
     def _remaining(self) -> float:
-        """Seconds until the next timeout. Raises :class:`TimedOut`."""
+        """Returns the seconds until the next timeout. Raises :class:`TimedOut`."""
         limits, role, left = self._limits, self._role, self.left()
         bound = limits.heartbeat if self._spoke else limits.start
         if self._silent < bound:
@@ -124,7 +125,7 @@ def exit_code(
 
 
 def raw_lines(items: Items | None) -> Iterator[bytes]:
-    """Yields each line without its newline; oversized lines are left out."""
+    """Yields each line without its newline; oversized lines are skipped."""
     for item in items or ():
         if isinstance(item, Lines):
             yield from bytes(item.data).split(b"\n")
@@ -145,8 +146,8 @@ class Reader(Protocol):
         ...
 
     def oversized(self, size: int, head: bytes, file: Path | None) -> Iterator[Event]:
-        """Reports a line that is too long to be decoded: ``head`` is its beginning, ``file`` has
-        all of it."""
+        """Reports a line that is too long to decode: ``head`` is its beginning, ``file`` has the
+        whole line."""
         ...
 
 
@@ -178,8 +179,8 @@ def read(
                 while items:
                     for event in _decoded(items.pop(0), reader):
                         yield event
-                        del event  # nothing here holds what may be large
-                        watch.left()  # a line may name files, which take their time
+                        del event  # keep no reference to a large event
+                        watch.left()  # a line may name files, which take time
                 yield from reader.flush()
                 if reader.beats != beats:
                     beats = reader.beats

@@ -1,5 +1,5 @@
-"""Decodes and encodes wire structs that keep the fields they do not declare: typed fields, and
-beside them the unknown ones.
+"""Decodes and encodes wire structs that keep the fields they do not declare: typed fields plus the
+unknown ones.
 
 Numbers of unknown fields keep all their digits (``codec.exact_json``). Not here: the structs of a
 protocol (``protocols/*/messages.py``); the hot path, which decodes light msgspec structs directly.
@@ -60,7 +60,7 @@ def lenient(kind: type[W], data: Any) -> tuple[W, list[str]]:
 
 
 def _fitting(kind: type[Wire], data: Any, faults: list[str]) -> Any:
-    """The data without optional fields that do not fit, which are added to ``faults``."""
+    """Returns the data without optional fields that do not fit; adds those to ``faults``."""
     if not isinstance(data, dict):
         return data
     kept = dict(cast(dict[str, Any], data))
@@ -84,14 +84,15 @@ def _fitting(kind: type[Wire], data: Any, faults: list[str]) -> Any:
 
 @cache
 def _struct_in(of: Any) -> type[Wire] | None:
-    """The struct of a field: itself, optional, or in a list."""
+    """Returns the struct of a field: itself, optional, or in a list."""
     if isinstance(of, type) and issubclass(of, Wire):
         return of
     return next(filter(None, map(_struct_in, get_args(of))), None)
 
 
 def to_data(value: Any) -> Any:
-    """The JSON data of a struct with its unknown fields. Declared fields win over unknown ones."""
+    """Returns the JSON data of a struct with its unknown fields. Declared fields override unknown
+    ones."""
     if isinstance(value, Wire):
         declared: dict[str, Any] = {}
         for field in _fields(type(value)):
@@ -141,5 +142,5 @@ def _keep_unknown(value: Wire, data: dict[str, Any]) -> None:
 
 
 def plain(value: Wire) -> dict[str, Any]:
-    """The JSON data of a struct with ordinary floats in place of exact numbers."""
+    """Returns the JSON data of a struct with ordinary floats in place of exact numbers."""
     return floats(encode(value))

@@ -39,12 +39,12 @@ class OutputReader(Protocol):
     def take(self, block: bytes) -> Iterator[Answer]: ...
 
     def finish(self) -> Iterator[Answer]:
-        """Converts what is left when stdout has ended."""
+        """Converts the rest of the output when stdout has ended."""
         ...
 
     def ended_well(self) -> Iterator[Answer]:
-        """The answers that follow from a success: all input was read, no failure was reported, and
-        the exit code is 0."""
+        """Yields the answers that follow from a success: all input was read, no failure was
+        reported, and the exit code is 0."""
         ...
 
 
@@ -77,7 +77,8 @@ class StdinFeeder:
             raise Defect("the thread that feeds the destination is gone")
 
     def stalled(self) -> float:
-        """Seconds since the destination last took a byte; 0 while nothing waits to be written."""
+        """Returns the seconds since the destination last took a byte; 0 while nothing waits to be
+        written."""
         since = self._waiting_since
         return 0.0 if since is None else time.monotonic() - since
 
