@@ -11,13 +11,13 @@ from penstock.protocols.syncmaven.messages import Result
 
 
 def uncounted(result: Result, rows: int) -> int:
-    """Of so many rows sent, those that the destination neither took nor left out nor failed."""
+    """Returns how many of the sent ``rows`` the destination neither took, skipped nor failed."""
     return rows - result.success - result.skipped - result.failed
 
 
 def contradiction(result: Result, rows: int, stream: StreamId) -> DestinationError | None:
-    """Why the counters cannot be true of so many rows: they name more than were sent, or more than
-    were received. None: they can be, which says nothing of rows that are in none."""
+    """Returns why the counters cannot be true for so many rows: they name more than were sent, or
+    more than were received. None: they can be true, even if some rows are in none."""
     counted = rows - uncounted(result, rows)
     if counted <= result.received <= rows:
         return None
@@ -32,7 +32,7 @@ def contradiction(result: Result, rows: int, stream: StreamId) -> DestinationErr
 
 
 def missing(result: Result, rows: int, stream: StreamId) -> DestinationError | None:
-    """Why rows that are in no counter can neither be left out nor rejected; None: each is in
+    """Returns why rows that are in no counter can neither be skipped nor rejected; None: each is in
     one."""
     left = uncounted(result, rows)
     if left <= 0:

@@ -39,13 +39,13 @@ class SyncmavenDestination:
 
     def own_stream(self, spec: ConnectorSpec, stream: WriteStream) -> str | None:
         known = _known_streams(spec)
-        with suppress(DestinationError):  # it has none of that name
+        with suppress(DestinationError):  # it has no stream of that name
             return stream.into if known is None else stream_specs.chosen(stream, known).name
         return stream.into
 
     def spec(self, runtime: Host, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
-        """Its credentials' schema, and in ``abilities`` its roles and its streams, where it tells
-        them without credentials."""
+        """Returns its credentials' schema; ``abilities`` has its roles, and its streams where it
+        lists them without credentials."""
         said = ask_spec(runtime, timeouts, log, DESTINATION)
         abilities: dict[str, Any] = {"roles": list(said.roles or (Roles.destination,))}
         if said.zod:
@@ -72,7 +72,7 @@ class SyncmavenDestination:
     def check(
         self, runtime: Host, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
-        """Asks for its streams with these credentials, which is all that the protocol has."""
+        """Requests its streams with these credentials: the protocol has no other check."""
         try:
             streams = ask_streams(runtime, config, timeouts, log)
         except DestinationError as e:
@@ -85,8 +85,8 @@ class SyncmavenDestination:
         )
 
     def depends_on_config(self, spec: ConnectorSpec, streams: Sequence[WriteStream]) -> bool:
-        """Without its credentials it may tell of no streams, or of others: they are requested again
-        unless each of ours is one that it told of by its name, and nothing speaks against it."""
+        """Returns whether its streams must be requested with credentials: without them it may list
+        none, or others. False where each of ours is listed by its name, without a problem."""
         if Roles.destination not in spec.abilities.get("roles", []):
             return False
         known = _known_streams(spec)

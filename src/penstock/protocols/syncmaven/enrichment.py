@@ -1,4 +1,4 @@
-"""Implements the transform role with a Syncmaven enrichment: spec, check, rows that are answered.
+"""Implements the transform role with a Syncmaven enrichment: spec, check, and the rows' answers.
 
 Not here: questions (``probe``), the run over a stream (``enrichment_run``). Source: the protocol
 page, Destination flow; reference §1.
@@ -30,8 +30,8 @@ class SyncmavenEnrichment:
     """Enriches rows (``TransformConversation`` of ``protocols.connection``)."""
 
     def spec(self, runtime: Host, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec:
-        """Its credentials' schema. Raises ``ConfigError`` (``connector.not_an_enrichment``) for a
-        connector without that role."""
+        """Returns its credentials' schema. Raises ``ConfigError`` (``connector.not_an_enrichment``)
+        for a connector without that role."""
         said = _spec(runtime, timeouts, log)
         if said.zod:
             log(LogEvent("WARN", unreadable("the enrichment describes its credentials")))
@@ -46,8 +46,8 @@ class SyncmavenEnrichment:
     def check(
         self, runtime: Host, config: dict[str, Any], timeouts: RunTimeouts, log: EventSink
     ) -> CheckResult:
-        """Starts it with these credentials, which it does not answer, and waits a little whether it
-        refuses them."""
+        """Starts it with these credentials, which it does not answer, and waits shortly for a
+        refusal."""
         said = _spec(runtime, timeouts, log)
         start = start_enrichment(
             by_page=said.by_page, credentials=config, options={}, sync_id="check"
@@ -72,17 +72,17 @@ class SyncmavenEnrichment:
         return CheckResult(True, "it started; whether it can enrich, rows will show")
 
     def outline(self, runtime: Host, request: TransformRequest, columns: Any) -> Any | None:
-        """The input's columns and those that the pipeline declares; nothing is started."""
+        """Returns the input's columns and those that the pipeline declares; starts nothing."""
         declared = {} if request.enriching is None else request.enriching.columns
         return outlined(columns, declared) if declared else None
 
     def apply(
         self, runtime: Host, request: TransformRequest, feed: Iterator[Any]
     ) -> Iterator[Given]:
-        """See ``TransformConversation.apply``. A halt, a death, silence and answers that nobody
-        asked for raise ``SourceError`` (``transform.halted``, ``transform.exited``,
-        ``transform.heartbeat``, ``transform.unasked_answer``, ...); a row without an answer that
-        fits becomes a ``Reject`` or passes (``Enriching.on_error``)."""
+        """See ``TransformConversation.apply``. A halt, an exit, silence and unrequested answers
+        raise ``SourceError`` (``transform.halted``, ``transform.exited``, ``transform.heartbeat``,
+        ``transform.unasked_answer``, ...); a row without an answer that fits becomes a ``Reject``
+        or passes (``Enriching.on_error``)."""
         said: list[LogEvent | SkippedItems] = []
 
         def hear(event: Any) -> None:
@@ -96,7 +96,7 @@ class SyncmavenEnrichment:
 
 
 def _spec(host: Host, timeouts: RunTimeouts, log: EventSink) -> Spec:
-    """Its spec. Raises ``ConfigError`` where it has another role only."""
+    """Returns its spec. Raises ``ConfigError`` where it has only another role."""
     said = ask_spec(host, timeouts, log, ENRICHMENT)
     if said.roles is not None and Roles.enrichment not in said.roles:
         raise ConfigError(

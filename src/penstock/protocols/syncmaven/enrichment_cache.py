@@ -1,9 +1,9 @@
-"""Keeps an enrichment's answers in the state store, so that rows of the same key are not asked
-again while an answer is good.
+"""Keeps an enrichment's answers in the state store, so that rows with the same key are not sent
+again while an answer is valid.
 
-What is kept of an answer is how its rows differ from the row that was sent, so that columns outside
-the key come from the row at hand. Entries become durable with the rows that they were made for.
-Not here: how a difference is applied (``enrichment_rows``). Neighbours: ``store.keys`` is the port.
+An answer is stored as the difference between its rows and the sent row, so that columns outside the
+key come from the current row. Entries become durable with the rows that they were made for. Not
+here: applying a difference (``enrichment_rows``). Neighbours: ``store.keys`` is the port.
 """
 
 import hashlib
@@ -46,12 +46,13 @@ class AnswerCache:
         self._owner = f"enrichment cache {_digest(parts)}"
 
     def key(self, row: dict[str, Any]) -> str | None:
-        """The entry's key for a row; None: the row has no such key, so it is always asked."""
+        """Returns the entry's key for a row; None: the row has no such key, so it is always
+        sent."""
         values = [row.get(name) for name in self._columns] if self._columns else row
         return None if self._columns and None in values else _digest(values)
 
     def get(self, key: str) -> list[Patch] | None:
-        """The answer, while it is good."""
+        """Returns the answer, while it is valid."""
         found = self._keys.get(self._place(key))
         if found is None:
             return None
@@ -59,7 +60,7 @@ class AnswerCache:
         return entry.rows if self._now() - entry.at < self._seconds else None
 
     def put(self, key: str, rows: list[Patch]) -> None:
-        """Keeps an answer, if it is not too long."""
+        """Keeps an answer, unless it is too long."""
         value = msgspec.json.encode(_Entry(self._now(), rows))
         if len(value) <= MOST_BYTES:
             self._keys.put(self._place(key), value.decode())
@@ -69,8 +70,7 @@ class AnswerCache:
         self._keys.delete(self._place(key))
 
     def sweep(self) -> int:
-        """Deletes the answers that are no longer good, once in the time that one is; returns how
-        many."""
+        """Deletes expired answers, once in an answer's lifetime; returns how many."""
         mark = self._place(_SWEPT)
         last = self._keys.get(mark)
         if last is None:

@@ -1,9 +1,9 @@
-"""Writes tables as requests, and makes tables of the answers.
+"""Encodes tables as requests, and builds tables from the answers.
 
-An answer's row is taken as a difference to the row that was sent: a column that it gives back as it
-was keeps its value and its type, whatever JSON can hold; one that it changes or adds is decoded,
-and a value that does not fit its column makes the answer faulty. Not here: processes
-(``enrichment_session``), the order of answers (``enrichment_run``).
+An answer's row is taken as a difference to the sent row. A column that comes back equal keeps its
+value and its type, whatever JSON can hold. A changed or added column is decoded, and a value that
+does not fit its column makes the answer faulty. Not here: processes (``enrichment_session``), the
+order of answers (``enrichment_run``).
 """
 
 import operator
@@ -30,7 +30,7 @@ _DEPTH = 100  # of objects and lists whose parts are compared one by one
 
 @dataclass(slots=True)
 class Requests:
-    """The rows of one table. ``lines``: a request for each; ``rows``: what was sent, decoded."""
+    """The rows of one table. ``lines``: a request for each; ``rows``: the sent rows, decoded."""
 
     table: Table
     fields: list[Field]
@@ -38,15 +38,14 @@ class Requests:
     rows: list[dict[str, Any]]
 
     def body(self, index: int) -> bytes:
-        """A row that was sent, as JSON."""
+        """Returns a sent row as JSON."""
         before, after = _EDGES
         return self.lines[index][before:-after]
 
 
 @dataclass(slots=True)
 class UnansweredRow:
-    """A row that has no answer, or none that fits. ``index``: of the row; ``field``: its property
-    at fault."""
+    """A row without an answer that fits. ``index``: of the row; ``field``: its faulty property."""
 
     index: int
     reason: str
@@ -55,15 +54,15 @@ class UnansweredRow:
 
 @dataclass(slots=True)
 class EnrichmentResult:
-    """What came of some rows: a table, and the rows that have no part in it."""
+    """The result for some rows: a table, and the rows that are not in it."""
 
     table: Table
     faults: list[UnansweredRow] = field(default_factory=list[UnansweredRow])
 
 
 class EnrichedRows:
-    """Of one stream in one run. ``given``, ``made``: the planned schemas before and after;
-    ``declared``: types of properties that the enrichment adds."""
+    """Converts the rows of one stream in one run. ``given``, ``made``: the planned schemas before
+    and after; ``declared``: types of properties that the enrichment adds."""
 
     def __init__(
         self, given: RowSchema | None, made: RowSchema | None, declared: dict[str, DataType]
@@ -78,7 +77,7 @@ class EnrichedRows:
         self._encoders: dict[RowSchema, LineEncoder] = {}
 
     def requests(self, table: Table) -> Requests:
-        """The requests for the rows of a table that the transform is fed."""
+        """Returns the requests for the rows of a table that the transform is fed."""
         fields = [self._field(f) for f in table.schema]
         schema = RowSchema(tuple(fields))
         encoder = self._encoders.get(schema)
@@ -96,8 +95,8 @@ class EnrichedRows:
     def made(
         self, asked: Requests, begin: int, answers: Sequence[list[Patch] | UnansweredRow]
     ) -> EnrichmentResult:
-        """The table of the answers to the rows from ``begin`` on. A fault among them becomes one of
-        the result, with no row in the table."""
+        """Returns the table of the answers to the rows from ``begin`` on. A fault among them is
+        added to the result, without a row in the table."""
         faults: dict[int, UnansweredRow] = {}
         at: list[int] = []
         patches: list[Patch] = []
@@ -128,7 +127,7 @@ class EnrichedRows:
     # -- schemas
 
     def _field(self, arrow: Any) -> Field:
-        """A column's field: as planned, where the plan knows it by this type."""
+        """Returns a column's field: the planned one, if the plan has it with this type."""
         planned = self._given.get(arrow.name)
         if planned is not None and arrow_type(planned.type) == arrow.type:
             return planned
@@ -137,7 +136,7 @@ class EnrichedRows:
         return Field(arrow.name, source, data_type(arrow.type))
 
     def _learn(self, sources: set[str], patches: Sequence[Patch]) -> None:
-        """Adds the properties that are new, with the type of their first value."""
+        """Adds new properties, with the type of their first value."""
         for patch in patches:
             for name, value in patch.items():
                 if name in sources or value is None:
@@ -200,7 +199,7 @@ class EnrichedRows:
 
 
 def outlined(columns: Any, declared: dict[str, DataType]) -> Any:
-    """The columns (pyarrow.Schema) that come out, as far as they are declared."""
+    """Returns the output columns (pyarrow.Schema), as far as they are declared."""
     known = {
         (f.metadata or {}).get(SOURCE_KEY, f.name.encode()).decode("utf-8", "surrogatepass")
         for f in columns
@@ -214,8 +213,8 @@ def outlined(columns: Any, declared: dict[str, DataType]) -> Any:
 
 
 def patch_of(sent: dict[str, Any], row: dict[str, Any], kept: Collection[str] = ()) -> Patch:
-    """How an answer's row differs from the row that was sent. ``kept``: properties that it does not
-    lose by leaving them out."""
+    """Returns how an answer's row differs from the sent row. ``kept``: properties that are not
+    removed by omission."""
     merged = {n: _merged(sent[n], v) if n in sent else v for n, v in row.items()}
     changed = {n: v for n, v in merged.items() if n not in sent or v is not sent[n]}
     gone = {n: None for n, v in sent.items() if n not in row and n not in kept and v is not None}
@@ -223,8 +222,8 @@ def patch_of(sent: dict[str, Any], row: dict[str, Any], kept: Collection[str] = 
 
 
 def _merged(sent: Any, came: Any, depth: int = 0) -> Any:
-    """A value that came back, in which each part that is as it was sent has the digits with which
-    it was sent: ``sent`` itself, where all of it is. Items of lists are compared by position."""
+    """Returns a value that came back, with the sent digits in each part that is unchanged: ``sent``
+    itself, where all of it is. Items of lists are compared by position."""
     if isinstance(sent, dict) and isinstance(came, dict) and depth < _DEPTH:
         before, after = cast(dict[str, Any], sent), cast(dict[str, Any], came)
         inner = {
@@ -241,7 +240,8 @@ def _merged(sent: Any, came: Any, depth: int = 0) -> Any:
 
 
 def _same(sent: Any, came: Any) -> bool:
-    """Whether two values are equal, or one number in a connector that has doubles only."""
+    """Returns whether two values are equal, or the same number for a connector that has only
+    doubles."""
     if isinstance(sent, bool) or isinstance(came, bool):
         return sent is came
     if sent == came:

@@ -1,9 +1,9 @@
-"""Runs an enrichment over one stream: tables in, tables of the answers out, in the rows' order.
+"""Runs an enrichment over one stream: tables in, tables of answers out, in the rows' order.
 
-Rows are cut into units; several processes, each with a thread of its own, work on one unit at a
-time, and what they answered goes on in the order in which the rows came. A table is through once
-all its rows are answered; a checkpoint of the connector's keys and of the cache goes with it. Not
-here: one process (``enrichment_session``), rows (``enrichment_rows``), the lane
+Rows are cut into units. Several processes, each with its own thread, work on one unit at a time;
+the answers are passed on in the order of the rows. A table is done once all its rows are answered;
+a checkpoint of the connector's keys and of the cache goes with it. Not here: one process
+(``enrichment_session``), rows (``enrichment_rows``), the lane
 (``engine.worker.transforms.connector``). Source: the protocol page, Destination flow.
 """
 
@@ -41,9 +41,9 @@ from penstock.runtimes.contract import Runtime
 UNIT_ROWS = 64
 UNIT_BYTES = 1 << 20  # of requests
 EMIT_ROWS = 2048
-_AHEAD_UNITS = 4  # for each process: units that are done and wait for an earlier one
+_AHEAD_UNITS = 4  # for each process: finished units that wait for an earlier one
 _TICK = 1.0
-_IDLE = 0.2  # seconds between two looks at what idle processes say
+_IDLE = 0.2  # seconds between two reads of idle processes' output
 _JOIN_SECONDS = 10.0
 
 _NONE = RowSchema(())
@@ -69,7 +69,7 @@ class _Counts:
 
 
 class EnrichmentRun:
-    """One run. ``by_page``: the connector described itself in the page's words."""
+    """One run. ``by_page``: the connector described itself in the page's dialect."""
 
     def __init__(self, host: Host, request: TransformRequest, *, by_page: bool) -> None:
         self._host, self._request = host, request
@@ -166,7 +166,7 @@ class EnrichmentRun:
         for fault in made.faults:
             self._forget(asked.rows[fault.index])
         if made.faults and self._how.on_error == "pass":
-            # they go on as they are, in their places
+            # passed on unchanged, in their places
             faulty = {f.index for f in made.faults}
             whole = [[{}] if i in faulty else a for i, a in enumerate(answers, begin)]
             made = self._rows.made(asked, begin, whole)
@@ -184,7 +184,7 @@ class EnrichmentRun:
             self._cache.drop(key)
 
     def _metrics_and_logs(self) -> Iterator[Given]:
-        """What the processes said last, and what was done."""
+        """Yields the last output of the processes, and the counts."""
         with_cache = "" if self._cache is None else f", {self._counts.kept} answered by the cache"
         while not self._done.empty():
             item = self._done.get()

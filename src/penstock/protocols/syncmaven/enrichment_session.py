@@ -1,10 +1,10 @@
-"""Asks one enrichment process for rows: starts it, sends requests, reads their answers in order.
+"""Talks to one enrichment process: starts it, sends requests, reads their answers in order.
 
-The protocol's answers have no ids, so that the first one belongs to the oldest request; an answer
-to no request ends the session. What the process says is read all the while, so that a halt counts
+Answers have no ids in this protocol, so the first one belongs to the oldest request; an answer
+without a request ends the session. The process's output is read continuously, so that a halt counts
 at any moment. Every wait is bounded: it must take bytes of a request, or answer one, within
-``RunTimeouts.heartbeat``; lines of its log are no progress (L11). Not here: which rows are asked
-and in what order they go on (``enrichment_run``). Source: the protocol page; reference §1.2, §1.3.
+``RunTimeouts.heartbeat``; log lines are no progress (L11). Not here: which rows are requested and
+the order of their answers (``enrichment_run``). Source: the protocol page; reference §1.2, §1.3.
 """
 
 import time
@@ -22,12 +22,12 @@ _STEP = 0.05  # seconds of one wait
 
 
 class AnswerAbandoned(Exception):
-    """Raised in place of an answer where nobody waits for it any more."""
+    """Raised in place of an answer that nobody waits for any more."""
 
 
 class EnrichmentSession:
     """One process, from :meth:`open` to :meth:`close`. ``start``: its first line. ``said``: takes
-    what it logs. ``over``: whether nobody waits any more. Methods raise ``SourceError``
+    its log. ``over``: returns whether nobody waits any more. Methods raise ``SourceError``
     (``transform.halted``, ``transform.exited``, ``transform.heartbeat``,
     ``transform.unasked_answer``), and :class:`AnswerAbandoned`."""
 
@@ -52,14 +52,14 @@ class EnrichmentSession:
         self.ask([self._start], answered=False)
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process."""
         self._channel = None
         self._stack.close()
 
     def ask(
         self, lines: Sequence[bytes], ahead: int = 1, *, answered: bool = True
     ) -> list[EnrichmentAnswer]:
-        """Sends lines, never more than ``ahead`` that are not answered, and returns their answers.
+        """Sends lines, with at most ``ahead`` unanswered ones, and returns their answers.
         ``answered`` False: the lines have none."""
         found: list[EnrichmentAnswer] = []
         sent, rest, moved = 0, memoryview(b""), time.monotonic()
@@ -84,7 +84,7 @@ class EnrichmentSession:
         return found
 
     def listen(self) -> None:
-        """Reads what it says while it is asked nothing."""
+        """Reads its output while no request is open."""
         if self._heard(0.0):
             raise _unasked()
 
@@ -96,7 +96,7 @@ class EnrichmentSession:
             return self._closed_input()
 
     def _closed_input(self) -> int:
-        """It reads no more: what it still says tells why."""
+        """Reads the rest of its output, which may have the reason, after it closed its input."""
         until = time.monotonic() + self._timeouts.stop
         while time.monotonic() < until:
             self._heard(_STEP)
@@ -107,7 +107,7 @@ class EnrichmentSession:
         )
 
     def _heard(self, timeout: float) -> list[EnrichmentAnswer]:
-        """The answers in at most one block of its output."""
+        """Returns the answers in at most one block of its output."""
         assert self._channel is not None
         block = self._channel.read(timeout)
         if block is None:

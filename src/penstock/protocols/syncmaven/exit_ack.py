@@ -1,10 +1,10 @@
 """Decides whether exit code 0 after ``end-stream`` acknowledges a destination's rows.
 
-The page has no ``stream-result``: a destination that was written from it answers ``end-stream`` by
-its end. The code that other connectors are written with has one, and ends with 0 on SIGTERM and on
-an empty line too, so that of those a result is wanted; and of any that has ever given one. Not
-here: what a clean end is (``session``, ``ByteChannel.ended_well``), who has given a result
-(``writer``, ``store.remembered``). Source: the page, Destination flow; reference §1.1, §1.4.
+The page has no ``stream-result``: a destination written from it answers ``end-stream`` by exiting.
+The code behind other connectors has one, and also exits with 0 on SIGTERM and on an empty line, so
+those must give a result, and so must any destination that has ever given one. Not here: what a
+clean end is (``session``, ``ByteChannel.ended_well``), who has given a result (``writer``,
+``store.remembered``). Source: the page, Destination flow; reference §1.1, §1.4.
 """
 
 from enum import StrEnum
@@ -17,25 +17,26 @@ from penstock.protocols.writing import Acks
 class ExitAck(StrEnum):
     """Whether exit code 0 after ``end-stream`` acknowledges the rows."""
 
-    never = "never"  # a result is needed
-    itself = "itself"  # where it ends by itself
-    closed = "closed"  # also where it ends once its input has ended
+    never = "never"  # a result is required
+    itself = "itself"  # if it exits by itself
+    closed = "closed"  # also if it exits once its input has ended
 
 
 def exit_ack(acks: Acks, *, by_page: bool, gives_results: bool) -> ExitAck:
-    """``by_page``: it answers in the page's words. ``gives_results``: it has ever given a
+    """``by_page``: it answers in the page's dialect. ``gives_results``: it has ever given a
     result."""
     if gives_results or acks is Acks.strict:
         return ExitAck.never
     if by_page:
         return ExitAck.closed if acks is Acks.at_end else ExitAck.itself
-    # At the end of its input a program in the code's dialect may end before it has written all.
+    # When its input ends, a program in the code's dialect may exit before it has written
+    # everything.
     return ExitAck.itself if acks is Acks.at_end else ExitAck.never
 
 
 def lacks_result(stream: StreamId) -> DestinationError:
-    """Why the exit code of a process counts for nothing: another one of the destination gave a
-    result meanwhile."""
+    """Returns why the exit code of a process does not count: another process of the destination has
+    given a result meanwhile."""
     return DestinationError(
         f"{stream}: a process of the destination ended with exit code 0 and without the"
         " stream-result that another one gave",

@@ -1,9 +1,9 @@
-"""Finds the rows that a destination fails, of which its counters say only how many.
+"""Finds the rows that a destination fails, where its counters give only their number.
 
 The rows of a checkpoint are sent again, in halves and halves of these, each with a process and a
-result of its own, until a row fails alone: that one is a reject. Rows that it had taken are sent
-again on the way, so that only a destination that merges rows may be asked so; how many is counted.
-Not here: when this is done (``writer``). Source: reference §6.
+result of its own, until a row fails alone: that one is a reject. On the way, rows that the
+destination had taken are sent again, so this needs a destination that merges rows; their number is
+counted. Not here: when this is done (``writer``). Source: reference §6.
 """
 
 from collections.abc import Callable, Generator
@@ -26,7 +26,7 @@ Found = Generator[Answer, None, DestinationError | HaltMessage | None]
 
 
 class FailedRows:
-    """``sessions``: makes what sends rows of the stream."""
+    """``sessions``: makes the sessions that send rows of the stream."""
 
     def __init__(
         self, encoder: StreamEncoder, stream: StreamId, sessions: Callable[[], Sessions]
@@ -36,8 +36,8 @@ class FailedRows:
 
     def find(self, lines: list[bytes]) -> Found:
         """Sends the rows again and yields a ``Reject`` for each that fails alone. The value: why it
-        could not go on; None: every other row was taken or left out, and those that were left out
-        are counted."""
+        could not go on; None: every other row was taken or skipped, and skipped rows are
+        counted."""
         rows = [line for block in lines for line in bodies_of(block)]
         yield LogEvent("INFO", f"{self._stream}: looking for the rows that failed, of {len(rows)}")
         return (yield from self._halves(rows))

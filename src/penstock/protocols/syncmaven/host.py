@@ -1,8 +1,8 @@
-"""Says where a connector's processes run, and opens the keys that they are served.
+"""Decides where a connector's processes run, and opens the keys that are served to them.
 
-Each phase of a conversation is a process of its own: a connector may exit after each answer
-(reference §1.5), so that one process a phase is the only rule that holds for all. Not here: what a
-phase says (``probe``, ``session``), how keys are served (``stream_keys``).
+Each phase of a conversation is its own process: a connector may exit after each answer (reference
+§1.5), so one process a phase is the only rule that works for all. Not here: the content of a phase
+(``probe``, ``session``), how keys are served (``stream_keys``).
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -15,14 +15,14 @@ from penstock.runtimes.contract import Runtime
 from penstock.runtimes.masking import Masker
 from penstock.store.keys import MemoryKeys, OpenKeys
 
-_QUESTION = StreamId.of(None, "")  # a question is about no stream
+_QUESTION = StreamId.of(None, "")  # a question concerns no stream
 RuntimeIn = Callable[[Mapping[str, str]], Runtime]
 """The runtime with these variables in the environment of what it starts."""
 
 
 class Host:
     """``runtime_in``: makes the runtime for a phase. ``keys``: opens a port to the connector's
-    keys; None: there are none. ``masker``: of what the connector says. ``address``: finds where
+    keys; None: there are none. ``masker``: masks the connector's output. ``address``: returns where
     their server has to listen for the connector; None: it could not reach any, and is served
     none."""
 
@@ -42,9 +42,9 @@ class Host:
 
     @contextmanager
     def question(self) -> Generator[Runtime]:
-        """Yields the runtime for a phase of one question. Its process is served a state too, which
-        is empty and dropped at the end: a connector may need ``RPC_URL`` to start, and keeps
-        nothing before it is sent a stream. Raises ``StateError`` (``state.rpc_failed``)."""
+        """Yields the runtime for a phase of one question. Its process also gets a state, which is
+        empty and dropped at the end: a connector may need ``RPC_URL`` to start, and keeps nothing
+        before it gets a stream. Raises ``StateError`` (``state.rpc_failed``)."""
         address = self._address()
         if address is None:
             yield self.runtime()
@@ -54,8 +54,8 @@ class Host:
             yield self.runtime(server.environment())
 
     def open_keys(self, stream: StreamId, scope: str | None = None) -> StreamKeys | None:
-        """The keys of one stream, for the caller to close. ``scope``: of the checkpoints, where
-        they are not the stream's own. Raises ``StateError``."""
+        """Returns the keys of one stream, for the caller to close. ``scope``: of the checkpoints,
+        where they are not the stream's own. Raises ``StateError``."""
         if self._keys is None:
             return None
         address = self._address()

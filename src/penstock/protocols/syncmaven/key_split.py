@@ -23,17 +23,17 @@ class KeySplit:
         self._key, self._parts = key, parts
 
     def types(self, schema: RowSchema) -> tuple[DataType, ...]:
-        """Types of the key's columns: equal keys have equal hashes as long as these are the same.
-        Empty: the rows cannot be divided, since there is no primary key, or one that is no scalar
-        column of the rows."""
+        """Returns the types of the key's columns: equal keys have equal hashes as long as these are
+        the same. Empty: the rows cannot be divided, since there is no primary key, or it has a
+        column that is not a scalar column of the rows."""
         paths = [cleaned_path(path, schema) for path in self._key]
         if not all(paths):
             return ()
         return tuple(_type_of(path, schema.fields) for path in paths)
 
     def divided(self, schema: RowSchema, batch: Any) -> Iterator[tuple[int, Any]]:
-        """(part, its rows in their order) of a record batch (pyarrow), for each part that has some.
-        ``schema``: one that has :meth:`types`."""
+        """Yields (part, its rows in their order) of a record batch (pyarrow), for each part with
+        rows. ``schema``: one that has :meth:`types`."""
         keys = [_column_of(cleaned_path(path, schema), batch) for path in self._key]
         column = pa.StructArray.from_arrays(keys, [f"k{index}" for index in range(len(keys))])
         found = run_query(f"SELECT hash(b) % {self._parts} AS part FROM bodies", column)["part"]

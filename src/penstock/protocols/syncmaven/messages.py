@@ -1,9 +1,9 @@
-"""Declares Syncmaven's wire messages: those that we send, as lines, and those that we read, as
+"""Declares Syncmaven's wire messages: those that we send as lines, and those that we read as
 structs.
 
-Two dialects exist: the specification page's, and that of the code that real connectors are written
-with (node CDK 0.0.11). Both are read, with their fields in ``payload`` or next to ``type``; the
-second one is written. Not here: lines that are not strict JSON, and what is no message
+Two dialects exist: the specification page's, and that of the code behind real connectors (node CDK
+0.0.11). Both are read, with their fields in ``payload`` or next to ``type``; the second one is
+written. Not here: lines that are not strict JSON, and output that is not a message
 (``reply_reader``). Source: the protocol page; reference §1.
 """
 
@@ -16,7 +16,7 @@ from penstock.protocols.syncmaven.zod import is_zod
 
 
 class Reply(StrEnum):
-    """What a connector sends."""
+    """The messages of a connector."""
 
     spec = "spec"
     stream_spec = "stream-spec"
@@ -42,9 +42,9 @@ class Roles(StrEnum):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """``credentials_schema`` None: it gave none, or (``zod``) one that cannot be read. ``roles``
-    None: it named none, as the page's dialect has no roles. ``by_page``: it answered in the page's
-    words."""
+    """``credentials_schema`` None: it gave none, or (``zod``) an unreadable one. ``roles`` None: it
+    named none, as the page's dialect has no roles. ``by_page``: it answered in the page's
+    dialect."""
 
     credentials_schema: dict[str, Any] | None
     roles: tuple[str, ...] | None
@@ -64,8 +64,8 @@ class StreamSpec(msgspec.Struct, frozen=True):
 
 
 class StreamSpecs(msgspec.Struct, frozen=True):
-    """``by_page``: as in :class:`Spec`. ``unnamed``: the destination names no streams, as the page
-    does not say that it must; it takes a stream of any name."""
+    """``by_page``: as in :class:`Spec`. ``unnamed``: the destination names no streams, which the
+    page permits; it takes a stream of any name."""
 
     streams: tuple[StreamSpec, ...]
     default: str | None = None
@@ -75,8 +75,8 @@ class StreamSpecs(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How many rows of a stream were received, left out, taken and refused, since its start.
-    ``counted`` False: the destination gave none, and its exit code 0 stands for all rows."""
+    """How many rows of a stream were received, skipped, taken and refused, since its start.
+    ``counted`` False: the destination gave no counts, and its exit code 0 stands for all rows."""
 
     received: int
     skipped: int
@@ -91,7 +91,7 @@ class LogMessage(msgspec.Struct, frozen=True):
 
 
 class HaltMessage(msgspec.Struct, frozen=True):
-    """``ok``: the connector stops and nothing is wrong."""
+    """``ok``: the connector stops without a fault."""
 
     ok: bool
     message: str
@@ -99,7 +99,7 @@ class HaltMessage(msgspec.Struct, frozen=True):
 
 
 class EnrichmentAnswer(msgspec.Struct, frozen=True):
-    """The answer to one request: the rows that the row became. ``fault``: why it became none, in
+    """The answer to one request: the rows that the row became. ``fault``: why there are none, in
     the connector's words or ours; None: it is no fault."""
 
     rows: tuple[dict[str, Any], ...] = ()
@@ -110,14 +110,14 @@ Message = Spec | StreamSpecs | Result | LogMessage | HaltMessage | EnrichmentAns
 
 
 class MalformedReply(msgspec.Struct, frozen=True):
-    """A reply of the type ``reply`` without a part that it needs, and why it is dropped."""
+    """A reply of the type ``reply`` that lacks a required part, and why it is dropped."""
 
     reply: str
     reason: str
 
 
 class Invalid(ValueError):
-    """A message of a known type without a part that it needs."""
+    """Raised for a message of a known type that lacks a required part."""
 
 
 _LEVELS = {"warning": "WARN", "trace": "TRACE", "critical": "FATAL"}
@@ -125,8 +125,9 @@ _KNOWN = frozenset({"TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"})
 
 
 def reply_type(raw: dict[str, Any]) -> str | None:
-    """The type of a message in the code's words. A halt may come without one (reference §1.3), with
-    its status in ``payload``: a bare status is what many programs answer and connectors print."""
+    """Returns the type of a message in the code's dialect. A halt may come without a type
+    (reference §1.3), with its status in ``payload``: many programs answer a bare status, and
+    connectors print it."""
     type_ = raw.get("type")
     payload = _object(raw.get("payload"))
     if type_ is None and payload is not None and payload.get("status") in ("ok", "error"):
@@ -135,7 +136,7 @@ def reply_type(raw: dict[str, Any]) -> str | None:
 
 
 def parse(type_: str, raw: dict[str, Any]) -> Message:
-    """A reply of a known type. Raises :class:`Invalid`."""
+    """Parses a reply of a known type. Raises :class:`Invalid`."""
     fields = _fields(raw)
     match type_:
         case Reply.spec:
@@ -153,7 +154,7 @@ def parse(type_: str, raw: dict[str, Any]) -> Message:
 
 
 def _fields(raw: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a message, wherever it has them."""
+    """Returns the fields of a message, wherever it has them."""
     payload = raw.get("payload")
     inner = cast(dict[str, Any], payload) if isinstance(payload, dict) else {}
     outer = {k: v for k, v in raw.items() if k not in ("type", "payload", "direction")}
@@ -161,8 +162,9 @@ def _fields(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spec(fields: dict[str, Any], type_: Any) -> Spec:
-    """The page names the message both ways; then its fields tell the dialect: ``credentialsSchema``
-    is the page's, ``connectionCredentials`` and ``roles`` (which it must have) are the code's."""
+    """Parses a spec. The page uses both names for the message; then its fields decide the dialect:
+    ``credentialsSchema`` is the page's, ``connectionCredentials`` and ``roles`` (required) are the
+    code's."""
     by_code = "connectionCredentials" in fields or "roles" in fields
     by_page = type_ == PAGE_SPEC or "credentialsSchema" in fields or not by_code
     schema = _object(fields.get("connectionCredentials", fields.get("credentialsSchema")))
@@ -191,7 +193,7 @@ def _stream_specs(fields: dict[str, Any], *, by_page: bool) -> StreamSpecs:
 
 
 def _result(raw: dict[str, Any], fields: dict[str, Any]) -> Result:
-    """One object of counters, or a map of them, which are added up."""
+    """Parses one object of counters, or a map of them, which are added up."""
     names = ("received", "skipped", "success", "failed")
     if any(name in fields and _object(fields[name]) is None for name in names):
         counters = [fields]
@@ -222,16 +224,16 @@ def _log(fields: dict[str, Any]) -> LogMessage:
 
 
 def _halt(fields: dict[str, Any]) -> HaltMessage:
-    """Without a status it is an error: the page's own dialect has none."""
+    """Parses a halt. Without a status it is an error: the page's own dialect has none."""
     message = fields.get("message")
     text = message if isinstance(message, str) else "" if message is None else _json(message)
     return HaltMessage(fields.get("status") == "ok", text, fields.get("data"))
 
 
 def _enriched(fields: dict[str, Any]) -> EnrichmentAnswer:
-    """``row`` (or ``rows``) is an object, a list of objects, or null for none. An ``error`` next to
-    it, and an answer without a row, are faults of the row that was sent, since an answer that is
-    dropped would be taken for that of the next one."""
+    """Parses an answer. ``row`` (or ``rows``) is an object, a list of objects, or null for none. An
+    ``error`` next to it, and an answer without a row, are faults of the sent row: if the answer
+    were dropped, the next one would be taken for it."""
     error = fields.get("error")
     if error is not None:
         inner = _object(error) or {}
@@ -278,7 +280,8 @@ REQUEST_START, REQUEST_END = '{"type":"enrichment-request","payload":{"row":', "
 def start_enrichment(
     *, by_page: bool, credentials: dict[str, Any], options: dict[str, Any], sync_id: str
 ) -> bytes:
-    """``by_page``: it described itself in the page's words, so it is started in them too."""
+    """``by_page``: it described itself in the page's dialect, so it is started in that dialect
+    too."""
     payload = {"credentials": credentials, "options": options, "syncId": sync_id}
     type_ = "start-enrichment" if by_page else "enrichment-connect"
     return _line({"type": type_, "payload": payload})

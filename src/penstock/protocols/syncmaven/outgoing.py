@@ -1,4 +1,4 @@
-"""Encodes a stream's rows as lines that a destination reads, and puts aside those that do not fit
+"""Encodes a stream's rows as lines that a destination reads, and sets aside those that do not fit
 its row type.
 
 Runs in the thread that draws the feed. Not here: the other lines (``messages``), processes
@@ -32,9 +32,9 @@ ROW_EDGES = len(ROW_START), len(ROW_END)
 
 @dataclass(slots=True)
 class Encoded:
-    """Lines of rows, by process, made of ``fed`` ones. ``left_out``: misfits that are dropped.
-    ``doubtful``: what the destination may take for something else (:meth:`RowCheck.doubtful`).
-    ``ends``: a checkpoint comes after them. ``fault``: the stream cannot go on."""
+    """Lines of rows, by process, made from ``fed`` rows. ``left_out``: misfits that are dropped.
+    ``doubtful``: what the destination may misinterpret (:meth:`RowCheck.doubtful`). ``ends``: a
+    checkpoint follows. ``fault``: the stream cannot go on."""
 
     stream: StreamId
     shares: list[SessionLines]
@@ -55,12 +55,12 @@ class Encoded:
 
 
 class StreamEncoder:
-    """Encodes one stream. ``checkpoint_every``: rows between two checkpoints; None: there is none
-    before the end. ``on_data_error``: dlq, skip or fail. ``most_rows``: of one item; None: there is
-    no bound but its size. ``parallelism``: processes that rows are divided among.
+    """Encodes one stream. ``checkpoint_every``: rows between two checkpoints; None: only one at the
+    end. ``on_data_error``: dlq, skip or fail. ``most_rows``: of one item; None: bounded only by its
+    size. ``parallelism``: the number of processes among which rows are divided.
 
-    One process alone gets the rows up to the first checkpoint where it is told that these are all
-    (:func:`tells_full_refresh`), as it may remove what others are given meanwhile."""
+    A single process gets the rows up to the first checkpoint where it is told that these are all
+    (:func:`tells_full_refresh`), as it may remove what others get meanwhile."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class StreamEncoder:
 
     @property
     def undivided(self) -> str | None:
-        """Why one process gets the rows that come first, though several are wished for."""
+        """Returns why a single process gets the first rows, though several are wanted."""
         if self._split is None:
             return None
         if tells_full_refresh(self._stream):
@@ -100,10 +100,10 @@ class StreamEncoder:
         return None
 
     def encode(self, rows: Rows) -> Iterator[Encoded]:
-        """Each item is some megabytes at most, and ends at a checkpoint if it has one."""
+        """Yields items of some megabytes at most, each ending at a checkpoint if it has one."""
         batch, split = rows.batch, None if self._alone else self._split
         types = () if split is None else split.types(self._schema(rows.version))
-        if types != self._key_types:  # another process may have had rows of the same keys
+        if types != self._key_types:  # another process may have had rows with the same keys
             self._key_types, self._since = types, 0
             yield Encoded(self._stream.id, [], 0, [], ends=True)
         size = max(1, batch.num_rows * CHUNK_BYTES // max(1, batch.nbytes))
@@ -125,7 +125,7 @@ class StreamEncoder:
                 return
 
     def _divided(self, version: int, batch: Any) -> Encoded:
-        """The rows of a batch for each of its processes."""
+        """Returns the rows of a batch for each of its processes."""
         if self._split is None or not self._key_types:
             return self._encoded(version, batch)
         item = Encoded(self._stream.id, [], batch.num_rows, [])
@@ -178,8 +178,8 @@ class StreamEncoder:
     def reject(
         self, row: dict[str, Any], reason: str, body: bytes, field: str | None = None
     ) -> Reject:
-        """A reject with the primary key of a row as it is sent: in words, and by the columns'
-        original names. It has none where the stream has none, or it is not sent."""
+        """Returns a reject with the primary key of a row as sent: in words, and by the columns'
+        original names. It has no key where the stream has none, or the key is not sent."""
         fields = {column: field for field, column in self._stream.mapping.items()}
         sent = [
             (path[0], (fields.get(path[0], path[0]), *path[1:]))
@@ -192,8 +192,8 @@ class StreamEncoder:
         return Reject(self._stream.id, words, body, field, key=key or None)
 
     def _encoder(self, version: int) -> tuple[RowCheck, LineEncoder, LineEncoder, LineEncoder]:
-        """How rows of a schema are checked and written: as lines, as bodies, and as bodies under
-        their original names."""
+        """Returns how rows of a schema are checked and written: as lines, as bodies, and as bodies
+        under their original names."""
         found = self._encoders.get(version)
         if found is None:
             schema = self._schema(version)
@@ -224,18 +224,18 @@ class StreamEncoder:
 
 
 def tells_full_refresh(stream: WriteStream) -> bool:
-    """Whether the first process of a write is told that it gets all rows that there are."""
+    """Returns whether the first process of a write gets the flag that its rows are complete."""
     mode = stream.configured.destination_sync_mode
     replaces = stream.configured.replaces or mode is DestinationSyncMode.overwrite
     return replaces or stream.full_refresh
 
 
 def bodies_of(lines: Any) -> list[bytes]:
-    """The lines, one by one, with their newlines."""
+    """Returns the lines, one by one, with their newlines."""
     return [line + b"\n" for line in bytes(lines).split(b"\n")[:-1]]
 
 
 def row_of(line: bytes) -> bytes:
-    """The row's object in a line of :func:`bodies_of`."""
+    """Returns the row's object in a line of :func:`bodies_of`."""
     before, after = ROW_EDGES
     return line[before : -(after + 1)]

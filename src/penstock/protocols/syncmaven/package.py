@@ -55,10 +55,11 @@ class SyncmavenPackage(RegistryNames):
 
 
 def _server_address(launch: Start) -> str | None:
-    """Where the server of its keys has to listen for it; None: it could not reach any."""
+    """Returns the address on which the server of its keys has to listen; None: the connector could
+    not reach any."""
     if launch.image is None:
         return None if _has_no_network(launch) else "127.0.0.1"
-    if not launch.image.shell:  # the secret would be shown to all who may ask the engine
+    if not launch.image.shell:  # anyone with access to the engine would see the secret
         return None
     from penstock.runtimes.container.engine import find_engine
     from penstock.runtimes.container.host_address import host_address

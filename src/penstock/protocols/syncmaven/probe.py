@@ -1,5 +1,5 @@
-"""Asks a connector of either role one question (``describe``, ``describe-streams``) in a process of
-its own.
+"""Sends a connector of either role one question (``describe``, ``describe-streams``), in a process
+of its own.
 
 Every wait is bounded (L11). The process is stopped once it has answered. Not here: rows
 (``session``), what an answer means (``destination``, ``stream_specs``). Source: reference §1.4.
@@ -38,7 +38,8 @@ E = TypeVar("E", bound=PenstockError)
 
 @dataclass(frozen=True)
 class ProbedRole(Generic[E]):
-    """Who is asked: its noun in messages, its role, the class of its errors."""
+    """The role of the questioned connector: its noun in messages, its role, the class of its
+    errors."""
 
     noun: str
     role: Role
@@ -52,14 +53,14 @@ A = TypeVar("A", Spec, StreamSpecs)
 
 
 def ask_spec(host: Host, timeouts: RunTimeouts, log: EventSink, party: ProbedRole[E]) -> Spec:
-    """The answer to ``describe``. Raises the party's error."""
+    """Returns the answer to ``describe``. Raises the party's error."""
     return _ask(host, describe(), "describe", Reply.spec, Spec, timeouts, log, party)
 
 
 def ask_streams(
     host: Host, credentials: dict[str, object] | None, timeouts: RunTimeouts, log: EventSink
 ) -> StreamSpecs:
-    """The answer to ``describe-streams``; ``credentials`` None: without any. Raises
+    """Returns the answer to ``describe-streams``; ``credentials`` None: without any. Raises
     ``DestinationError``."""
     line = describe_streams(credentials)
     reply = Reply.stream_spec
@@ -102,7 +103,8 @@ def _ask(
 
 
 def _send(channel: ByteChannel, line: bytes, until: float) -> None:
-    """A connector that closed its stdin may have said why: what it said is read either way."""
+    """Writes a line. A closed stdin is no error here: the output, which may have the reason, is
+    read either way."""
     view = memoryview(line)
     with suppress(BrokenPipeError):
         while view and time.monotonic() < until:
@@ -112,7 +114,8 @@ def _send(channel: ByteChannel, line: bytes, until: float) -> None:
 def _heard(
     channel: ByteChannel, until: float, log: EventSink, party: ProbedRole[E]
 ) -> Iterator[Message | MalformedReply]:
-    """Messages until the end of stdout, or until the time is up; the rest goes to ``log``."""
+    """Yields messages until the end of stdout, or until the time is up; the rest goes to
+    ``log``."""
     reader = ReplyReader(party.role)
     ended = False
     while not ended and time.monotonic() < until:
@@ -127,7 +130,7 @@ def _heard(
 
 
 def halted(halt: HaltMessage, when: str, party: ProbedRole[E]) -> E:
-    """A halt where it can only be a refusal."""
+    """Returns the error for a halt that can only be a refusal."""
     said = halt.message or "without a reason"
     return party.error(
         f"the {party.noun} halted at {when!r}: {said}",
@@ -138,7 +141,7 @@ def halted(halt: HaltMessage, when: str, party: ProbedRole[E]) -> E:
 
 
 def died(channel: ByteChannel, when: str, party: ProbedRole[E]) -> E:
-    """The process ended where it must not."""
+    """Returns the error for a process that ended too early."""
     code = channel.wait(_EXIT_SECONDS)
     lines = [line for line in channel.stderr_tail().splitlines() if line.strip()]
     words = "\n".join(lines[-_LAST_LINES:])

@@ -1,9 +1,9 @@
 """Reads a Syncmaven project (``models/``, ``connections/``, ``syncs/``) as pipelines, one a sync.
 
 A sync becomes the text of a pipeline file and is read as one, so that every key has one meaning:
-its model is the source, its connection the destination. What a selected sync asks for and cannot be
-done is a fault with its file and line; what nobody selected may be as it likes. Not here: the files
-and their variables (``project_files``). Source: reference §3.
+its model is the source, its connection the destination. A request of a selected sync that cannot be
+met is a fault with its file and line; unselected syncs are not checked. Not here: the files and
+their variables (``project_files``). Source: reference §3.
 """
 
 import re
@@ -146,8 +146,8 @@ class _Reading:
         return self._placed(made)
 
     def _placed(self, made: Pipeline) -> Pipeline:
-        """Gives a pipeline the project's folder as its place. A name that is the folder's may be
-        another project's elsewhere, as its relative paths may."""
+        """Sets the project's folder as the pipeline's place. A name derived from the folder may
+        belong to another project elsewhere, and so may its relative paths."""
         placed = placed_at(made, self._folder)
         assert placed.place is not None
         relative = placed.place.relative or not self._named
@@ -155,7 +155,7 @@ class _Reading:
         return msgspec.structs.replace(placed, place=place)
 
     def _keys(self, file: File, kind: str, values: Values) -> None:
-        """Notes keys that no project has, which the real host passes over."""
+        """Notes keys unknown to any project, which the real host ignores."""
         for key in values:
             if key not in _KEYS[kind]:
                 near = closest(key, _KEYS[kind])
@@ -175,7 +175,7 @@ class _Reading:
         return self._mapping(file, "penstock", sync, "it holds keys of a pipeline file")
 
     def _mapping(self, file: File, key: str, values: Values, what: str) -> Values:
-        """The mapping under a key, or an empty one."""
+        """Returns the mapping under a key, or an empty one."""
         found = values.get(key)
         if found is not None and not isinstance(found, dict):
             self._fault(file, key, f"{key}: {what}")
@@ -217,7 +217,7 @@ class _Reading:
         return {"use": f"spark: {query}", "config": config, "defaults": defaults}
 
     def _datasource(self, file: File, given: Any) -> str | None:
-        """The address of the database that runs the query; None: Spark runs it."""
+        """Returns the address of the database that runs the query; None: Spark runs it."""
         if given is None:
             return None
         if isinstance(given, str) and given.startswith(_POSTGRES):
@@ -247,8 +247,8 @@ class _Reading:
         return made
 
     def _enrichments(self, file: File, sync: Values, put: Variables) -> list[Values]:
-        """``enrichments``, a list, or ``enrichment``, one: each names its connection, or has it
-        written out, and has options."""
+        """Reads ``enrichments`` (a list) or ``enrichment`` (one): each names its connection, or has
+        it inline, and has options."""
         found: list[Values] = []
         for key in ("enrichment", "enrichments"):
             given = sync.get(key) or []
@@ -269,8 +269,8 @@ class _Reading:
         return found
 
     def _connector(self, file: File, key: str, given: Any, put: Variables) -> Values | None:
-        """How a connection's package is run, and with which credentials. ``given``: a connection's
-        id, or one written out. None: it cannot be."""
+        """Returns how a connection's package is run, and with which credentials. ``given``: a
+        connection's id, or an inline one. None: it cannot be run."""
         at = file
         if isinstance(given, dict):
             connection = cast(Values, given)
@@ -286,7 +286,7 @@ class _Reading:
         return None if launch is None else {**launch, "config": credentials}
 
     def _launch(self, file: File, key: str, given: Any) -> Values | None:
-        """How a connection's package is run; None: it cannot be."""
+        """Returns how a connection's package is run; None: it cannot be run."""
         if not isinstance(given, dict):
             return self._fault(file, key, "package: it says the `type` and its `image` or `dir`")
         package = cast(Values, given)
@@ -337,7 +337,7 @@ class _Reading:
 
 
 def _main(folder: Path) -> str:
-    """The file that a package of npm runs."""
+    """Returns the file that an npm package runs."""
     try:
         manifest = msgspec.json.decode((folder / "package.json").read_bytes())
     except (OSError, msgspec.DecodeError):
@@ -347,7 +347,7 @@ def _main(folder: Path) -> str:
 
 
 def _over(base: Values, more: Values) -> Values:
-    """``base`` with the keys of ``more`` in place of its own, mapping by mapping."""
+    """Returns ``base`` with the keys of ``more`` in place of its own, mapping by mapping."""
     found = dict(base)
     for key, value in more.items():
         inner = found.get(key)
@@ -359,7 +359,8 @@ def _over(base: Values, more: Values) -> Values:
 
 
 def _as_yaml(document: Values) -> str:
-    """The document as a pipeline file without variables: JSON whose escapes YAML knows too."""
+    """Returns the document as a pipeline file without variables: JSON whose escapes are also valid
+    YAML."""
     text = msgspec.json.encode(_escaped(document)).decode()
     return _YAML_ONLY.sub(lambda m: _escape(ord(m[0])), text)
 

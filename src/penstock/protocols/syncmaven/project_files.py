@@ -1,7 +1,7 @@
 """Reads the files of a Syncmaven project: YAML, JSON5, and SQL with ``config`` directives.
 
-Gives each file's values by key, with its variables put in: ``{{ env.NAME }}``, ``${env.NAME}`` and
-``${env.NAME:default}``. A value that was put in is text and is not read again, so it can name no
+Returns each file's values by key, with its variables inserted: ``{{ env.NAME }}``, ``${env.NAME}``
+and ``${env.NAME:default}``. An inserted value is text and is not parsed again, so it can name no
 other variable, add no key and never loop. Not here: what the keys mean (``project``). Source: the
 pages Project, Model, Connection and Sync of the host's documentation; reference §3.
 """
@@ -32,7 +32,7 @@ _FILES = (".env", ".env.local")
 def variables(
     folder: Path, environ: Mapping[str, str], env_files: tuple[str, ...]
 ) -> dict[str, str]:
-    """Returns the variables of a project, the first of these that has one: the process's
+    """Returns the variables of a project. The first source with a variable wins: the process's
     environment, ``--env-file`` (the last one first), ``.env.local`` and ``.env`` of the current
     folder, those of the project. Raises ``ConfigError``."""
     found = [place / name for place in (folder, Path.cwd()) for name in _FILES]
@@ -40,7 +40,7 @@ def variables(
 
 
 class File:
-    """One file of a project. ``name``: as messages call it. Its keys are read by :meth:`values`."""
+    """One file of a project. ``name``: as in messages. :meth:`values` reads its keys."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path, self.name = path, str(path.relative_to(folder))
@@ -81,7 +81,7 @@ class File:
         return self.path.name.partition(".")[0]
 
     def at(self, key: str = "") -> str:
-        """The place of a key, for messages."""
+        """Returns the position of a key, for messages."""
         line = self.lines.get(key.partition(".")[0])
         return f"{self.name}:{line}" if line is not None else self.name
 
@@ -102,8 +102,8 @@ class File:
 
 
 class Variables:
-    """Puts variables into texts. ``problems``: what was found wrong, with its place. ``secrets``:
-    the values that were put in."""
+    """Inserts variables into texts. ``problems``: the faults found, each with its position.
+    ``secrets``: the inserted values."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = values
@@ -111,7 +111,7 @@ class Variables:
         self.secrets: set[str] = set()
 
     def inside(self, value: Any, where: str) -> Any:
-        """Returns the value with the variables of every text in it put in."""
+        """Returns the value with the variables in every text inserted."""
         if isinstance(value, str):
             return self.text(value, where)
         if isinstance(value, dict):
@@ -124,8 +124,8 @@ class Variables:
     def text(
         self, text: str, where: str, directive: Callable[[str], str | None] | None = None
     ) -> str:
-        """Returns the text with its variables put in, each unchanged. ``directive``: what an
-        expression in braces that is not a variable becomes; None: it is not known."""
+        """Returns the text with its variables inserted, each unchanged. ``directive``: the
+        replacement of an expression in braces that is not a variable; None: it is unknown."""
 
         def replaced(match: re.Match[str]) -> str:
             braces = match["braces"]
@@ -169,7 +169,7 @@ class Variables:
         return {**found, "query": "\n".join(lines)}
 
     def _argument(self, text: str, file: File) -> Any:
-        """The value of a directive: a quoted text, a variable, a number, a truth value."""
+        """Returns the value of a directive: a quoted text, a variable, a number, a boolean."""
         text = text.strip()
         if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'":
             return self.text(text[1:-1], file.name)
@@ -195,8 +195,8 @@ class Variables:
 
 
 def files_in(folder: Path, kind: str, notes: list[str]) -> list[File]:
-    """Returns the files of one of a project's folders, by name, parsed. Hidden files are passed
-    over; others that are none of a project's are noted. Raises ``ConfigError``."""
+    """Returns the parsed files of one of a project's folders, sorted by name. Hidden files are
+    skipped; other files that do not belong to a project are noted. Raises ``ConfigError``."""
     endings = (*_READ, ".sql") if kind == "models" else _READ
     found: list[File] = []
     for path in sorted((folder / kind).iterdir()):

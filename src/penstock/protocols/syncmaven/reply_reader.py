@@ -1,9 +1,9 @@
 """Reads a connector's stdout: lines in, messages out, however loosely they are written.
 
-As the real host does, text before the first ``{`` of a line is dropped and JSON5 is read; a line
-that is no message is a line of the log. The page does not say that a message is one line, and
-prints one over several: an object whose first line begins with ``{`` may go on. Nothing here is
-fatal: a message of a known type that lacks a part is logged as an error, counted, and given as a
+As in the real host, text before the first ``{`` of a line is dropped, JSON5 is read, and any other
+line is a log line. The page does not require a message to be one line, and prints one over several:
+an object whose first line begins with ``{`` may continue. Nothing here is fatal: a message of a
+known type that lacks a part is logged as an error, counted, and returned as a
 :class:`MalformedReply`. Not here: what a message means (``probe``, ``session``). Source: the
 protocol page; reference §1.1.
 """
@@ -39,8 +39,8 @@ _TYPES = frozenset(Reply)
 
 
 class ReplyReader:
-    """Converts blocks of one process's stdout into messages and events. ``LogEvent`` messages come
-    as ``LogEvent`` events."""
+    """Converts blocks of one process's stdout into messages and events. A log message becomes a
+    ``LogEvent``."""
 
     def __init__(self, role: Role = "destination") -> None:
         self._framer = LineFramer(MAX_LINE_BYTES, role=role)
@@ -116,7 +116,7 @@ class ReplyReader:
 
 
 def logged(event: "Message | Event") -> LogEvent | SkippedItems | None:
-    """What is for the log, as an event; None: it is a message."""
+    """Returns what belongs in the log, as an event; None: it is a message."""
     return event if isinstance(event, LogEvent | SkippedItems) else None
 
 
@@ -125,7 +125,7 @@ def _is_reply(message: dict[str, Any] | None) -> bool:
 
 
 def _decoded(raw: bytes) -> dict[str, Any] | None:
-    """The object of a line, from its first ``{``; None: there is none."""
+    """Returns the object of a line, from its first ``{``; None: there is none."""
     start = raw.find(b"{")
     if start < 0:
         return None

@@ -1,11 +1,11 @@
-"""Checks rows against a stream's row type (JSON Schema, draft-07), and shows how rows are written
+"""Checks rows against a stream's row type (JSON Schema, draft-07), and decides how rows are written
 for it.
 
-Where the columns' types prove that every row fits, no row is looked at; else each is validated. A
-column whose JSON type a property does not take is written as one that it takes (``casts``), where
-nothing is lost by that; so is an integer that a reader with doubles would round, where text is
-taken too. As the real host does, properties that the row type does not name are allowed at the
-top. Not here: encoding (``outgoing``). Source: reference §1.3, §3.4.
+Where the columns' types prove that every row fits, no row is checked; else each is validated. A
+column whose JSON type its property does not accept is written as one that it accepts (``casts``),
+where nothing is lost. So is an integer that a reader with doubles would round, where the property
+accepts text too. As the real host does, properties that the row type does not name are allowed at
+the top. Not here: encoding (``outgoing``). Source: reference §1.3, §3.4.
 """
 
 from collections import Counter
@@ -45,7 +45,7 @@ _SHOWN = 300  # characters of a reason
 
 
 def row_type_fault(row_type: dict[str, Any]) -> str | None:
-    """Why rows cannot be checked against it, as the end of a sentence; None: they can."""
+    """Returns why rows cannot be checked against it, as the end of a sentence; None: they can."""
     given = row_type.get("properties")
     row = dict.fromkeys(cast(dict[str, Any], given)) if isinstance(given, dict) else {}
     if (reason := why_not_validated(row_type, row)) is not None:
@@ -58,16 +58,16 @@ def row_type_fault(row_type: dict[str, Any]) -> str | None:
 
 
 def names(row_type: dict[str, Any] | None, field: str) -> bool:
-    """Whether a row type names a property, in any of its branches."""
+    """Returns whether a row type names a property, in any of its branches."""
     found = (part.get("properties") for part in parts(row_type, [row_type]))
     return any(field in cast(dict[str, Any], p) for p in found if isinstance(p, dict))
 
 
 class RowCheck:
     """``omitted``: columns (original names) whose NULLs are left out. ``as_numbers``: decimals that
-    are written as JSON numbers; the others are texts. ``casts``: columns that are written in
-    another form than their own. ``nulls``: auto, send or omit. ``unknown``: a column of which the
-    destination knows nothing, so that its NULLs are left out too, unless they are to be sent.
+    are written as JSON numbers; the others are texts. ``casts``: columns written in a form other
+    than their own. ``nulls``: auto, send or omit. ``unknown``: a column that the destination does
+    not know, so its NULLs are omitted too, unless ``nulls`` is send.
 
     Raises ``ValueError`` for a row type that is not a JSON Schema (:func:`row_type_fault`)."""
 
@@ -122,7 +122,7 @@ class RowCheck:
         self._typed = self._types_fit()
 
     def proves(self, batch: Any) -> bool:
-        """Whether every row of a record batch (pyarrow) fits, by its columns alone."""
+        """Returns whether every row of a record batch (pyarrow) fits, by its columns alone."""
         return (
             self._typed
             and all(batch.column(name).null_count == 0 for name in self._never_null)
@@ -134,9 +134,9 @@ class RowCheck:
         )
 
     def doubtful(self, batch: Any) -> Counter[str]:
-        """What a destination may take for something else in a record batch, and how often: integers
-        that are written as JSON numbers though a double does not hold them, and rows that are gone
-        though nothing that it knows reports it."""
+        """Counts what a destination may misinterpret in a record batch: integers written as JSON
+        numbers that a double does not hold, and removed rows without a property that it knows to
+        mark them."""
         found = Counter[str]()
         found[INEXACT] = sum(inexact(batch.column(name)) for name in self._as_doubles)
         if self._mark is not None:
@@ -147,14 +147,14 @@ class RowCheck:
         return self._valid.is_valid(row)
 
     def reason(self, row: dict[str, Any]) -> tuple[str, str | None]:
-        """Why a row does not fit, and the property that it is about."""
+        """Returns why a row does not fit, and the property at fault."""
         error = next(iter(self._valid.iter_errors(row)))
         path = [str(p) for p in error.instance_path]
         where = ".".join(path) or "the row"
         return f"row type: {where}: {error.message}"[:_SHOWN], path[0] if path else None
 
     def _takes(self, row: dict[str, Any]) -> bool:
-        """Whether these properties fit, whatever else is required."""
+        """Returns whether these properties fit, ignoring missing required ones."""
         return all(e.kind.name == "required" for e in self._valid.iter_errors(row))
 
     def _types_fit(self) -> bool:
@@ -177,8 +177,8 @@ class RowCheck:
         return "type" not in given or not self._types(field).isdisjoint(_strings(given["type"]))
 
     def _cast(self, field: Field) -> JsonType | None:
-        """The JSON type that the field's values are written as, since its property takes none that
-        they have; None: they are written as they are."""
+        """Returns the JSON type to write the field's values as, where its property accepts none of
+        their own; None: they are written unchanged."""
         properties = self._type.get("properties")
         if not isinstance(properties, dict):
             return None
@@ -190,8 +190,9 @@ class RowCheck:
         return next((target for target in _CASTS[field.type.kind] if target in takes), None)
 
     def _safer(self, field: Field) -> WrittenAs | None:
-        """The form of a field's values that says the same where their own is misread (an integer
-        that a double does not hold) or not taken (a date where a time is requested)."""
+        """Returns another form of a field's values with the same meaning, where their own is
+        misread (an integer that a double does not hold) or refused (a date where a time is
+        required)."""
         name = field.source
         if field.type.kind is Kind.integer and self._takes({name: str(_BEYOND)}):
             return "exact"
@@ -200,8 +201,8 @@ class RowCheck:
         return None
 
     def _types(self, field: Field) -> set[str]:
-        """The JSON types that its values are written as, any of which is taken if one is: text as
-        the second one of an integer was tried (``_safer``)."""
+        """Returns the JSON types that the field's values are written as; if its property accepts
+        one, it accepts all: an integer's second form, text, was tested before (``_safer``)."""
         match self.casts.get(field.source):
             case None | "exact" | "date-time":
                 return self._own(field)
@@ -215,7 +216,7 @@ class RowCheck:
 
 
 def _finite(column: Any) -> bool:
-    """Whether JSON has all its doubles: NaN and infinity are written as null."""
+    """Returns whether JSON can hold all its doubles: NaN and infinity are written as null."""
     return pc.all(pc.is_finite(column)).as_py() is not False
 
 
@@ -239,7 +240,7 @@ def _no_remote(uri: str) -> NoReturn:
 
 
 def key_of(row: dict[str, Any], paths: Iterator[tuple[str, ...]]) -> str:
-    """The row's primary key, for a reason: ``id=5``; empty where it has none."""
+    """Returns the row's primary key, for a reason: ``id=5``; empty where it has none."""
     found: list[str] = []
     for path in paths:
         value: Any = row

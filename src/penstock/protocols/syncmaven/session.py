@@ -1,14 +1,14 @@
 """Talks to one process of a stream: ``start-stream``, rows, ``end-stream``, ``stream-result``.
 
-What it says is read all the while, so that a halt counts at any moment. Every wait is bounded: it
-must take bytes of its input, and answer ``end-stream``, within ``RunTimeouts.heartbeat``; lines of
-its log are no progress (L11).
+Its output is read continuously, so that a halt counts at any moment. Every wait is bounded: it must
+take bytes of its input, and answer ``end-stream``, within ``RunTimeouts.heartbeat``; log lines are
+no progress (L11).
 
-Where exit code 0 may stand for a result, ``end-stream`` is written only once all rows were read: a
-program that reads lines in turn takes it only after it has handled every row, so that one which
-ends before its time leaves it in the pipe (``ByteChannel.ended_well``).
+Where exit code 0 may replace a result, ``end-stream`` is written only once all rows were read. A
+program that reads line by line takes it only after it has handled every row, so a program that ends
+too early leaves it in the pipe (``ByteChannel.ended_well``).
 
-Not here: several of them at once (``sessions``), what a result is worth, and whose exit code counts
+Not here: several processes (``sessions``), judging a result, and which exit code counts
 (``exit_ack``). Source: reference §1.4, §1.5.
 """
 
@@ -35,16 +35,16 @@ from penstock.protocols.writing import Answer
 from penstock.runtimes.contract import ByteChannel, Runtime, RunTimeouts
 
 _STEP = 0.05  # seconds of one wait
-_LOOK = 0.05  # seconds between two looks at what it says, while it takes rows
-_PATIENCE = 60.0  # seconds without an answer to end-stream until the log names the way out
+_LOOK = 0.05  # seconds between two reads of its output, while it takes rows
+_PATIENCE = 60.0  # seconds without an answer to end-stream until the log shows the remedy
 _GRACE = 5.0  # seconds between end-stream and the end of the input, for a program that ends itself
 
 Outcome = Result | HaltMessage | DestinationError
 
 
 class Session:
-    """``outcome`` None: it goes on. ``sent``: rows that it was given. ``gave_result``: it gave a
-    result, good or bad."""
+    """``outcome`` None: it goes on. ``sent``: rows given to it. ``gave_result``: it gave a result,
+    good or bad."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Session:
         return self
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Ends the process."""
         self._stack.close()
 
     @property
@@ -84,29 +84,29 @@ class Session:
 
     @property
     def busy(self) -> bool:
-        """Whether it has to take what it was given, or to say its result."""
+        """Whether it still has to take its input, or to give its result."""
         return self.outcome is None and bool(self._waiting or self._ends)
 
     @property
     def _ending(self) -> bool:
-        """It has taken ``end-stream``: its result is no early one."""
+        """It has taken ``end-stream``, so a result is not early."""
         return self._ends and not self._held and not self._waiting
 
     def give(self, lines: Any, rows: int) -> None:
-        """Lines (bytes or a pyarrow.Buffer) of so many rows, which :meth:`go_on` writes."""
+        """Adds lines (bytes or a pyarrow.Buffer) of so many rows, which :meth:`go_on` writes."""
         self._put(lines)
         self.sent += rows
 
     def finish(self) -> None:
-        """The stream's end, which :meth:`go_on` writes."""
+        """Adds the stream's end, which :meth:`go_on` writes."""
         self._ends = True
         self._held = self._exit_ack is not ExitAck.never
         if not self._held:
             self._put(end_stream())
 
     def go_on(self, timeout: float) -> Iterator[Answer]:
-        """Writes some of what it was given, or hears some of what it says; waits at most so many
-        seconds for that. Only while it is :attr:`busy`."""
+        """Writes some of its input, or reads some of its output, for at most ``timeout`` seconds.
+        Only while it is :attr:`busy`."""
         if self._waiting:
             yield from self._write(timeout)
             return
@@ -121,12 +121,12 @@ class Session:
             self.outcome = _mute(f"did not answer end-stream within {bound:g} s", "no_result")
 
     def look(self) -> Iterator[Answer]:
-        """What it says, unless it was heard a moment ago."""
+        """Reads its output, unless it was read a moment ago."""
         if time.monotonic() - self._looked > _LOOK:
             yield from self.listen()
 
     def listen(self, timeout: float = 0.0) -> Iterator[Answer]:
-        """What it says, at most one block of it."""
+        """Reads at most one block of its output."""
         if self.outcome is not None or self._channel is None:
             return
         self._looked = time.monotonic()
@@ -143,7 +143,7 @@ class Session:
         yield Tick()
 
     def _over(self, channel: ByteChannel, timeout: float) -> None:
-        """Its stdout has ended: so has it, or it will."""
+        """Handles the end of its stdout: the process has ended, or will."""
         if self._ending and self._exit_ack is not ExitAck.never and not self.gave_result:
             code = channel.wait(timeout)
             if code is None:
@@ -156,7 +156,7 @@ class Session:
             self.outcome.hint = _NO_RESULT if self._exit_ack is ExitAck.never else _NO_CLEAN_END
 
     def _let_read(self, timeout: float) -> Iterator[Answer]:
-        """Waits until it has read all rows, and then puts ``end-stream``."""
+        """Waits until it has read all rows, and then adds ``end-stream``."""
         if self._channel is None:
             return
         try:
@@ -174,7 +174,7 @@ class Session:
         yield from self.look()
 
     def _nudge(self, waited: float) -> Iterator[Answer]:
-        """Ends its input where that is agreed, else names this way once."""
+        """Ends its input where that is agreed, else logs this remedy once."""
         if self._exit_ack is ExitAck.closed:
             if waited > _GRACE and self._channel is not None and self._channel.drained(0.0):
                 self._channel.end_input()
@@ -231,7 +231,7 @@ class Session:
         yield from self.look()
 
     def _closed_input(self) -> Iterator[Answer]:
-        """It reads no more: what it still says tells why."""
+        """Reads the rest of its output, which may have the reason, after it closed its input."""
         until = time.monotonic() + self._timeouts.stop
         while self.outcome is None and time.monotonic() < until:
             yield from self.listen(_STEP)

@@ -1,10 +1,10 @@
-"""Sends a stream's rows between two checkpoints to its processes, one or several, and gathers their
+"""Sends a stream's rows between two checkpoints to one or several processes, and gathers their
 results.
 
-A process is started by the first rows that it gets, so that none is started for nothing. All of
-them are written to and heard in turns. One that fails or halts ends the sending: nothing of the
-checkpoint is acknowledged then. Not here: one process (``session``), which rows are whose
-(``outgoing``), what a result is worth (``writer``).
+A process is started by its first rows, so that none is started for nothing. The processes are
+written to and read in turns. If one fails or halts, the sending ends, and nothing of the checkpoint
+is acknowledged. Not here: one process (``session``), which process gets which rows (``outgoing``),
+judging a result (``writer``).
 """
 
 import time
@@ -32,7 +32,7 @@ class SessionLines:
 
 
 class RowRate:
-    """Spreads rows over time, whatever number of processes they go to: ``rate`` a second."""
+    """Spreads rows over time, for any number of processes: ``rate`` a second."""
 
     def __init__(self, rate: int) -> None:
         self._rate = rate
@@ -40,7 +40,7 @@ class RowRate:
 
     @property
     def most_rows(self) -> int:
-        """Rows to be sent at once: a tenth of a second's."""
+        """Rows to send at once: a tenth of a second's."""
         return max(1, self._rate // 10)
 
     def wait(self) -> float:
@@ -52,7 +52,7 @@ class RowRate:
 
 
 class Sessions:
-    """``make``: makes a process, not started. ``pace``: when rows may be sent."""
+    """``make``: makes a process, not started. ``pace``: limits when rows may be sent."""
 
     def __init__(self, make: Callable[[], Session], pace: RowRate | None = None) -> None:
         self._make, self._pace = make, pace
@@ -60,14 +60,13 @@ class Sessions:
 
     @property
     def fault(self) -> HaltMessage | DestinationError | None:
-        """Why the rows are not taken; None: nothing speaks against it yet."""
+        """Why the rows are not taken; None: no fault so far."""
         outcomes = (one.outcome for one in self._each.values())
         return next((o for o in outcomes if isinstance(o, HaltMessage | DestinationError)), None)
 
     @property
     def results(self) -> list[tuple[int, int, Result]]:
-        """(part, rows that it was sent, its result) of each process; complete after :meth:`end`
-        without a fault."""
+        """(part, rows sent, result) of each process; complete after :meth:`end` without a fault."""
         return [
             (part, one.sent, one.outcome)
             for part, one in self._each.items()
@@ -76,12 +75,12 @@ class Sessions:
 
     @property
     def gave_result(self) -> bool:
-        """Whether a process of them gave a result, good or bad."""
+        """Whether any process gave a result, good or bad."""
         return any(one.gave_result for one in self._each.values())
 
     @property
     def stderr_tail(self) -> str:
-        """That of the process that failed, else the last one that there is."""
+        """The stderr tail of the failed process, else the last one."""
         failed = [
             o for o in self._each.values() if isinstance(o.outcome, HaltMessage | DestinationError)
         ]
@@ -89,7 +88,7 @@ class Sessions:
         return next((tail for tail in reversed(tails) if tail), "")
 
     def close(self) -> None:
-        """Ends all processes, whatever they do."""
+        """Ends all processes."""
         each = list(self._each.values())
         if len(each) < 2:
             for one in each:
@@ -99,8 +98,8 @@ class Sessions:
             list(pool.map(Session.close, each))
 
     def send(self, shares: Sequence[SessionLines]) -> Iterator[Answer]:
-        """Until they have taken it all, or there is a fault. Raises ``DestinationError`` where a
-        process cannot be started."""
+        """Sends the rows, until all are taken or there is a fault. Raises ``DestinationError``
+        where a process cannot be started."""
         if self._pace is not None:
             while self.fault is None and (wait := self._pace.wait()) > 0:
                 yield from self.listen(min(wait, STEP))
@@ -113,14 +112,14 @@ class Sessions:
         yield from self._go_on()
 
     def end(self) -> Iterator[Answer]:
-        """Until each has its result, or there is a fault."""
+        """Ends the streams, until each process has its result or there is a fault."""
         for one in self._each.values():
             if one.outcome is None:
                 one.finish()
         yield from self._go_on()
 
     def listen(self, timeout: float = 0.0) -> Iterator[Answer]:
-        """What they say, at most one block of each, within so many seconds."""
+        """Reads at most one block of output of each process, within ``timeout`` seconds."""
         if not self._each:
             time.sleep(timeout)
             yield Tick()

@@ -1,7 +1,6 @@
 """Implements the state role of a protocol without sources: no states to read, merge or reset.
 
-What a destination keeps for itself is no state of a source. Source: the protocol page, State
-management.
+A destination's own state is not a source's state. Source: the protocol page, State management.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -46,7 +46,7 @@ _IP_FREEBIND = 15  # Linux; ``socket`` does not name it
 
 
 class StateServer:
-    """A context: it listens from its start to its end. ``keys`` stays the caller's to close."""
+    """A context: it listens from its start to its end. The caller closes ``keys``."""
 
     def __init__(
         self,
@@ -66,11 +66,12 @@ class StateServer:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What may appear in no log."""
+        """The secrets that must not appear in a log."""
         return (self._secrets.page, self._secrets.sdk, self._secrets.path)
 
     def environment(self) -> dict[str, str]:
-        """For the connector. ``RPC_URL`` holds a secret, for clients that send no bearer."""
+        """Returns the connector's environment. ``RPC_URL`` holds a secret, for clients without a
+        bearer."""
         name = f"[{self._host}]" if ":" in self._host else self._host
         return {
             "RPC_URL": f"http://{name}:{self._port}/{self._secrets.path}",
@@ -100,7 +101,7 @@ class StateServer:
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level="critical",  # its own words would go to the worker's stderr
+            log_level="critical",  # its own log would go to the worker's stderr
             access_log=False,
             proxy_headers=False,
             server_header=False,

@@ -1,10 +1,10 @@
-"""Answers the calls of the state RPC over HTTP, as an ASGI application: who may call, what a body
-may be, which form an answer has.
+"""Answers the calls of the state RPC over HTTP, as an ASGI application: access, limits of a body,
+the form of an answer.
 
-Two dialects meet here. Clients that show the page's secret (``RPC_SECRET``) get the page's forms:
-``{"value": ...}``, and a list as one array. All others, which show the token of the real SDK or
-only the secret in the path, get what the real host answers: the bare value, and a list of lines. A
-list is streamed in both. Not here: the server's life (``state_rpc``), the keys (``state_store``).
+Serves two dialects. Clients with the page's secret (``RPC_SECRET``) get the page's forms:
+``{"value": ...}``, and a list as one array. All others, with the token of the real SDK or only the
+secret in the path, get the real host's answers: the bare value, and a list of lines. A list is
+streamed in both. Not here: the server's life (``state_rpc``), the keys (``state_store``).
 """
 
 import asyncio
@@ -19,9 +19,9 @@ from penstock.errors import PenstockError
 from penstock.protocols.syncmaven.state_store import BadKey, Key, StateStore
 
 LARGEST_BODY = 1 << 20
-BODY_SECONDS = 30.0  # until all of a body has come
+BODY_SECONDS = 30.0  # until a whole body has come
 SEND_SECONDS = 60.0  # until a client takes a piece of a list
-_DRAINED = 16 * LARGEST_BODY  # of a body that is too large, so that its client sees the answer
+_DRAINED = 16 * LARGEST_BODY  # read from a body that is too large, so that its client sees the answer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -31,7 +31,8 @@ _JSON, _LINES = b"application/json", b"application/x-ndjson"
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """``page`` and ``sdk``: bearers, each of one dialect; ``path``: the first part of the path."""
+    """``page`` and ``sdk``: the bearers of the two dialects; ``path``: the first part of the
+    path."""
 
     page: str
     sdk: str
@@ -51,7 +52,7 @@ _Body = TypeVar("_Body", KeyBody, PrefixBody)
 
 
 class CallRefused(Exception):
-    """A call that is not done."""
+    """Raised for a call that is refused."""
 
     def __init__(self, status: int, error: str) -> None:
         super().__init__(error)
@@ -76,7 +77,7 @@ class StateApp:
             await self._send_list(send, *answer)
 
     async def _answer(self, scope: Scope, receive: Receive) -> bytes | tuple[bool, Iterator[Any]]:
-        """A body; of a list whether it is sent as lines, and its pages."""
+        """Returns a body; for a list, whether it is sent as lines, and its pages."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         parts = [part for part in str(scope["path"]).split("/") if part]
         by_page = self._dialect(headers, parts)
@@ -95,8 +96,8 @@ class StateApp:
         return as_lines, await self._run(lambda: _begun(self._store.pages(prefix)))
 
     def _dialect(self, headers: list[tuple[bytes, bytes]], parts: list[str]) -> bool:
-        """Whether the client speaks as the page does. Raises ``CallRefused`` where it may not
-        call."""
+        """Returns whether the client uses the page's dialect. Raises ``CallRefused`` where it may
+        not call."""
         given = [value for name, value in headers if name == b"authorization"]
         in_path = len(parts) == 2 and _same(parts[0].encode(), self._secrets.path)
         if given:
@@ -138,7 +139,8 @@ class StateApp:
 
 
 async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
-    """All of a request's body. Raises ``CallRefused`` where it is too large or does not come."""
+    """Reads a request's whole body. Raises ``CallRefused`` where it is too large or does not
+    come."""
     sizes = [value for name, value in headers if name == b"content-length"]
     too_large = any(len(size) > 9 or int(size) > LARGEST_BODY for size in sizes)
     body, drained = bytearray(), 0
@@ -164,7 +166,7 @@ async def _body(headers: list[tuple[bytes, bytes]], receive: Receive) -> bytes:
 
 def _decoded(body: bytes, kind: type[_Body]) -> _Body:
     try:
-        body.decode()  # a raw value is not checked otherwise
+        body.decode()  # nothing else checks a raw value
         return msgspec.json.decode(body, type=kind)
     except (ValueError, RecursionError) as e:
         disposition = '{"key": "a" or ["a", "b"], "value": ...}'
@@ -218,7 +220,7 @@ _METHODS: dict[str, Callable[[StateStore, bytes, bool], bytes]] = {
 
 
 def _begun(pages: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Reads the first page before anything is answered, so that a failure can still be told."""
+    """Reads the first page before any answer is sent, so that a failure can still be reported."""
     first = next(pages, None)
 
     def all_of() -> Iterator[list[str]]:

@@ -1,11 +1,10 @@
 """Keeps what a Syncmaven connector stores, as keys of its stream: get, set, delete, list by prefix.
 
-Input: keys as the wire has them, one text or a list of segments; values as JSON text, which is kept
-character by character but for white space between tokens. A prefix matches whole segments. Keys
-belong to one stream of one pipeline, which is what a ``syncId`` names, so that two syncs never
-share a key, whether or not a connector puts its ``syncId`` into it. Not here: HTTP
-(``state_rpc_app``), when what was written becomes durable (``store.keys``). Source: the page,
-"State management"; what the real host does next to it.
+Input: keys in wire form, one text or a list of segments; values as JSON text, which is kept exactly
+except for white space between tokens. A prefix matches whole segments. Keys belong to one stream of
+one pipeline, which a ``syncId`` names, so that two syncs never share a key, whether or not a
+connector puts its ``syncId`` into it. Not here: HTTP (``state_rpc_app``), when writes become
+durable (``store.keys``). Source: the page, "State management"; the real host's behaviour.
 """
 
 from collections.abc import Iterator
@@ -19,14 +18,14 @@ Key = str | list[str]
 
 
 def sync_id(pipeline: str, stream: StreamId) -> str:
-    """The ``syncId`` that connectors are told and put into their keys: of the source's stream,
-    whatever the destination calls it, so that a destination and the enrichments before it find each
-    other's keys."""
+    """Returns the ``syncId`` that connectors get and put into their keys. It names the source's
+    stream, whatever the destination calls it, so that a destination and the enrichments before it
+    find each other's keys."""
     return f"{pipeline}/{stream}"
 
 
 class BadKey(ValueError):
-    """A key that cannot be stored; its text is for the connector."""
+    """Raised for a key that cannot be stored; its text is for the connector."""
 
 
 class StateStore:
@@ -37,7 +36,7 @@ class StateStore:
         self._keys, self._owner = keys, stream.key
 
     def get(self, key: Key) -> str | None:
-        """Its JSON text; None: there is none."""
+        """Returns its JSON text; None: there is none."""
         return self._keys.get(self._place(key))
 
     def set(self, key: Key, value: bytes) -> None:
@@ -54,7 +53,7 @@ class StateStore:
         return self._keys.count_under(self._place(prefix))
 
     def pages(self, prefix: Key) -> Iterator[list[str]]:
-        """Entries as the wire has them, ``{"key": [...], "value": ...}``, sorted by key. A page is
+        """Yields entries in wire form, ``{"key": [...], "value": ...}``, sorted by key. A page is
         read when it is requested, so that memory does not grow with the store."""
         under, after = self._place(prefix), None
         while page := self._keys.page_under(under, after):
@@ -66,9 +65,9 @@ class StateStore:
 
 
 def _path(key: Key) -> str:
-    """Each segment as JSON text and a comma: a prefix of whole segments is a prefix of the text,
-    and the text is the inside of the key's array. ``""`` and ``[]`` are one key, as for the real
-    host."""
+    """Returns each segment as JSON text and a comma: a prefix of whole segments is a prefix of the
+    text, and the text is the inside of the key's array. ``""`` and ``[]`` are one key, as for the
+    real host."""
     segments = [key] if isinstance(key, str) else key
     if segments == [""]:
         return ""

@@ -1,4 +1,4 @@
-"""Serves the connector of one stream its keys during a conversation, and counts their checkpoints.
+"""Serves keys to the connector of one stream during a conversation, and counts their checkpoints.
 
 One port and one server for all processes of the stream. What they store is covered by a checkpoint
 once a ``stream-result`` is accepted (of an enrichment: once the rows of a table are answered), and
@@ -19,7 +19,7 @@ from penstock.store.keys import KeyPort, OpenKeys
 
 class StreamKeys:
     """``masker``: gets the secrets of the server before the connector does. ``address``: where the
-    server listens; None: the connector is served nothing. ``scope``: of the checkpoints."""
+    server listens; None: the connector gets no server. ``scope``: of the checkpoints."""
 
     def __init__(
         self,
@@ -53,14 +53,15 @@ class StreamKeys:
 
     @property
     def port(self) -> KeyPort:
-        """For what Penstock keeps beside the connector's own keys, under the same checkpoints."""
+        """The port for Penstock's own keys next to the connector's, under the same checkpoints."""
         return self._keys
 
     def environment(self) -> dict[str, str]:
         return {} if self._server is None else self._server.environment()
 
     def checkpoint(self) -> int:
-        """The number of the checkpoint that covers what was stored so far; 0: nothing was."""
+        """Returns the number of the checkpoint that covers the keys stored so far; 0: there are
+        none."""
         return self._keys.checkpoint()
 
     def close(self) -> None:

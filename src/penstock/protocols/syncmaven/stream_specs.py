@@ -1,6 +1,6 @@
-"""Chooses the destination's stream that a stream of ours is written to, and checks that it fits.
+"""Chooses the destination's stream for each of our streams, and checks that it fits.
 
-Pure. Not here: asking for them (``probe``), rows (``row_check``).
+Pure. Not here: requesting the specs (``probe``), rows (``row_check``).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +22,9 @@ _NO_MARK = ""  # options are no credentials
 
 
 def chosen(stream: WriteStream, specs: StreamSpecs) -> StreamSpec:
-    """The one that the pipeline names (``destination.stream``; the empty text: the default one),
-    else the one of the stream's own name, else the default one; of a destination that names none,
-    one of the name that is wanted. Raises ``DestinationError``."""
+    """Returns the spec that the pipeline names (``destination.stream``; the empty text: the default
+    one), else the one with the stream's own name, else the default one. For a destination that
+    names no streams, returns one with the wanted name. Raises ``DestinationError``."""
     by_name = {s.name: s for s in specs.streams}
     wanted = stream.into or ("" if stream.into == "" else stream.target.name)
     if specs.unnamed:
@@ -46,7 +46,7 @@ def chosen(stream: WriteStream, specs: StreamSpecs) -> StreamSpec:
 
 
 def names_all(specs: StreamSpecs, streams: Sequence[WriteStream]) -> bool:
-    """Whether each of these streams is written to one that goes by the wanted name; else it is
+    """Returns whether the destination has each stream by its wanted name; otherwise a stream is
     written to the default one, or to none."""
     names = {s.name for s in specs.streams}
     return specs.unnamed or all(
@@ -55,15 +55,15 @@ def names_all(specs: StreamSpecs, streams: Sequence[WriteStream]) -> bool:
 
 
 class StreamChoice:
-    """Says which of the destination's streams each stream of ours is written to: no two to one."""
+    """Maps each of our streams to a stream of the destination: never two to the same one."""
 
     def __init__(self, specs: StreamSpecs) -> None:
         self._specs = specs
         self._taken: dict[str, StreamId] = {}  # by the destination's stream
 
     def spec_of(self, stream: WriteStream) -> StreamSpec:
-        """The one of :func:`chosen`, which from now on is this stream's. Raises
-        ``DestinationError``, also where it is another's."""
+        """Returns the spec from :func:`chosen`, which is reserved for this stream from now on.
+        Raises ``DestinationError``, also where it belongs to another stream."""
         spec = chosen(stream, self._specs)
         first = self._taken.setdefault(spec.name, stream.id)
         if first != stream.id:
@@ -78,7 +78,7 @@ class StreamChoice:
 
 
 def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
-    """Why these streams cannot be written so, each a sentence."""
+    """Returns why these streams cannot be written as configured, each a sentence."""
     found: list[str] = []
     choice = StreamChoice(specs)
     for stream in streams:
@@ -96,7 +96,7 @@ def problems(specs: StreamSpecs, streams: Sequence[WriteStream]) -> list[str]:
 
 
 def notes(specs: StreamSpecs, streams: Sequence[WriteStream]) -> Iterator[str]:
-    """What a user should know of these streams before they are written, each a sentence."""
+    """Yields what a user should know about these streams before the write, each a sentence."""
     for stream in streams:
         try:
             spec = chosen(stream, specs)
@@ -119,15 +119,15 @@ def notes(specs: StreamSpecs, streams: Sequence[WriteStream]) -> Iterator[str]:
 
 
 def unknown_mark(spec: StreamSpec, stream: WriteStream) -> str | None:
-    """The column that says that a row is gone, where neither the destination's row type names it
-    nor the user gives it a field; None: there is none such."""
+    """Returns the column that marks a row as removed, where neither the destination's row type
+    names it nor the user gives it a field; None: there is none."""
     name = stream.deleted_at
     return None if name is None or stream.mapping or names(spec.row_type, name) else name
 
 
 def check_removals(spec: StreamSpec, stream: WriteStream) -> None:
-    """Raises ``DestinationError`` where the stream sends rows that are gone (mode mirror) and the
-    destination would take them for others."""
+    """Raises ``DestinationError`` where the stream sends removed rows (mode mirror) and the
+    destination would take them for present ones."""
     field = unknown_mark(spec, stream)
     if field is not None and Change.removed in stream.configured.sends:
         raise DestinationError(
@@ -142,8 +142,8 @@ def check_removals(spec: StreamSpec, stream: WriteStream) -> None:
 
 
 def mapped(schema: RowSchema, mapping: Mapping[str, str]) -> RowSchema:
-    """The columns as the destination is given them: those of the mapping under its names (one that
-    the schema lacks is left out); without a mapping all of them."""
+    """Returns the columns as the destination gets them: those of the mapping under its names (one
+    that the schema lacks is omitted); without a mapping all of them."""
     if not mapping:
         return schema
     known = {f.source: f for f in schema.fields}
@@ -156,8 +156,8 @@ def mapped(schema: RowSchema, mapping: Mapping[str, str]) -> RowSchema:
 
 
 def option_problems(spec: StreamSpec, options: dict[str, Any]) -> list[str]:
-    """What its schema (draft-07) says against the options."""
-    if spec.options is None:  # many connectors read options of which they publish no schema
+    """Validates the options against its schema (draft-07)."""
+    if spec.options is None:  # many connectors read options without a published schema
         return []
     schema = ConnectorSpec(protocol="", config_schema=spec.options)
     try:

@@ -1,11 +1,11 @@
 """Carries out a whole write: streams to processes, results to acks.
 
 A stream has one process at a time (or ``parallelism`` of them), from its first row to a checkpoint
-or its end. What their ``stream-result``s count is acknowledged, once each has given one, and
-nothing else: a state mark is acked once every row before it, of the streams that it covers, is in
-such results, was rejected or left out by policy. Exit code 0 may stand for a result (``exit_ack``).
-What the connector stored until such a result goes with the ack (``stream_keys``). A stream that
-fails or halts is sent nothing more, and the others go on (L7). Not here: processes (``sessions``),
+or its end. Only rows counted in their ``stream-result``s are acknowledged, once each process has
+given one. A state mark is acked once every row before it, of the streams that it covers, is in such
+results, was rejected, or was skipped by policy. Exit code 0 may replace a result (``exit_ack``).
+What the connector stored before such a result goes with the ack (``stream_keys``). A stream that
+fails or halts gets nothing more, and the others go on (L7). Not here: processes (``sessions``),
 lines (``outgoing``), which rows failed (``failed_rows``). Source: reference §1.4, §1.5.
 """
 
@@ -55,15 +55,15 @@ from penstock.protocols.writing import (
 AHEAD_BYTES = 16 << 20  # of lines that wait to be written
 _MARK_BYTES = 256
 _JOIN_SECONDS = 60.0  # for the batch that is being encoded
-ISOLATE_EVERY = 1000  # rows between checkpoints, where failed rows are looked for
+ISOLATE_EVERY = 1000  # rows between checkpoints, where failed rows are isolated
 
 _Item = Encoded | StateMark | StreamDone
 
 
 class _Stream:
-    """What is known of one stream in this write. ``fed``: rows that came of it; ``settled``: of
-    these, those that need nothing more; ``over``: it is sent nothing more. ``fault``: why nothing
-    of it can be sent, whatever its rows are."""
+    """The progress of one stream in this write. ``fed``: its rows so far; ``settled``: how many of
+    these are finished; ``over``: it gets nothing more. ``fault``: why nothing of it can be sent,
+    whatever its rows are."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class _Stream:
         self.stream, self.spec, self.encoder, self.fault = stream, spec, encoder, fault
         self.sessions: Sessions | None = None
         self.keys: StreamKeys | None = None
-        self.lines = defaultdict[int, list[bytes]](list)  # sent, where failed rows are looked for
+        self.lines = defaultdict[int, list[bytes]](list)  # sent lines, where failed rows are isolated
         self.started = 0  # processes
         self.fed = self.settled = 0
         self.over = False
 
     @property
     def covered(self) -> int:
-        """Of rows that came, those that may be acknowledged."""
+        """The number of its rows that may be acknowledged."""
         return self.settled if self.over or self.sessions is not None else self.fed
 
     def close(self) -> None:
-        """Ends its processes, then what serves them their keys."""
+        """Ends its processes, then the server of their keys."""
         sessions, self.sessions = self.sessions, None
         keys, self.keys = self.keys, None
         try:
@@ -115,14 +115,14 @@ class Writer:
             self._announced(stream)
         self._streams: dict[StreamId, _Stream] = {}
         self._marks: list[tuple[StateMark, dict[StreamId, int]]] = []
-        self._kept: dict[str, int] = {}  # scope of keys -> the last checkpoint that may be acked
+        self._kept: dict[str, int] = {}  # key scope -> the last checkpoint that may be acked
         self._queue: ByteQueue[_Item] = ByteQueue(AHEAD_BYTES)
         self._began = time.monotonic()
         self._failed = self._halted = False
         self._tail = ""
 
     def answers(self, feed: Iterator[Feed]) -> Iterator[Answer]:
-        """``DestinationConversation.write``; an exception of the feed is raised here."""
+        """Implements ``DestinationConversation.write``; an exception of the feed is raised here."""
         thread = threading.Thread(target=self._draw, args=(feed,), name="feed", daemon=True)
         thread.start()
         try:
@@ -189,14 +189,15 @@ class Writer:
         return found
 
     def _announced(self, stream: WriteStream) -> None:
-        """A stream has its stream of the destination's from its announcement on, so that one which
-        the pipeline names comes before one of which it has only old rows."""
+        """Reserves the destination's stream for a stream from its announcement on, so that a stream
+        which the pipeline names comes before one with only old rows."""
         self._asked[stream.id] = stream
-        with suppress(DestinationError):  # told once there are rows of it
+        with suppress(DestinationError):  # reported once there are rows
             self._choice.spec_of(stream)
 
     def _spec_of(self, stream: WriteStream) -> StreamSpec:
-        """Raises ``DestinationError`` where the stream cannot be written so."""
+        """Returns the spec. Raises ``DestinationError`` where the stream cannot be written as
+        configured."""
         spec = self._choice.spec_of(stream)
         faults = option_problems(spec, stream.options)
         if faults:
@@ -238,7 +239,8 @@ class Writer:
             yield from self._acks()
 
     def _next(self) -> Generator[Answer, None, "_Item | QueueEnd"]:
-        """The next item, as the generator's value; what open processes say meanwhile."""
+        """Returns the next item, as the generator's value; yields the output of open processes
+        meanwhile."""
         while True:
             self._in_time()
             try:
@@ -288,12 +290,12 @@ class Writer:
             yield from self._end(one)
 
     def _sessions(self, one: _Stream) -> Sessions:
-        """The processes for the stream's next rows, up to a checkpoint."""
+        """Returns the processes for the stream's next rows, up to a checkpoint."""
         return Sessions(lambda: self._session(one), self._pace)
 
     def _session(self, one: _Stream) -> Session:
-        """Only the first process may be told that these are all the rows: the next would drop what
-        it was sent."""
+        """Makes a process. Only the first one may get the flag that its rows are complete: the next
+        one would drop the rows of the first."""
         stream = one.stream
         if one.keys is None:
             one.keys = self._host.open_keys(stream.id)
@@ -313,27 +315,27 @@ class Writer:
         return Session(runtime, self._request.timeouts, start, by_exit)
 
     def _look(self, one: _Stream) -> Iterator[Answer]:
-        """Stops the stream where one of its processes ended, or halted, without a result."""
+        """Stops the stream where one of its processes ended or halted without a result."""
         fault = None if one.sessions is None else one.sessions.fault
         if one.sessions is not None and fault is not None:
             yield from self._learn(one.sessions)
             yield from self._stop(one, fault)
 
     def _learn(self, sessions: Sessions) -> Iterator[Answer]:
-        """Notes once that the destination gives results, whatever they are worth."""
+        """Notes once that the destination gives results, good or bad."""
         if sessions.gave_result and not self._gives_results:
             self._gives_results = True
             yield GivesResults()
 
     def _stop(self, one: _Stream, fault: DestinationError | HaltMessage) -> Iterator[Answer]:
-        """Sends nothing more of the stream: the destination wants no more of it, or it failed."""
+        """Sends nothing more of the stream: the destination wants no more rows, or it failed."""
         if isinstance(fault, HaltMessage):
             yield from self._halt(one, fault)
         else:
             yield from self._fail(one, fault)
 
     def _end(self, one: _Stream) -> Iterator[Answer]:
-        """The stream's end for now: a checkpoint."""
+        """Ends the stream for now: a checkpoint."""
         sessions = one.sessions
         if sessions is None:
             return
@@ -357,8 +359,7 @@ class Writer:
             self._kept[one.keys.scope] = number
 
     def _judge(self, one: _Stream, result: Result, rows: int, lines: list[bytes]) -> Found:
-        """Why a result does not cover the rows that it is of, as the generator's value; None: it
-        does."""
+        """Returns why a result does not cover its rows, as the generator's value; None: it does."""
         id_, failed = one.stream.id, rows - result.success - result.skipped
         if not result.counted:
             if self._gives_results:
@@ -430,7 +431,8 @@ class Writer:
         one.close()
 
     def _last_acks(self) -> Iterator[Answer]:
-        """What the results cover in the end, with a state mark after it or without."""
+        """Yields the final acks of what the results cover, with a state mark after it or
+        without."""
         if not self._failed and not self._halted:
             yield self._ack(END)
             return
@@ -443,7 +445,8 @@ class Writer:
         return Ack(seq, tuple(self._kept.items()))
 
     def _acks(self) -> Iterator[Answer]:
-        """Every mark whose rows are all covered, and no earlier one of its scope waits."""
+        """Yields an ack for every mark whose rows are all covered, unless an earlier one of its
+        scope waits."""
         waiting: list[tuple[StateMark, dict[StreamId, int]]] = []
         held: set[str] = set()
         for mark, at in self._marks:

@@ -1,6 +1,6 @@
-"""Recognises Zod schemas that a connector wrote out as they are (``JSON.stringify(schema)``), in
-place of JSON Schema. The page permits a Zod schema; in JSON it holds no rules that could be read:
-Zod 3 writes a function in place of an object's fields, which JSON leaves out.
+"""Recognises Zod schemas that a connector serialized directly (``JSON.stringify(schema)``), in
+place of JSON Schema. The page permits a Zod schema; in JSON it has no readable rules: Zod 3 has a
+function in place of an object's fields, which JSON omits.
 
 Not here: reading a spec (``messages``). Source: the protocol page, ``spec``; Zod 3 and 4.
 """
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 
 def unreadable(what: str) -> str:
-    """Returns the note about a schema that cannot be read. ``what``: who describes what."""
+    """Returns the note about an unreadable schema. ``what``: who describes what."""
     return (
         f"{what} by a Zod schema that was written out as JSON, whose rules cannot be read: any "
         "value is taken; let the connector write JSON Schema (z.toJSONSchema(schema, { target: "
@@ -18,7 +18,7 @@ def unreadable(what: str) -> str:
 
 
 def is_zod(schema: dict[str, Any]) -> bool:
-    """Whether this is a Zod schema written out, or the fields of one (``schema.shape``)."""
+    """Returns whether this is a serialized Zod schema, or the fields of one (``schema.shape``)."""
     fields = [_is_one(value) for value in schema.values()]
     return _is_one(schema) or (bool(fields) and all(fields))
 
