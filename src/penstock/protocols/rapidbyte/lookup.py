@@ -15,8 +15,8 @@ _REFERENCE = re.compile(r"(?:\w[\w.-]*/)*(?P<name>[\w-]+)(?:@v?(?P<version>[\w.-
 
 
 def parts(reference: str) -> tuple[str, str | None]:
-    """Parses ``[namespace/...]name[@[v]version]`` into (name, version). Like v4, nothing compares
-    the version. Raises ``ConfigError``."""
+    """Parses ``[namespace/...]name[@[v]version]`` into (name, version). As in v4, the version is
+    not compared. Raises ``ConfigError``."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         raise ConfigError(
@@ -28,7 +28,7 @@ def parts(reference: str) -> tuple[str, str | None]:
 
 
 def component_file(reference: str, environ: Mapping[str, str], home: Path) -> Path:
-    """The path of a component's file: ``-`` in the name becomes ``_``; first the folder of
+    """Returns the path of a component's file: ``-`` in the name becomes ``_``; first the folder of
     ``RAPIDBYTE_CONNECTOR_DIR``, then ``~/.rapidbyte/plugins``. Raises ``ConfigError``
     (``connector.not_found``), which names both folders."""
     file = parts(reference)[0].replace("-", "_") + ".wasm"

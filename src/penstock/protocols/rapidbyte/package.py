@@ -1,4 +1,4 @@
-"""Declares ``PACKAGE``, the Rapidbyte protocol as the layers above know it. Neighbours: ``source``,
+"""Declares ``PACKAGE``, the Rapidbyte protocol for the layers above. Neighbours: ``source``,
 ``destination``, ``state``, ``rapidbyte.wire.schema``."""
 
 from collections.abc import Callable

@@ -76,7 +76,7 @@ class RapidbyteSource(ComponentRole):
         manifest = component.found.manifest
         modes = [s.sync_mode.value for s in request.streams]
         for problem in mode_problems(manifest, "source", sync_modes=modes) if manifest else ():
-            yield LogEvent("WARN", problem)  # in a preview only: a run is refused earlier
+            yield LogEvent("WARN", problem)  # only in a preview: a run is refused earlier
         states = {s.scope.stream: s for s in request.states}
         failed, doubts = False, list[DoubtfulEnd]()
         for stream in request.streams:

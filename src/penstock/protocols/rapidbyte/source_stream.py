@@ -74,7 +74,7 @@ and that has held nothing but NULL."""
 
 
 class StreamRead:
-    """The read of one stream. ``state``: what the last run saved of it. ``doubts``: of its end."""
+    """Reads one stream. ``state``: the one saved by the last run. ``doubts``: about its end."""
 
     def __init__(
         self,
@@ -89,17 +89,17 @@ class StreamRead:
         self._frames: Any = None  # the Arrow schema of the last frame
         self._ahead: list[tuple[Table, int]] = []  # rows that wait for a column's type
         evolution = component.settings.schema_evolution
-        # Nobody but its first rows shows which columns an undiscovered stream no longer has.
+        # Only its first rows show which columns an undiscovered stream no longer has.
         self._removing = stream.stream.assumed and evolution.removed_column == "fail"
         self._letters = 0
         self._errors, self._first_error = 0, ""  # in the component's log
         self.doubts: tuple[DoubtfulEnd, ...] = ()
-        self._last: State | None = None  # a checkpoint that no frame has followed
+        self._last: State | None = None  # a checkpoint without a later frame
         self._began = time.monotonic()
 
     @cached_property
     def _context(self) -> StreamContext:
-        """The stream context of the run. Raises ``StateError``."""
+        """Returns the stream context of the run. Raises ``StateError``."""
         settings, request = self._component.settings, self._request
         context = context_of(settings, self._stream, self._state, request.limit)
         return divided(context, request.shards.get(self._stream.id), settings.resources)
@@ -171,8 +171,8 @@ class StreamRead:
         yield from self._given(all_of_it=full)
 
     def _given(self, *, all_of_it: bool = True) -> Iterator[Event]:
-        """Gives the rows that wait, in order, up to the first with a column of unknown type.
-        ``all_of_it``: those too; such a column is text then."""
+        """Yields the waiting rows, in order, up to the first with a column of unknown type.
+        ``all_of_it``: those too; such a column is then text."""
         while self._ahead:
             schemas = [table.schema for table, _ in self._ahead]
             schema = typed_later(self._schema, schemas)
@@ -182,7 +182,7 @@ class StreamRead:
             yield from self._rows(table, size, schemas[0] if schema is None else schema)
 
     def _rows(self, table: Table, size: int, schema: Any) -> Iterator[Event]:
-        """``schema``: the columns of the rows, with the types that they are known to have."""
+        """``schema``: the columns of the rows, with their known types."""
         removing = self._removing and table.num_rows > 0
         if removing or self._frames is None or not schema.equals(self._frames):
             self._frames, self._removing = schema, self._removing and not removing
@@ -210,8 +210,9 @@ class StreamRead:
     def _state_of(
         self, name: str, value: CursorValue, checkpoint: CheckpointCall
     ) -> Iterator[Event]:
-        """The state of a checkpoint: the connector's own document. As in v4 its value is one of the
-        configured cursor column, whatever name the connector uses (``ID`` for ``id``)."""
+        """Yields the state of a checkpoint: the connector's own document. As in v4 its value
+        belongs to the configured cursor column, whatever name the connector uses (``ID`` for
+        ``id``)."""
         cursor = self._context.cursor_info
         if cursor is not None and (value.type == "lsn") is not (cursor.cursor_type == "lsn"):
             text = f"a checkpoint that is not this stream's: {value.type} for {cursor.cursor_type}"
@@ -241,9 +242,9 @@ class StreamRead:
         yield StreamStatus(self._stream.id, Status.incomplete)
 
     def _skipped(self, ended: RunEnded) -> Iterator[Event]:
-        """Counts the records that the source reports it skipped without a dead letter: they were
-        read and filtered (L8). v4's Postgres source skips those that are larger than it may send. A
-        checkpoint that came last covers them too."""
+        """Counts the records that the source reports as skipped without a dead letter: they were
+        read and filtered (L8). v4's Postgres source skips records larger than its limit. The last
+        checkpoint covers them too."""
         counted = 0 if ended.summary is None else ended.summary.counts["records_skipped"]
         skipped = counted - self._letters
         if skipped <= 0:
@@ -272,9 +273,9 @@ class StreamRead:
 
 
 def _with_deletes(table: Table) -> Table:
-    """Adds the column ``DELETED_AT`` to change rows of v4 (cdc): for a delete the time now, else
-    null. The engine recognises deletes by it. In any other mode ``OPERATION`` is a column like
-    others, of a table that holds changes."""
+    """Adds the column ``DELETED_AT`` to change rows of v4 (cdc): the time now for a delete, else
+    null. The engine recognises deletes by it. In any other mode ``OPERATION`` is an ordinary
+    column, of a table that holds changes."""
     if OPERATION not in table.column_names or DELETED_AT in table.column_names:
         return table
     now = pa.scalar(datetime.now(UTC), pa.timestamp("us", tz="UTC"))

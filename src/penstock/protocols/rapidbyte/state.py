@@ -1,5 +1,5 @@
 """Parses, merges, resets and describes saved states. A state is the document of a source's own
-checkpoint; its cursor is given back to the source in the next run.
+checkpoint; its cursor goes back to the source in the next run.
 
 Pure functions; every state is of one stream. Neighbours: ``source_stream`` makes states of
 checkpoints, ``rapidbyte.declared.stream_context`` makes cursors of states. Source: the protocol,

@@ -1,8 +1,9 @@
 """Implements the transform role with a WebAssembly component: tables in, tables out.
- A table goes in as one or more frames of at most a batch's bytes. Only the good end of a run says
-that everything has come out: a transform may keep rows back for as long as it likes, and its
-checkpoints do not show how many, so that they are reported and move nothing, as in v4. Not here:
-the run itself (``rapidbyte.guest.stream_run``), which rows a state covers
+
+A table goes in as one or more frames of at most a batch's bytes. Only a run's successful end shows
+that everything has come out: a transform may keep rows back as long as it likes, and its
+checkpoints do not show how many. Checkpoints are therefore reported without effect, as in v4. Not
+here: the run itself (``rapidbyte.guest.stream_run``), which rows a state covers
 (``engine.worker.transforms``). Source: the protocol, sections 3.3, 5, 6 and 7.
 """
 
@@ -138,9 +139,9 @@ class _TransformRun:
         )
 
     def _frames(self) -> Iterator[Bytes]:
-        """Encodes the feed; runs on the thread that feeds. Columns have the types of the frames
-        that they came in. A frame is counted before it is yielded, so that an end behind it finds
-        it counted."""
+        """Encodes the feed; runs on the feeding thread. Columns keep the types of the frames that
+        they came in. A frame is counted before it is yielded, so that an end behind it includes
+        it."""
         for table in self._feed:
             for batch in frame_types.restored_rows(table).combine_chunks().to_batches():
                 for frame, rows in frames_of(batch, self._limit):
@@ -188,8 +189,8 @@ class _TransformRun:
             yield from self._ended_well(ended)
 
     def _ended_well(self, ended: RunEnded) -> Iterator[Given]:
-        """Compares the records that the transform says it read with the rows that it was fed (L8),
-        also those that it put aside. A counter that stays at zero is not in use."""
+        """Compares the transform's count of read records with the rows in its input (L8), also
+        those that it put aside. A counter that stays at zero is not in use."""
         read = 0 if ended.summary is None else ended.summary.counts["records_in"]
         if 0 < read < self._rows:
             yield _rows_unread(self._stream, read, self._rows)

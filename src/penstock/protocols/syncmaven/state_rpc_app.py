@@ -21,7 +21,7 @@ from penstock.protocols.syncmaven.state_store import BadKey, Key, StateStore
 LARGEST_BODY = 1 << 20
 BODY_SECONDS = 30.0  # until a whole body has come
 SEND_SECONDS = 60.0  # until a client takes a piece of a list
-_DRAINED = 16 * LARGEST_BODY  # read from a body that is too large, so that its client sees the answer
+_DRAINED = 16 * LARGEST_BODY  # read of a too large body, so that its client sees the answer
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

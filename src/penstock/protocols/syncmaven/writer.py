@@ -75,7 +75,7 @@ class _Stream:
         self.stream, self.spec, self.encoder, self.fault = stream, spec, encoder, fault
         self.sessions: Sessions | None = None
         self.keys: StreamKeys | None = None
-        self.lines = defaultdict[int, list[bytes]](list)  # sent lines, where failed rows are isolated
+        self.lines = defaultdict[int, list[bytes]](list)  # sent, where failed rows are isolated
         self.started = 0  # processes
         self.fed = self.settled = 0
         self.over = False

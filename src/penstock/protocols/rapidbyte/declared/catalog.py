@@ -1,7 +1,7 @@
 """Converts a discovered catalog of the protocol into the engine's ``Catalog``, restricted to the
-sync modes that the manifest names. Pure. Source: the protocol, sections 3.1 and 9.
+sync modes in the manifest. Pure. Source: the protocol, sections 3.1 and 9.
 
-Neighbours: ``rapidbyte.wire.schema`` (the types of columns), ``manifest`` (which modes there are).
+Neighbours: ``rapidbyte.wire.schema`` (the types of columns), ``manifest`` (the available modes).
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from penstock.protocols.rapidbyte.wire.schema import discovered_schema, undiscov
 
 
 def converted(discovered: messages.DiscoveredCatalog) -> Catalog:
-    """Converts a discovered catalog. Sync modes that the engine does not know are left out. Of
-    several streams of one name the first is taken: a run is asked for by its name alone, so that
-    each would be read as the same rows."""
+    """Converts a discovered catalog. Sync modes unknown to the engine are omitted. Of several
+    streams with one name the first is taken: a run requests a stream only by its name, so that each
+    would be read as the same rows."""
     found: dict[StreamId, Stream] = {}
     notes: list[str] = []
     for each in discovered.streams:
@@ -32,8 +32,8 @@ def converted(discovered: messages.DiscoveredCatalog) -> Catalog:
 
 
 def restricted(catalog: Catalog, manifest: ComponentManifest | None, log: EventSink) -> Catalog:
-    """Removes the sync modes that the manifest does not name, so that nothing is planned with them
-    (section 9), and logs a warning for each. A stream that would have none left keeps its own."""
+    """Removes the sync modes that the manifest does not name, so that no plan uses them (section
+    9), and logs a warning for each. A stream that would have none left keeps its own."""
     if manifest is None:
         return catalog
     streams: list[Stream] = []
@@ -51,8 +51,8 @@ def restricted(catalog: Catalog, manifest: ComponentManifest | None, log: EventS
 
 
 def undiscovered(stream: StreamId, columns: Mapping[str, DataType | None]) -> Stream:
-    """The stream of a source that discovers none (``ProtocolPackage.undiscovered``). It has every
-    sync mode; the manifest decides which of them are usable."""
+    """Returns the stream of a source that discovers none (``ProtocolPackage.undiscovered``). It has
+    every sync mode; the manifest decides which of them are usable."""
     return Stream(
         id=stream,
         json_schema=undiscovered_schema(columns),

@@ -1,10 +1,10 @@
-"""Decides the hints of a run, which change speed and nothing else: parallelism, partition strategy,
-flush size of a COPY.
+"""Decides the hints of a run, which change only its speed: parallelism, partition strategy, flush
+size of a COPY.
 
 Precedence: the user's pin, autotune, the default. Pure functions; each value comes with the rule
-that decided it, which ``plan`` shows. Whether a source divides a stream among shards is decided
-here too, and never by a pin: one that does not would read everything once per shard. Source: the
-protocol, section 6.1.
+that decided it, which ``plan`` shows. Also decides whether a source divides a stream among shards.
+A pin never decides that: a source that does not divide would read everything once per shard.
+Source: the protocol, section 6.1.
 """
 
 from collections.abc import Collection, Sequence
@@ -39,8 +39,8 @@ class Pins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parallelism(pins: Pins, *, autotune: bool, slots: int) -> ChosenValue[int]:
-    """How many shards a stream is read in that its source divides. ``slots``: how many tasks may
-    run at once. ``autotune``: the host may choose."""
+    """Returns the number of shards for a stream that its source divides. ``slots``: how many tasks
+    may run in parallel. ``autotune``: the host may choose."""
     if pins.parallelism is not None:
         return ChosenValue(max(1, pins.parallelism), "pin")
     if autotune and slots > 1:
@@ -49,7 +49,7 @@ def parallelism(pins: Pins, *, autotune: bool, slots: int) -> ChosenValue[int]:
 
 
 def strategy(pins: Pins, *, autotune: bool, shards: int) -> ChosenValue[Strategy | None]:
-    """How rows are divided among shards; None where there is one shard."""
+    """Returns how rows are divided among shards; None where there is one shard."""
     if shards < 2:
         pinned = pins.partition_strategy
         unused = "" if pinned is None else f": {pinned} is pinned, and nothing is divided"
@@ -62,9 +62,10 @@ def strategy(pins: Pins, *, autotune: bool, shards: int) -> ChosenValue[Strategy
 def flush_bytes(
     pins: Pins, *, autotune: bool, batch: int, memory: int | None = None
 ) -> ChosenValue[int | None]:
-    """Bytes after which a COPY is flushed, within v4's bounds; None: the connector's default.
-    ``batch``: bytes of the largest batch; ``memory``: of the destination, which holds what is not
-    flushed. Autotune takes an eighth of the one, and at most a sixteenth of the other."""
+    """Returns the bytes after which a COPY is flushed, within v4's bounds; None: the connector's
+    default. ``batch``: bytes of the largest batch; ``memory``: of the destination, which holds
+    unflushed bytes. Autotune takes an eighth of ``batch``, and at most a sixteenth of
+    ``memory``."""
     if pins.copy_flush_bytes is not None:
         return ChosenValue(_flush(pins.copy_flush_bytes), "pin")
     if not autotune:
@@ -83,10 +84,10 @@ def divided_as_in_v4(
     columns: Sequence[ColumnSchema],
     key: Collection[str],
 ) -> bool:
-    """Whether v4's own rule divides a stream: its Postgres source divides a full refresh of a table
-    with an integer ``id``, and reads a table without one whole in every shard. Rows whose ``id`` is
-    null are in no shard, so that it must be non-null by the catalog or in the primary ``key``; nor
-    are rows whose ``id`` is negative, which no catalog tells. ``columns``: as discovered."""
+    """Returns whether v4's own rule divides a stream: its Postgres source divides a full refresh of
+    a table with an integer ``id``, and reads any other table whole in every shard. No shard has the
+    rows with a null ``id``, so it must be non-null by the catalog or in the primary ``key``; nor
+    those with a negative ``id``, which no catalog shows. ``columns``: as discovered."""
     postgres = manifest is not None and manifest.is_v4_postgres
     replaces = context.write_mode is not None and context.write_mode.mode == "replace"
     divisible = any(
@@ -97,8 +98,8 @@ def divided_as_in_v4(
 
 
 def shards(context: StreamContext, count: int, chosen: Strategy | None) -> list[StreamContext]:
-    """The stream contexts of ``count`` shards, in order; below 2 shards, the one context of the
-    whole stream."""
+    """Returns the stream contexts of ``count`` shards, in order; below 2 shards, the single context
+    of the whole stream."""
     if count < 2:
         return [msgspec.structs.replace(context, effective_parallelism=1)]
     return [

@@ -1,7 +1,7 @@
 """Combines and extracts the hosts that a connector may reach.
 
-A pattern is a name, an address or ``*.domain``, each with a port or without. Also here: the hosts
-that a configuration names. Pure functions over text. Not here: matching (``model.hosts``),
+A pattern is a name, an address or ``*.domain``, each with or without a port. Also extracts the
+hosts that a configuration names. Pure functions over text. Not here: matching (``model.hosts``),
 resolving and connecting (``rapidbyte.guest.sockets``). Source: the protocol, section 8, and v4's
 forms of a host.
 """
@@ -29,29 +29,30 @@ _LIBPQ_HOST = re.compile(r"\bhost(?:addr)?\s*=\s*'?([^\s']+)")
 
 
 def intersection(left: Iterable[str], right: Iterable[str]) -> tuple[str, ...]:
-    """Patterns of exactly the hosts that both lists allow, sorted."""
+    """Returns patterns of exactly the hosts that both lists allow, sorted."""
     ours, theirs = parsed(left), parsed(right)
     return _least({both for a in ours for b in theirs for both in _common(a, b)})
 
 
 def union(*lists: Iterable[str]) -> tuple[str, ...]:
-    """Patterns of the hosts that any of the lists allows, sorted, without redundant ones."""
+    """Returns patterns of the hosts that any of the lists allows, sorted, without redundant
+    ones."""
     return _least({pattern for patterns in lists for pattern in parsed(patterns)})
 
 
 def naming(patterns: Iterable[str]) -> tuple[str, ...]:
-    """The patterns of a pipeline that name their hosts."""
+    """Returns the patterns of a pipeline that name their hosts."""
     return tuple(str(p) for p in parsed(patterns) if p.names_hosts)
 
 
 def is_any(pattern: str) -> bool:
-    """Whether the pattern allows every host."""
+    """Returns whether the pattern allows every host."""
     return any(p.host == ANY for p in parsed([pattern]))
 
 
 def is_local(pattern: str) -> bool:
-    """Whether the pattern is one host that is never public: an address outside the public ranges,
-    ``localhost`` or a name below it."""
+    """Returns whether the pattern is one host that is never public: an address outside the public
+    ranges, ``localhost`` or a name below it."""
     for one in parsed([pattern]):
         address = address_of(one.host)
         if address is not None:
@@ -61,7 +62,7 @@ def is_local(pattern: str) -> bool:
 
 
 def malformed(patterns: Iterable[str]) -> list[str]:
-    """The texts that are not patterns, and so allow nothing."""
+    """Returns the texts that are not patterns, and so allow nothing."""
     return [text for text in patterns if pattern_of(text.strip()) is None]
 
 
@@ -82,8 +83,8 @@ def hosts_in(config: Any) -> tuple[str, ...]:
 
 def named_in(config: Any) -> tuple[str, ...]:
     """Extracts the hosts that a configuration seems to name: those of :func:`hosts_in`, and text
-    under any key that contains such a word, several hosts in one text, a libpq string. Such a host
-    is not allowed by this alone."""
+    under any key that contains such a word, several hosts in one text, a libpq string. This alone
+    does not allow such a host."""
 
     def hosts_of(key: str, text: str) -> Iterable[str]:
         if not any(word in key for word in _NAMING_KEYS):
@@ -107,7 +108,7 @@ def _common(a: Pattern, b: Pattern) -> Iterable[Pattern]:
 
 
 def _least(patterns: set[Pattern]) -> tuple[str, ...]:
-    """The patterns as sorted text, without those that another one covers."""
+    """Returns the patterns as sorted text, without those that another one covers."""
 
     def within(p: Pattern, q: Pattern) -> bool:
         return q != p and covers(q.host, p.host) and q.port in (None, p.port)
@@ -133,6 +134,7 @@ def _collected(config: Any, hosts_of: Callable[[str, str], Iterable[str]]) -> tu
 
 
 def _literal(text: str) -> str:
-    """The host that a configuration's text is; empty for a wildcard, which allows nothing there."""
+    """Returns the host in a configuration's text; empty for a wildcard, which allows nothing
+    there."""
     pattern = pattern_of(text.strip())
     return pattern.host if pattern is not None and pattern.exact else ""

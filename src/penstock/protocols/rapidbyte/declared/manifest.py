@@ -2,8 +2,8 @@
 
 Sections ``rapidbyte_manifest_v1`` and ``rapidbyte_config_schema_v1``, at the top or in a nested
 module; the last one counts. A manifest that cannot be read counts as missing: its problem is
-reported and nothing is granted, while the schema is used all the same. Not here: what is granted in
-the end (``permissions``). Source: the protocol, sections 8 and 9.
+reported and nothing is granted, while the schema is used all the same. Not here: the final grants
+(``permissions``). Source: the protocol, sections 8 and 9.
 """
 
 from collections.abc import Sequence
@@ -61,8 +61,8 @@ class ManifestLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceAbilities(msgspec.Struct, frozen=True, kw_only=True):
-    """``partitioned_read``: the source divides any full refresh into the parts that it is asked
-    for, each row in one of them. Not a key of v4, whose host ignores it; an unknown feature would
+    """``partitioned_read``: the source divides any full refresh into the requested number of parts,
+    with each row in one of them. Not a key of v4, whose host ignores it; an unknown feature would
     make the manifest unreadable there."""
 
     supported_sync_modes: tuple[str, ...]
@@ -117,14 +117,15 @@ class ComponentManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_v4_postgres(self) -> bool:
-        """Whether this is v4's own Postgres source, which can do more than its manifest names."""
+        """Whether this is v4's own Postgres source, which supports more than its manifest
+        declares."""
         return self.id.rpartition("/")[2] == V4_POSTGRES
 
 
 class ManifestResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of reading a binary's manifest. ``manifest`` None: it is missing or unusable, and
-    ``problem`` shows why. ``schema``: of the configuration, from its own section, which needs no
-    manifest. ``warnings``: defects that do not prevent use. ``assumed``: ``manifest`` is the
+    ``problem`` has the reason. ``schema``: of the configuration, from its own section, which needs
+    no manifest. ``warnings``: defects that do not prevent use. ``assumed``: ``manifest`` is the
     pipeline's ``assume_manifest``."""
 
     manifest: ComponentManifest | None = None
@@ -191,7 +192,7 @@ def _in_binary(binary: bytes) -> ManifestResult:
 
 
 def _schema(section: bytes | None) -> tuple[dict[str, Any] | None, tuple[str, ...]]:
-    """The schema, or None with a warning that shows why."""
+    """Returns the schema, or None with a warning that has the reason."""
     if section is None:
         return None, ()
     try:
@@ -233,7 +234,7 @@ def _parsed(text: bytes) -> tuple[ComponentManifest, tuple[str, ...]]:
 
 
 def role_problems(manifest: ComponentManifest, role: Role) -> list[str]:
-    """Why the component cannot play this role (section 9); empty: it can."""
+    """Returns why the component cannot have this role (section 9); empty: it can."""
     if getattr(manifest.roles, role) is None:
         has = [r for r in ("source", "destination", "transform") if getattr(manifest.roles, r)
                is not None]  # fmt: skip
@@ -249,9 +250,9 @@ def mode_problems(
     sync_modes: Sequence[str] = (),
     write_mode: str | None = None,
 ) -> list[str]:
-    """One message for each requested mode that the manifest does not name. The sync mode ``cdc``
-    may also be named as a feature; v4's own Postgres source has it and names it nowhere (reference,
-    section 3.2)."""
+    """Returns a message for each requested mode that the manifest does not name. The sync mode
+    ``cdc`` may also be named as a feature; v4's own Postgres source supports it without naming it
+    (reference, section 3.2)."""
     problems: list[str] = []
     source, destination = manifest.roles.source, manifest.roles.destination
     if role == "source" and source is not None:
@@ -274,7 +275,7 @@ def mode_problems(
 
 
 def config_schema(manifest: ComponentManifest | None) -> dict[str, Any] | None:
-    """The JSON Schema of the configuration in a manifest; None: the configuration is not
+    """Returns the JSON Schema of the configuration in a manifest; None: the configuration is not
     checked."""
     schema = manifest.config_schema if manifest is not None else None
     return cast(dict[str, Any], schema) if isinstance(schema, dict) else None

@@ -3,7 +3,7 @@
 Pure functions; the merge table of the protocol ("Pipeline-Level Permissions & Limits"), row by row.
 A capability is granted only where both the manifest and the pipeline allow it; the pipeline never
 widens; an absent field leaves the manifest's; ``[]`` blocks all. Without a manifest nothing is
-granted. Neighbours: ``manifest`` (what the component asks for), ``host_patterns`` (hosts),
+granted. Neighbours: ``manifest`` (the component's requests), ``host_patterns`` (hosts),
 ``config.sections`` (the pipeline's keys). Not here: enforcement (``runtimes.wasm``: folders,
 variables, memory, time; ``rapidbyte.guest.sockets``: hosts).
 """
@@ -107,7 +107,7 @@ def _merged(
     config: dict[str, Any],
     most: int | None,
 ) -> list[EffectiveLimit]:
-    """The rows of the merge table, in order: hosts, variables, folders, memory, seconds."""
+    """Returns the rows of the merge table, in order: hosts, variables, folders, memory, seconds."""
     asked = (permissions or Permissions()).configured()
     manifest = found.manifest
     declared = manifest.permissions if manifest is not None else None
@@ -155,7 +155,7 @@ def _merged(
 
 
 def declared_by_manifest(found: ManifestResult) -> list[EffectiveLimit]:
-    """The permissions and limits that the component's own manifest sets; empty without one."""
+    """Returns the permissions and limits in the component's own manifest; empty without one."""
     if found.manifest is None or found.assumed:
         return []
     declared, limits = found.manifest.permissions, found.manifest.limits
@@ -171,8 +171,8 @@ def declared_by_manifest(found: ManifestResult) -> list[EffectiveLimit]:
 
 
 def wide_permissions(found: ManifestResult, permissions: Permissions | None) -> list[str]:
-    """Describes the wide permissions that the manifest asks for and the pipeline does not narrow:
-    a user must consent to each. Empty for an ``assume_manifest``, which the user wrote."""
+    """Describes the wide permissions that the manifest requests and the pipeline does not narrow: a
+    user must consent to each. Empty for an ``assume_manifest``, which the user wrote."""
     if found.manifest is None or found.assumed:
         return []
     asked = (permissions or Permissions()).configured()
@@ -201,7 +201,8 @@ def _on_one_line(text: str) -> str:
 
 
 def _holds_much(path: str) -> str | None:
-    """Describes a folder whose grant exposes far more than a connector needs; None: any other."""
+    """Describes a folder whose grant exposes far more than a connector needs; None for any
+    other."""
     if not os.path.isabs(path):
         return "a folder that is another one wherever it runs"
     real = _real(path)
@@ -216,13 +217,13 @@ def _holds_much(path: str) -> str | None:
 
 
 def _real(path: str) -> str:
-    """The folder that a path stands for here, without links."""
+    """Returns the folder that a path means here, without links."""
     return os.sep + os.path.realpath(path).lstrip(os.sep)  # POSIX keeps two slashes in front
 
 
 def _writable_all_the_same(texts: Iterable[str]) -> list[str]:
-    """Describes the folders that may only be read and lie in one that may be written: a guest
-    reaches them through that one, by a path that begins there."""
+    """Describes the read-only folders that lie in a writable one: a guest can write to them by a
+    path that begins at the writable one."""
     folders = [(folder, _real(folder.path)) for folder in map(folder_of, texts)]
     return [
         f"{inner.path} may only be read, and lies in {outer.path}, which may be written"
@@ -233,7 +234,8 @@ def _writable_all_the_same(texts: Iterable[str]) -> list[str]:
 
 
 def grants(allowed: EffectivePermissions, environ: Mapping[str, str] | None = None) -> Grants:
-    """The grants for the runtime: the allowed variables that are set, the allowed folders."""
+    """Returns the grants for the runtime: the allowed variables that are set, the allowed
+    folders."""
     folders = list(map(folder_of, allowed.folders))
     return Grants(
         env=granted(allowed.variables, environ),
@@ -263,8 +265,8 @@ def _private(
     permissions: Permissions | None,
     config: dict[str, Any],
 ) -> tuple[tuple[str, ...], str]:
-    """The allowed hosts that may lie in a private network, and the rule: those that the user names,
-    or consented to (:func:`wide_permissions`)."""
+    """Returns the allowed hosts that may lie in a private network, and the rule: those that the
+    user names, or consented to (:func:`wide_permissions`)."""
     network = permissions.network if permissions else None
     if network is not None and network.allow_private and hosts:
         return (ANY,), "the pipeline's allow_private"
@@ -291,12 +293,12 @@ def _given(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _both(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
-    """Names in both lists, by exact spelling, as v4 compares them."""
+    """Returns the names in both lists, by exact spelling, as v4 compares them."""
     return tuple(sorted(set(ours) & set(theirs)))
 
 
 def _both_folders(ours: Iterable[str], theirs: Iterable[str]) -> tuple[str, ...]:
-    """Folders in both lists, by the spelling of their paths; read only where either says so."""
+    """Returns the folders in both lists, by the spelling of their paths; read-only if either is."""
     left, right = list(map(folder_of, ours)), list(map(folder_of, theirs))
     folders = {
         Folder(a.path, a.read_only or b.read_only) for a in left for b in right if a.path == b.path

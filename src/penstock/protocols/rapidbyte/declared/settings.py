@@ -1,5 +1,4 @@
-"""Holds the pipeline's settings of a component: everything but its configuration and its
-permissions.
+"""Holds the pipeline's settings for a component, without its configuration and its permissions.
 
 ``Component.settings`` crosses processes as plain data and becomes a :class:`ComponentSettings` in
 ``rapidbyte.guest.component``, which builds a stage from it. Neighbours: ``stream_context`` and
@@ -18,9 +17,9 @@ from penstock.protocols.rapidbyte.wire import messages
 class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``place``: the component's role and position in the pipeline (``transform:0``), which owns
     its keys. ``folder``: where relative folders that it may open start; None: the process's.
-    ``on_data_error``, ``schema_evolution``: the destination's policies, which every stage
-    is sent. ``original_names``: columns have their own names at the destination, as in v4, and not
-    those that tables show."""
+    ``on_data_error``, ``schema_evolution``: the destination's policies, which every stage gets.
+    ``original_names``: columns keep their own names at the destination, as in v4, instead of those
+    in tables."""
 
     place: str = ""
     assume_manifest: dict[str, Any] | None = None
@@ -31,7 +30,7 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     original_names: bool = False
 
     def limits(self, max_records: int | None = None) -> messages.StreamLimits:
-        """The limits of a stream context. ``max_records``: the row cap of a preview."""
+        """Returns the limits of a stream context. ``max_records``: the row cap of a preview."""
         resources = self.resources
         return messages.StreamLimits(
             max_batch_bytes=resources.max_batch_bytes or messages.StreamLimits().max_batch_bytes,
@@ -43,7 +42,7 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def policies(self) -> messages.Policies:
-        """The policies of a stream context."""
+        """Returns the policies of a stream context."""
         evolution = msgspec.to_builtins(self.schema_evolution)
         return msgspec.convert(
             {"on_data_error": self.on_data_error, "schema_evolution": evolution}, messages.Policies
@@ -52,9 +51,9 @@ class ComponentSettings(msgspec.Struct, frozen=True, kw_only=True):
     def copy_flush_bytes(
         self, memory: int | None = None, *, configured: bool = False
     ) -> ChosenValue[int | None]:
-        """The flush size of a COPY (``hints.flush_bytes``). ``memory``: the destination's limit,
-        where it is known. ``configured``: the destination's configuration has a size of its own,
-        which only a pin replaces."""
+        """Returns the flush size of a COPY (``hints.flush_bytes``). ``memory``: the destination's
+        limit, if known. ``configured``: the destination's configuration has its own size, which
+        only a pin replaces."""
         resources = self.resources
         limits = [n for n in (memory, resources.max_memory) if n is not None]
         return flush_bytes(

@@ -1,8 +1,8 @@
 """Decides before a run in how many shards a stream is read, and builds the stream context of each.
 
 Input: a source's spec, a configured stream, the pipeline's resources. A stream is divided by v4's
-own rule, also by autotune; and where its source's manifest sets that it divides any full refresh
-(``partitioned_read``), as the user's pin says. Not here: the rules (``hints``). Source: the
+own rule, also under autotune; where its source's manifest declares that it divides any full refresh
+(``partitioned_read``), the user's pin decides. Not here: the rules (``hints``). Source: the
 protocol, section 6.1.
 """
 
@@ -28,7 +28,7 @@ _BY_ID = (
 
 
 def pins_of(resources: Resources) -> Pins:
-    """The hints that the pipeline pins."""
+    """Returns the hints that the pipeline pins."""
     autotune = resources.autotune
     number = resources.parallelism if isinstance(resources.parallelism, int) else None
     return Pins(
@@ -73,7 +73,8 @@ class RapidbyteShards:
 
 
 def divided(context: StreamContext, shard: Shard | None, resources: Resources) -> StreamContext:
-    """The stream context of one shard; ``context`` itself where the stream is not divided."""
+    """Returns the stream context of one shard; ``context`` itself where the stream is not
+    divided."""
     if shard is None:
         return context
     pins = pins_of(resources)

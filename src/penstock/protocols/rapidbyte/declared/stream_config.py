@@ -1,6 +1,6 @@
 """Configures one stream: its sync mode, cursor and primary key, from the catalog and the pipeline.
 
-Pure. Not here: whether the manifest names the mode, cdc above all (``guest.component``); the choice
+Pure. Not here: whether the manifest has the mode, especially cdc (``guest.component``); the choice
 of streams (``engine.plan.stream_choice``). Source: the protocol, section 6.
 """
 
@@ -31,9 +31,9 @@ from penstock.protocols.stream_config import (
 
 
 def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
-    """Builds the configured stream. ``overrides``: the pipeline's options of this stream. One of
-    changes (cdc) has the columns that say what became of a row, whatever these select. Raises
-    ``ConfigError``."""
+    """Builds the configured stream. ``overrides``: the pipeline's options for it. A stream of
+    changes (cdc) always has the columns that describe the change of a row, whatever these select.
+    Raises ``ConfigError``."""
     mode, columns = _sync_mode(stream, overrides), overrides.columns
     if mode is SyncMode.cdc:
         changes = change_schema(stream.json_schema)
@@ -54,7 +54,7 @@ def configure(stream: Stream, overrides: StreamOverrides) -> ConfiguredStream:
 
 
 def _sync_mode(stream: Stream, overrides: StreamOverrides) -> SyncMode:
-    """The user's mode, else incremental where a cursor is known, else full refresh."""
+    """Returns the user's mode, else incremental where a cursor is known, else full refresh."""
     wanted = word(stream, "sync_mode", overrides.sync_mode, SyncMode)
     if wanted is None and read_anew(stream, overrides):
         return SyncMode.full_refresh

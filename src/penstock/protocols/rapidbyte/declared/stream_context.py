@@ -34,8 +34,8 @@ def context_of(
     state: StoredState | None,
     max_records: int | None = None,
 ) -> StreamContext:
-    """Builds the context of a stream. ``state``: what the last run saved of it. ``max_records``:
-    the row cap of a preview. Raises ``StateError`` where ``state`` is of another cursor."""
+    """Builds the context of a stream. ``state``: the one saved by the last run. ``max_records``:
+    the row cap of a preview. Raises ``StateError`` where ``state`` belongs to another cursor."""
     key = [path[0] for path in stream.primary_key]
     mode = WRITE_MODES[stream.destination_sync_mode]
     columns = None if stream.columns is None else list(stream.columns)
@@ -55,7 +55,8 @@ def context_of(
 
 
 def _cursor(stream: ConfiguredStream, state: StoredState | None) -> CursorInfo | None:
-    """The cursor as v4 writes it: its value as text; a replication position (cdc) as ``lsn``."""
+    """Returns the cursor in v4's form: its value as text; a replication position (cdc) as
+    ``lsn``."""
     cdc = stream.sync_mode is SyncMode.cdc
     if stream.sync_mode is SyncMode.full_refresh or not (cdc or stream.cursor_field):
         return None
@@ -66,7 +67,8 @@ def _cursor(stream: ConfiguredStream, state: StoredState | None) -> CursorInfo |
 
 
 def _saved_text(state: StoredState, name: str, *, cdc: bool) -> str | None:
-    """The saved cursor value. Raises ``StateError`` where it is of another column or mode."""
+    """Returns the saved cursor value. Raises ``StateError`` where it belongs to another column or
+    mode."""
     saved = cursor_of(state)
     position = saved.cursor_value.type == "lsn"
     if saved.cursor_field != name or position is not cdc:

@@ -4,8 +4,8 @@ component and Python as such text.
 wasmtime's component interface for Python carries ``list<u8>`` as one 32-byte value per byte, but a
 ``string`` as one block, and CPython's text codec is fast for ASCII alone. So n bytes travel as
 their n low halves (7 bits each) followed by ceil(n / 7) bytes that hold the top bits: bit ``i`` of
-byte ``j`` is the top bit of byte ``i * ceil(n / 7) + j``. One WebAssembly routine does both ways on
-both sides (``packing.wat``): inside the adapter and, for Python, in :class:`Packer`.
+byte ``j`` is the top bit of byte ``i * ceil(n / 7) + j``. One WebAssembly routine packs and unpacks
+on both sides (``packing.wat``): inside the adapter and, for Python, in :class:`Packer`.
 """
 
 import ctypes
@@ -30,8 +30,8 @@ def packed_size(n: int) -> int:
 
 
 def unpacked_size(packed: int) -> int:
-    """The bytes that ``packed`` characters unpack to. Raises ``ValueError`` for a length that no
-    data packs to."""
+    """Returns the number of bytes that ``packed`` characters unpack to. Raises ``ValueError`` for a
+    length that no data packs to."""
     rest = packed % (_LANES + 1)
     if rest == 1:
         raise ValueError(f"{packed} is not a length of packed data")
@@ -60,7 +60,7 @@ class Packer:
         exports = Instance(self._store, Module(engine, _MODULE), []).exports(self._store)
         memory = cast(Memory, exports["memory"])
         address = ctypes.addressof(memory.data_ptr(self._store).contents)
-        # Never grows, so its address stays; the store is held as long as the view.
+        # Never grows, so its address stays; the store lives as long as the view.
         block = (ctypes.c_ubyte * (_PAGES << 16)).from_address(address)
         self._bytes = memoryview(block).cast("B")
         self._pack = cast(Func, exports["pack"])

@@ -3,8 +3,8 @@ nests it, unchanged, next to an adapter.
 
 The outer component imports what the guest imports (its import section, byte for byte) and
 ``wit.FAST``; the guest's host import is bound to the adapter (``adapter.wat``), its other imports
-to the outer ones; its exported interfaces are exported again. Where the binary of a guest does not
-allow that, ``wrap`` raises :class:`Unsupported` and the guest runs plain, which is slow
+to the outer ones; its exported interfaces are exported again. Where the guest's binary does not
+allow this, ``wrap`` raises :class:`Unsupported` and the guest runs unwrapped, which is slow
 (``rapidbyte.guest.host_imports``).
 """
 
@@ -30,7 +30,7 @@ from penstock.protocols.rapidbyte.wire.wit import FAST, HOST
 OUT_OF_MEMORY = "out_of_transfer_memory"
 """A function of the adapter that is in the trace of a trap when its memory could not grow."""
 
-# The adapter's memory: a return area of lifted functions, one of lowered calls, then these.
+# The adapter's memory: first a return area of lifted functions, one of lowered calls, then these.
 _RET, _SCRATCH = range(1024, 2048), range(2048, 4096)
 _WRITES = 1 << 16  # gathered writes, or a read that fits
 _TEXT = _WRITES + PIECE + (1 << 12)
@@ -43,7 +43,7 @@ _OUTER_ALIAS = 2
 
 
 class Unsupported(ValueError):
-    """Raised for a guest that cannot be wrapped; the message says why."""
+    """Raised for a guest that cannot be wrapped; the message has the reason."""
 
 
 @dataclass
@@ -227,7 +227,7 @@ def _adapter() -> bytes:
 
 @cache
 def _fast_type() -> bytes:
-    """The instance type of ``FAST``, as one entry of a type section."""
+    """Returns the instance type of ``FAST``, as one entry of a type section."""
     types = _resource("adapter_types.wat")
     probe = bytes(wat2wasm(f'(component (import "{FAST}" (instance {types})))'))
     for number, body in sections(probe):

@@ -1,5 +1,5 @@
-"""Opens a component: reads its binary, manifest and settings, computes what it is allowed, and
-builds the :class:`~stage.Stage` that roles run.
+"""Opens a component: reads its binary, manifest and settings, computes its permissions, and builds
+the :class:`~stage.Stage` that roles run.
 
 ``Component.settings`` crosses processes as plain data and is decoded here. Neighbours:
 ``connectors`` fills it; ``rapidbyte.source_stream``, ``rapidbyte.transform`` and
@@ -59,7 +59,7 @@ class OpenedComponent(msgspec.Struct, frozen=True, kw_only=True):
     binary: bytes
 
     def allowed(self, config: dict[str, Any]) -> EffectivePermissions:
-        """Its effective permissions and limits with this configuration."""
+        """Returns its effective permissions and limits with this configuration."""
         return _effective(self.runtime, self.found, self.settings, config)
 
     def stage(
@@ -204,8 +204,7 @@ _FEATURES = "manifest; cdc allows that sync mode, nothing else is decided by the
 
 
 class RapidbyteManifest:
-    """Reports what a component asks for and what it is granted (``ManifestRole`` of
-    ``protocols.contract``)."""
+    """Reports a component's requests and grants (``ManifestRole`` of ``protocols.contract``)."""
 
     def asks(self, launch: Start) -> list[EffectiveLimit]:
         return declared_by_manifest(open_component(runtime_of(launch)).found)
@@ -227,8 +226,8 @@ class RapidbyteManifest:
         return lines, notes
 
     def problems(self, spec: ConnectorSpec, streams: Sequence[ConfiguredStream]) -> list[str]:
-        """One message for each sync mode that the source does not support. v4's catalogs do not
-        list cdc, so the manifest decides; without a manifest the catalog does."""
+        """Returns a message for each sync mode that the source does not support. v4's catalogs do
+        not list cdc, so the manifest decides; without a manifest the catalog does."""
         raw = spec.abilities.get("manifest")
         manifest = None if raw is None else msgspec.convert(raw, ComponentManifest)
         if manifest is None:

@@ -1,8 +1,8 @@
 """Sets the timeouts of a guest's answers, and lets another thread read how much time a guest used.
 
 A guest that sleeps, or polls a silent peer, cannot be interrupted; its owner stops waiting and
-leaves its thread behind. Neighbours: ``probe`` and ``guest_thread`` wait; ``errors`` makes the
-error of a wait that was given up.
+abandons its thread. Neighbours: ``probe`` and ``guest_thread`` wait; ``errors`` builds the error of
+an abandoned wait.
 """
 
 import time
@@ -27,15 +27,15 @@ _SLACK = 1.0
 
 
 class AnswerTimeout(msgspec.Struct, frozen=True):
-    """The timeout of one answer, in seconds. ``key``: the pipeline's key that raises it; None: none
-    does."""
+    """The timeout of one answer, in seconds. ``key``: the pipeline's key that raises it; None:
+    there is none."""
 
     seconds: float
     key: str | None = None
 
     @staticmethod
     def of(timeouts: RunTimeouts, most: float) -> "AnswerTimeout":
-        """The pipeline's timeout (``timeouts.total``, else ``timeouts.start``), at most
+        """Returns the pipeline's timeout (``timeouts.total``, else ``timeouts.start``), at most
         ``most``."""
         key = "timeouts.start" if timeouts.total is None else "timeouts.total"
         asked = timeouts.start if timeouts.total is None else timeouts.total
@@ -43,8 +43,8 @@ class AnswerTimeout(msgspec.Struct, frozen=True):
 
 
 class Clock:
-    """Reads the time that a guest has used, from another thread than the guest's. ``session``: set
-    once it is open; until then all elapsed time counts."""
+    """Reads a guest's used time from another thread. ``session``: set once it is open; until then
+    all elapsed time counts."""
 
     def __init__(self, stage: Stage) -> None:
         self.session: ComponentSession | None = None
@@ -52,19 +52,20 @@ class Clock:
         self._began = time.monotonic()
 
     def used(self) -> float:
-        """Seconds of guest work so far."""
+        """Returns the seconds of guest work so far."""
         session = self.session
         return time.monotonic() - self._began if session is None else session.seconds
 
     def over_limit(self) -> Trap | None:
-        """The trap of a guest that is over its time limit and was not ended by its own clock, which
-        does not reach a system call that sleeps; None: it is within its limit."""
+        """Returns the trap of a guest that exceeded its time limit and was not ended by its own
+        clock, which cannot interrupt a sleeping system call; None: it is within its limit."""
         if self.used() <= self._limit + _SLACK:
             return None
         return Trap(TrapKind.timeout, f"it worked or slept longer than {self._limit:g} seconds")
 
 
 def waiting_for(host: HostFunctions) -> str:
-    """The end of a message that names the peer a guest waits for; empty where it waits for none."""
+    """Returns the end of a message that names the peer a guest waits for; empty where it waits for
+    none."""
     peer = host.awaited_peer
     return "" if peer is None else f", while it waited for {peer}"

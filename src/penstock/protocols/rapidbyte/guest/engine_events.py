@@ -48,9 +48,9 @@ def checkpoint_problems(
     event: CheckpointCall, role: Role, name: str, of: str = "this stream", *, strict: bool = False
 ) -> list[LogEvent | SkippedItems]:
     """Checks that a checkpoint is well formed, and of this role and stream. Returns the events that
-    report it otherwise; empty: it is. ``name``: the stream as the connector knows it; ``of``: as it
-    is shown. As in v4 the call's kind and the payload's stream decide; ``strict``: the payload's
-    kind must be a destination's too."""
+    report a defect; empty: it is valid. ``name``: the connector's name for the stream; ``of``: the
+    name to show. As in v4 the call's kind and the payload's stream decide; ``strict``: the
+    payload's kind must be a destination's too."""
     payload = event.payload
     if payload is None:
         return [
@@ -70,8 +70,8 @@ def checkpoint_problems(
 def metric_events(
     ended: RunEnded, stream: StreamId, stats: ConnectionStats
 ) -> list[ConnectorMetrics]:
-    """The metrics of a run, as at most one event. Sets ``stats.spoke`` where the run returned a
-    summary."""
+    """Returns the metrics of a run, as at most one event. Sets ``stats.spoke`` where the run
+    returned a summary."""
     stats.spoke |= ended.summary is not None
     series: list[dict[str, Any]] = msgspec.to_builtins(ended.metrics)
     return [ConnectorMetrics(stream, series)] if series else []

@@ -1,5 +1,5 @@
-"""Builds the errors of Penstock's tree for everything that can go wrong with a component, with all
-fields that the component gave.
+"""Builds the errors of Penstock's tree for all failures of a component, with all fields of the
+component's own error.
 
 Three kinds: what ended a session (:func:`explain`: the component's own error, a trap, a deadline),
 the failure of a stream's run (:func:`error_of`), and the defects of a write that the host detects.
@@ -41,7 +41,7 @@ _FAULT_HINTS = {
 
 
 class Unresponsive(Exception):
-    """Raised for a guest that did nothing for too long. ``code``: without the ``connector.``
+    """Raised for a guest that was inactive for too long. ``code``: without the ``connector.``
     prefix; ``hint``: which key raises the timeout."""
 
     def __init__(self, message: str, code: str, hint: str) -> None:
@@ -51,7 +51,7 @@ class Unresponsive(Exception):
 
 def check_frames(lost: int) -> None:
     """Raises :class:`BadAnswer` for a run that ended well, though ``lost`` of its frames were
-    refused: the guest took no notice, and their rows would be lost (L8)."""
+    refused: the guest ignored that, and their rows would be lost (L8)."""
     if lost:
         raise BadAnswer(
             f"that all is well, though {lost} of its frames were refused, and neither emitted since"
@@ -62,14 +62,15 @@ def check_frames(lost: int) -> None:
 def explain(
     role: Role, error: Exception, host_fault: ConnectorFault | None = None
 ) -> PenstockError:
-    """Converts whatever ended a session into an error of the tree. ``host_fault``: the first error
-    that a host function gave the connector. The connector's texts are not masked here."""
+    """Converts any exception that ended a session into an error of the tree. ``host_fault``: the
+    first error that a host function gave the connector. The connector's texts are not masked
+    here."""
     return error if isinstance(error, PenstockError) else _explained(role, error, host_fault)
 
 
 def reclassified(error: Exception, host: HostFunctions) -> Exception:
-    """Turns a crash into a ``memory`` trap where the guest's last log line says that it ran out of
-    memory; any other error is returned unchanged."""
+    """Turns a crash into a ``memory`` trap where the guest's last log line reports that it ran out
+    of memory; any other error is returned unchanged."""
     if not isinstance(error, Trap) or error.kind is not TrapKind.crashed:
         return error
     if not any(sign in host.last_line for sign in MEMORY_SIGNS):
@@ -79,7 +80,8 @@ def reclassified(error: Exception, host: HostFunctions) -> Exception:
 
 
 def first_fault(host: HostFunctions) -> ConnectorFault | None:
-    """The first error that a host function gave the guest and that it did not recover from."""
+    """Returns the first error that a host function gave the guest and that it did not recover
+    from."""
     return host.first_fault.fault if host.first_fault is not None else None
 
 
@@ -162,8 +164,8 @@ def _trap_error(
 
 
 def error_of(ended: RunEnded, stream: StreamId, role: Role, attempt: int, allowed: int) -> Error:
-    """The ``Error`` event of a failed run, with the connector's own category where it gave one.
-    ``attempt``: the one that failed, from 1; ``allowed``: how many retries there may be. Raises
+    """Returns the ``Error`` event of a failed run, with the connector's own category if it gave
+    one. ``attempt``: the failed one, from 1; ``allowed``: the maximum number of retries. Raises
     ``ValueError`` for a run that succeeded."""
     error = ended.error
     if error is None:
@@ -175,7 +177,7 @@ def error_of(ended: RunEnded, stream: StreamId, role: Role, attempt: int, allowe
 
 
 def broken_frame(role: Role, refusal: Refusal, stream: StreamId) -> Exception:
-    """The error of a frame that the connector made and that cannot be decoded."""
+    """Returns the error for a connector's frame that cannot be decoded."""
     branch = error_class(role)
     return branch(
         f"a frame of the {role} cannot be taken: {refusal.fault.message}",

@@ -26,10 +26,10 @@ class Frame:
 
 @dataclass(slots=True)
 class CheckpointCall:
-    """A call of ``checkpoint``. ``kind``: 0 source, 1 destination, 2 transform, as the call had it.
+    """A call of ``checkpoint``. ``kind``: 0 source, 1 destination, 2 transform, as in the call.
     ``frames``: how many frames the connector had emitted (a source) or taken (a transform, a
-    destination) before it. ``text``: its document; ``payload`` None: it is malformed, ``problem``
-    says why. ``keys``: the number of the checkpoint of the connector's own keys
+    destination) before it. ``text``: its document; ``payload`` None: it is malformed, and
+    ``problem`` has the reason. ``keys``: the number of the checkpoint of the connector's own keys
     (``store.keys``)."""
 
     kind: int
@@ -76,7 +76,7 @@ class RunEnded:
 
 @dataclass(slots=True)
 class Quiet:
-    """No event came for the caller's ``tick`` seconds, so that it can act on time."""
+    """No event came for the caller's ``tick`` seconds; lets the caller act on time."""
 
 
 StageEvent = Frame | CheckpointCall | ComponentLog | DeadLettered | Quiet | RunEnded

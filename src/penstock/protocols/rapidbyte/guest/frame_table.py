@@ -1,5 +1,4 @@
-"""Holds the frames of one instance: blocks of bytes behind handles, bounded one by one and
-together.
+"""Holds the frames of one instance: blocks of bytes behind handles, bounded singly and together.
 
 A frame is writable, then sealed, then gone (emitted or dropped). Handles count from 1 and are never
 used again. Instances without a memory limit of their own share a :class:`FramePool`, so that their
@@ -22,8 +21,8 @@ _LEAST_POOL = 512 << 20
 
 
 class FramePool:
-    """Bounds the bytes that several frame tables hold together. A caller that finds no room waits
-    until another table releases bytes, for at most ``seconds``, since all may be waiting."""
+    """Bounds the bytes of several frame tables together. A caller without room waits until another
+    table releases bytes, for at most ``seconds``, since all may be waiting."""
 
     def __init__(self, most: int, seconds: float = _POOL_SECONDS) -> None:
         self.most = most
@@ -36,8 +35,8 @@ class FramePool:
         return self._bytes
 
     def take(self, size: int, own: int, waiting: Waiting) -> bool:
-        """Reserves ``size`` bytes; False: there is no room. ``own``: bytes of this pool that the
-        caller holds already: where no other table holds any, it does not wait."""
+        """Reserves ``size`` bytes. Returns False where there is no room. ``own``: bytes of this
+        pool that the caller already holds: if no other table holds any, it does not wait."""
         with self._changed:
             if self._bytes + size > self.most:
                 with waiting():
@@ -63,7 +62,7 @@ class FramePool:
 
 @functools.cache
 def process_pool() -> FramePool:
-    """The pool of this process: a quarter of the machine's memory, at least 512 MiB."""
+    """Returns the pool of this process: a quarter of the machine's memory, at least 512 MiB."""
     return FramePool(max(memory_bytes() // 4, _LEAST_POOL))
 
 
@@ -75,9 +74,9 @@ class _Frame:
 
 
 class FrameTable:
-    """The frames of one instance. ``waiting``: a context around every wait for other instances to
-    release bytes. ``refused``: frames that could not be written to or taken, and that the guest has
-    neither emitted since nor dropped: it has not noticed."""
+    """Holds the frames of one instance. ``waiting``: a context around every wait for other
+    instances to release bytes. ``refused``: frames with a refused write or take that the guest has
+    neither emitted nor dropped since: it has not noticed."""
 
     def __init__(self, bounds: FrameBounds | None = None, pool: FramePool | None = None) -> None:
         self._bounds = bounds or FrameBounds()
@@ -90,7 +89,7 @@ class FrameTable:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of all frames."""
+        """The bytes of all frames."""
         return self._bytes
 
     def __len__(self) -> int:
@@ -101,7 +100,7 @@ class FrameTable:
 
     def expect(self, size: int = 0) -> None:
         """Checks that there is room for a frame of ``size`` bytes from the previous stage. Without
-        live frames there is, however large it is. Raises ``Refusal``."""
+        live frames any size fits. Raises ``Refusal``."""
         self._room("NEXT_BATCH_FAILED")
         if self._bytes and self._bytes + size > self._bounds.all_bytes:
             raise refusal(
@@ -168,7 +167,7 @@ class FrameTable:
         return len(self._get(handle, "FRAME_LEN_FAILED").data)
 
     def read(self, handle: int, offset: int, length: int) -> memoryview:
-        """A view of a part of a sealed frame, without a copy."""
+        """Returns a view of a part of a sealed frame, without a copy."""
         frame = self._get(handle, "FRAME_READ_FAILED")
         if not frame.sealed:
             raise refusal(

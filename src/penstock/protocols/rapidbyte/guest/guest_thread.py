@@ -1,9 +1,9 @@
-"""Runs one stream of a guest on a thread of its own, and queues its events until they are taken.
+"""Runs one stream of a guest on its own thread, and queues its events until they are taken.
 
 The thread opens, runs and closes a session. Events wait in an outbox bounded in bytes, so that a
-slow reader slows the guest down. The reader watches the guest's clock and its signs of life and
-gives it up when it is late (``deadlines``). Neighbours: ``stream_run`` feeds it and reads;
-``events`` declares the events.
+slow reader slows the guest down. The reader watches the guest's clock and its activity and abandons
+it when it is late (``deadlines``). Neighbours: ``stream_run`` feeds it and reads; ``events``
+declares the events.
 """
 
 import threading
@@ -84,7 +84,7 @@ class Outbox:
 
 
 class GuestRun:
-    """The guest's thread, as a context manager. On exit the thread has ended, or is left behind
+    """Runs the guest's thread, as a context manager. On exit the thread has ended, or is abandoned
     after ``closing`` seconds: the guest's own time limit ends it later."""
 
     def __init__(self, stage: Stage, request: RunRequest, host: HostFunctions, out: Outbox) -> None:
@@ -114,8 +114,8 @@ class GuestRun:
         self._thread.join(self.closing)
 
     def next(self, tick: float | None) -> StageEvent | QueueEnd:
-        """The next event; ``Quiet`` after ``tick`` seconds without one; ``RunEnded`` also where the
-        guest is given up."""
+        """Returns the next event; ``Quiet`` after ``tick`` seconds without one; ``RunEnded`` also
+        where the guest is abandoned."""
         until = None if tick is None else time.monotonic() + tick
         while True:
             began = time.monotonic()
@@ -125,7 +125,7 @@ class GuestRun:
             except TooLong:
                 event = None
             self._listened(time.monotonic() - began)
-            if event is None or isinstance(event, ComponentLog):  # a log line is no sign of life
+            if event is None or isinstance(event, ComponentLog):  # a log line is no activity
                 late = self._late(quiet=event is None)
                 if late is not None:
                     return self._given_up(late)
@@ -135,16 +135,16 @@ class GuestRun:
                 return Quiet()
 
     def _listened(self, seconds: float) -> None:
-        """Counts silence: the time in which the reader waits for the guest, not that in which the
-        reader is busy or the guest waits for its next frame."""
+        """Counts silence: the time in which the reader waits for the guest, not while the reader is
+        busy or the guest waits for its next frame."""
         beats, asking = self._host.beats, self._host.awaiting_frame
         alive = asking or beats != self._beats
         self._beats = beats
         self._silent = 0.0 if alive else self._silent + seconds
 
     def _late(self, *, quiet: bool) -> Exception | None:
-        """Why the guest is given up; None: it is not. ``quiet``: no event of it waits to be
-        read."""
+        """Returns why the guest is abandoned; None: it is not. ``quiet``: none of its events waits
+        to be read."""
         bounds = self._stage.bounds
         silence = bounds.timeout if bounds.silence is None else bounds.silence
         if self._silent >= silence:
@@ -177,11 +177,9 @@ class GuestRun:
             finally:
                 session.close()
                 worked = session.seconds
-            self._keys = (
-                self._stage.keys.checkpoint()
-            )  # keys that it put in close belong to the run
+            self._keys = self._stage.keys.checkpoint()  # keys put during close belong to the run
         except BaseException as e:
-            # The reader must get an Ended, whatever was raised.
+            # The reader must get a ``RunEnded``, whatever was raised.
             summary, failure = None, e if isinstance(e, Exception) else RuntimeError(repr(e))
         try:
             self._tell_end(summary, failure, worked)

@@ -1,8 +1,8 @@
 """Implements the 19 host functions for one stage and one run of a connector.
 
 Plain values in and out; an error that the connector may handle is raised as ``Refusal``. The first
-refusal is kept until a later call shows that the guest went on with its work: guests hide the
-errors of host functions (a denied host comes back as a retryable network fault), so a failed run is
+refusal is kept until a later call shows that the guest continued its work. Guests hide the errors
+of host functions (a denied host comes back as a retryable network fault), so a failed run is
 reported with that refusal. Neighbours: ``host_imports`` gives the functions to a component;
 ``frame_table``, ``sockets``, ``rapidbyte.wire.key_scopes`` and ``metrics`` do the work; ``events``
 declares the events. Source: the protocol, section 4.
@@ -50,7 +50,7 @@ NEIGHBOUR_TIMEOUT = 10800.0
 _LEVELS = ("ERROR", "WARN", "INFO", "DEBUG", "TRACE")
 _LONGEST_MESSAGE = 16 * 1024
 _LONGEST_DOCUMENT = 16 << 20
-_ENTRY = 64  # bytes that even an empty text is counted as
+_ENTRY = 64  # bytes that even an empty text counts
 _KINDS = 3  # of checkpoints
 _RESERVES = {"WARN": 1, "ERROR": 2}  # times ``HostBounds.grave_lines``
 FEED_FAILED = "UPSTREAM_FAILED"
@@ -71,7 +71,7 @@ class HostBounds(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds one run. ``keys``, ``dead_letters``: bytes, of keys with their values. ``log_lines``:
     lines, the rest is only counted; ``grave_lines``: further lines for warnings, and as many again
     for errors. ``timeout``: seconds to wait for the stage before or after. ``silence``: seconds
-    without a sign of life of the guest; None: as ``timeout``."""
+    without activity of the guest; None: as ``timeout``."""
 
     frames: FrameBounds = FrameBounds()
     keys: int = 64 << 20
@@ -84,7 +84,7 @@ class HostBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _bytes_of(*texts: str) -> int:
-    """The bytes that a guest's texts count against a bound."""
+    """Returns the bytes that a guest's texts count against a bound."""
     return _ENTRY + sum(len(t) if t.isascii() else len(t.encode()) for t in texts)
 
 
@@ -150,18 +150,18 @@ class HostFunctions:
         self._sockets.waiting = self._frames.waiting = waiting
 
     def record_refusal(self, fault: Refusal) -> None:
-        """Records a refusal that the guest is given; the first one is kept."""
+        """Records a refusal that the guest gets; the first one is kept."""
         self.first_fault = self.first_fault or fault
 
     def _recovered(self) -> None:
-        """Forgets the first refusal, since the guest goes on with its work; but not that its input
-        failed, which no later call makes good."""
+        """Forgets the first refusal, since the guest continues its work; but not a failure of its
+        input, which no later call repairs."""
         if self.first_fault is None or self.first_fault.fault.code != FEED_FAILED:
             self.first_fault = None
 
     @property
     def frames_lost(self) -> int:
-        """Frames whose rows the guest takes for emitted, though its host refused them."""
+        """The number of frames that the guest takes for emitted, though its host refused them."""
         return len(self._frames.refused)
 
     # -- batches
@@ -204,7 +204,7 @@ class HostFunctions:
         if data is END:
             self._recovered()
             return None
-        self._unplaced = data  # where the frame table refuses it, the next call gets it again
+        self._unplaced = data  # if the frame table refuses it, the next call gets it again
         handle = self._frames.receive(decompress(data))
         self._unplaced = None
         self.frames_in += 1
@@ -235,7 +235,7 @@ class HostFunctions:
         self.say(_LEVELS[min(level, len(_LEVELS) - 1)], message)
 
     def say(self, level: str, message: str) -> None:
-        """Emits a line of the log, masked; beyond the bound of its level lines are only counted."""
+        """Emits a log line, masked; lines beyond the bound of their level are only counted."""
         self.last_line = message[-_LONGEST_MESSAGE:]
         room = self._bounds.log_lines + _RESERVES.get(level, 0) * self._bounds.grave_lines
         if self._lines >= room:
@@ -286,7 +286,7 @@ class HostFunctions:
         size = _bytes_of(stream_name, record_json, error_message)
         self._dead_letter_bytes += size
         if self._dead_letter_bytes > self._bounds.dead_letters:
-            # Not a refusal: a guest that ignored it would lose the record in silence (L8).
+            # Not a refusal: a guest that ignored it would lose the record silently (L8).
             raise error_class(self.role)(
                 f"the {self.role} put aside more than {self._bounds.dead_letters} bytes of records "
                 "in one run of a stream",
@@ -379,8 +379,8 @@ class HostFunctions:
         return key_place(scope, key, stream=self._stream, instance=self._instance)
 
     def _room_for(self, address: KeyAddress, value: str) -> KeyAddress:
-        """Counts a key against the bound; one that is written again counts once. Raises ``Refusal``
-        (``STATE_QUOTA``)."""
+        """Counts a key against the bound; a key that is written again counts once. Raises
+        ``Refusal`` (``STATE_QUOTA``)."""
         size = _bytes_of(address.key, value)
         total = self._key_bytes + size - self._key_sizes.get(address, 0)
         if total > self._bounds.keys:

@@ -2,9 +2,9 @@
 component.
 
 For a wrapped guest (``rapidbyte.fastpath.wrap``) bytes come as packed text and every error reaches
-the guest. A guest that runs plain gets the host interface as wasmtime carries it: one Python object
-per byte, and an error that wasmtime cannot lower ends the guest (:class:`UnraisableError`). Not
-here: what the functions do (``host``).
+the guest. An unwrapped guest gets the host interface in wasmtime's form: one Python object per
+byte, and an error that wasmtime cannot lower ends the guest (:class:`UnraisableError`). Not here:
+what the functions do (``host``).
 """
 
 from collections.abc import Callable
@@ -32,13 +32,12 @@ Function = Callable[..., Any]
 
 
 class UnraisableError(Exception):
-    """Raised for an error that wasmtime cannot carry to a guest that runs plain; it ends the
-    guest."""
+    """Raised for an error that wasmtime cannot carry to an unwrapped guest; it ends the guest."""
 
 
 def imports(host: HostFunctions, packer: Packer | None) -> Imports:
-    """The import functions by interface and name. ``packer``: for a wrapped guest; None: the guest
-    runs plain."""
+    """Returns the import functions by interface and name. ``packer``: for a wrapped guest; None:
+    the guest runs unwrapped."""
     typed = {name: _typed(host, name) for name in FUNCTIONS}
     if packer is None:
         return {HOST: typed}
@@ -73,8 +72,8 @@ _CONVERTERS: dict[str, Function] = {"frame-read": bytes, "socket-read": _read_va
 
 
 class _Carried:
-    """The functions of ``FAST`` beside the typed ones. On an error they return a marker, and the
-    fault is kept until ``take-error`` fetches it."""
+    """Implements the functions that ``FAST`` has in addition to the typed ones. On an error they
+    return a marker, and the fault is kept until ``take-error`` fetches it."""
 
     def __init__(self, host: HostFunctions, packer: Packer) -> None:
         self._host = host
@@ -98,7 +97,7 @@ class _Carried:
         }
 
     def _kept(self, function: Function, marker: Any) -> Function:
-        """The function, but a refusal is kept for ``take-error`` and ``marker`` is returned."""
+        """Wraps a function: a refusal is kept for ``take-error`` and ``marker`` is returned."""
 
         def run(*arguments: Any) -> Any:
             try:
@@ -142,7 +141,7 @@ class _Carried:
             return ""
 
     def _finish(self, handle: int, text: str) -> int:
-        """Writes the last bytes of a frame, seals it and emits it, in one crossing."""
+        """Writes the last bytes of a frame, seals it and emits it, in one call."""
         self._host.frame_write(handle, self._packer.unpack(text))
         self._host.frame_seal(handle)
         self._host.emit_batch(handle)

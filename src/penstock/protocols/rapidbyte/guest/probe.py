@@ -1,7 +1,7 @@
-"""Calls ``validate`` or ``discover`` of a connector, in an instance and on a thread of its own.
+"""Calls ``validate`` or ``discover`` of a connector, in its own instance and thread.
 
-The caller waits at most as long as ``deadlines`` says, and gets the connector's log lines next to
-its answer. Not here: running a stream (``stream_run``).
+The caller waits for at most the timeout of ``deadlines``, and gets the connector's log lines next
+to its answer. Not here: running a stream (``stream_run``).
 """
 
 import re
@@ -43,8 +43,8 @@ def ask(
     within: AnswerTimeout | None = None,
 ) -> Any:
     """Opens the connector, calls ``question`` and closes it, under the permissions and limits of a
-    run. ``log`` gets the connector's lines. ``within``: the timeout, which counts the connector's
-    own waits; afterwards it is given up. Raises an error of the tree."""
+    run. ``log`` gets the connector's lines. ``within``: the timeout, which includes the connector's
+    own waits; then it is abandoned. Raises an error of the tree."""
     outlet = _LogOutlet(log)
     host = stage.host("", out=outlet)
     clock = Clock(stage)
@@ -65,7 +65,7 @@ def ask(
     late = _awaited(thread, host, clock, within or AnswerTimeout(LONGEST_CHECK))
     host_fault = first_fault(host)
     if late is not None:
-        answered = bool(answers)  # an answer that comes after the stop does not count
+        answered = bool(answers)  # an answer after the stop does not count
         host.stop()
         thread.join(ABANDON_SECONDS)
         late = None if answered else late
@@ -78,9 +78,8 @@ def ask(
 def check(
     stage: Stage, log: Callable[[ComponentLog], None], within: AnswerTimeout | None = None
 ) -> ValidationReport:
-    """Calls ``validate``: ``failed`` and ``warning`` are answers, not errors. The answer of a
-    connector that has no ``validate`` (:func:`has_none`) is a warning. Raises an error of the
-    tree."""
+    """Calls ``validate``: ``failed`` and ``warning`` are answers, not errors. Without ``validate``
+    (:func:`has_none`) the answer is a warning. Raises an error of the tree."""
     try:
         report = ask(stage, lambda session: session.validate(), log, within)
     except PenstockError as e:
@@ -99,10 +98,10 @@ def discover(
 
 
 def has_none(error: PenstockError, function: str) -> bool:
-    """Whether the error shows that the connector does not have the ``function`` that was called.
+    """Returns whether the error shows that the connector lacks the called ``function``.
     ``discover`` and ``validate`` are optional (section 3), but v4's interface requires the exports,
-    so that a connector without one can only return an error. Another thing may be unsupported too
-    (a version of the server): only the function counts."""
+    so that a connector without one can only return an error. Something else may be unsupported too
+    (a version of the server): only an error about the function counts."""
     code = str((error.connector or {}).get("code", "")).upper().replace("_", "")
     what = f"(OPERATION|METHOD|FUNCTION|{function.upper()})?"
     return bool(
@@ -114,7 +113,7 @@ def has_none(error: PenstockError, function: str) -> bool:
 def _awaited(
     thread: threading.Thread, host: HostFunctions, clock: Clock, within: AnswerTimeout
 ) -> Exception | None:
-    """Waits until the thread has ended (None), or returns why it is given up."""
+    """Waits until the thread has ended (None), or returns why it is abandoned."""
     until = time.monotonic() + within.seconds
     late: Exception | None = None
     while thread.is_alive() and late is None:
@@ -132,7 +131,7 @@ def _unanswered(within: AnswerTimeout, host: HostFunctions) -> Unresponsive:
 
 
 class _LogOutlet:
-    """An outlet that passes on log lines and refuses frames, since no other stage runs."""
+    """Passes on log lines and refuses frames, since no other stage runs."""
 
     def __init__(self, log: Callable[[ComponentLog], None]) -> None:
         self._log = log

@@ -16,17 +16,17 @@ _LONGEST_ASKED_MS = 3_600_000
 
 
 def retry_after(ended: RunEnded, attempt: int, allowed: int) -> float | None:
-    """Seconds until a failed run may be retried; None: never. ``attempt``: the one that failed,
-    from 1; ``allowed``: how many retries there may be."""
+    """Returns the seconds until a failed run may be retried; None: never. ``attempt``: the failed
+    one, from 1; ``allowed``: the maximum number of retries."""
     if ended.fault is None or attempt > allowed or not may_retry(ended.fault, ended.host_fault):
         return None
     return delay(ended.fault, attempt, random.random())
 
 
 def may_retry(fault: ConnectorFault, host_fault: ConnectorFault | None = None) -> bool:
-    """Whether a fault is retryable, safe to retry, and before any commit. ``host_fault``: the first
-    error that the host gave the connector; where that is permanent (a denied host), there is no
-    retry, whatever the connector's own error says."""
+    """Returns whether a fault is retryable, safe to retry, and before any commit. ``host_fault``:
+    the first error that the host gave the connector; if that is permanent (a denied host), there is
+    no retry, whatever the connector's own error."""
     if host_fault is not None and not host_fault.retryable:
         return False
     uncommitted = fault.commit_state in (None, "before_commit")
@@ -34,9 +34,9 @@ def may_retry(fault: ConnectorFault, host_fault: ConnectorFault | None = None) -
 
 
 def delay(fault: ConnectorFault, attempt: int, spread: float) -> float:
-    """Seconds before attempt ``attempt + 1`` (``attempt`` from 1). ``spread``: a random number from
-    0 to 1. The delay is 1 to 2 times what the connector requested, or half to the whole of the
-    doubling delay of its backoff class, at most a minute."""
+    """Returns the seconds before attempt ``attempt + 1`` (``attempt`` from 1). ``spread``: a random
+    number from 0 to 1. The delay is 1 to 2 times the connector's request, or half to the whole of
+    the doubling delay of its backoff class, at most a minute."""
     if fault.retry_after_ms is not None:
         asked = min(fault.retry_after_ms, _LONGEST_ASKED_MS)
         return asked * (1 + spread) / 1000

@@ -40,7 +40,7 @@ class BadAnswer(Exception):
 @dataclass(frozen=True)
 class CompiledConnector:
     """A compiled connector. ``component``: wasmtime's. ``memories``: how many its modules define.
-    ``plain``: why it runs without the fast path; None: it has the fast path."""
+    ``plain``: why it runs without the fast path; None: it uses the fast path."""
 
     role: Role
     component: Any
@@ -51,8 +51,8 @@ class CompiledConnector:
 def load(
     binary: bytes, role: Role, cache: CompileCache, *, plain: bool = False
 ) -> CompiledConnector:
-    """Wraps a component for the fast path and compiles it; one that cannot be wrapped runs plain.
-    ``plain``: do not wrap. Raises ``Trap`` (``refused``)."""
+    """Wraps a component for the fast path and compiles it; if it cannot be wrapped, it runs
+    unwrapped. ``plain``: do not wrap. Raises ``Trap`` (``refused``)."""
     try:
         memories = max(1, memory_count(binary))
     except MalformedBinary as e:
@@ -134,8 +134,8 @@ class ComponentSession:
         self._session = cast(int, session)
 
     def discover(self) -> DiscoveredCatalog:
-        """The catalog; without streams where the component does not export ``discover``, which is
-        optional (section 3.1)."""
+        """Returns the catalog; without streams where the component does not export ``discover``,
+        which is optional (section 3.1)."""
         if not self._instance.exports(self._interface, "discover"):
             return DiscoveredCatalog(streams=[])
         text = cast(str, self._call("discover", self._opened()))
@@ -145,8 +145,8 @@ class ComponentSession:
             raise BadAnswer(f"what discover gave is not a catalog: {e}") from e
 
     def validate(self) -> ValidationReport | None:
-        """The report; None where the component does not export ``validate``, which is optional
-        (section 3)."""
+        """Returns the report; None where the component does not export ``validate``, which is
+        optional (section 3)."""
         if not self._instance.exports(self._interface, "validate"):
             return None
         return wit_records.validation_report(self._call("validate", self._opened()))

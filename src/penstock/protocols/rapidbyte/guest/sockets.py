@@ -2,11 +2,11 @@
 blocking.
 
 A read must not block: a guest runs its connection and its query on one thread, and a blocking read
-stops both. A name is resolved once, and the address that was checked is the one that is connected
-to. The first would-blocks of a streak are answered at once, because a tokio guest makes about sixty
-of them per round trip in any case; later ones after a short wait for the peer. Any progress in
-either direction ends the streak. Not here: which hosts are allowed (``declared.permissions``).
-Source: the protocol, sections 4.4 and 8.
+stops both. A name is resolved once, so that the checked address is the one that is connected to.
+The first would-blocks of a streak are answered at once, because a tokio guest makes about sixty of
+them per round trip in any case; later ones after a short wait for the peer. Any progress in either
+direction ends the streak. Not here: which hosts are allowed (``declared.permissions``). Source: the
+protocol, sections 4.4 and 8.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ class Sockets:
             try:
                 taken = connection.peer.send(data)
             except BlockingIOError:
-                # A short wait, since the guest would offer, and wasmtime copy, its whole pending
+                # Waits shortly, since the guest would offer, and wasmtime copy, its whole pending
                 # buffer again. Not where the peer has sent data, which the guest must read first.
                 if last_try or not self._writable(connection):
                     return None
@@ -176,7 +176,7 @@ class Sockets:
         for family, kind, protocol, _, address in self._reachable(host, port):
             try:
                 peer = socket.socket(family, kind, protocol)
-            except OSError as e:  # a kind of address that this machine has not
+            except OSError as e:  # an address family that this machine lacks
                 failure = e
                 continue
             peer.settimeout(self._bounds.connect)
@@ -195,8 +195,8 @@ class Sockets:
         )
 
     def _reachable(self, host: str, port: int) -> list[Any]:
-        """The addresses of a host that may be reached. Raises ``Refusal`` (``NETWORK_DENIED``)
-        where none may."""
+        """Returns the addresses of a host that may be reached. Raises ``Refusal``
+        (``NETWORK_DENIED``) where none may."""
         denied: str | None = None
         allowed: list[Any] = []
         for entry in self._addresses(host, port):
@@ -211,7 +211,7 @@ class Sockets:
         return allowed[: self._bounds.addresses]
 
     def _addresses(self, host: str, port: int) -> list[Any]:
-        """Resolves a name, on a thread of its own, since the resolver has no timeout to set."""
+        """Resolves a name on a separate thread, since the resolver has no timeout to set."""
         addresses: list[Any] = []
         failure: list[Exception] = []
 

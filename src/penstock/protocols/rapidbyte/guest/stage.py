@@ -1,5 +1,5 @@
-"""Holds a compiled connector with everything that one run of it needs: configuration, permissions,
-limits, keys. Starts its sessions and hosts.
+"""Holds a compiled connector with the requirements of one run: configuration, permissions, limits,
+keys. Starts its sessions and hosts.
 
 ``component`` builds it. Not here: check and discover (``probe``), runs (``guest_thread``).
 """
@@ -22,16 +22,16 @@ _LEAST_SHARE = 64 << 10
 
 
 class HostMemory(NamedTuple):
-    """Divides the part of a component's memory limit that its host uses, in bytes: live frames, and
-    frames that wait in the queues before and behind it."""
+    """Divides the host's share of a component's memory limit, in bytes: live frames, and frames
+    that wait in the queues before and behind it."""
 
     frames: int
     waiting: int
 
     @staticmethod
     def of(memory: int) -> "HostMemory":
-        """A quarter of the limit altogether, since a guest needs several times the size of a batch
-        to make one."""
+        """Returns a quarter of the limit altogether, since a guest needs several times the size of
+        a batch to build one."""
         return HostMemory(max(memory // 8, _LEAST_SHARE), max(memory // 8, _LEAST_SHARE))
 
 
@@ -46,7 +46,7 @@ class QueueBounds(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Stage:
-    """A connector that can be run. ``host_bytes``: bytes of its memory limit that its host uses
+    """A connector that can be run. ``host_bytes``: its host's share of its memory limit, in bytes
     (:class:`HostMemory`). ``instance``: its position in the pipeline (``source``, ``transform:0``,
     ``destination``). ``keys``: its own state. ``owner``: the stream that owns its stream-scoped
     keys (``StreamId.key``); empty: the stream of the run's name, without a namespace."""
@@ -82,8 +82,8 @@ class Stage:
         inbox: ByteQueue[Bytes | CompressedFrame] | None = None,
         out: EventOutput | None = None,
     ) -> HostFunctions:
-        """The host functions of one run. ``owner``: of its stream-scoped keys; ``inbox``: the
-        frames it takes; ``out``: where its events go."""
+        """Returns the host functions of one run. ``owner``: of its stream-scoped keys; ``inbox``:
+        the frames it takes; ``out``: receives its events."""
         return HostFunctions(
             self.loaded.role,
             stream=owner,

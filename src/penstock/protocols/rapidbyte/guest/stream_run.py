@@ -31,7 +31,7 @@ def read(
     dry_run: bool = False,
     max_records: int | None = None,
 ) -> Iterator[StageEvent]:
-    """Runs a source. ``tick``: seconds without another event after which ``Quiet`` is yielded.
+    """Runs a source. ``tick``: seconds without an event before ``Quiet`` is yielded.
     ``max_records``: the row cap."""
     request = RunRequest(phase="read", context=context, dry_run=dry_run, max_records=max_records)
     return _run_stream(stage, request, tick=tick)
@@ -42,7 +42,7 @@ def write(
 ) -> Iterator[StageEvent]:
     """Runs a destination. ``feed``: complete Arrow IPC streams. An inbox is filled by the caller's
     own thread, with frames of at most ``max_batch_bytes``. An iterable is drawn on a thread started
-    here, as the component asks, and larger frames, which it would refuse, are split."""
+    here, at the component's pace, and larger frames, which it would refuse, are split."""
     return _run_stream(stage, RunRequest(phase="write", context=context), feed)
 
 
@@ -74,7 +74,7 @@ def _run_stream(
                     return
                 yield event
         finally:
-            # The reader has left, or has everything: no thread may wait on these queues any more.
+            # The reader has left, or has everything: no thread may wait on these queues now.
             out.pipe.abandon()
             if frames is not None:
                 frames.abandon()
@@ -95,7 +95,7 @@ def _feeding(
     request: RunRequest,
     run: GuestRun,
 ) -> Generator[None]:
-    """Fills the inbox from an iterable feed, on a thread of its own, while the block runs."""
+    """Fills the inbox from an iterable feed, on a separate thread, while the block runs."""
     if inbox is None or feed is None or isinstance(feed, Inbox):
         yield
         return

@@ -1,8 +1,8 @@
-"""Reads Arrow batches without their extension types: as the types in which these are stored.
+"""Reads Arrow batches without their extension types: as their storage types.
 
-Frames may name types that Arrow has beyond its own (``arrow.uuid``). v4 knows none of them: a host
-that does not know the name takes what is stored. Zero-copy, at any depth. Neighbour:
-``frame_check`` validates what comes out.
+Frames may use types that Arrow has beyond its own (``arrow.uuid``). v4 has none of them: a host
+without the type reads the storage. Zero-copy, at any depth. Neighbour: ``frame_check`` validates
+the result.
 """
 
 from typing import Any
@@ -13,20 +13,20 @@ from penstock.codec.untyped import ArrowField, ArrowSchema, ArrowType
 
 
 def stored_schema(schema: ArrowSchema) -> ArrowSchema:
-    """The schema without extension types; ``schema`` itself where it has none."""
+    """Returns the schema without extension types; ``schema`` itself where it has none."""
     if not any(_is_extended(field.type) for field in schema):
         return schema
     return pa.schema([_stored_field(field) for field in schema])
 
 
 def stored(batch: Any, schema: ArrowSchema) -> Any:
-    """A ``pyarrow.RecordBatch`` under its :func:`stored_schema`. It need not be valid."""
+    """Returns a ``pyarrow.RecordBatch`` under its :func:`stored_schema`. It need not be valid."""
     return pa.record_batch(_Stored(batch, schema))
 
 
 class _Stored:
-    """Offers a batch's buffers under another schema (Arrow's C interface): casts do not know views,
-    unions and runs of extension types."""
+    """Offers a batch's buffers under another schema (Arrow's C interface): casts do not support
+    views, unions and runs of extension types."""
 
     def __init__(self, batch: Any, schema: ArrowSchema) -> None:
         self._batch, self._schema = batch, schema

@@ -22,9 +22,9 @@ from penstock.protocols.rapidbyte.wire.messages import refusal
 
 
 class FrameBounds(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds the frames that one instance of a component holds: how many at once, bytes of one,
-    bytes of all. ``pooled``: they also count into the pool of the process; False where the instance
-    has a memory limit of its own, into which they count."""
+    """Bounds the frames of one component instance: how many at once, bytes of one, bytes of all.
+    ``pooled``: they also count in the pool of the process; False where the instance has its own
+    memory limit, in which they count."""
 
     frames: int = 1024
     frame_bytes: int = 512 << 20
@@ -45,8 +45,8 @@ _FLAT = frozenset(
 MAX_ROWS = 16 << 20
 MAX_BYTES = FrameBounds().frame_bytes
 """Of a frame's decompressed and expanded rows: the bound of an uncompressed frame."""
-_OBJECT = 16  # bytes, at least, of a value that is written as JSON by itself
-_PIECE = 1 << 20  # bytes looked at in one step
+_OBJECT = 16  # minimum bytes of a value that is written as JSON by itself
+_PIECE = 1 << 20  # bytes checked in one step
 _LARGEST_SCALE = {32: 9, 64: 18, 128: 38, 256: 76}
 """By the bits of a decimal type: a number of a larger scale has no Python value."""
 _SHOWN = 400  # characters of Arrow's message
@@ -86,7 +86,8 @@ def decode_frame(frame: Bytes) -> tuple[Table, int]:
 
 
 def _checked_size(batch: Any) -> int:
-    """The bytes of a batch after expansion. Raises ``ArrowInvalid`` (:func:`_check_null_views`)."""
+    """Returns the bytes of a batch after expansion. Raises ``ArrowInvalid``
+    (:func:`_check_null_views`)."""
     if all(kind.id in _FLAT for kind in batch.schema.types):
         return cast(int, batch.nbytes)
     for column in batch.columns:
@@ -110,9 +111,8 @@ def frame_errors(frame: Bytes) -> Generator[None]:
 
 
 def _check_rest(frame: Bytes, end: int) -> None:
-    """Checks that nothing but zeros follows the end of the stream: Arrow leaves what stands there
-    unread, so that a second stream would be rows that are lost in silence (L8). Raises
-    ``ValueError``."""
+    """Checks that only zeros follow the end of the stream: Arrow leaves the rest unread, so that
+    the rows of a second stream would be lost silently (L8). Raises ``ValueError``."""
     rest = memoryview(frame).cast("B")[end:]
     pieces = (rest[at : at + _PIECE] for at in range(0, len(rest), _PIECE))
     if any(piece.tobytes().strip(b"\0") for piece in pieces):
@@ -123,7 +123,7 @@ def _check_rest(frame: Bytes, end: int) -> None:
 
 
 def _check_names(schema: ArrowSchema) -> None:
-    """Checks column names, at every depth. StreamRead a name proves that it is UTF-8. Raises
+    """Checks column names, at every depth. Reading a name proves that it is UTF-8. Raises
     ``ValueError``."""
     _check_distinct([field.name for field in schema], "")
     for field in schema:
@@ -160,8 +160,8 @@ def _check_distinct(names: list[str], path: str) -> None:
 
 
 def _check_null_views(array: Array) -> None:
-    """Checks the views of null values, at every depth: Arrow's validation passes them over and its
-    casts follow them, out of the frame. Raises ``ArrowInvalid``."""
+    """Checks the views of null values, at every depth: Arrow's validation skips them, but its casts
+    follow them, out of the frame. Raises ``ArrowInvalid``."""
     kind, types = array.type, pa.types
     if kind.id in _FLAT:
         return
@@ -232,7 +232,7 @@ def _dictionary_bytes(array: Array) -> int:
 
 
 def _largest_value(values: Array) -> int:
-    """An upper bound of the bytes of any one value."""
+    """Returns an upper bound of the bytes of any one value."""
     kind, types = values.type, pa.types
     if not len(values):
         return 0
@@ -247,8 +247,8 @@ def _largest_value(values: Array) -> int:
 
 
 def _view_lengths(array: Array) -> Array:
-    """Lengths of the values of a string-view or binary-view array. A view is 16 bytes, of which the
-    first four are the length."""
+    """Returns the lengths of the values of a string-view or binary-view array. A view is 16 bytes,
+    of which the first four are the length."""
     quarters = pa.Array.from_buffers(
         pa.int32(), 4 * len(array), [None, array.buffers()[1]], offset=4 * array.offset
     )
@@ -293,7 +293,7 @@ def _compressed(head: memoryview, message: int, records: int) -> bool:
 
 
 def _decompressed_bytes(head: memoryview, records: int, body: memoryview) -> int:
-    """The decompressed bytes that the buffers of one record batch declare."""
+    """Returns the decompressed bytes that the buffers of one record batch declare."""
     buffers = _target_offset(head, records, 2)
     if buffers is None:
         return 0
@@ -306,7 +306,7 @@ def _decompressed_bytes(head: memoryview, records: int, body: memoryview) -> int
 
 
 def _field_offset(head: memoryview, table: int, slot: int) -> int | None:
-    """The offset of a field of a flatbuffer table; None: the table does not have the field."""
+    """Returns the offset of a field of a flatbuffer table; None: the table lacks the field."""
     vtable = table - struct.unpack_from("<i", head, table)[0]
     entry = 4 + 2 * slot
     if entry >= struct.unpack_from("<H", head, vtable)[0]:
@@ -315,6 +315,7 @@ def _field_offset(head: memoryview, table: int, slot: int) -> int | None:
 
 
 def _target_offset(head: memoryview, table: int, slot: int) -> int | None:
-    """The offset of the table or vector that a field refers to; None: there is no such field."""
+    """Returns the offset of the table or vector that a field refers to; None: there is no such
+    field."""
     offset = _field_offset(head, table, slot)
     return None if offset is None else offset + struct.unpack_from("<I", head, offset)[0]

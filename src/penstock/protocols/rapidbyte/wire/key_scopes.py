@@ -1,4 +1,4 @@
-"""Validates the scope and the name of a key of a connector's own state, and gives its owner.
+"""Validates the scope and the name of a key of a connector's own state, and returns its owner.
 
 Not here: storing keys (``store.keys``, the port that hosts call). Source: the protocol, section
 4.3.
@@ -13,7 +13,7 @@ LONGEST_KEY = 1024  # bytes
 
 
 class Scope(IntEnum):
-    """Who shares a key: the whole pipeline, one stream of it, one position in the pipeline."""
+    """Who shares a key: the whole pipeline, one of its streams, one position in the pipeline."""
 
     pipeline = 0
     stream = 1
@@ -21,8 +21,8 @@ class Scope(IntEnum):
 
 
 def key_place(scope: int, key: str, *, stream: str, instance: str) -> KeyAddress:
-    """The address of a key in the store. ``stream``, ``instance``: the owners of keys of those two
-    scopes. Raises ``Refusal`` (``INVALID_SCOPE``, ``KEY_TOO_LONG``)."""
+    """Returns the address of a key in the store. ``stream``, ``instance``: the owners of keys of
+    those two scopes. Raises ``Refusal`` (``INVALID_SCOPE``, ``KEY_TOO_LONG``)."""
     if scope not in tuple(Scope):
         raise refusal("config", "INVALID_SCOPE", f"invalid state scope: {scope}")
     if len(key.encode()) > LONGEST_KEY:

@@ -2,7 +2,7 @@
 
 Fields, spellings and defaults only. Enumerations are snake_case, as in the documents; unknown keys
 are ignored, as both sides of v4 do. Not here: the kebab-case names of WIT (``wit_records``).
-Sources: the protocol, sections 3 to 6; the documents as the v4 host writes them.
+Sources: the protocol, sections 3 to 6; the v4 host's documents.
 """
 
 from typing import Any, Literal, TypeVar
@@ -13,7 +13,7 @@ K = TypeVar("K")
 
 
 class OmitDefaults(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of documents that leave out every key whose value is its default."""
+    """Base of documents that omit every key with its default value."""
 
 
 class WriteAll(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +41,8 @@ class ConnectorFault(WriteAll, frozen=True, kw_only=True):
         return f"[{self.category}] {self.code}: {self.message}"
 
     def report(self) -> dict[str, Any]:
-        """All fields, for the report of a run; ``details`` is data where it is JSON, else text."""
+        """Returns all fields, for the report of a run; ``details`` is data where it is JSON, else
+        text."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         raw = fields.pop("details_json")
         fields["details"] = None
@@ -113,7 +114,7 @@ class CursorValue(OmitDefaults, frozen=True, kw_only=True):
                 return False
 
     def text(self) -> str | None:
-        """The text that v4 saves between runs; None for a null value."""
+        """Returns the text that v4 saves between runs; None for a null value."""
         if self.value is None or self.type == "null":
             return None
         if self.type == "json":
@@ -228,8 +229,8 @@ class DiscoveredCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_catalog(text: str) -> DiscoveredCatalog:
-    """Decodes the catalog that ``discover`` returned. Raises ``ValueError``, which names the defect
-    and its path."""
+    """Decodes the catalog from ``discover``. Raises ``ValueError``, which names the defect and its
+    path."""
     return decode_json(text.encode(), DiscoveredCatalog)
 
 
@@ -245,9 +246,9 @@ class ValidationReport(WriteAll, frozen=True, kw_only=True):
 
 
 class RunRequest(WriteAll, frozen=True, kw_only=True):
-    """The request of ``run``. ``dry_run``: nothing of this run is kept. ``max_records``: the row
-    cap. v4 always sends ``dry_run`` false and no ``max_records``; its row cap travels in the stream
-    context alone."""
+    """The request of ``run``. ``dry_run``: this run keeps nothing. ``max_records``: the row cap. v4
+    always sends ``dry_run`` false and no ``max_records``; its row cap is only in the stream
+    context."""
 
     phase: Literal["read", "write", "transform"]
     context: StreamContext
@@ -267,7 +268,7 @@ class RunSummary(WriteAll, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """What an SDK wraps a checkpoint or a metric in; a bare document has no ``payload``."""
+    """An SDK's wrapper of a checkpoint or a metric; a bare document has no ``payload``."""
 
     payload: msgspec.Raw = msgspec.Raw(b"")
 

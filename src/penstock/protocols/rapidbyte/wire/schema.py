@@ -1,12 +1,12 @@
 """Converts column types of the protocol and of Arrow into the JSON Schema that catalogs hold, and
 back.
 
-A stream of changes (cdc) has two columns more, which no catalog lists: ``OPERATION`` is the
-connector's; ``DELETED_AT`` is added to its frames, since the engine knows a delete by such a
+A stream of changes (cdc) has two more columns, which no catalog lists: ``OPERATION`` is the
+connector's; ``DELETED_AT`` is added to its frames, since the engine recognises a delete by such a
 column.
 
-The types are in the catalog exactly (``json_schema.exact_types``). Those that a connector declares
-are hints (its SDK sends decimals and JSON as text): the frames decide, and :func:`changed_schema`
+The catalog has the exact types (``json_schema.exact_types``). A connector's declared types are
+hints (its SDK sends decimals and JSON as text): the frames decide, and :func:`changed_schema`
 compares. Not here: the values (``codec.columns``). Source: the protocol's ``ColumnSchema``.
 """
 
@@ -29,7 +29,7 @@ OPERATION = "_rb_op"  # insert, update or delete (v4's Postgres source)
 DELETED_AT = "_rb_deleted_at"
 _CHANGE = {OPERATION: DataType(Kind.string), DELETED_AT: DataType(Kind.timestamp)}
 
-_UNKNOWN = "unknown"  # a property whose type neither the connector nor the pipeline gave
+_UNKNOWN = "unknown"  # a property without a type from the connector or the pipeline
 _INTEGERS = ("Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32")
 _DECLARED: dict[str, DataType] = {
     "Boolean": DataType(Kind.boolean),
@@ -53,7 +53,7 @@ def discovered_schema(schema: Sequence[ColumnSchema]) -> dict[str, Any]:
 
 def undiscovered_schema(columns: Mapping[str, DataType | None]) -> dict[str, Any]:
     """Builds the JSON Schema of a stream that was not discovered, from the columns that the
-    pipeline names. The frames give a type that is None."""
+    pipeline names. The frames decide a type that is None."""
     properties = {
         n: {_UNKNOWN: True} if t is None else property_schema(t) for n, t in columns.items()
     }
@@ -70,10 +70,10 @@ def change_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 def changed_schema(
     current: Mapping[str, Any], frames: ArrowSchema, *, removing: bool = False
 ) -> dict[str, Any] | None:
-    """Compares frames with a stream's JSON Schema. Returns the schema after the change that they
-    make, which allows no other columns; or None where they fit ``current``. A column that can hold
-    nothing but NULL (Arrow's ``null``) fits every type. ``removing``: the stream no longer has the
-    columns that the frames lack."""
+    """Compares frames with a stream's JSON Schema. Returns the schema after the change, which
+    allows no other columns; None where the frames fit ``current``. A column that can hold only NULL
+    (Arrow's ``null``) fits every type. ``removing``: the stream no longer has the columns that the
+    frames lack."""
     properties = current.get("properties", {})
     types = {name: exact_type(p) for name, p in properties.items() if _UNKNOWN not in p}
     gone = types.keys() - _CHANGE.keys() - set(frames.names) if removing else set[str]()
@@ -87,8 +87,8 @@ def changed_schema(
 
 
 def typed_later(current: Mapping[str, Any], frames: Sequence[ArrowSchema]) -> ArrowSchema | None:
-    """Gives the columns of the first frame that are of Arrow's ``null`` the types that later frames
-    have. Returns its schema then; None where such a column has no type, neither in ``frames`` nor
+    """Gives the first frame's columns of Arrow's ``null`` type the types that they have in later
+    frames. Returns its schema then; None where such a column has no type, neither in ``frames`` nor
     in the stream's JSON Schema ``current``."""
     properties = current.get("properties", {})
     unknown = {
@@ -108,8 +108,8 @@ def typed_later(current: Mapping[str, Any], frames: Sequence[ArrowSchema]) -> Ar
 
 
 def _carries(declared: DataType | None, actual: DataType) -> bool:
-    """Whether a column of type ``actual`` fits the declared one: text fits JSON, all else must be
-    equal."""
+    """Returns whether a column of type ``actual`` fits the declared one: text fits JSON, all else
+    must be equal."""
     return declared == actual or (
         declared is not None and declared.kind is Kind.json and actual.kind is Kind.string
     )
@@ -121,6 +121,6 @@ class RapidbyteSchema(ExactDialect):
 
 
 def schema_fields(schema: Mapping[str, Any]) -> list[Field]:
-    """The columns of a stream's JSON Schema as fields, each under its own name."""
+    """Returns the columns of a stream's JSON Schema as fields, each under its own name."""
     properties = cast(dict[str, Any], schema.get("properties") or {})
     return [Field(name, name, read_type(p)) for name, p in properties.items()]

@@ -56,7 +56,7 @@ def encode_section(number: int, body: bytes | memoryview) -> bytes:
 
 
 def is_component(data: bytes | memoryview) -> bool:
-    """Whether the binary's header is that of a component, not of a core module."""
+    """Returns whether the binary's header is that of a component, not of a core module."""
     return bytes(data[:8]) == COMPONENT
 
 

@@ -23,5 +23,5 @@ FUNCTIONS = NO_RESULT + UNIT_RESULT + VALUE_RESULT + OPTION_RESULT + SOCKET_RESU
 
 
 def interface(role: str) -> str:
-    """The name of the interface that a component of this role exports."""
+    """Returns the name of the interface that a component of this role exports."""
     return f"{PACKAGE_NAME}/{role}@{VERSION}"

@@ -48,7 +48,7 @@ def _kebab(word: str) -> str:
 
 
 def fault_record(fault: ConnectorFault) -> Record:
-    """The WIT record ``connector-error`` of a fault."""
+    """Returns the WIT record ``connector-error`` for a fault."""
     return _record(
         category=_kebab(fault.category),
         scope=_SCOPES[fault.scope],
@@ -64,7 +64,7 @@ def fault_record(fault: ConnectorFault) -> Record:
 
 
 def request_record(request: RunRequest) -> Record:
-    """The WIT record ``run-request`` of a request."""
+    """Returns the WIT record ``run-request`` for a request."""
     return _record(
         phase=request.phase,
         stream_context_json=request.context.text(),
@@ -74,8 +74,9 @@ def request_record(request: RunRequest) -> Record:
 
 
 def unwrap_result(result: Any) -> Any:
-    """The ``ok`` value of a WIT ``result``. Raises :class:`FaultReturned` for an ``err``. wasmtime
-    gives either value bare where their Python classes differ, else in a tagged ``Variant``."""
+    """Returns the ``ok`` value of a WIT ``result``. Raises :class:`FaultReturned` for an ``err``.
+    wasmtime returns either value bare where their Python classes differ, else in a tagged
+    ``Variant``."""
     if isinstance(result, Variant):
         if result.tag == "err":
             raise FaultReturned(_fault(result.payload))
@@ -94,14 +95,15 @@ class FaultReturned(Exception):
 
 
 def validation_report(record: Any) -> ValidationReport:
-    """The struct of a WIT record ``validation-report``."""
+    """Returns the struct for a WIT record ``validation-report``."""
     return ValidationReport(
         status=record.status, message=record.message, warnings=list(record.warnings)
     )
 
 
 def run_summary(record: Any, role: str) -> RunSummary | None:
-    """The struct of a WIT record ``run-summary``; None where it lacks the counters of ``role``."""
+    """Returns the struct for a WIT record ``run-summary``; None where it lacks the counters of
+    ``role``."""
     part = _PART[role]
     counts = getattr(record, part)
     if counts is None:

@@ -23,8 +23,8 @@ class _PendingState:
 
 
 class AckTracker:
-    """The states of one write that are not acked. ``fed`` and ``add`` are called by the thread that
-    feeds, ``covered`` by the threads of the runs."""
+    """Tracks the states of one write that are not acked. The feeding thread calls ``fed`` and
+    ``add``, the threads of the runs call ``covered``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class AckTracker:
             self._open.add(stream)
 
     def position(self, stream: StreamId) -> int:
-        """The frames of the stream that were fed so far."""
+        """Returns the number of frames of the stream that were fed so far."""
         with self._lock:
             return self._fed.get(stream, 0)
 

@@ -3,10 +3,10 @@ rejects, metrics, errors.
 
 Called from the threads of the runs; one queue holds the answers until they are taken. A checkpoint
 acknowledges the frames that its run took before it, a successful end all frames of the run; neither
-does where the destination itself counts fewer records than that (L8). A run that replaces rows
-acknowledges by its successful end only, since its rows are not visible before. Neighbours:
-``ack_tracker`` (positions), ``run_counts`` (counters), ``writer`` (runs). Source: the protocol,
-sections 4.2, 5 and 7.
+does where the destination itself counts fewer records (L8). A run that replaces rows acknowledges
+only by its successful end, since its rows are not visible before. Neighbours: ``ack_tracker``
+(positions), ``run_counts`` (counters), ``writer`` (runs). Source: the protocol, sections 4.2, 5 and
+7.
 """
 
 import threading
@@ -52,7 +52,7 @@ from penstock.protocols.rapidbyte.write.write_context import (
 )
 from penstock.protocols.writing import Ack, Acks, Answer, WriteRequest
 
-_WAITING = 16 << 20  # bytes of answers that are not taken yet
+_WAITING = 16 << 20  # bytes of answers that wait to be taken
 _SMALL = 256  # bytes that an answer counts at least
 
 
@@ -66,7 +66,7 @@ class Answers:
         self._failed: set[StreamId] = set()
         self._keys: dict[str, int] = {}  # key scope -> its last checkpoint that covers rows
         self._counted = False  # a run has used its counters
-        self._said: set[str] = set()  # streams for which a line of the log was written once
+        self._said: set[str] = set()  # streams with a once-only log line
         self.acks = AckTracker()
 
     @property
@@ -77,7 +77,8 @@ class Answers:
         return stream in self._failed
 
     def next(self, seconds: float) -> Answer | None:
-        """The next answer; ``Tick`` where none came in ``seconds``; None: there are no more."""
+        """Returns the next answer; ``Tick`` after ``seconds`` without one; None: there are no
+        more."""
         try:
             answer = self._answers.get(seconds)
         except TooLong:
@@ -89,19 +90,19 @@ class Answers:
         self._answers.end()
 
     def abandon(self) -> None:
-        """Drops the queue: no answer is taken any more. A thread that adds one gets
+        """Drops the queue: answers are no longer taken. A thread that adds one gets
         ``QueueAbandoned``."""
         self._answers.abandon()
 
     def ack(self, seqs: Iterable[int]) -> None:
-        """Answers that these states are acknowledged, with the checkpoints of the connector's keys
-        that go with them."""
+        """Queues acks of these states, with the checkpoints of the connector's keys that go with
+        them."""
         for seq in seqs:
             self._tell(Ack(seq, tuple(self._keys.items())))
 
     def fail(self, stream: StreamId, error: PenstockError) -> None:
-        """Answers that a stream failed, for a defect that the host detected. The first failure of a
-        stream counts."""
+        """Queues the failure of a stream, for a defect that the host detected. Only the first
+        failure of a stream counts."""
         self._fail(failure(error, stream, "destination"))
 
     # -- from a run's thread
@@ -121,7 +122,8 @@ class Answers:
                 pass  # a destination emits no frames: its host refuses them
 
     def on_over(self, run: StreamRun, failure: PenstockError | None) -> None:
-        """The run's thread ends. ``failure``: what was raised in place of a ``RunEnded``."""
+        """Handles the end of a run's thread. ``failure``: what was raised in place of a
+        ``RunEnded``."""
         if failure is not None and not run.broken:
             with suppress(QueueAbandoned):
                 self.fail(run.stream.id, failure)
@@ -140,10 +142,11 @@ class Answers:
             self._cover(stream.id, event.keys, run.base + event.frames)
 
     def _counts_all(self, run: StreamRun, event: CheckpointCall) -> bool:
-        """Whether a checkpoint counts all rows that its run had taken. Where it counts fewer,
-        nothing is acknowledged before the run has ended, whose counters decide. Dead letters prove
-        nothing here: it is not known whether ``records_processed`` contains their records, nor how
-        many a record has, and a row that is only buffered must not be taken for one of them."""
+        """Returns whether a checkpoint counts all rows that its run had taken. Where it counts
+        fewer, nothing is acknowledged before the end of the run, whose counters decide. Dead
+        letters prove nothing here: ``records_processed`` may or may not contain their records, a
+        record may have several, and a row that is only buffered must not be taken for one of
+        them."""
         counted = 0 if event.payload is None else event.payload.records_processed
         taken = run.rows(event.frames)
         if counted >= taken:
@@ -156,8 +159,8 @@ class Answers:
         return False
 
     def _dead_letter(self, run: StreamRun, event: DeadLettered) -> None:
-        """Converts a dead letter. One of the empty run counts as none of this run's rows: it is of
-        a record that the destination kept from an earlier one, which has counted it."""
+        """Converts a dead letter. One from the empty run counts as none of this run's rows: its
+        record was kept by the destination from an earlier run, which has counted it."""
         stream = run.stream.id
         first = not run.opening and run.put_aside(event.letter)
         reject = reject_event(event, stream)
@@ -187,8 +190,8 @@ class Answers:
             self._cover(stream, ended.keys, run.base + run.given)
 
     def _wrote_all(self, run: StreamRun, summary: RunSummary) -> bool:
-        """Whether the counters of a run agree that all of its rows were written, rejected or left
-        out; fails the stream where they do not."""
+        """Returns whether the counters of a run agree that all of its rows were written, rejected
+        or skipped; fails the stream where they do not."""
         stream, mode = run.stream.id, write_mode(run.stream)
         given = run.rows(run.given)
         refused, alike = run.refused, run.alike
@@ -212,7 +215,7 @@ class Answers:
         return True
 
     def _say_once(self, text: str, *, of: str = "") -> None:
-        """Writes a line of the log once for each stream ``of``; empty: once for all."""
+        """Writes a log line once for each stream ``of``; empty: once for all."""
         with self._lock:
             if of in self._said:
                 return
@@ -220,8 +223,8 @@ class Answers:
         self._tell(LogEvent("INFO", text))
 
     def _cover(self, stream: StreamId, keys: int, frames: int) -> None:
-        """Acks the states that are covered once the stream's first ``frames`` frames are written
-        for good."""
+        """Acks the states that are covered once the stream's first ``frames`` frames are
+        durable."""
         if stream in self._failed:
             return
         if keys:
@@ -236,5 +239,5 @@ class Answers:
         self._tell(error)
 
     def _tell(self, answer: Answer, size: int = 0) -> None:
-        """Queues an answer. Raises ``QueueAbandoned`` where no answer is taken any more."""
+        """Queues an answer. Raises ``QueueAbandoned`` where answers are no longer taken."""
         self._answers.put(answer, size + _SMALL, self._request.timeouts.heartbeat)

@@ -1,9 +1,9 @@
 """Encodes the rows of parts as frames that any v4 destination can take.
 
-Columns have the names that tables show, or their own. A column of a component's frames has the type
-that it had there, if the destination takes it. All other types are those that v4 can name: instants
-are UTC without a zone, lists and structs are JSON text by original names; decimals are Arrow's own,
-or text for a destination that refuses them. Nothing is rounded. Not here: the JSON text of a value
+Columns have the names that tables show, or their own. A column from a component's frames keeps its
+type, if the destination takes it. All other types are those of v4: instants are UTC without a zone,
+lists and structs are JSON text by original names; decimals are Arrow's own, or text for a
+destination that refuses them. Nothing is rounded. Not here: the JSON text of a value
 (``codec.json_text``), which types come back (``codec.frame_types``).
 """
 
@@ -51,13 +51,14 @@ class FrameEncoder:
         yield from frames_of(self._batch(columns), self._limit)
 
     def empty(self) -> Bytes:
-        """A frame without rows, which gives the destination the columns of an empty stream."""
+        """Returns a frame without rows, which gives the destination the columns of an empty
+        stream."""
         columns = [self._column(pa.nulls(0, arrow_type(f.type)), f) for f in self._fields]
         return frame_of(self._batch(columns))
 
     def _batch(self, columns: list[Array]) -> Any:
-        """A ``pyarrow.RecordBatch``. A column is non-null where its schema says so, in every frame;
-        but a column that contains a null all the same is declared nullable."""
+        """Returns a ``pyarrow.RecordBatch``. A column is non-null where its schema declares it, in
+        every frame; but a column that contains a null anyway is declared nullable."""
         fields = [
             pa.field(self._names[f.source], c.type, nullable=f.nullable or c.null_count > 0)
             for f, c in zip(self._fields, columns, strict=True)
@@ -65,8 +66,8 @@ class FrameEncoder:
         return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
     def _column(self, column: Array, field: Field) -> Array:
-        """A column in its frame type, or in that of its kind where it has none or a value that does
-        not fit it."""
+        """Returns a column in its frame type, or in that of its kind where it has none or a value
+        that does not fit."""
         data_type, sent = field.type, field.frame_type
         stored = arrow_type(data_type)
         if column.type != stored:
@@ -87,8 +88,8 @@ class FrameEncoder:
 
 
 def column_names(schema: RowSchema, *, original: bool = False) -> dict[str, str]:
-    """The names that columns have at the destination, by their original ones. ``original``: these
-    themselves."""
+    """Returns the names of columns at the destination, by their original names. ``original``: those
+    names themselves."""
     return {f.source: f.source if original else f.name for f in schema.fields}
 
 

@@ -1,10 +1,10 @@
 """Compares the counters of a destination's run with the rows that the run was given. Pure.
 
-A summary whose run ended well may still say that rows were not written (L8): v4's own Postgres
-destination skips rows that it takes for written before, and its older builds leave out rows that
-the server refuses. Upserts may count rows that were merged, so that a smaller number proves
-nothing there. Components that leave a counter at zero are taken at their word of success.
-Neighbour: ``answers`` acts on the result. Source: the protocol's ``write-summary``.
+The summary of a run that ended well may still count unwritten rows (L8): v4's own Postgres
+destination skips rows that it takes for already written, and its older builds omit rows that the
+server refuses. Upserts may count merged rows, so a smaller number proves nothing there. For a
+component that leaves a counter at zero, its success is trusted. Neighbour: ``answers`` acts on the
+result. Source: the protocol's ``write-summary``.
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from penstock.protocols.rapidbyte.wire.messages import RunSummary
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The counters of one run that ended well, in records. ``given``: what it was fed; ``refused``:
-    the records with dead letters, those of equal text as one; ``alike``: dead letters that are
-    equal to others, each of which may be a record; ``written``, ``failed``: as it says. ``counts``:
+    """The counters of one run that ended well, in records. ``given``: its input; ``refused``: the
+    records with dead letters, those with equal text as one; ``alike``: dead letters that are equal
+    to others, each of which may be a record; ``written``, ``failed``: as reported. ``counts``:
     ``written`` is in use."""
 
     given: int
@@ -30,8 +30,8 @@ class RunCounts:
     def of(
         summary: RunSummary, given: int, refused: int, alike: int, *, counted: bool
     ) -> "RunCounts":
-        """``counted``: an earlier run of the component used its counters. A run that wrote no
-        record, batch or byte, and counts its checkpoints, shows that it wrote nothing."""
+        """``counted``: an earlier run of the component used its counters. A run without a written
+        record, batch or byte, but with counted checkpoints, shows that it wrote nothing."""
         found = summary.counts
         written, failed = found["records_written"], found["records_failed"]
         nothing = not (found["batches_written"] or found["bytes_written"])
@@ -40,17 +40,17 @@ class RunCounts:
 
     @property
     def unlisted(self) -> int:
-        """Records that it failed to write and of which it gave no dead letter."""
+        """The number of records that it failed to write without a dead letter."""
         return max(0, self.failed - self.refused - self.alike)
 
     @property
     def equal(self) -> int:
-        """Records that it failed to write and whose dead letter is equal to another's."""
+        """The number of records that it failed to write with a dead letter equal to another's."""
         return min(max(0, self.failed - self.refused), self.alike)
 
     @property
     def missing(self) -> int:
-        """Records that were neither written nor failed; 0 where it does not count."""
+        """The number of records that were neither written nor failed; 0 where it does not count."""
         if not self.counts:
             return 0
         return max(0, self.given - self.written - max(self.failed, self.refused))

@@ -1,11 +1,10 @@
 """Starts and ends the runs of a destination: few at a time, whatever the number of streams.
 
-Before the first run of a stream that does not replace, an empty run of it is made, as v4's host
-makes one (its preflight): a destination may keep how far an earlier run came, skip as many records
-of the next one, and forget it only when a run ends well (v4's own Postgres destination does). Where
-there is no room the run that was fed least recently ends, which commits it. Every wait ends once
-the write is stopped. Not here: which frames a run gets (``writer``), its events
-(``answers``).
+The first run of a stream that does not replace comes after an empty run, like the preflight of v4's
+host. A destination may store the position of an earlier run, skip as many records of the next one,
+and forget it only when a run ends well (v4's own Postgres destination does). Where there is no
+room, the least recently fed run ends, which commits it. Every wait ends once the write is stopped.
+Not here: which frames a run gets (``writer``), its events (``answers``).
 """
 
 import threading
@@ -33,22 +32,22 @@ from penstock.protocols.writing import WriteStream
 
 IDLE_SECONDS = 60.0  # without rows, after which a run is ended and so committed
 RUN_SECONDS = 900.0  # the longest run of a stream that may be written in several runs
-CLOSING_SECONDS = 30.0  # for all runs to roll back, where the write is stopped
+CLOSING_SECONDS = 30.0  # for all runs to roll back, after the write is stopped
 _LOOK = 1.0
 
 
 class WriteStopped(Exception):
-    """Raised in the thread that feeds where the write was stopped."""
+    """Raised in the feeding thread where the write was stopped."""
 
 
 class StreamRun:
-    """One run of a destination component, for frames of one stream: they are put into the guest's
-    inbox, and its events are read on a thread of its own. ``version``: of the schema of its frames.
-    ``base``: frames of the stream that were fed before its first. ``alike``: its dead letters so
-    far that are equal to an earlier one. ``ended``: its input has ended, all ``given`` frames were
-    put; ``broken``: its feed failed, so that its end acknowledges nothing; ``finished``: its thread
-    has ended. ``opening``: its events are of the empty run before it. ``fed_at``: when it was fed
-    last."""
+    """One run of a destination component, for frames of one stream: the frames go into the guest's
+    inbox, and its events are read on a separate thread. ``version``: of the schema of its frames.
+    ``base``: frames of the stream fed before this run. ``alike``: its dead letters so far that are
+    equal to an earlier one. ``ended``: its input has ended, all ``given`` frames were put;
+    ``broken``: its feed failed, so that its end acknowledges nothing; ``finished``: its thread has
+    ended. ``opening``: its events are those of the preceding empty run. ``fed_at``: time of the
+    last frame."""
 
     def __init__(
         self, stream: WriteStream, version: int, *, base: int, inbox: Inbox, now: float
@@ -56,7 +55,7 @@ class StreamRun:
         self.stream, self.version, self.base = stream, version, base
         self.alike = 0
         self._aside: dict[int, int] = {}  # of records put aside: hashes of text and first reason
-        self._rows = [0]  # of the first frames, by their number
+        self._rows = [0]  # rows of the first n frames, by n
         self.began = self.fed_at = now
         self.ended = self.broken = self.finished = self.opening = False
         self._inbox = inbox
@@ -90,10 +89,10 @@ class StreamRun:
                                 self._inbox.pipe.abandon()
                             on_event(self, event)
             except QueueAbandoned:
-                pass  # no answer is taken any more
+                pass  # answers are no longer taken
             except PenstockError as e:
                 failure = e
-            except Exception as e:  # the stream must not end as one that was written
+            except Exception as e:  # the stream must not count as written
                 failure = Defect(f"a run of {self.stream.id} broke: {e!r}")
             finally:
                 self._inbox.pipe.abandon()
@@ -108,9 +107,9 @@ class StreamRun:
         context: StreamContext,
         on_event: Callable[["StreamRun", StageEvent], None],
     ) -> bool:
-        """Makes the empty run; returns whether the run may follow. It passes on log lines, a
-        failure, and dead letters, which v4's host drops: checkpoints and metrics of no rows say
-        nothing."""
+        """Makes the empty run; returns whether the run may follow. Passes on log lines, a failure,
+        and dead letters, which v4's host drops; checkpoints and metrics of no rows have no
+        meaning."""
         inbox = Inbox(stage.pressure)
         inbox.pipe.end()
         self.opening = True
@@ -125,7 +124,7 @@ class StreamRun:
         return not self.broken
 
     def put(self, frame: Bytes, rows: int, timeout: float) -> None:
-        """Gives the guest a frame of so many rows. Raises ``QueueAbandoned`` where it takes no
+        """Gives the guest a frame of ``rows`` rows. Raises ``QueueAbandoned`` where it takes no
         more, ``TooLong`` after ``timeout`` seconds."""
         self._rows.append(self._rows[-1] + rows)
         self._inbox.put(frame, timeout)
@@ -141,7 +140,7 @@ class StreamRun:
 
     @property
     def refused(self) -> int:
-        """The records with a dead letter so far, those of equal text as one."""
+        """The number of records with a dead letter so far; those with equal text count as one."""
         return len(self._aside)
 
     @property
@@ -150,7 +149,7 @@ class StreamRun:
         return len(self._rows) - 1
 
     def rows(self, frames: int) -> int:
-        """The rows of its first ``frames`` frames."""
+        """Returns the number of rows in its first ``frames`` frames."""
         return self._rows[frames]
 
     @property
@@ -180,7 +179,7 @@ class StreamRun:
 
 
 class LiveRuns:
-    """The live runs of a write. Every method but :meth:`stop` is called by the thread that feeds.
+    """Tracks the live runs of a write. The feeding thread calls every method but :meth:`stop`.
     ``on_event``, ``on_over``: as in ``StreamRun.start``. ``waited``: seconds in which the feed
     waited for runs to end."""
 
@@ -191,7 +190,7 @@ class LiveRuns:
         on_over: Callable[[StreamRun, PenstockError | None], None],
     ) -> None:
         self._terms, self._on_event, self._on_over = terms, on_event, on_over
-        self._runs: dict[StreamId, StreamRun] = {}  # the one fed last is the last
+        self._runs: dict[StreamId, StreamRun] = {}  # the last one was fed last
         self._begun: set[StreamId] = set()
         self._changed = threading.Condition()
         self._stopped = False
@@ -205,8 +204,8 @@ class LiveRuns:
 
     def begin(self, stream: WriteStream, version: int, base: int) -> StreamRun:
         """Starts a run, after ending another one where there is no room. A run that replaces rows
-        is ended only where all runs do, since a generation must be written in one run; as in v4 it
-        has no preflight, since it begins with nothing."""
+        is ended only when all runs are, since a generation must be written in one run; as in v4 it
+        has no preflight, since it begins empty."""
         bound = self._terms.at_once
         while len(self._runs) >= bound:
             runs = self.all()
@@ -226,7 +225,7 @@ class LiveRuns:
         return run
 
     def used(self, run: StreamRun) -> None:
-        """Notes that the run is fed now."""
+        """Marks the run as fed now."""
         run.fed_at = time.monotonic()
         with self._changed:
             if self._runs.pop(run.stream.id, None) is not None:
@@ -236,8 +235,8 @@ class LiveRuns:
         self._await(lambda: run.finished)
 
     def end_stale(self, heartbeat: float) -> None:
-        """Ends the runs that get no rows, so that they commit, and those that near a bound: a run
-        must be shorter than the destination may be silent, and than its time limit."""
+        """Ends the runs without rows, so that they commit, and those close to a bound: a run must
+        be shorter than the destination's silence timeout, and than its time limit."""
         now, quiet, work = time.monotonic(), heartbeat / 4, self._terms.stage.allowed
         idle = min(IDLE_SECONDS, quiet)
         longest = min(RUN_SECONDS, quiet, work.timeout_seconds / 2)
@@ -247,7 +246,7 @@ class LiveRuns:
                 run.end()
 
     def await_all(self) -> None:
-        """Waits for all runs to end. Each is bounded by its own time limit and by the timeout of a
+        """Waits for all runs to end. Each is bounded by its own time limit and by the timeout for a
         silent destination."""
         self._wait(lambda: not self._runs)
 

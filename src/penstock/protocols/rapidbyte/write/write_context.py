@@ -1,5 +1,5 @@
-"""Builds what the runs of one write need: the stage, the stream context, the frame encoder, and how
-many runs may live at once.
+"""Builds the requirements of one write's runs: the stage, the stream context, the frame encoder,
+and the maximum number of live runs.
 
 Pure but for compiling the component. Neighbours: ``rapidbyte.guest.component`` (stage), ``writer``.
 """
@@ -33,9 +33,9 @@ _FLUSH = "copy_flush_bytes"
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """The terms of all runs of a write. ``stage``: its inbox has a run's share of the bytes that
-    may wait. ``at_once``: how many runs may live. ``narrow``: the destination refuses decimals.
-    ``flush_bytes``: after which it is to flush a COPY; None: its own choice."""
+    """The settings of all runs of a write. ``stage``: its inbox gets a run's share of the bytes
+    that may wait. ``at_once``: how many runs may live. ``narrow``: the destination refuses
+    decimals. ``flush_bytes``: when it must flush a COPY; None: its own choice."""
 
     stage: Stage
     settings: ComponentSettings
@@ -63,7 +63,8 @@ class WriteSettings:
         )
 
     def stage_of(self, stream: WriteStream) -> Stage:
-        """The stage of one run, with its own port to keys: a port serves one scope at a time."""
+        """Returns the stage of one run, with its own port to keys: a port serves one scope at a
+        time."""
         keys = self.runtime.keys()
         keys.begin(StateScope(StateType.stream, stream.id).key)
         return replace(self.stage, keys=keys, owner=stream.id.key)
@@ -73,7 +74,8 @@ class WriteSettings:
         return FrameEncoder(schema, limit, narrow=self.narrow, names=self._names(schema))
 
     def context(self, stream: WriteStream, version: int) -> StreamContext:
-        """The stream context of a run (section 6), with the names of the destination's table."""
+        """Returns the stream context of a run (section 6), with the names of the destination's
+        table."""
         configured, names = stream.configured, self._names(sent_schema(stream, version))
         mode = write_mode(stream)
         key = [names.get(path[0], path[0]) for path in configured.primary_key]
@@ -101,8 +103,9 @@ class WriteSettings:
 
 
 def sent_schema(stream: WriteStream, version: int) -> RowSchema:
-    """The columns of the stream's frames: not ``DELETED_AT`` beside ``OPERATION``, which it repeats
-    for others. Destinations of v4 know ``OPERATION``, and would add a column to their table."""
+    """Returns the columns of the stream's frames: without ``DELETED_AT`` where there is
+    ``OPERATION``, which has the same information. Destinations of v4 use ``OPERATION``, and would
+    add the other column to their table."""
     schema = stream.schemas[version]
     changes = {OPERATION, DELETED_AT} <= {f.source for f in schema.fields}
     if not changes or stream.configured.sync_mode is not SyncMode.cdc:
@@ -112,20 +115,21 @@ def sent_schema(stream: WriteStream, version: int) -> RowSchema:
 
 
 def write_mode(stream: WriteStream) -> str:
-    """v4's name of the stream's destination sync mode: ``append``, ``replace`` or ``upsert``."""
+    """Returns v4's name for the stream's destination sync mode: ``append``, ``replace`` or
+    ``upsert``."""
     return WRITE_MODES[stream.configured.destination_sync_mode]
 
 
 def replaces(stream: WriteStream) -> bool:
-    """Whether a run replaces the rows of the stream's table."""
+    """Returns whether a run replaces the rows of the stream's table."""
     return write_mode(stream) == "replace"
 
 
 def table_name(target: StreamId) -> str:
-    """The name of a stream's table, ``namespace.name``, since v4 has no namespaces."""
+    """Returns the name of a stream's table, ``namespace.name``, since v4 has no namespaces."""
     return str(target)
 
 
 def is_narrow(manifest: ComponentManifest | None) -> bool:
-    """Whether the destination refuses decimals: v4's own does."""
+    """Returns whether the destination refuses decimals: v4's own does."""
     return manifest is not None and manifest.id.endswith(_NARROW)

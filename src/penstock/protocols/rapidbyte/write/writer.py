@@ -1,9 +1,9 @@
-"""Writes many streams at once to a destination that writes one stream a run.
+"""Writes many streams in parallel to a destination that writes one stream a run.
 
 Input: the engine's feed of rows and states. Output: answers. One thread draws the feed and gives
-each stream's frames to its run. A run begins with the first rows of its stream and ends when the
-stream is complete, when rows have another schema, and where ``run_pool`` ends it; its end commits,
-so a stream may be written in many runs. A stream that replaces rows is written in one run for each
+each stream's frames to its run. A run begins with the first rows of its stream. It ends when the
+stream is complete, when rows have another schema, or when ``run_pool`` ends it; its end commits, so
+a stream may be written in many runs. A stream that replaces rows is written in one run for each
 generation. Not here: the events of a run (``answers``), the role (``rapidbyte.destination``).
 Source: the protocol, sections 3.2, 6 and 7.
 """
@@ -50,8 +50,8 @@ class Writer:
         self._answers = Answers(terms, request)
         self._live = LiveRuns(terms, self._answers.on_event, self._answers.on_over)
         self._encoders: dict[tuple[StreamId, int], FrameEncoder] = {}
-        self._filled: set[StreamId] = set()  # has rows of a generation that is not done
-        self._replaced: set[StreamId] = set()  # has a generation that is done
+        self._filled: set[StreamId] = set()  # has rows of an unfinished generation
+        self._replaced: set[StreamId] = set()  # has a finished generation
         self._retryable: dict[StreamId | None, bool] = {}  # of the streams that have failed
         self._failure: BaseException | None = None
         self._looked_at = time.monotonic()
@@ -84,15 +84,15 @@ class Writer:
             self._give_up(feeding)
 
     def _may_begin_anew(self, answer: Answer) -> bool:
-        """Whether every stream has failed and may be retried, so that the write need not go on to
-        the end of its feed, which may be hours away."""
+        """Returns whether every stream has failed and may be retried, so that the write need not
+        continue to the end of its feed, which may be hours away."""
         if isinstance(answer, Error):
             self._retryable[answer.stream] = answer.retry is not None
         failed = self._retryable
         return bool(failed) and all(failed.values()) and failed.keys() >= set(self._streams)
 
     def _give_up(self, feeding: threading.Thread) -> None:
-        """Stops all threads, at most ``CLOSING_SECONDS``. After a complete write there are none."""
+        """Stops all threads, within ``CLOSING_SECONDS``. After a complete write there are none."""
         runs = self._live.stop()
         self._answers.abandon()
         until = time.monotonic() + CLOSING_SECONDS
@@ -109,8 +109,8 @@ class Writer:
                 self._take(item)
             self._end()
         except (WriteStopped, QueueAbandoned):
-            self._live.stop()  # no answer is taken any more
-        except BaseException as e:  # the guests must roll back, not take it for the end of input
+            self._live.stop()  # answers are no longer taken
+        except BaseException as e:  # the guests must roll back, not see an end of input
             self._failure = e
             self._live.fail_all(e)
         finally:
@@ -149,7 +149,7 @@ class Writer:
             self._fail(stream.id, errors.rows_too_large(stream.id, e))
 
     def _given(self, stream: WriteStream, rows: Rows) -> bool:
-        """Gives rows to the run of their stream. False: the stream has failed."""
+        """Gives rows to the run of their stream. Returns False where the stream has failed."""
         run = self._run_of(stream, rows.version)
         if run is None:
             return False
@@ -190,7 +190,7 @@ class Writer:
         self._live.await_all()
 
     def _run_of(self, stream: WriteStream, version: int) -> StreamRun | None:
-        """The run of a stream, started if there is none; None: the stream has failed."""
+        """Returns the run of a stream, and starts it if necessary; None: the stream has failed."""
         run, waited = self._live.get(stream.id), self._live.waited
         if run is not None and run.version != version and not replaces(stream):
             run.end()
@@ -212,7 +212,7 @@ class Writer:
         return run
 
     def _give(self, run: StreamRun, frame: Bytes, rows: int) -> bool:
-        """Puts a frame of so many rows into a run. False: its stream has failed."""
+        """Puts a frame of ``rows`` rows into a run. Returns False where its stream has failed."""
         stats, heartbeat = self._terms.runtime.stats, self._request.timeouts.heartbeat
         waited = run.put_waited
         self._answers.acks.fed(run.stream.id)
