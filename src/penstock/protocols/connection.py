@@ -126,7 +126,7 @@ class Connection:
     a CONTROL are data, and stay as they are.
 
     ``secrets``: the known secrets; may be shared, since each connection adds what it learns (a
-    CONTROL, the variables that a connector is given). ``runtime``: where it runs, with the same
+    CONTROL, the variables that a connector gets). ``runtime``: where it runs, with the same
     ``secrets`` for its stderr. The methods are those of its role's conversation."""
 
     def __init__(self, protocol: Conversations[R], role: Role, runtime: R, secrets: Masker) -> None:

@@ -213,7 +213,8 @@ class StateRole(Protocol):
     ) -> list[StoredState]:
         """Removes these streams' states, for streams that restart. A stream's own state goes; its
         entry in a shared state becomes null; the rest of a shared state stays as long as it covers
-        another stream. A state that does not split (:meth:`splits`) is removed whole."""
+        another stream. A state that does not split (:meth:`splits`) is removed whole.
+        """
         ...
 
     def within(
@@ -230,7 +231,7 @@ class StateRole(Protocol):
         ...
 
     def describe(self, states: Sequence[StoredState]) -> dict[str, Any]:
-        """``{"type", "streams": [{"namespace", "name", "state"}], "shared"}`` for ``state
+        """Returns ``{"type", "streams": [{"namespace", "name", "state"}], "shared"}`` for ``state
         show``."""
         ...
 

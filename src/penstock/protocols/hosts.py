@@ -48,7 +48,7 @@ class DestinationHost(Protocol):
     def spec(self, config_schema: dict[str, Any]) -> str: ...
 
     def status(self, fault: str | None) -> str:
-        """``fault``: why a write would fail, or None."""
+        """Reports whether a write would work. ``fault``: why it would fail, or None."""
         ...
 
     def failed(self, message: str, hint: str | None, code: str, exit_code: int) -> str:

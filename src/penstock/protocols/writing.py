@@ -66,10 +66,9 @@ class WriteStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acks(StrEnum):
-    """What counts as an ack: states the destination gives back (``echo``: also bare ones;
-    ``strict``: whole messages only), or exit code 0 after the end of its input. A destination's
-    result with row counts at the end of a stream counts under each; where it gives none, ``strict``
-    accepts no substitute."""
+    """What counts as an ack: echoed states (``echo``: also bare ones; ``strict``: whole messages
+    only), or exit code 0 after the end of its input. A destination's result with row counts at the
+    end of a stream counts under each; where it gives none, ``strict`` accepts no substitute."""
 
     echo = "echo"
     strict = "strict"

@@ -51,7 +51,7 @@ _DEFINITIONS = ("definitions", "$defs")
 
 
 def catalog(streams: Sequence[WriteStream]) -> dict[str, Any]:
-    """The ConfiguredAirbyteCatalog of ``write --catalog``, as JSON data.
+    """Returns the ConfiguredAirbyteCatalog for ``write --catalog``, as JSON data.
 
     ``overwrite`` is kept next to the generations: destinations with generations replace rows where
     the minimum equals the generation; the others read only this mode."""
@@ -231,9 +231,9 @@ def state_line(message: Mapping[str, Any]) -> bytes:
 
 
 def status_line(target: StreamId, status: WireStreamStatus) -> bytes:
-    """COMPLETE: from now on the destination may replace an older generation. INCOMPLETE: it must
-    not, and keeps what it got; without a status some destinations drop what they have not
-    written."""
+    """Encodes a stream status. COMPLETE: from now on the destination may replace an older
+    generation. INCOMPLETE: it must not, and keeps what it got; without a status some destinations
+    drop what they have not written."""
     trace = {
         "type": TraceType.stream_status.value,
         "emitted_at": time.time_ns() // 1_000_000,

@@ -160,7 +160,7 @@ class AirbyteReader:
         yield from self._side_messages.counted()
 
     def rest(self) -> Iterator[Event]:
-        """Yields what the output ended inside of, at the source's end."""
+        """Yields what is left where the output ended inside a message, at the source's end."""
         yield from self._given_up()
         yield from self.flush()
 
@@ -219,7 +219,7 @@ class AirbyteReader:
         group.times += [r.emitted_at for r in records]
 
     def _take(self, lines: Sequence[Line], data: bytes) -> Iterator[Event]:
-        """``data``: the bytes of the lines."""
+        """Takes decoded lines. ``data``: their bytes."""
         raws: list[bytes] = []
         name: str | None = None
         namespace: str | None = None

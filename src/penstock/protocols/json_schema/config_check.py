@@ -49,9 +49,9 @@ def validate_config(
     its path (``config.credentials.0.port``). A required property that has a default is not missing:
     the connector takes the default.
 
-    Returns notes: keys that the schema does not name, which is no fault, as most schemas are open;
-    and the skipped checks, where the published schema itself is invalid (the connector's fault, not
-    the user's). ``detail``: gets faults of the schema that cost no check."""
+    Returns notes: keys that the schema does not name, not a fault, as most schemas are open; and
+    the skipped checks, where the published schema itself is invalid (the connector's fault, not the
+    user's). ``detail``: gets faults of the schema that cost no check."""
     schema, notes = spec.config_schema, list[str]()
     if (reason := why_not_validated(schema, config)) is not None:
         return [f"the connector's config schema {reason}, so config is not checked"]

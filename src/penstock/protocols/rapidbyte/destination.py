@@ -111,7 +111,8 @@ def _mode_problems(manifest: ComponentManifest | None, stream: WriteStream) -> l
 
 
 def _stream_notes(stream: WriteStream, *, foreign: bool) -> Iterator[str]:
-    """``foreign``: the source is not a component, whose frames have types of their own."""
+    """Yields the notes on one stream. ``foreign``: the source is not a component, whose frames have
+    types of their own."""
     kinds = {f.type.kind for f in sent_schema(stream, stream.latest).fields}
     if kinds & set(_NESTED):
         yield f"{stream.id}: lists and objects are given as JSON text"

@@ -1,5 +1,5 @@
 """Implements the source role with a WebAssembly component: discover, configure, and read, one
-stream after the other, each in an instance of its own.
+stream after the other, each in its own instance.
 
 Not here: reading one stream (``source_stream``), converting a catalog
 (``rapidbyte.declared.catalog``). Source: the protocol, sections 3.1, 5, 6 and 7.

@@ -182,7 +182,7 @@ class StreamRead:
             yield from self._rows(table, size, schemas[0] if schema is None else schema)
 
     def _rows(self, table: Table, size: int, schema: Any) -> Iterator[Event]:
-        """``schema``: the columns of the rows, with their known types."""
+        """Yields the rows. ``schema``: their columns, with their known types."""
         removing = self._removing and table.num_rows > 0
         if removing or self._frames is None or not schema.equals(self._frames):
             self._frames, self._removing = schema, self._removing and not removing

@@ -3,7 +3,7 @@
 ``jsonl`` (gzip or not) is read unchanged; rows of ``parquet`` are converted to JSON
 (``batch_parquet``). Only files in granted folders are opened (``runtimes.granted_files``): those
 that the tap shares with Penstock, and for a process also the root of its ``batch_config``. Files
-are never deleted, since the message does not say who owns them. Not here: decoding bodies
+are never deleted, since the message does not name their owner. Not here: decoding bodies
 (``codec.decode``, as for records). Source: the Singer SDK's BATCH message (``encoding`` and
 ``manifest``; a preview, not part of the specification).
 """
@@ -119,7 +119,8 @@ def _hint(files: GrantedFiles) -> str:
 def _json_lines(
     name: str, plain: IO[bytes], gzipped: bool, framer: LineFramer
 ) -> Iterator[Rows | MalformedRow]:
-    """``gzipped``: by the message; the file's first bytes decide, if it has any."""
+    """Yields the rows of a file of JSON lines. ``gzipped``: by the message; the file's first bytes
+    decide, if it has any."""
     try:
         start = plain.read(len(_GZIP))
         if gzipped and len(start) < len(_GZIP):  # gzip writes more, even for no rows

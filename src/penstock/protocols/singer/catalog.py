@@ -218,7 +218,7 @@ def _unselected(
             yield from _unselected(metadata, node, field, depth + 1)
 
 
-# -- the catalog that a read is given
+# -- the catalog for a read
 
 
 def selected_catalog(

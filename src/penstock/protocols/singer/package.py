@@ -65,7 +65,7 @@ class SingerPackage(RegistryNames):
         return (name, *(f"{family}{name}" for family in _FAMILIES))
 
     def script_names(self, name: str) -> tuple[str, ...]:
-        """``meltanolabs-tap-x`` has the script ``tap-x``."""
+        """Returns both names: ``meltanolabs-tap-x`` has the script ``tap-x``."""
         places = [name.find(f"-{p}") + 1 for p in SPEC.prefixes if f"-{p}" in name]
         return (name, *(name[place:] for place in places))
 

@@ -24,7 +24,7 @@ _LINE = msgspec.json.Decoder(Line)
 _TYPES = frozenset(MessageType)
 _SHOWN = 5  # lines of stderr
 _FIRST = 64 * 1024  # bytes searched for a message
-_TARGET_SECONDS = 120.0  # a program that imports half the world before it says its version
+_TARGET_SECONDS = 120.0  # the program may have slow imports before it answers
 _LACKS = re.compile(r"^(?:ImportError|ModuleNotFoundError)\b", re.MULTILINE)
 _DEFAULT = RunTimeouts().start
 

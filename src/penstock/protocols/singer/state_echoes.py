@@ -5,22 +5,22 @@ from the bookmarks of the streams that they have flushed. An echo is compared wi
 
 * From a Singer tap, the tap's own values (:class:`TapStates`). An echo acks the newest pending
 value that it equals; where it equals none, the newest one whose bookmarks it all repeats. A value
-that was sent several times with rows in between is taken for the first of them: it may be that
-one's echo. So it is with values that differ in digits alone that a double does not hold, since many
-targets keep numbers as doubles (0.10000000000000000555 comes back as 0.1): they count as equal,
-unless the echo has digits that no double has. What is saved is the value that was sent. An empty
-value, which targets print unasked, acks nothing. (A merging target proves
-nothing of a stream that the value has no bookmark for; such a stream the tap reads again.) * From
-another protocol, values that Penstock makes (:class:`NumberedStates`), with a growing number for
-each stream; so a target that merges bookmarks acks each stream by itself.
+that was sent several times with rows in between counts as the first of them, since the echo may be
+that one's. Values that differ only in digits that a double does not hold are treated in the same
+way, since many targets keep numbers as doubles (0.10000000000000000555 comes back as 0.1): they
+count as equal, unless the echo has digits that no double has. The sent value is saved. An empty
+value, which targets print without a state, acks nothing. (An echo of a merging target proves
+nothing about a stream without a bookmark in the value; the tap reads such a stream again.)
+* From another protocol, values that Penstock makes (:class:`NumberedStates`), with a growing number
+for each stream; so a target that merges bookmarks acks each stream by itself.
 
-At the end of the input, rows that no state followed, or a value that was sent before, could not be
-named by any echo. One more STATE is then sent: the last value with the property ``penstock_end``.
-Its echo acks the last value as any echo of it does; rows that no state covers count as written only
+At the end of the input, no echo could name rows without a later state, or a value that was sent
+before. One more STATE is then sent: the last value with the property ``penstock_end``. Like any
+echo of the last value, its echo acks that value. Rows that no state covers count as written only
 where the target also read all of its input and exited with 0.
 
-Bookkeeping under one lock: the thread that feeds adds states, the one that reads stdout matches
-echoes. Neighbours: ``outgoing`` sends, ``target_output`` reads.
+One lock guards the bookkeeping: the feeding thread adds states, the thread that reads stdout
+matches echoes. Neighbours: ``outgoing`` sends, ``target_output`` reads.
 """
 
 import threading

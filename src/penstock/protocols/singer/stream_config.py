@@ -3,7 +3,7 @@ pipeline.
 
 Pure. Full refresh is always possible: its bookmark is omitted. The tap's key and cursor are
 defaults, but a cursor must be one of ``valid-replication-keys``, where there are any. Not here: the
-catalog that the tap is given (``catalog``), the choice of streams (``engine.plan.stream_choice``).
+catalog for the tap (``catalog``), the choice of streams (``engine.plan.stream_choice``).
 """
 
 from penstock.errors import ConfigError

@@ -133,7 +133,7 @@ class KnownSchema:
 
     def update(self, stream: StreamId, schema: Any, keys: Any, bookmarks: Any) -> Schema | None:
         """Takes a SCHEMA message. Returns the event of a change; None: it changes nothing. The key
-        is whole, even where the schema lacks a part of it: rows must not be merged by the rest."""
+        is whole, even where the schema lacks a part: rows must not be merged by the rest."""
         given = cast(dict[str, Any], schema) if isinstance(schema, dict) else {}
         given = offered(given, self._metadata)
         row = _DIALECT.data_type(given)

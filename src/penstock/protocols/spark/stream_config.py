@@ -1,8 +1,8 @@
 """Configures a model's stream: its modes, cursor and key.
 
 A query that has the parameter ``:cursor`` is read in increments from the cursor on. Any other is
-read whole, and is sent whole, or compared by its primary key with what was sent before, where the
-user's mode is one of ``config.modes.SENDS``. Pure. Not here: what the query is
+read whole, and is sent whole, or compared by its primary key with the rows sent before, where the
+user's mode is one of ``config.modes.SENDS``. Pure. Not here: the query itself
 (``transforms.spark_model``).
 """
 

@@ -51,7 +51,7 @@ class SpreadMessage:
         return True
 
     def ended(self) -> bool:
-        """Whether the object has ended: its text is that of :meth:`release`."""
+        """Returns whether the object has ended: its text is that of :meth:`release`."""
         return bool(self.lines) and self._depth == 0
 
     def release(self) -> list[bytes]:

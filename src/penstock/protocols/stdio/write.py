@@ -49,8 +49,8 @@ class OutputReader(Protocol):
 
 
 class StdinFeeder:
-    """Draws ``chunks`` and writes them, in a thread of its own, then closes stdin. ``ended``:
-    everything was written and read; ``broken``: the destination closed its stdin."""
+    """Draws ``chunks`` and writes them, in its own thread, then closes stdin. ``ended``: everything
+    was written and read; ``broken``: the destination closed its stdin."""
 
     def __init__(self, channel: ByteChannel, chunks: Generator[Chunk | None]) -> None:
         self._channel, self._chunks = channel, chunks

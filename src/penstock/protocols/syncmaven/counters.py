@@ -1,8 +1,8 @@
-"""Compares the counters of a ``stream-result`` with the rows that a process was sent.
+"""Compares the counters of a ``stream-result`` with the rows sent to a process.
 
 Pure. The four counters are those of the process since its ``start-stream``, and every row is in
-``received`` and in one of the other three. Not here: reading a result (``messages``), what is done
-about rows that failed (``writer``, ``failed_rows``). Source: reference §1.3, §5 (host checklist).
+``received`` and in one of the other three. Not here: reading a result (``messages``), handling of
+failed rows (``writer``, ``failed_rows``). Source: reference §1.3, §5 (host checklist).
 """
 
 from penstock.errors import DestinationError

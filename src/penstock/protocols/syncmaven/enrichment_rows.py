@@ -1,9 +1,9 @@
 """Encodes tables as requests, and builds tables from the answers.
 
 An answer's row is taken as a difference to the sent row. A column that comes back equal keeps its
-value and its type, whatever JSON can hold. A changed or added column is decoded, and a value that
-does not fit its column makes the answer faulty. Not here: processes (``enrichment_session``), the
-order of answers (``enrichment_run``).
+value and its type, whatever JSON can express. A changed or added column is decoded, and a value
+that does not fit its column makes the answer faulty. Not here: processes (``enrichment_session``),
+the order of answers (``enrichment_run``).
 """
 
 import operator

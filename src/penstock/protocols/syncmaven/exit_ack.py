@@ -23,8 +23,8 @@ class ExitAck(StrEnum):
 
 
 def exit_ack(acks: Acks, *, by_page: bool, gives_results: bool) -> ExitAck:
-    """``by_page``: it answers in the page's dialect. ``gives_results``: it has ever given a
-    result."""
+    """Decides for one destination. ``by_page``: it answers in the page's dialect.
+    ``gives_results``: it has ever given a result."""
     if gives_results or acks is Acks.strict:
         return ExitAck.never
     if by_page:

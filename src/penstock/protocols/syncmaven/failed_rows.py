@@ -1,9 +1,9 @@
 """Finds the rows that a destination fails, where its counters give only their number.
 
-The rows of a checkpoint are sent again, in halves and halves of these, each with a process and a
-result of its own, until a row fails alone: that one is a reject. On the way, rows that the
-destination had taken are sent again, so this needs a destination that merges rows; their number is
-counted. Not here: when this is done (``writer``). Source: reference §6.
+The rows of a checkpoint are sent again, in halves and halves of these, each with its own process
+and result, until a row fails alone: that one is a reject. On the way, rows that the destination had
+taken are sent again, so this needs a destination that merges rows; their number is counted. Not
+here: when this is done (``writer``). Source: reference §6.
 """
 
 from collections.abc import Callable, Generator

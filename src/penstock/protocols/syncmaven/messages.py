@@ -280,8 +280,8 @@ REQUEST_START, REQUEST_END = '{"type":"enrichment-request","payload":{"row":', "
 def start_enrichment(
     *, by_page: bool, credentials: dict[str, Any], options: dict[str, Any], sync_id: str
 ) -> bytes:
-    """``by_page``: it described itself in the page's dialect, so it is started in that dialect
-    too."""
+    """Encodes the start. ``by_page``: the connector described itself in the page's dialect, so it
+    is started in that dialect too."""
     payload = {"credentials": credentials, "options": options, "syncId": sync_id}
     type_ = "start-enrichment" if by_page else "enrichment-connect"
     return _line({"type": type_, "payload": payload})
@@ -292,7 +292,7 @@ def describe() -> bytes:
 
 
 def describe_streams(credentials: dict[str, Any] | None) -> bytes:
-    """``credentials`` None: there are none yet."""
+    """Encodes ``describe-streams``. ``credentials`` None: there are none yet."""
     given = {"$empty": True} if credentials is None else credentials
     return _line({"type": "describe-streams", "payload": {"credentials": given}})
 

@@ -59,8 +59,8 @@ class StreamEncoder:
     end. ``on_data_error``: dlq, skip or fail. ``most_rows``: of one item; None: bounded only by its
     size. ``parallelism``: the number of processes among which rows are divided.
 
-    A single process gets the rows up to the first checkpoint where it is told that these are all
-    (:func:`tells_full_refresh`), as it may remove what others get meanwhile."""
+    A single process gets the rows up to the first checkpoint where it gets the flag that these are
+    all (:func:`tells_full_refresh`), as it may remove what others get meanwhile."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Sends a connector of either role one question (``describe``, ``describe-streams``), in a process
-of its own.
+"""Sends a connector of either role one question (``describe``, ``describe-streams``), in its own
+process.
 
 Every wait is bounded (L11). The process is stopped once it has answered. Not here: rows
 (``session``), what an answer means (``destination``, ``stream_specs``). Source: reference §1.4.

@@ -44,7 +44,7 @@ class RowRate:
         return max(1, self._rate // 10)
 
     def wait(self) -> float:
-        """Seconds until rows may be sent."""
+        """Returns the seconds until rows may be sent."""
         return self._next_at - time.monotonic()
 
     def sent(self, rows: int) -> None:

@@ -1,22 +1,22 @@
-"""Serves the state of one stream to the connector beside it, by HTTP: the state RPC.
+"""Serves the state of one stream to its connector, by HTTP: the state RPC.
 
-A conversation with a connector opens one, around the process that it starts::
+A conversation with a connector opens one around the process that it starts::
 
     with StateServer(keys, stream=stream.id) as server:
         start(command, env=server.environment())
 
 ``keys`` is the port of the task that runs the connector (``OpenKeys``; ``MemoryKeys`` for spec and
 check), so that each worker of a cluster serves its own connector and all of them share the store.
-What the connector writes is in the run's overlay at once. The conversation calls
-``keys.begin(scope)`` before the first process and ``keys.checkpoint()`` when a stream-result
-is accepted (``stream_keys``), and gives that number with the ack: what was written is durable when
-the ack is settled, and gone where it is not. ``server.secrets`` are for the masker, before the
-connector starts.
+The connector's writes enter the run's overlay immediately. The conversation calls
+``keys.begin(scope)`` before the first process and ``keys.checkpoint()`` when a stream-result is
+accepted (``stream_keys``), and gives that number with the ack: writes become durable when the ack
+is settled, and are dropped otherwise. ``server.secrets`` are for the masker, before the connector
+starts.
 
 It listens on loopback; ``host`` is another address for a connector in a container
 (``runtimes.container.host_address``). The server runs in a daemon thread and ends with the context,
-or with the process. Not here: what is answered (``state_rpc_app``), the keys (``state_store``).
-uvicorn is imported when a server starts. Source: the page, "State management".
+or with the process. Not here: the answers (``state_rpc_app``), the keys (``state_store``). uvicorn
+is imported when a server starts. Source: the page, "State management".
 """
 
 import secrets

@@ -40,7 +40,8 @@ class StateStore:
         return self._keys.get(self._place(key))
 
     def set(self, key: Key, value: bytes) -> None:
-        """``value``: one JSON value. A line break in it would break lists of lines."""
+        """Stores a key. ``value``: one JSON value. A line break in it would break lists of
+        lines."""
         self._keys.put(self._place(key), msgspec.json.format(value, indent=-1).decode())
 
     def delete(self, key: Key) -> bool:

@@ -2,7 +2,7 @@
 
 Sections ``rapidbyte_manifest_v1`` and ``rapidbyte_config_schema_v1``, at the top or in a nested
 module; the last one counts. A manifest that cannot be read counts as missing: its problem is
-reported and nothing is granted, while the schema is used all the same. Not here: the final grants
+reported and nothing is granted, while the schema is still used. Not here: the final grants
 (``permissions``). Source: the protocol, sections 8 and 9.
 """
 

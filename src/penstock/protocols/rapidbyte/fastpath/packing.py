@@ -52,7 +52,7 @@ _MODULE = f"""(module
 
 
 class Packer:
-    """Packs and unpacks for one thread, in a WebAssembly store of its own without a deadline."""
+    """Packs and unpacks for one thread, with its own WebAssembly store, without a deadline."""
 
     def __init__(self, engine: Engine) -> None:
         self._store = Store(engine)

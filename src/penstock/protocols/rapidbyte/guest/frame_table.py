@@ -1,7 +1,7 @@
 """Holds the frames of one instance: blocks of bytes behind handles, bounded singly and together.
 
 A frame is writable, then sealed, then gone (emitted or dropped). Handles count from 1 and are never
-used again. Instances without a memory limit of their own share a :class:`FramePool`, so that their
+used again. Instances without their own memory limit share a :class:`FramePool`, so that their
 number does not multiply the bound. Every error is a ``Refusal``, which the connector may handle.
 Not here: the content of frames (``wire.frame_check``). Source: the protocol, sections 4.1 and 6.
 """

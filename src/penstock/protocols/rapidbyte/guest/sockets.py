@@ -3,10 +3,10 @@ blocking.
 
 A read must not block: a guest runs its connection and its query on one thread, and a blocking read
 stops both. A name is resolved once, so that the checked address is the one that is connected to.
-The first would-blocks of a streak are answered at once, because a tokio guest makes about sixty of
-them per round trip in any case; later ones after a short wait for the peer. Any progress in either
-direction ends the streak. Not here: which hosts are allowed (``declared.permissions``). Source: the
-protocol, sections 4.4 and 8.
+The first would-blocks of a streak are answered immediately, because a tokio guest makes about sixty
+of them per round trip in any case; later ones after a short wait for the peer. Any progress in
+either direction ends the streak. Not here: which hosts are allowed (``declared.permissions``).
+Source: the protocol, sections 4.4 and 8.
 """
 
 import contextlib

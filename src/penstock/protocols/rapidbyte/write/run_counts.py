@@ -1,4 +1,4 @@
-"""Compares the counters of a destination's run with the rows that the run was given. Pure.
+"""Compares the counters of a destination's run with the rows of its input. Pure.
 
 The summary of a run that ended well may still count unwritten rows (L8): v4's own Postgres
 destination skips rows that it takes for already written, and its older builds omit rows that the
@@ -30,8 +30,9 @@ class RunCounts:
     def of(
         summary: RunSummary, given: int, refused: int, alike: int, *, counted: bool
     ) -> "RunCounts":
-        """``counted``: an earlier run of the component used its counters. A run without a written
-        record, batch or byte, but with counted checkpoints, shows that it wrote nothing."""
+        """Builds the counters. ``counted``: an earlier run of the component used its counters. A
+        run without a written record, batch or byte, but with counted checkpoints, shows that it
+        wrote nothing."""
         found = summary.counts
         written, failed = found["records_written"], found["records_failed"]
         nothing = not (found["batches_written"] or found["bytes_written"])

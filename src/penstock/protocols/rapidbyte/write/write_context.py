@@ -1,7 +1,8 @@
 """Builds the requirements of one write's runs: the stage, the stream context, the frame encoder,
 and the maximum number of live runs.
 
-Pure but for compiling the component. Neighbours: ``rapidbyte.guest.component`` (stage), ``writer``.
+Pure except for compiling the component. Neighbours: ``rapidbyte.guest.component`` (stage),
+``writer``.
 """
 
 from dataclasses import dataclass, replace
