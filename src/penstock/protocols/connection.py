@@ -35,8 +35,8 @@ class EventSink(Protocol):
 
 class SourceConversation(Protocol[_R]):
     """How a protocol talks to a source over its runtime. Every method raises ``SourceError`` with
-    the connector's own words. ``log`` receives what the connector reports next to the answer (Log,
-    Counted, Control events)."""
+    the connector's own message. ``log`` receives what the connector reports next to the answer
+    (Log, Counted, Control events)."""
 
     def spec(self, runtime: _R, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec: ...
 
@@ -58,7 +58,7 @@ class SourceConversation(Protocol[_R]):
 
 class DestinationConversation(Protocol[_R]):
     """How a protocol talks to a destination over its runtime. Every method raises
-    ``DestinationError`` with the connector's own words."""
+    ``DestinationError`` with the connector's own message."""
 
     def spec(self, runtime: _R, timeouts: RunTimeouts, log: EventSink) -> ConnectorSpec: ...
 

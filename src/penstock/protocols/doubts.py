@@ -1,4 +1,4 @@
-"""Words the doubts that errors in a source's log raise about the end of its streams, for every
+"""Formats the doubts that errors in a source's log raise about the end of its streams, for every
 protocol.
 
 Pure. Neighbours: ``airbyte.logged_errors`` and ``rapidbyte.source_stream`` count the errors;

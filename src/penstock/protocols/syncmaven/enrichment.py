@@ -82,7 +82,7 @@ class SyncmavenEnrichment:
         """See ``TransformConversation.apply``. A halt, an exit, silence and unrequested answers
         raise ``SourceError`` (``transform.halted``, ``transform.exited``, ``transform.heartbeat``,
         ``transform.unasked_answer``, ...); a row without an answer that fits becomes a ``Reject``
-        or passes (``Enriching.on_error``)."""
+        or passes (``EnrichmentUse.on_error``)."""
         said: list[LogEvent | SkippedItems] = []
 
         def hear(event: Any) -> None:

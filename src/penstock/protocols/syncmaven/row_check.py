@@ -135,8 +135,7 @@ class RowCheck:
 
     def doubtful(self, batch: Any) -> Counter[str]:
         """Counts what a destination may misinterpret in a record batch: integers written as JSON
-        numbers that a double does not hold, and removed rows without a property that it knows to
-        mark them."""
+        numbers that a double does not hold, and removed rows whose mark it does not know."""
         found = Counter[str]()
         found[INEXACT] = sum(inexact(batch.column(name)) for name in self._as_doubles)
         if self._mark is not None:

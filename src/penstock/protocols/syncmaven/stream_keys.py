@@ -1,6 +1,6 @@
 """Serves keys to the connector of one stream during a conversation, and counts their checkpoints.
 
-One port and one server for all processes of the stream. What they store is covered by a checkpoint
+One port and one server for all processes of the stream. Their writes are covered by a checkpoint
 once a ``stream-result`` is accepted (of an enrichment: once the rows of a table are answered), and
 becomes durable with the ack, or the rows, that carry the checkpoint; the rest is dropped when the
 conversation ends (``Store.end_keys``). Not here: the server (``state_rpc``), when a checkpoint is
