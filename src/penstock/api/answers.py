@@ -1,4 +1,5 @@
-"""Defines what the Python interface returns, in the words of the command line's JSON (docs/cli.md).
+"""Defines what the Python interface returns, with the names of the command line's JSON
+(docs/cli.md).
 
 No I/O. The report of a run is ``model.report.Report``."""
 

@@ -1,8 +1,8 @@
-"""Asks a connector that is named without a pipeline: resolves it, builds its environment where it
-is not there, checks it.
+"""Queries a connector that is named without a pipeline: resolves it, builds its environment if it
+is missing, checks it.
 
 No record moves to a destination and no JVM starts. Not here: printing (``cli``). Neighbours:
-``roles`` says which end a connector is; ``connectors`` runs it.
+``roles`` decides which end a connector is; ``connectors`` runs it.
 """
 
 from collections.abc import Callable
@@ -60,8 +60,8 @@ def source_reference(word: str) -> "ConnectorRef":
 def asked(
     kind: "type[C]", ref: "ConnectorRef", home: Home, observer: RunObserver, install: Install
 ) -> tuple[C, Hear]:
-    """Returns a connector to ask, whose environment is built first if it is not there, and the
-    function that its events go to."""
+    """Returns a connector, whose environment is built first if it is missing, and the function that
+    receives its events."""
     from penstock.connectors.resolve import resolve
 
     hear = listener(observer, AskedRole(kind.ROLE))
@@ -78,8 +78,8 @@ def asked(
 
 
 class AskedSpec(NamedTuple):
-    """What a connector says of itself. ``use``: its reference, a package with the version that was
-    asked; ``secret_word``: as of a protocol package."""
+    """A connector's specification. ``use``: its reference, of a package with the version that
+    answered; ``secret_word``: as of a protocol package."""
 
     use: str
     spec: ConnectorSpec
@@ -94,7 +94,7 @@ def asked_spec(
     install: Install,
     settle: Settle,
 ) -> AskedSpec:
-    """Asks a connector for its specification. Raises ``ConfigError``, the role's error."""
+    """Requests the connector's specification. Raises ``ConfigError``, the role's error."""
     connector, _ = asked(class_of(end), ref, home, observer, install)
     settle(wanted_of(connector))
     spec = connector.spec()
@@ -128,15 +128,14 @@ def check_connector(
 
 
 def wanted_of(connector: "RunnableConnector") -> "list[ConsentRequest]":
-    """Lists what the connector asks for and the user has not agreed to."""
+    """Lists the permissions that the connector requests and the user has not agreed to."""
     request = connector.consent_request()
     return [] if request is None else [request]
 
 
 def listener(observer: RunObserver, end: AskedRole = AskedRole.source) -> Hear:
-    """Returns a function that shows a connector's events beside its answers, by their level. A
-    configuration that it changed is not kept by these verbs: that is said once, without its
-    values."""
+    """Returns a function that shows a connector's events by their level. These verbs do not keep a
+    configuration that the connector changed: one event reports that, without the values."""
     changed = False
 
     def hear(event: Event, /) -> None:

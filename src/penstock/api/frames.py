@@ -1,11 +1,11 @@
-"""Makes the Parquet file of a DataFrame or an Arrow table, which Spark reads as it is.
+"""Writes a DataFrame or an Arrow table to a Parquet file that Spark reads without changes.
 
-What Parquet or Spark would change without a word is refused (``write.rows``): spans of time and
-periods, which they have as bare integers, times of a day, UUIDs, numbers of 128 bits, sparse
+Values that Parquet or Spark would change silently are refused (``write.rows``): spans of time and
+periods, which they store as bare integers, times of a day, UUIDs, numbers of 128 bits, sparse
 columns, decimals of a negative scale, and Python objects. So are two columns, or fields of an
-object, of one name: Spark takes names that differ in case alone for one. A column without a type,
-of which every value is null, takes the type that it has in the table, or waits for the first value.
-Not here: the run (``writing``).
+object, whose names differ at most in case: Spark treats them as one. A column without a type, whose
+values are all null, takes the type that it has in the table, or waits for the first value. Not
+here: the run (``writing``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -84,7 +84,7 @@ def no_table(rows: Any) -> ConfigError:
 
 
 def _refuse_polars(rows: Any) -> None:
-    """Refuses the types that Arrow has not: Polars gives objects as their addresses in memory."""
+    """Refuses types that Arrow lacks: Polars gives objects as their addresses in memory."""
     for name, kind in rows.schema.items():
         text = str(kind)
         if any(word in text for word in ("Int128", "UInt128", "Object")):
@@ -98,7 +98,7 @@ def write_file(table: Any, path: Path) -> tuple[FieldPath, ...]:
 
 def write_tables(schema: Any, tables: Iterable[Any], path: Path) -> tuple[FieldPath, ...]:
     """Writes tables of one schema to a Parquet file; returns the columns and fields of objects that
-    have no type, as every value is null. They are text in the file. Raises ``ConfigError``
+    have no type because every value is null; the file has them as text. Raises ``ConfigError``
     (``write.rows``)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -119,8 +119,8 @@ def write_tables(schema: Any, tables: Iterable[Any], path: Path) -> tuple[FieldP
 
 
 def cast(table: Any, schema: Any) -> Any:
-    """Casts a table's columns, by name; a column that it lacks is NULL. Raises ``ConfigError``,
-    which names the column, where a value would become another one."""
+    """Casts a table's columns, by name; a missing column is NULL. Raises ``ConfigError``, which
+    names the column, where a cast would change a value."""
     import pyarrow as pa
 
     columns: list[Any] = []
@@ -156,7 +156,7 @@ def _refuse_twice(fields: list[Any], path: str) -> None:
 
 
 def _structs(kind: Any) -> Iterator[list[Any]]:
-    """The fields of the object, or of each object that a list or map of them has."""
+    """Yields the fields of the object type, or of each object type in a list or map type."""
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
@@ -167,7 +167,7 @@ def _structs(kind: Any) -> Iterator[list[Any]]:
 
 
 def _plain_schema(schema: Any) -> Any:
-    """The schema without the encodings of :func:`plain`."""
+    """Returns the schema without the encodings of :func:`plain`."""
     import pyarrow as pa
 
     def decoded(kind: Any) -> Any:
@@ -177,7 +177,7 @@ def _plain_schema(schema: Any) -> Any:
 
 
 def plain(table: Any) -> Any:
-    """The table with the values of columns that are encoded as runs or by a dictionary."""
+    """Returns the table with run-end and dictionary encoded columns decoded."""
     import pyarrow as pa
 
     from penstock.codec.untyped import compute as pc
@@ -202,7 +202,7 @@ def _is_encoded(kind: Any) -> bool:
 
 
 def untyped_fields(folder: Path) -> tuple[FieldPath, ...]:
-    """Returns what :func:`write_file` does, of Parquet files of one schema that lie in a folder."""
+    """Returns what :func:`write_file` does, for a folder of Parquet files of one schema."""
     import pyarrow.parquet as pq
 
     file = next(folder.glob("*.parquet"), None)
@@ -214,7 +214,7 @@ def _untyped_fields(schema: Any) -> tuple[FieldPath, ...]:
 
 
 def _types(kind: Any) -> Iterator[Any]:
-    """The type and those inside of it."""
+    """Yields the type and the types nested in it."""
     yield kind
     for inner in _inside(kind):
         yield from _types(inner)
@@ -229,7 +229,7 @@ def _inside(kind: Any) -> list[Any]:
 
 
 def _refused(kind: Any) -> tuple[str, str] | None:
-    """Why Spark would not read values of the type as they are, and what to do."""
+    """Returns why Spark would not read values of the type unchanged, and what to do."""
     import pyarrow as pa
 
     types = pa.types
@@ -258,7 +258,8 @@ def _refused(kind: Any) -> tuple[str, str] | None:
 
 
 def _untyped(kind: Any, path: FieldPath) -> Iterator[FieldPath]:
-    """The paths of fields of the type null, lists apart: what an empty list would hold is text."""
+    """Yields the paths of fields of type null, except in lists: what an empty list would hold is
+    text."""
     import pyarrow as pa
 
     if pa.types.is_null(kind):
@@ -270,8 +271,8 @@ def _untyped(kind: Any, path: FieldPath) -> Iterator[FieldPath]:
 
 
 def _typed(kind: Any) -> Any:
-    """The type with text in the place of null, microseconds in that of other units of times, and
-    single precision in that of half."""
+    """Returns the type with text in place of null, microseconds in place of other time units, and
+    single precision in place of half."""
     import pyarrow as pa
 
     types = pa.types

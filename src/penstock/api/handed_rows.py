@@ -4,8 +4,8 @@ Rows are a table, an Arrow stream, or a list or generator of dicts or of tables.
 block by block. A stream's columns are known before its first row; those of dicts, and of several
 tables, after the last one: blocks wait in Arrow files until then, and are cast to types that hold
 each value exactly. Values that cannot share a column are refused (``write.rows``), and so is a
-generator or reader that an earlier write has begun to read: the rows that it gives then are not all
-of its rows. Neighbours: ``frames`` makes the Parquet file, ``value_kinds`` compares the values of a
+generator or reader that an earlier write has begun to read, since it no longer gives all of its
+rows. Neighbours: ``frames`` makes the Parquet file, ``value_kinds`` compares the values of a
 column, ``writing``.
 """
 
@@ -31,19 +31,19 @@ from penstock.model.catalog import FieldPath
 
 _MOST_ROWS, _BLOCK_BYTES = 20_000, 16 << 20
 _TABLES = ("pandas", "polars")
-_NO_ROWS = ("numpy", "pyarrow")  # what of these is iterable gives no rows
-_DIGITS, _SCALE = 38, 18  # of decimals that come in dicts, where each value fits
+_NO_ROWS = ("numpy", "pyarrow")  # libraries whose iterables yield no rows
+_DIGITS, _SCALE = 38, 18  # for decimals in dicts, where each value fits
 _ONE_TYPE = "give a column values of one type, as float(value) or str(value)"
 
 
-_DEPTH = 32  # of objects and lists whose sizes are added up
+_DEPTH = 32  # levels of objects and lists whose sizes are summed
 _READ_ONCE = "it can be read once: make it again for each write, or give a list or a table"
 _begun: dict[int, weakref.ref[Any]] = {}
 
 
 class HandedRows(NamedTuple):
-    """The rows in the file. ``untyped``: the columns and fields without a type, as
-    ``frames.write_tables`` says. ``once``: they came of an object that can be read once."""
+    """The rows in the file. ``untyped``: the columns and fields without a type, as in
+    ``frames.write_tables``. ``once``: they came from an object that can be read once."""
 
     rows: int
     untyped: tuple[FieldPath, ...]
@@ -51,8 +51,8 @@ class HandedRows(NamedTuple):
 
 
 def stage(rows: Any, folder: Path) -> HandedRows:
-    """Writes the rows into a file of ``folder``. Raises ``ConfigError`` (``write.rows``), and
-    whatever a generator or a stream of the program's raises, with a note of the rows before."""
+    """Writes the rows into a file of ``folder``. Raises ``ConfigError`` (``write.rows``), and any
+    error that the program's generator or stream raises, with a note of the rows before it."""
     file = folder / "rows.parquet"
     once = isinstance(rows, (Iterator, pa.RecordBatchReader))
     if once:
@@ -62,8 +62,8 @@ def stage(rows: Any, folder: Path) -> HandedRows:
 
 
 def _begin(rows: Any) -> None:
-    """Notes that a write reads an object that can be read once. Raises ``ConfigError`` where
-    another one has begun to."""
+    """Records that a write reads an object that can be read once. Raises ``ConfigError`` where
+    another write has begun to read it."""
     known = _begun.get(id(rows))
     if known is not None and known() is rows:
         raise unfit(f"an earlier write has read this {type(rows).__name__}", _READ_ONCE)
@@ -74,7 +74,7 @@ def _begin(rows: Any) -> None:
 
 def _written(rows: Any, folder: Path, file: Path) -> tuple[FieldPath, ...]:
     package = type(rows).__module__.partition(".")[0]
-    if isinstance(rows, Iterator) and package != "pyarrow":  # of pandas too: read_csv(chunksize=)
+    if isinstance(rows, Iterator) and package != "pyarrow":  # pandas too: read_csv(chunksize=)
         return _Blocks(folder).write(_noting(rows, "row"), file)
     if package in _TABLES or isinstance(rows, (pa.Table, pa.RecordBatch)):
         return write_file(arrow_table(rows), file)
@@ -90,7 +90,7 @@ def _written(rows: Any, folder: Path, file: Path) -> tuple[FieldPath, ...]:
 
 
 def _noting(rows: Iterable[Any], what: str) -> Iterator[Any]:
-    """Yields the rows. Notes on what they raise how many came before."""
+    """Yields the rows. Adds to an error that they raise a note of how many came before."""
     number = 0
     try:
         for row in rows:
@@ -111,7 +111,7 @@ def _reader(rows: Any) -> Any:
         return pa.RecordBatchReader.from_stream(rows)
     except (pa.ArrowException, TypeError):  # a stream of one column
         raise no_table(rows) from None
-    except Exception as failure:  # of the library that made it, as of a connection that was closed
+    except Exception as failure:  # raised by the library that made it, e.g. for a closed connection
         why = f"this {type(rows).__name__} gives no rows: {failure}"
         raise unfit(why, "mend its query, or open its connection, and make it again") from failure
 
@@ -135,8 +135,8 @@ def _joined(tables: Iterable[Table]) -> Iterator[Table]:
 
 
 class _Blocks:
-    """Rows whose columns are known after the last one: each run of blocks that have the same
-    columns is a file of ``folder`` until then."""
+    """Rows whose columns are known only after the last one. Each run of blocks with the same
+    columns is kept in a file of ``folder`` until then."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -144,7 +144,7 @@ class _Blocks:
         self._schema: ArrowSchema = pa.schema([])
 
     def write(self, rows: Iterator[Any], file: Path) -> tuple[FieldPath, ...]:
-        """Takes all rows, then writes the Parquet file. Raises ``ConfigError``."""
+        """Reads all rows, then writes the Parquet file. Raises ``ConfigError``."""
         first = next(rows, None)
         if first is None:
             raise unfit(
@@ -181,7 +181,7 @@ class _Blocks:
 
 
 def _of_dicts(rows: Iterator[Any]) -> Iterator[Table]:
-    """Makes tables of blocks of dicts."""
+    """Makes tables from blocks of dicts."""
     kinds = ValueKinds()
     taken = 0
     for block in _cut(rows):
@@ -196,7 +196,7 @@ def _of_dicts(rows: Iterator[Any]) -> Iterator[Table]:
 
 
 def _cut(rows: Iterator[Any]) -> Iterator[list[Any]]:
-    """Cuts rows into blocks by number and by size, which long texts and bytes decide."""
+    """Cuts rows into blocks by number and by size, since texts and bytes can be long."""
     block: list[Any] = []
     size = 0
     for row in rows:
@@ -211,7 +211,7 @@ def _cut(rows: Iterator[Any]) -> Iterator[list[Any]]:
 
 
 def _size(value: Any, depth: int = _DEPTH) -> int:
-    """The memory that a value takes, with what is inside of it."""
+    """Returns the memory that a value takes, with the values in it."""
     size = sys.getsizeof(value)
     if depth and isinstance(value, Mapping):
         size += sum(_size(inner, depth - 1) for inner in value.values())
@@ -240,7 +240,7 @@ def _array(name: str, values: list[Any]) -> Any:
 
 
 def _steady(kind: ArrowType) -> ArrowType:
-    """Returns the type that dicts' values have whichever of them come first: instants in UTC, and
+    """Returns the type that values of dicts get in whatever order they come: instants in UTC, and
     decimals of one scale."""
     types = pa.types
     if types.is_timestamp(kind) and kind.tz is not None:
@@ -272,7 +272,7 @@ def _common(known: ArrowSchema, come: ArrowSchema) -> ArrowSchema:
 
 
 def _loses(kind: ArrowType, wider: ArrowType) -> bool:
-    """Whether values of a type would become others by a cast that Arrow does not refuse."""
+    """Returns whether a cast that Arrow allows would change values of the type."""
     types = pa.types
     if types.is_struct(kind) and types.is_struct(wider):
         return any(_loses(f.type, wider.field(f.name).type) for f in _fields(kind))

@@ -1,4 +1,4 @@
-"""Writes the pipeline file of what another tool's project says, with notes on what is not in it.
+"""Writes a pipeline file from another tool's project, with notes on what could not be carried over.
 
 Neighbours: ``meltano_project`` and ``pyairbyte_script`` read projects; ``new_file`` writes files
 from connectors' specifications.
@@ -27,7 +27,7 @@ class ImportedFile(NamedTuple):
 
 
 class Reference(str):
-    """A text with variables in it, that stands in quotes: its value is a text."""
+    """A text with variables, which is quoted: its value is a text."""
 
 
 class TypedVariable(str):
@@ -35,12 +35,12 @@ class TypedVariable(str):
 
 
 class YamlNumber(str):
-    """A number with a point, with all of its digits."""
+    """A number with a decimal point, with all of its digits."""
 
 
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
-        """Values that stand in two places are written twice."""
+        """Values that occur twice are written twice."""
         return True
 
 
@@ -57,7 +57,7 @@ def _number(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
 
 
 def _text_of(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    """A text of the project's own, in which ``${`` is no variable."""
+    """Represents a text of the project, in which ``${`` is no variable."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", value.replace("${", "$${"))
 
 
@@ -70,7 +70,7 @@ _Dumper.add_representer(YamlNumber, _number)
 def pipeline_file(
     name: str, first: str, notes: list[str], document: dict[str, Any]
 ) -> ImportedFile:
-    """Writes a pipeline's text. ``first``: its first comment; a comment a note follows."""
+    """Writes a pipeline's text. ``first``: its first comment; each note follows as a comment."""
     said = [first, *(f"Not carried over: {note}." for note in notes)]
     lines = [f"# {' '.join(line.split())}" for line in said]
     body = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=96, allow_unicode=True)
@@ -78,6 +78,6 @@ def pipeline_file(
 
 
 def holds_a_secret(name: str) -> bool:
-    """Whether the text of a property of this name is taken for a secret, which no file may hold:
-    ``private_token``, and not ``auth_type`` or ``token_url``."""
+    """Returns whether a property of this name is treated as a secret, which no file may hold:
+    ``private_token``, but not ``auth_type`` or ``token_url``."""
     return names_a_secret(name) and _NO_SECRET.search(name) is None

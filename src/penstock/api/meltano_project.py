@@ -1,12 +1,12 @@
 """Turns a Meltano project (``meltano.yml``) into pipeline files, one for each tap and target that
-run together, and says what could not be carried over.
+run together, and reports what could not be carried over.
 
-Read are plugins with ``inherit_from``, the definitions that Meltano locked beside them, ``select``
-and ``metadata``, environments, jobs and schedules. Nothing is run and no value of the environment
-is read: references to variables stay references, and secrets that stand in the project become
-variables. Not here: what a plugin's settings (``meltano_settings``) and its selection
-(``meltano_select``) become, writing the files (``cli.import_``). Source: Meltano's project file
-reference, its environments, schedules and plugin inheritance.
+It reads plugins with ``inherit_from``, the definitions that Meltano locked with them, ``select``
+and ``metadata``, environments, jobs and schedules. It runs nothing and reads no value of the
+environment: references to variables stay references, and secrets in the project become variables.
+Not here: what a plugin's settings (``meltano_settings``) and its selection (``meltano_select``)
+become, writing the files (``cli.import_``). Source: Meltano's project file reference, its
+environments, schedules and plugin inheritance.
 """
 
 import json
@@ -27,7 +27,7 @@ from penstock.errors import ConfigError
 
 _KINDS = ("extractors", "loaders")
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)(\[[^\]]*\])?\s*(.*)")
-# Keys of a plugin that are read, or that say nothing of what it does.
+# Keys of a plugin that are read, or that do not affect what it does.
 _KNOWN = """
 annotations capabilities commands config definition description docs domain_url executable ext_repo
 hidden inherit_from keywords label load_schema logo_url maintenance_status metadata name namespace
@@ -42,7 +42,7 @@ def meltano_pipelines(
     path: Path, out: Path = Path("pipelines")
 ) -> tuple[list[ImportedFile], list[str]]:
     """Returns the pipelines of the project whose file is ``path``, for the folder ``out``, and
-    notes of the project as a whole. Raises ``ConfigError``."""
+    notes on the project as a whole. Raises ``ConfigError``."""
     project = _Project(path, out)
     pairs = [*project.pairs()]
     if not pairs:
@@ -56,8 +56,8 @@ def meltano_pipelines(
 
 
 class _Origin(NamedTuple):
-    """What runs a pair. ``schedule``: its name, empty for anything else; ``variables``: those that
-    it sets."""
+    """What runs a pair of tap and target. ``schedule``: its name, else empty; ``variables``: those
+    that it sets."""
 
     text: str
     schedule: str = ""
@@ -129,7 +129,7 @@ class _Project:
                 yield from (_Pair(tap, target, (_Origin("plugins"),)) for target in targets)
 
     def _parents(self, kind: str) -> set[str]:
-        """The plugins that others inherit from: those run."""
+        """Returns the names of the plugins that others inherit from."""
         return {str(p["inherit_from"]) for p in self._plugins[kind].values() if "inherit_from" in p}
 
     def _known(self, pair: _Pair) -> bool:
@@ -204,7 +204,7 @@ class _Project:
         return pipeline_file(name, title, [*dict.fromkeys(notes)], document)
 
     def _chain(self, kind: str, name: str) -> list[str]:
-        """The plugin, and those that it inherits from, one after the other."""
+        """Returns the plugin and those that it inherits from, in order."""
         chain: list[str] = []
         while name in self._plugins[kind] and name not in chain:
             chain.append(name)
@@ -218,7 +218,8 @@ class _Project:
         notes: list[str],
         own: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> dict[str, Any]:
-        """A plugin with what it inherits. ``own``: what an environment sets over plugins."""
+        """Returns a plugin with what it inherits. ``own``: what an environment sets over
+        plugins."""
         chain = self._chain(kind, name)
         found: dict[str, Any] = {}
         for each in reversed(chain):
@@ -241,7 +242,8 @@ class _Project:
         return found
 
     def _lock(self, kind: str, name: str, variant: Any) -> dict[str, Any]:
-        """What Meltano's hub said of a plugin when it was added; empty: it is not there."""
+        """Returns the definition that Meltano's hub had when the plugin was added; empty: it is
+        missing."""
         folder = self._folder / "plugins" / kind
         files = (
             [folder / f"{name}--{variant}.lock"]
@@ -256,7 +258,7 @@ class _Project:
         return {}
 
     def _schema_of(self, name: str, tap: Mapping[str, Any]) -> str:
-        """The schema that Meltano gives a target by default."""
+        """Returns the schema that Meltano gives a target by default."""
         fallback = tap.get("namespace") or str(tap.get("base", name)).replace("-", "_")
         return str(tap.get("load_schema") or fallback)
 
@@ -270,7 +272,7 @@ class _Project:
         return end
 
     def _connector(self, plugin: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-        """``use`` of a plugin, and what goes with it."""
+        """Returns a plugin's ``use`` and the keys that go with it."""
         executable = str(plugin.get("executable") or "")
         if plugin.get("pip_url") or plugin.get("variant") or not executable:
             use, constraints = _package(plugin, notes)
@@ -285,7 +287,7 @@ class _Project:
     def _environments(
         self, pair: _Pair, schema: str, notes: list[str]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yields what each environment sets otherwise, as a profile."""
+        """Yields the keys that each environment sets differently, as a profile."""
         for each in as_list(self._document.get("environments")):
             environment = mapping(each)
             name = str(environment.get("name"))
@@ -314,8 +316,8 @@ class _Project:
         schema: str,
         notes: list[str],
     ) -> dict[str, Any]:
-        """What a plugin has otherwise where an environment sets ``own``: lists replace those of the
-        file, so what it no longer leaves out is said as well."""
+        """Returns the keys of a plugin that differ where an environment sets ``own``. Lists replace
+        those of the file, so a stream that is no longer left out is written too."""
         before, now = self._resolved(kind, name, []), self._resolved(kind, name, [], own)
         had, has = mapping(before.get("config")), mapping(now.get("config"))
         new = {k: v for k, v in has.items() if k not in had or had[k] != v}
@@ -333,7 +335,7 @@ def _config(plugin: Mapping[str, Any], schema: str | None, notes: list[str]) -> 
 
 
 def _over(before: Mapping[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a selection that stands over another one in a profile."""
+    """Returns the keys of a selection that replaces another one in a profile."""
     nothing: dict[str, Any] = {"streams": ["*"], "exclude": None}
     return {key: value for key, value in nothing.items() if key in before} | now
 
@@ -348,7 +350,7 @@ def _of_schedule(schedule: Mapping[str, Any]) -> _Origin:
 
 
 def _join(found: dict[tuple[str, str], _Pair], pair: _Pair) -> None:
-    """Adds a pair, or one more origin of a pair that is there."""
+    """Adds a pair, or one more origin to a known pair."""
     first = found.setdefault(pair[:2], pair)
     origins = dict.fromkeys(o.text for o in first.origins)
     if pair.origins[0].text not in origins:
@@ -373,7 +375,7 @@ def _schedules(pair: _Pair, ends: _Ends, notes: list[str]) -> Iterator[tuple[str
 
 
 def _package(plugin: Mapping[str, Any], notes: list[str]) -> tuple[str, list[str]]:
-    """The reference of a plugin's package, and constraints of what it needs."""
+    """Returns the reference of a plugin's package, and constraints on its dependencies."""
     base = str(plugin["base"])
     words = shlex.split(str(plugin.get("pip_url") or ""))
     wanted = [w for w in words if not w.startswith("-")]

@@ -1,11 +1,10 @@
-"""Turns what a Meltano extractor selects (``select``, ``metadata``) into the streams of a pipeline
-file.
+"""Turns the selection of a Meltano extractor (``select``, ``metadata``) into the streams of a
+pipeline file.
 
-Pure. Nothing is read that Meltano leaves out; a stream of which the columns cannot be written is
-left out whole, with a note. Not here: whose ``select`` counts
-(``meltano_project``). Source: Meltano's plugin extras; how it applies the rules to a catalog: all
-that selects before all that excludes, a part of an object selects the object, and ``*`` spans
-levels.
+Pure. Nothing is read that Meltano leaves out. A stream whose columns cannot be expressed is left
+out whole, with a note. Not here: whose ``select`` counts (``meltano_project``). Source: Meltano's
+plugin extras; how it applies the rules to a catalog: all that selects before all that excludes, a
+part of an object selects the object, and ``*`` spans levels.
 """
 
 import re
@@ -122,13 +121,14 @@ def _leave_out(column: str, entry: dict[str, Any], notes: list[str]) -> None:
 
 
 def _inside(column: str, of: str) -> bool:
-    """Whether the column, or what its pattern means, may be a part of the object ``of``."""
+    """Returns whether the column, or what its pattern matches, may be a part of the object
+    ``of``."""
     steps, outer = column.split("."), of.split(".")
     return len(steps) > len(outer) and all(map(fnmatchcase, outer, steps))
 
 
 def _whole(column: str) -> str:
-    """The object of which ``address.*`` selects all, at any level."""
+    """Returns the object that ``address.*`` selects whole, at any level."""
     while column.endswith(".*"):
         column = column.removesuffix(".*")
     return column
@@ -154,6 +154,6 @@ def _metadata(
 
 
 def _split(pattern: str) -> tuple[str, str]:
-    """Stream and column of ``stream.column``; ``\\.`` is a dot in the stream's name."""
+    """Splits ``stream.column``; ``\\.`` is a dot in the stream's name."""
     entity, _, column = re.sub(r"\\\.", "\0", pattern).partition(".")
     return entity.replace("\0", "."), column.replace("\0", ".") or "*"

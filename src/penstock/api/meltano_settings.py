@@ -1,5 +1,5 @@
-"""Turns the configuration of a Meltano plugin into the ``config`` of a connector: values of the
-type that their setting has, references to variables, and variables in place of secrets.
+"""Turns the configuration of a Meltano plugin into the ``config`` of a connector: values of their
+setting's type, references to variables, and variables in place of secrets.
 
 Pure; no value of the environment is read. Not here: which values a plugin has
 (``meltano_project``). Source: Meltano's guide to configuration and its plugin definition syntax;
@@ -24,7 +24,7 @@ _JSON: dict[str, type] = {"array": list, "object": dict}
 
 
 class PluginConfig:
-    """The settings of one plugin, ``name``. ``schema``: what a target takes for
+    """The settings of one plugin, ``name``. ``schema``: the value of
     ``MELTANO_EXTRACT__LOAD_SCHEMA``. ``notes`` gets what cannot be carried over."""
 
     def __init__(
@@ -40,7 +40,7 @@ class PluginConfig:
         }
 
     def values(self, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-        """``defaults``: with the values that Meltano gives where nobody set one."""
+        """``defaults``: include the values that Meltano gives where nobody set one."""
         config: dict[str, Any] = {}
         if defaults:
             config = {
@@ -65,7 +65,8 @@ class PluginConfig:
         self, variables: Mapping[str, str], config: Mapping[str, Any]
     ) -> tuple[dict[str, Any], set[str]]:
         """Returns the configuration that Meltano takes from these variables (settings that are
-        called by one, and values of ``config`` that refer to one), and the variables taken."""
+        named by a variable, and values of ``config`` that refer to one), and the variables
+        taken."""
         named = {_variable(self._name, name): name for name in (*config, *self._settings)}
         taken = {v for v in variables if v in named or _refers(config, (v,))}
         found = {
@@ -93,7 +94,7 @@ class PluginConfig:
         return value.isoformat() if isinstance(value, date) else value
 
     def _cast(self, name: str, text: str, kind: str) -> Any:
-        """A text as a value of its setting's kind; a reference to variables stays one."""
+        """Casts a text to its setting's kind; a reference to variables stays a reference."""
         if self._schema is not None:
             text = re.sub(r"\$\{?MELTANO_EXTRACT__LOAD_SCHEMA\}?", self._schema, text)
         if names := [a or b for a, b in _REFERENCE.findall(text)]:
@@ -118,7 +119,7 @@ class PluginConfig:
 
 
 def _variable(plugin: str, setting: str) -> str:
-    """The variable that Meltano takes a plugin's setting from."""
+    """Returns the variable that Meltano reads a plugin's setting from."""
     return re.sub(r"[^A-Z0-9]+", "_", f"{plugin}_{setting}".upper())
 
 
@@ -139,7 +140,7 @@ def _of_kind(text: str, kind: str) -> Any:
 
 
 def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
-    """The value with these variables' values in place of references to them."""
+    """Returns the value with references to these variables replaced by their values."""
     if isinstance(value, str):
         return _REFERENCE.sub(lambda m: variables.get(m[1] or m[2], m[0]), value)
     if isinstance(value, dict):
@@ -150,7 +151,7 @@ def _expanded(value: Any, variables: Mapping[str, str]) -> Any:
 
 
 def _refers(value: Any, variables: Collection[str]) -> bool:
-    """Whether the value refers to one of these variables, at any depth."""
+    """Returns whether the value refers to one of these variables, at any depth."""
     texts = _REFERENCE.findall(value if isinstance(value, str) else json.dumps(value, default=str))
     return any((a or b) in variables for a, b in texts)
 
@@ -160,8 +161,8 @@ def _sensitive(setting: Mapping[str, Any]) -> bool:
 
 
 def _is_secret(name: str, value: Any, setting: Mapping[str, Any]) -> bool:
-    """Whether the value is a secret that stands in the project: where its setting says so or, of a
-    setting whose kind nobody declared, where its name does."""
+    """Returns whether the value is a secret written in the project: by its setting's kind or, where
+    no kind is declared, by its name."""
     if isinstance(value, str) and _REFERENCE.search(value):
         return False
     undeclared = not setting.keys() & {"kind", "sensitive"}
@@ -170,7 +171,7 @@ def _is_secret(name: str, value: Any, setting: Mapping[str, Any]) -> bool:
 
 
 def _put(into: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """``a.b`` is the property b of the object a, as Meltano gives it to a plugin."""
+    """Sets ``a.b`` as the property b of the object a, as Meltano passes it to a plugin."""
     for step in path[:-1]:
         inner = into.setdefault(step, {})
         if not isinstance(inner, dict):
@@ -193,7 +194,7 @@ def as_list(value: Any) -> list[Any]:
 
 
 def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns one mapping over another, level by level, as Meltano takes settings."""
+    """Returns one mapping merged over another, level by level, as Meltano merges settings."""
     found = dict(under)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(found.get(key), dict)

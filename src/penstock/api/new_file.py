@@ -1,9 +1,9 @@
 """Writes the text of a new pipeline file from the configurations that two connectors publish.
 
-Every required property stands in it, secrets and what nobody knows yet as ``${VARIABLE}``; optional
-ones with their defaults, which connectors expect to be given (source-faker fails without), or as
-comments where they have none. Not here: asking the connectors and the user (``cli.new``),
-what a file may say (``config.pipeline``).
+The file has every required property, secrets and unknown values as ``${VARIABLE}``. Optional
+properties have their defaults, which connectors expect to be given (source-faker fails without), or
+are comments where they have none. Not here: querying the connectors and the user (``cli.new``), the
+format of a file (``config.pipeline``).
 """
 
 import json
@@ -28,10 +28,10 @@ _SCALARS = ("string", "integer", "number", "boolean")
 
 
 class FileEnd(NamedTuple):
-    """One end of the pipeline. ``schema``: of its configuration, JSON Schema; None for a table.
-    ``secret_word``: the annotation that marks secrets in it; None: every text is one. ``given``:
-    values that are known, by property. ``hidden``: those of ``given`` that are secrets, which
-    become variables."""
+    """One end of the pipeline. ``schema``: the JSON Schema of its configuration; None for a table.
+    ``secret_word``: the annotation that marks secrets in it; None: every text is a secret.
+    ``given``: values that are known, by property. ``hidden``: those of ``given`` that are secrets,
+    which become variables."""
 
     use: str
     schema: dict[str, Any] | None = None
@@ -42,7 +42,7 @@ class FileEnd(NamedTuple):
 
 
 class FileVariable(NamedTuple):
-    """A variable that the file asks for. ``property``: the path of the property that it is for."""
+    """A variable that the file refers to. ``property``: the path of the property that it is for."""
 
     name: str
     property: str
@@ -50,7 +50,7 @@ class FileVariable(NamedTuple):
 
 
 class Question(NamedTuple):
-    """A required property of one value that is neither secret nor known."""
+    """A required property with a single value that is neither secret nor known."""
 
     name: str
     kind: str
@@ -59,7 +59,7 @@ class Question(NamedTuple):
 
 
 def questions(end: FileEnd) -> Iterator[Question]:
-    """Yields what can be asked of the user before the file is written."""
+    """Yields the questions to the user before the file is written."""
     for name, each in properties_of(end.schema, end.schema):
         about = PropertyFacts(end.schema, each, end.secret_word)
         if not about.required or about.secret or about.kind not in _SCALARS:
@@ -94,8 +94,7 @@ def pipeline_text(
 
 
 def short_name(ref: "ConnectorRef") -> str:
-    """Returns the name that a pipeline of this source gets: ``faker`` of
-    ``airbyte:source-faker``."""
+    """Returns the name of a pipeline of this source: ``faker`` of ``airbyte:source-faker``."""
     word = ref.name or Path(ref.command[0] if ref.command else ref.target or "pipeline").stem
     short = re.sub(r"^(.*[-_.])?(source|tap)[-_.]", "", word.rpartition("/")[2])
     return re.sub(r"[^A-Za-z0-9_-]+", "-", short).strip("-") or "pipeline"
@@ -133,8 +132,8 @@ class _Writer:
     def body(
         self, schema: Any, given: Mapping[str, Any], indent: str, path: str, depth: int
     ) -> Iterator[str]:
-        """Yields the lines of an object: what is required, then the rest as comments; none where
-        its schema leads back to an object around it."""
+        """Yields the lines of an object: required properties, then the rest as comments. Yields
+        nothing where its schema refers back to an enclosing object."""
         own = {id(part) for part in parts(self._end.schema, [schema], ("allOf",))}
         if depth > _DEPTH or own & self._open:
             return
@@ -160,7 +159,7 @@ class _Writer:
                 yield f"{indent}# {_key(name)}: {shown}".rstrip()
 
     def other(self, name: str, given: Any) -> str:
-        """A value of a property that the schema does not name."""
+        """Writes a value of a property that the schema does not name."""
         if name in self._end.hidden:
             return f'    {_key(name)}: "{self._variable(f"config.{name}", secret=True)}"'
         return f"    {_key(name)}: {_json(given)}"
@@ -199,7 +198,7 @@ class _Writer:
             yield f"{head} {self._placeholder(path, about, about.secret)}"
 
     def _placeholder(self, path: str, about: PropertyFacts, secret: bool) -> str:
-        """A variable: as text where the value is one, so that ``007`` stays what it is."""
+        """Writes a variable: quoted where the value is text, so that ``007`` stays text."""
         reference = self._variable(path, secret=secret or about.secret)
         return reference if about.kind in ("integer", "number", "boolean") else f'"{reference}"'
 
@@ -236,12 +235,13 @@ def _key(name: str) -> str:
 
 
 def _value(text: str) -> str:
-    """A text as YAML: plain where it is one word, as a connector's reference is, else quoted."""
+    """Writes a text as YAML: plain where it is one word, such as a connector's reference, else
+    quoted."""
     return text if _is_plain(text) and text[-1] != ":" else _quoted(text)
 
 
 def _json(value: Any) -> str:
-    """Any value as JSON, which is YAML; a text that is one word stands without quotes."""
+    """Writes any value as JSON, which is YAML; a text that is one word has no quotes."""
     plain = isinstance(value, str) and _is_plain(value) and ":" not in value
     return value if plain else _quoted(value)
 
@@ -251,5 +251,5 @@ def _is_plain(text: str) -> bool:
 
 
 def _quoted(value: Any) -> str:
-    """As JSON, in which ``${`` stays text."""
+    """Writes a text as JSON, in which ``${`` stays text."""
     return json.dumps(value, ensure_ascii=False).replace("${", "$${")

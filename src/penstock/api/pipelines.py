@@ -1,7 +1,7 @@
-"""Reads what names a pipeline (a file, two connectors, the name of one that ran) or several (files,
-a folder of them, a project).
+"""Loads what names a pipeline (a file, two connectors, the name of one that ran) or several (files,
+a folder with files, a project).
 
-Not here: parsing (``config``), connectors. Callers hide the secrets of what was read in whatever
+Not here: parsing (``config``), connectors. Callers mask the secrets of the pipelines in all that
 they print (L10).
 """
 
@@ -102,7 +102,7 @@ def pipeline_or_name(
 
 def are_several(words: Sequence[str]) -> bool:
     """Whether the words name several pipelines: files, or a folder. Raises ``ConfigError`` for
-    three words and more that are not all files."""
+    three or more words that are not all files."""
     if len(words) == 1:
         return Path(words[0]).is_dir()
     files = [is_file(word) for word in words]

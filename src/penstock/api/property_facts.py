@@ -1,8 +1,8 @@
-"""Says what a connector's configuration schema has of one property: its kind, choices, title,
+"""Reads what a connector's configuration schema declares of one property: its kind, choices, title,
 whether it is required or a secret, and which forms an object may have.
 
-Behind ``$ref`` and within ``allOf``. No I/O. Neighbours: ``new_file`` writes the text of a pipeline
-file by it, ``penstock.web.forms`` the fields of a form.
+Follows ``$ref`` and ``allOf``. No I/O. Neighbours: ``new_file`` writes the text of a pipeline file
+by it, ``penstock.web.forms`` builds the fields of a form.
 """
 
 import re
@@ -24,7 +24,7 @@ class SchemaProperty(NamedTuple):
 
 
 class PropertyFacts:
-    """What the schema says of one property."""
+    """What the schema declares of one property."""
 
     def __init__(self, root: Any, property_: "SchemaProperty", secret_word: str | None) -> None:
         nodes = parts(root, [property_.schema], ("allOf",))
@@ -54,14 +54,14 @@ class PropertyFacts:
 
     @property
     def help(self) -> str:
-        """Its title and its description, without tags."""
+        """Returns its title and its description, without tags."""
         title, text = (str(self.node.get(key) or "") for key in ("title", "description"))
         text = " ".join(re.sub(r"<[^<>]*>", "", text).split())
         return f"{title}: {text}" if title and text else title or text
 
 
 def properties_of(root: Any, schema: Any) -> list[tuple[str, SchemaProperty]]:
-    """The properties of an object: those that are required first, each in the connector's order
+    """Returns the properties of an object: required ones first, each in the connector's order
     (``order``, which Airbyte's connectors give), then in the document's."""
     found: dict[str, Any] = {}
     required: set[str] = set()
@@ -83,9 +83,9 @@ def properties_of(root: Any, schema: Any) -> list[tuple[str, SchemaProperty]]:
 def _with_marks(
     root: Any, name: str, schema: dict[str, Any], nodes: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """The schema of a property, with what patterns of names and rules for all other names add. What
-    Penstock marks by the name alone (``MARKS_ONLY``) is a guess, which names of this kind refute:
-    ``base_url``, ``auth_type``."""
+    """Returns the schema of a property, with what name patterns and rules for all other names add.
+    A mark that Penstock sets by name alone (``MARKS_ONLY``) is a guess, which names such as
+    ``base_url`` and ``auth_type`` refute."""
     marks = cast(dict[str, Any], root).get(MARKS_ONLY) if isinstance(root, dict) else None
     more: list[Any] = []
     for node in nodes:
@@ -109,7 +109,7 @@ def _fits(pattern: str, name: str) -> bool:
     try:
         return re.search(pattern, name) is not None
     except re.error:
-        return True  # whether it marks a secret is not known
+        return True  # unknown whether it marks a secret
 
 
 def _order(schema: dict[str, Any]) -> float:
@@ -127,8 +127,8 @@ def _kind(node: dict[str, Any]) -> str:
 
 
 def variants_of(root: Any, node: dict[str, Any]) -> list[dict[str, Any]]:
-    """The forms that an object may have: itself, or each of its alternatives with its own
-    properties. None where it is no object, or one of which nothing is known."""
+    """Returns the forms that an object may have: itself, or each of its alternatives with its own
+    properties. Returns None where it is no object, or nothing is known of its properties."""
     for word in ("oneOf", "anyOf"):
         branches = node.get(word)
         if isinstance(branches, list):

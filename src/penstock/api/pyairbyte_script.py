@@ -1,10 +1,10 @@
-"""Turns a Python program that uses PyAirbyte into pipeline files, and says what is not in them.
+"""Turns a Python program that uses PyAirbyte into pipeline files, and reports what is not in them.
 
-The program is read and not run: calls of ``get_source`` and ``get_destination`` with what is
-written in them, the streams that are selected, ``set_cursor_key`` and ``set_primary_key``, and
-``get_secret``, which becomes a variable. Where a value is computed, a variable stands in its place.
-Not here: writing the files (``cli.import_``). Source: PyAirbyte's documentation of ``get_source``,
-``Source`` and ``get_secret``.
+The program is parsed, not run: calls of ``get_source`` and ``get_destination`` with their literal
+arguments, the selected streams, ``set_cursor_key`` and ``set_primary_key``, and ``get_secret``,
+which becomes a variable. A variable also replaces a computed value. Not here: writing the files
+(``cli.import_``). Source: PyAirbyte's documentation of ``get_source``, ``Source`` and
+``get_secret``.
 """
 
 import ast
@@ -182,8 +182,8 @@ class _Reader(ast.NodeVisitor):
             end.notes.append("its streams, which the program computes")
 
     def _value(self, node: ast.expr, end: _End, path: str, *, secret: bool = False) -> Any:
-        """A value as it is written; a variable where it is a secret or is computed. ``secret``: by
-        the name of its property."""
+        """Returns a literal value; a variable where it is a secret or computed. ``secret``: by the
+        name of its property."""
         match node:
             case ast.Constant(value=str(text)) if text.startswith("secret_reference::"):
                 return Reference(f"${{{_upper(text.partition('::')[2])}}}")
@@ -193,7 +193,7 @@ class _Reader(ast.NodeVisitor):
             case ast.Constant(value=value):
                 return value
             case ast.Name(id=name) if name in self._names:
-                known = self._names.pop(name)  # ends where names go in a circle
+                known = self._names.pop(name)  # stops where names refer to each other in a circle
                 try:
                     return self._value(known, end, path, secret=secret)
                 finally:
@@ -221,7 +221,7 @@ def _are_constants(keys: list[ast.expr | None]) -> bool:
 
 
 def _asked_for(node: ast.expr) -> str | None:
-    """The name in ``get_secret("NAME")``, ``os.environ["NAME"]``, ``os.getenv("NAME")``."""
+    """Returns the name in ``get_secret("NAME")``, ``os.environ["NAME"]``, ``os.getenv("NAME")``."""
     inner: ast.expr | None = None
     if isinstance(node, ast.Call) and node.args:
         called = node.func.attr if isinstance(node.func, ast.Attribute) else ""

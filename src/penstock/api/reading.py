@@ -1,11 +1,11 @@
 """Defines ``penstock.read``: the rows of a stream without a table of the user's.
 
-A read is a run like any other, with the store, log and rejects of a home of its own inside the
-user's (``READS``), into a Parquet table there: so its rows are exactly those of a sync. What is
-returned reads files, never a connector, so that Spark may read them again. A read
-that is made once is removed when it is closed or its object goes; what a killed program left is
-removed by a later read. An incremental read has a name: its state is kept, and its rows until they
-are taken. Not here: the run (``verbs``), the table's files (``tables.parquet.folders``).
+A read is a normal run into a Parquet table, with the store, log and rejects of a home of its own
+inside the user's (``READS``), so its rows are exactly those of a sync. The returned object reads
+files, never a connector, so that Spark may read them again. A full read is removed when it is
+closed or its object is collected; a later read removes what a killed program left. An incremental
+read has a name: its state is kept, and its rows until they are taken. Not here: the run
+(``verbs``), the table's files (``tables.parquet.folders``).
 """
 
 import fcntl
@@ -46,19 +46,17 @@ if TYPE_CHECKING:
 
 READS = "reads"
 _ONCE, _NAMED = "once", "named"
-_REMOVING_SECONDS = 10.0  # for which a new read waits for one who removes folders, and goes on
-_KEPT_SECONDS = (
-    60.0  # in which the log of a read that failed stays; not how a read is known to live
-)
+_REMOVING_SECONDS = 10.0  # how long a new read waits for a process that removes folders
+_KEPT_SECONDS = 60.0  # how long the log of a failed read stays; not how a live read is known
 _PIPELINE, _ROWS, _LOCK = "read", "rows", "lock"
 
 
 class Read:
     """The rows of one stream, as files. A context manager: :meth:`close` at the end of the block.
 
-    ``report``: of the run. Of an incremental read the rows are those that no earlier object has
-    taken: closing takes them; an exception in the ``with`` block, or an object that is dropped
-    without being closed, leaves them for the next read of the name."""
+    ``report``: of the run. The rows of an incremental read are those that no earlier object has
+    taken. Closing takes them; an exception in the ``with`` block, or dropping the object unclosed,
+    leaves them for the next read of the name."""
 
     def __init__(self, place: "_Place", report: Report, stream: StreamReport) -> None:
         self._place, self.report, self._stream = place, report, stream
@@ -110,8 +108,8 @@ class Read:
 
     @explained
     def spark(self) -> "DataFrame":
-        """Returns a DataFrame that reads the files, in the Spark session that the program has; else
-        in one that is open until the object is closed."""
+        """Returns a DataFrame that reads the files, in the program's Spark session; without one, in
+        a session that stays open until the object is closed."""
         from penstock.spark.types import struct_type
         from penstock.tables.frame.load_frame import literal_path
 
@@ -129,9 +127,9 @@ class Read:
         return rejects(_PIPELINE, run=self.report.run, home=self._place.home.path)
 
     def close(self, *, keep: bool = False) -> None:
-        """Ends the object, and any Spark that it opened. Removes its files: of an incremental read
-        the rows are taken then. ``keep``: they are not, and come again with the next read. What
-        :meth:`spark` returned cannot be computed afterwards."""
+        """Closes the object, and any Spark that it opened. Removes its files, which takes the rows
+        of an incremental read. ``keep``: they are not taken, and come again with the next read.
+        What :meth:`spark` returned cannot be computed afterwards."""
         if self.closed:
             return
         self._finalize.detach()
@@ -192,10 +190,10 @@ class Read:
 def read(
     source: str, stream: str, *, incremental: bool = False, **given: Unpack[RunKeywords]
 ) -> Read:
-    """Reads one stream of a source: a full refresh, whose rows are what a sync would have put into
-    a table. ``incremental``: only what is new since the last read of this ``name``, whose state is
+    """Reads one stream of a source: a full refresh, with the rows that a sync would put into a
+    table. ``incremental``: only what is new since the last read of this ``name``, whose state is
     kept. Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where the name is
-    being read, or an object of it is open."""
+    being read, or one of its objects is open."""
     changes, how = split(given)
     name = changes.pop("name", None)
     if incremental and not name:
@@ -217,15 +215,16 @@ def read(
 def landed(
     home: Home, source: str, stream: str, changes: Changes, how: PipelineKeywords
 ) -> tuple[Report, StreamReport]:
-    """Runs a source into a table in ``home``, which is the read's own. Returns the report, and that
-    of the stream, whose ``table`` is the folder. Raises ``PenstockError``."""
+    """Runs a source into a table in ``home``, which belongs to the read. Returns the report, and
+    the stream's report, whose ``table`` is the folder. Raises ``PenstockError``."""
     keywords: Any = {**changes, **how, "streams": [stream], "home": home, "name": _PIPELINE}
     report = run(source, f"parquet:{home.path / _ROWS}", **keywords)
     return report, next(s for s in report.streams if s.table is not None)
 
 
 class _Place:
-    """The folder of a read, held by this process until :meth:`leave`. ``named``: it stays."""
+    """The folder of a read, held by this process until :meth:`leave`. ``named``: the folder is
+    kept."""
 
     def __init__(self, outer: Home, name: str | None) -> None:
         self.named = name is not None
@@ -247,14 +246,14 @@ class _Place:
             )
 
     def let_go(self) -> None:
-        """Lets others have the folder."""
+        """Releases the lock on the folder."""
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
 
     def leave(self) -> None:
-        """Removes the folder of a read without a name, and lets go. Does nothing in a process that
-        was forked: the object is the parent's."""
+        """Removes the folder of an unnamed read, and releases the lock. Does nothing in a forked
+        process: the object is the parent's."""
         if os.getpid() != self._process:
             return
         if not self.named:
@@ -263,7 +262,7 @@ class _Place:
 
 
 def _locked(folder: Path) -> int | None:
-    """Locks a read's folder; the lock ends with the process. None: another holds it."""
+    """Locks a read's folder; the lock ends with the process. None: another process holds it."""
     file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -275,7 +274,7 @@ def _locked(folder: Path) -> int | None:
 
 @contextmanager
 def _making(outer: Home) -> Generator[None]:
-    """Makes and locks a folder: nobody removes folders meanwhile that are not locked yet."""
+    """Makes and locks a folder. Nobody removes folders between the two steps."""
     lock = os.open(outer.within(READS).path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         until = time.monotonic() + _REMOVING_SECONDS
@@ -290,8 +289,8 @@ def _making(outer: Home) -> Generator[None]:
 
 
 def _remove_left(outer: Home) -> None:
-    """Removes reads without a name that no process holds: of programs that were killed, or that
-    failed a while ago. Leaves that to the next read while one is being made."""
+    """Removes unnamed reads that no process holds: of programs that were killed, or failed a while
+    ago. Does nothing while another read is being made; the next read removes them."""
     lock = _locked(outer.within(READS).path)
     if lock is None:
         return
@@ -319,8 +318,8 @@ def _needs(library: str) -> None:
 
 
 def joined(files: list[str]) -> "Table":
-    """Returns the rows of Parquet files of one table. Files that came of different runs may have
-    their columns in another order."""
+    """Returns the rows of Parquet files of one table. Files of different runs may order their
+    columns differently."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -329,7 +328,7 @@ def joined(files: list[str]) -> "Table":
 
 
 def table_files(table: Path) -> list[str]:
-    """Returns the paths of the files of a read's table; none where it has no rows."""
+    """Returns the paths of the files of a read's table; an empty list where it has no rows."""
     from penstock.tables.parquet.folders import finished_files, read_marker
 
     marker = read_marker(table)

@@ -1,5 +1,5 @@
-"""Decides whether a connector is a source or a destination: by what the user says, else by its
-name. No I/O.
+"""Decides whether a connector is a source or a destination: by the user's choice, else by its name.
+No I/O.
 """
 
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AskedRole(StrEnum):
-    """The two roles that a verb can ask."""
+    """The two roles that a verb can query."""
 
     source = "source"
     destination = "destination"
@@ -25,8 +25,8 @@ class AskedRole(StrEnum):
 
 @cache
 def _words() -> tuple[re.Pattern[str], frozenset[str]]:
-    """Returns the pattern of words that connectors' names begin with, and those words that name a
-    destination."""
+    """Returns the pattern of words that connectors' names begin with, and the words among them that
+    name a destination."""
     destinations = {p.strip("-") for s in specs().values() for p in s.destinations}
     known = "|".join({*destinations, *(p.strip("-") for s in specs().values() for p in s.sources)})
     return re.compile(rf"(?:^|[-_.])({known})(?=$|[-_.])"), frozenset(destinations)
@@ -42,9 +42,9 @@ def class_of(end: AskedRole) -> "type[SourceConnector | DestinationConnector]":
 
 def end_of(ref: ConnectorRef) -> AskedRole:
     """Returns the role that a reference's name indicates: by the first word in it that a protocol's
-    names begin with, wherever it stands: ``meltanolabs-target-postgres``, ``./destination``,
-    ``dest_postgres.wasm``, ``python my_target.py``. A source where there is no such word,
-    and where the protocol has sources."""
+    names begin with, in any position: ``meltanolabs-target-postgres``, ``./destination``,
+    ``dest_postgres.wasm``, ``python my_target.py``. A source where no such word occurs and the
+    protocol has sources."""
     spec = specs().get(ref.protocol or "")
     if ref.kind is RefKind.table or (spec is not None and "source" not in spec.roles):
         return AskedRole.destination

@@ -1,5 +1,5 @@
-"""Chooses how a run of the Python interface shows itself: bars on a terminal, one line in a
-notebook, the log of an Airflow task, else not at all.
+"""Chooses how a run of the Python interface shows progress: bars on a terminal, one line in a
+notebook, the log of an Airflow task, else nothing.
 
 Not here: the bars (``terminal.progress``). Neighbour: ``verbs`` passes the observer to the engine.
 """
@@ -47,7 +47,7 @@ def shown(progress: bool | None, secrets: Iterable[str] = ()) -> Generator[RunOb
 
 
 def _notebook() -> Any:
-    """Returns the function that shows HTML in the running notebook; None: there is none."""
+    """Returns the function that shows HTML in the running notebook; None: no notebook runs."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None or not hasattr(shell, "kernel"):
@@ -58,8 +58,8 @@ def _notebook() -> Any:
 
 
 class LoggedLines(LineObserver):
-    """Gives the lines to a logger: what a task of Airflow logs is in the task's log, whatever
-    became of its stderr."""
+    """Writes the lines to a logger, so that they reach an Airflow task's log wherever stderr
+    goes."""
 
     def __init__(self, output: Output, logger: logging.Logger) -> None:
         super().__init__(output)

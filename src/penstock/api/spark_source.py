@@ -1,13 +1,13 @@
-"""Defines the format ``penstock`` of Spark: ``spark.read.format("penstock")`` and
+"""Defines Spark's format ``penstock``: ``spark.read.format("penstock")`` and
 ``df.write.format("penstock")``, by Spark's Python Data Source API, and :func:`register`.
 
-Spark makes a :class:`PenstockSource` in a Python process of its own, which its JVM starts and which
-has no session. ``load()`` asks it for the schema, once: that is when the rows land, in files of a
-folder of their own (``staging``). Spark pickles the object then, so that every plan of the frame
-has these files; tasks, their retries and speculative copies read files only, and no connector.
-A write's tasks write files; the commit, in one such process, takes those of the attempts that Spark
-counted and runs :func:`penstock.write`. A folder names the JVM as its owner and is removed by a
-later load or save when that has ended. Not here: the runs (``reading``, ``writing``).
+Spark creates a :class:`PenstockSource` in a separate Python process that its JVM starts and that
+has no session. ``load()`` requests the schema, once: the rows land then, in files of a folder of
+their own (``staging``). Spark then pickles the object, so that every plan of the frame has these
+files; tasks, their retries and speculative copies read only files, never a connector. A write's
+tasks write files; the commit, in a process of the same kind, takes the files of the attempts that
+Spark counted and runs :func:`penstock.write`. A folder names the JVM as its owner; a later load or
+save removes it once that JVM has ended. Not here: the runs (``reading``, ``writing``).
 """
 
 import shutil
@@ -46,9 +46,9 @@ _WRITE = ("destination", "stream", "mode", "primary_key", "name", *_CHANGES, *_H
 
 @explained
 def register(spark: "SparkSession") -> None:
-    """Registers the format ``penstock`` in a session. On this machine the workers' Python is then
-    this one, unless ``PYSPARK_PYTHON`` names another. Spark finds the format by itself only where
-    the ``PYSPARK_PYTHON`` with which it was started has Penstock. Raises ``ConfigError``
+    """Registers the format ``penstock`` in a session. The workers on this machine then use this
+    Python, unless ``PYSPARK_PYTHON`` names another. Spark finds the format without this call only
+    where the ``PYSPARK_PYTHON`` that it was started with has Penstock. Raises ``ConfigError``
     (``spark.stopped``)."""
     from penstock.spark.workers_python import use_this_python
 
@@ -64,7 +64,7 @@ def register(spark: "SparkSession") -> None:
 
 
 class PenstockSource(DataSource):
-    """A source or a destination by the options that Spark was given."""
+    """A source or a destination with the options that Spark was given."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -94,13 +94,13 @@ class PenstockSource(DataSource):
         except BaseException:
             shutil.rmtree(home.path, ignore_errors=True)
             raise
-        self.options = {}  # a plan that is pickled has no secrets
+        self.options = {}  # a pickled plan has no secrets
         return struct_type(marker.columns if marker else ())
 
     @explained
     def reader(self, schema: "StructType") -> "_Reader":
-        """Returns what reads the files that :meth:`schema` made. Raises ``ConfigError``
-        (``spark.schema``) where Spark was told a schema."""
+        """Returns the reader of the files that :meth:`schema` made. Raises ``ConfigError``
+        (``spark.schema``) where a schema was given to Spark."""
         if self._files is None:
             raise ConfigError(
                 "the format penstock takes no schema: the columns have the types that a sync gives",
@@ -111,8 +111,8 @@ class PenstockSource(DataSource):
 
     @explained
     def writer(self, schema: "StructType", overwrite: bool) -> "_Writer":
-        """Returns what stages and then delivers the rows. Raises ``ConfigError`` for options that
-        are not right, and for columns that Spark does not give to Python as they are."""
+        """Returns the writer that stages and then delivers the rows. Raises ``ConfigError`` for
+        wrong options, and for columns that Spark does not pass to Python unchanged."""
         from penstock.spark.model import unfit
 
         for field in schema.fields:
@@ -153,8 +153,8 @@ class _Reader(DataSourceReader):
         return [InputPartition(file) for file in self._files]
 
     def read(self, partition: InputPartition | None) -> "Iterator[Any]":
-        """Yields a file's rows, by blocks. ``partition`` None: Spark's word for a table without
-        one."""
+        """Yields a file's rows, by blocks. ``partition`` None: Spark passes it for a table without
+        partitions."""
         import pyarrow.parquet as pq
         from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -235,7 +235,7 @@ class _Writer(DataSourceArrowWriter):
 def _parsed_options(
     options: Mapping[str, str], known: Sequence[str], end: str
 ) -> tuple[str, str, Changes, PipelineKeywords]:
-    """Returns connector, stream and keywords of Spark's options. Raises ``ConfigError``
+    """Returns connector, stream and keywords from Spark's options. Raises ``ConfigError``
     (``spark.option``), which quotes no value (L10)."""
     given = {name.lower(): value for name, value in options.items()}
     for name in given:
@@ -263,7 +263,7 @@ def _parsed_options(
 
 
 def _folder(options: Mapping[str, str]) -> Home:
-    """Makes a folder that is removed after this Spark's end."""
+    """Makes a folder that is removed after this Spark has ended."""
     outer = Home(options.get("home"))
     provide(outer.lasting)
     return staging_folder(outer, parent_owner())

@@ -1,9 +1,9 @@
-"""Compares what a run would load with the tables that are there: the columns that it adds, changes
-or leaves out.
+"""Compares what a run would load with the existing tables: the columns that it adds, changes or
+leaves out.
 
-Which they are the rule of a load says (``tables.frame.schema_evolution``). Reads the
-tables' own lists of columns; no row, no Java. Neighbours: ``verbs`` plans;
-``engine.plan`` decides what the columns of a load are.
+The rule of a load decides which they are (``tables.frame.schema_evolution``). Reads the tables' own
+lists of columns; no row, no Java. Neighbours: ``verbs`` plans; ``engine.plan`` decides the columns
+of a load.
 """
 
 from pathlib import Path
@@ -20,9 +20,11 @@ Change = Literal["new", "same", "added", "changed", "absent", "dropped"]
 
 
 class ColumnChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A column of a table and of a load. ``change``: ``new`` (of a new table), ``same``, ``added``,
-    ``changed`` (another type), ``absent`` (only the table has it), ``dropped`` (so too, and the run
-    replaces the table's rows and columns). ``before``, ``after``: the types."""
+    """A column in a table and in a load. ``before``: its type in the table; ``sent``: in the load;
+    ``after``: in the table after the load. ``change``: ``new`` (of a new table), ``same``,
+    ``added``, ``ignored`` (the load has it, and the table does not get it), ``widened``,
+    ``changed`` (replaced with the rows), ``cast`` (the table keeps its type, to which values are
+    cast), ``kept`` (only the table has it), ``dropped``, ``refused`` (the load fails)."""
 
     name: str
     change: Change
@@ -32,9 +34,9 @@ class ColumnChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would change in one table. ``is_new``: it is not there yet; None: that cannot be
-    known from here (a catalog's table, a connector). ``rows``: that the last run of the stream
-    read; None: not known. ``refused``: why its load would fail, by ``schema_evolution``."""
+    """What a run would change in one table. ``is_new``: it does not exist yet; None: unknown here
+    (a catalog's table, a connector). ``rows``: how many the last run of the stream read; None:
+    unknown. ``refused``: why its load would fail, by ``schema_evolution``."""
 
     stream: StreamPlan
     is_new: bool | None
@@ -51,8 +53,8 @@ class TableChange(msgspec.Struct, frozen=True, kw_only=True):
 def table_changes(
     pipeline: Pipeline, plan: Plan, last: dict[str, Any] | None = None
 ) -> list[TableChange]:
-    """Returns what a run would change, stream by stream. ``last``: the report of the last run, by
-    which rows are expected."""
+    """Returns what a run would change, stream by stream. ``last``: the report of the last run, for
+    the expected number of rows."""
     read = {(s["namespace"], s["name"]): int(s["read"]) for s in (last or {}).get("streams") or ()}
     return [_change(pipeline, s, read.get((s.namespace, s.name))) for s in plan.streams]
 
@@ -90,7 +92,7 @@ def _change(pipeline: Pipeline, stream: StreamPlan, rows: int | None) -> TableCh
 
 
 def _replaces(stream: StreamPlan) -> bool:
-    """Whether the rows of the table are replaced, and its columns with them."""
+    """Returns whether the load replaces the table's rows, and its columns with them."""
     return stream.destination_sync_mode.startswith("overwrite") and not stream.history
 
 
@@ -136,13 +138,12 @@ def _kind(
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a column is one of Penstock's own, which no stream has."""
+    """Returns whether a column is one of Penstock's own, which no stream has."""
     return name.startswith(("_penstock_", "_airbyte_", "_sdc_"))
 
 
 def _columns(pipeline: Pipeline, location: str | None) -> "tuple[Field, ...] | None":
-    """Returns the table's columns; none: there is no table. None: they cannot be known from
-    here."""
+    """Returns the table's columns; empty: no table exists. None: they cannot be known here."""
     from penstock.connectors.reference import parse_ref
     from penstock.tables.contract import TableName
     from penstock.tables.formats import open_table

@@ -1,10 +1,10 @@
 """Compares the kinds of the values that Python dicts have for a column, over all rows.
 
-PyArrow would change some of them without a word: a time beside dates becomes a date, text beside
-bytes becomes bytes, a time without a zone beside others counts as UTC, and pandas' times lose their
-nanoseconds. Here each column, and each field of an object or list in it, has one kind, or whole
-numbers beside other numbers; else ``ConfigError`` (``write.rows``) names both kinds and the row.
-The same holds for the columns of Python objects in a pandas frame. Not here: Arrow's types
+PyArrow would change mixed values silently: a time mixed with dates becomes a date, text mixed with
+bytes becomes bytes, a time without a zone mixed with others counts as UTC, and pandas' times lose
+their nanoseconds. Here each column, and each field of an object or list in it, has one kind, or
+whole numbers mixed with other numbers; else ``ConfigError`` (``write.rows``) names both kinds and
+the row. The same holds for columns of Python objects in a pandas frame. Not here: Arrow's types
 (``handed_rows``).
 """
 
@@ -47,17 +47,17 @@ _Path = tuple[str, ...]
 
 
 def unfit(why: object, hint: str = MICROSECONDS) -> ConfigError:
-    """Makes the error of rows that no file can have as they are."""
+    """Returns the error for rows that no file can hold unchanged."""
     return ConfigError(f"the rows cannot be written: {why}", code="write.rows", hint=hint)
 
 
 def no_row(row: Any, number: int, expected: str = _EXPECTED) -> ConfigError:
-    """Makes the error of an object that is not a row. ``expected``: what would be."""
+    """Returns the error for an object that is not a row. ``expected``: what would be one."""
     return unfit(f"row {number} is {_named(type(row))}: {expected}", _AS_DICTS)
 
 
 class ValueKinds:
-    """What kinds the values of each column had until now."""
+    """The kinds of the values of each column so far."""
 
     def __init__(self) -> None:
         self._known: dict[_Path, set[str]] = {}
@@ -135,17 +135,17 @@ def _kind(kind: type) -> str:
 
 
 def _to_compare(values: Any) -> Any:
-    """The values of a list; of an array of NumPy, which has one type, the first one."""
+    """Returns the values of a list; of a NumPy array, whose values share a type, the first one."""
     return values if _array_kind(values) in (None, "O") else values[:1]
 
 
 def _array_kind(value: Any) -> str | None:
-    """The letter that NumPy has for the type of an array's values; None: it is none."""
+    """Returns NumPy's letter for the type of an array's values; None: it is no array."""
     return getattr(getattr(value, "dtype", None), "kind", None)
 
 
 def _with_nulls(value: Any) -> Any:
-    """The value with None for what pandas takes for NULL, inside lists and objects too."""
+    """Returns the value with None for what pandas treats as NULL, also inside lists and objects."""
     if isinstance(value, (list, tuple)) or _array_kind(value) == "O":
         return [_with_nulls(inner) for inner in value]
     if isinstance(value, dict):
@@ -186,7 +186,7 @@ def _named(kind: type) -> str:
 
 
 def _differ(values: list[Any], path: _Path, at: Sequence[int], known: list[str]) -> ConfigError:
-    """Makes the error, which names the first row of this block that has each kind."""
+    """Returns the error, which names the first row of this block that has each kind."""
     rows: dict[str, int] = {}
     for value, number in zip(values, at, strict=True):
         kind = _kind(type(value))

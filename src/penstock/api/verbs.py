@@ -1,10 +1,9 @@
 """Defines ``penstock.run``, ``run_all``, ``plan``, ``check``, ``discover``, ``state`` and others.
 
-Each takes what the verb of the command line takes, as Python values, and returns a struct
-(``answers``). What fails raises an error of the tree in ``penstock.errors``; an error that ended a
+Each takes the arguments of the command line's verb, as Python values, and returns a struct
+(``answers``). A failure raises an error of the tree in ``penstock.errors``; an error that ended a
 run has the run's report as ``report``. Functions may be called from any thread, and runs of several
-pipelines may go on at once. Neighbours: ``pipelines`` reads what names a pipeline; ``engine`` does
-the work.
+pipelines may go on at once. Neighbours: ``pipelines`` loads pipelines; ``engine`` does the work.
 """
 
 import signal
@@ -81,10 +80,10 @@ class Changes(TypedDict, total=False):
 
 class PipelineKeywords(TypedDict, total=False):
     """Keywords of functions that name a pipeline. ``env_file``: files of variables; ``lenient``:
-    unknown keys of a file are allowed; ``profile``: of the file's ``profiles``. ``yes``: a
-    component may have what it asks for. ``home``: Penstock's home, by default ``PENSTOCK_HOME``.
-    ``progress``: None: bars on a terminal, a line in a notebook, else nothing; True: lines on
-    stderr elsewhere; False: nothing."""
+    unknown keys of a file are allowed; ``profile``: of the file's ``profiles``. ``yes``: agrees to
+    the permissions that a component requests. ``home``: Penstock's home, by default
+    ``PENSTOCK_HOME``. ``progress``: None: bars on a terminal, a line in a notebook, else nothing;
+    True: lines on stderr elsewhere; False: nothing."""
 
     env_file: EnvFiles
     lenient: bool
@@ -105,8 +104,7 @@ class RunKeywords(Changes, PipelineKeywords, total=False):
 
 
 def explained(verb: Callable[P, T]) -> Callable[P, T]:
-    """Adds to an error's traceback what the command line prints below its message: the problems and
-    what to do next."""
+    """Adds to an error's traceback the problems and the hint that the command line prints."""
 
     @wraps(verb)
     def explaining(*given: P.args, **named: P.kwargs) -> T:
@@ -140,9 +138,9 @@ def run(
     ``full_refresh``: forget the streams' states first. ``recreate``: read the streams from the
     start; whole ones replace what their tables hold. ``limit``: records per stream; with it, or
     ``dry_run``, nothing is written or saved. ``refresh``: discover the source's streams before the
-    read, not during it. ``daemon`` False: start a Spark of this run's own. Raises
-    ``PenstockError``, with the ``report`` where the run had begun: also for a run of which some
-    streams are complete (``report.status`` is ``partial``)."""
+    read, not during it. ``daemon`` False: start a Spark for this run alone. Raises
+    ``PenstockError``, with the ``report`` where the run had begun; also where only some streams are
+    complete (``report.status`` is ``partial``)."""
     from penstock.engine.run.attempts import kept_fault
 
     changes, how = split(given)
@@ -179,8 +177,8 @@ def run_all(
     **given: Unpack[RunKeywords],
 ) -> "list[PipelineResult]":
     """Runs several pipelines one after the other on one Spark session: of files, of a folder with
-    pipeline files, or of a Syncmaven project. One that fails leaves the others alone. Returns what
-    became of each, in order: ``pipeline``, ``status``, ``exit_code``, ``report`` and ``error``.
+    pipeline files, or of a Syncmaven project. A failed pipeline does not affect the others. Returns
+    the result of each, in order: ``pipeline``, ``status``, ``exit_code``, ``report`` and ``error``.
     ``select``: only these. Raises ``ConfigError`` for a fault in any file, before the first run."""
     from penstock.engine.run.run_all import run_all as run_each
 
@@ -218,8 +216,8 @@ def plan(
     refresh: bool = False,
     **given: Unpack[RunKeywords],
 ) -> Plan:
-    """Returns what :func:`run` would do with these keywords; false where it would be refused. Reads
-    no record and writes nothing."""
+    """Returns what :func:`run` would do with these keywords; falsy where the run would be refused.
+    Reads no record and writes nothing."""
     from penstock.engine.inspect.plan_check import plan_pipeline
 
     changes, how = split(given)
@@ -242,9 +240,9 @@ def check(
     role: str | None = None,
     **how: Unpack[PipelineKeywords],
 ) -> Check:
-    """Checks a connector, or all ends of a pipeline: are credentials good, is a table's place
-    writable? False where not. ``role``: ``source`` or ``destination``, where the connector's name
-    does not tell."""
+    """Checks a connector, or all ends of a pipeline: are the credentials valid, is a table's place
+    writable? Falsy where not. ``role``: ``source`` or ``destination``, where the connector's name
+    does not show it."""
     from penstock.api.asking import check_connector, reference
 
     word, home = str(target), home_of(how)
@@ -371,8 +369,8 @@ def rejects(
 
 
 def succeeded(report: Report) -> Report:
-    """Returns the report of a run that succeeded. Raises the error that ended any other, with the
-    report as ``report``."""
+    """Returns the report of a run that succeeded. For any other, raises the error that ended it,
+    with the report as ``report``."""
     if report.exit_code == 0:
         return report
     failed = (s.error for s in report.streams if s.error is not None)
@@ -385,7 +383,7 @@ def succeeded(report: Report) -> Report:
 @contextmanager
 def stoppable() -> Generator[threading.Event]:
     """Yields an event that Ctrl-C sets while the block runs, if this is the main thread: the run
-    then stops with what is sealed kept. A second Ctrl-C raises ``KeyboardInterrupt``."""
+    then stops and keeps what is sealed. A second Ctrl-C raises ``KeyboardInterrupt``."""
     cancel = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield cancel
@@ -405,8 +403,8 @@ def stoppable() -> Generator[threading.Event]:
 
 
 def agree(pipeline: Pipeline, home: Home, *, yes: bool) -> None:
-    """Lets the pipeline's components have what they ask for, where the user said ``yes``. Raises
-    ``ConfigError`` (``connector.consent``) where not."""
+    """Records consent to the permissions that the pipeline's components request, if ``yes``. Raises
+    ``ConfigError`` (``connector.consent``) otherwise."""
     from penstock.engine.inspect.plan_check import consents
 
     _settle(consents(pipeline, home), yes=yes)
@@ -444,7 +442,7 @@ def _as_json(name: str, value: Any) -> str:
 
 def split(given: RunKeywords) -> tuple[Changes, PipelineKeywords]:
     """Splits keywords into those that change the pipeline and the others. Raises ``TypeError`` for
-    any that is unknown."""
+    an unknown keyword."""
     changes: dict[str, Any] = {k: v for k, v in given.items() if k in Changes.__annotations__}
     how: dict[str, Any] = {k: v for k, v in given.items() if k not in changes}
     unknown = how.keys() - PipelineKeywords.__annotations__.keys()
@@ -474,7 +472,7 @@ def _known(first: Place, second: Place | None, how: PipelineKeywords) -> Pipelin
 
 
 def _reading(how: PipelineKeywords) -> "_Reading":
-    """Returns how a file is read."""
+    """Returns the reading options of a file."""
     return {
         "env_file": how.get("env_file"),
         "lenient": how.get("lenient", False),

@@ -1,10 +1,9 @@
-"""Defines ``penstock.write``: the rows of a DataFrame into any destination, by a run like any
-other.
+"""Defines ``penstock.write``: writes the rows of a DataFrame to any destination, by a normal run.
 
-The rows are a model (``spark:``), so that what holds for queries holds for them: staged once, then
-transforms, rejects, acks and report. A Spark DataFrame is read as a global view, which a session of
-the run's own on the same Spark can see; other tables as a Parquet file. Not here: the run
-(``engine``). Neighbours: ``frames`` makes the file, ``verbs``.
+The rows are a model (``spark:``), so the rules of queries apply: staged once, then transforms,
+rejects, acks and report. A Spark DataFrame is read as a global view, which a session of the run's
+own on the same Spark can see; other tables as a Parquet file. Not here: the run (``engine``).
+Neighbours: ``frames`` makes the file, ``verbs``.
 """
 
 import secrets
@@ -43,7 +42,7 @@ from penstock.runtimes.owner import this_owner
 if TYPE_CHECKING:
     from penstock.spark.model import Model
 
-_SOURCE = "spark:dataframe"  # what the pipeline's state belongs to
+_SOURCE = "spark:dataframe"  # what the pipeline's state is keyed by
 _ROWS = "rows"
 _MODES = {
     "append": "append",
@@ -53,7 +52,7 @@ _MODES = {
 
 
 class ParquetRows(msgspec.Struct, frozen=True):
-    """Rows that lie in Parquet files already (``spark_source``): all that ``folder`` holds."""
+    """Rows in existing Parquet files (``spark_source``): all files of ``folder``."""
 
     folder: Path
 
@@ -73,11 +72,10 @@ def write(
 
     ``config``: the destination's. ``mode``: ``append`` (the default); ``overwrite``: the rows
     replace the stream's; ``upsert``: they replace those with the same ``primary_key``; ``insert``,
-    ``update`` or ``mirror``: only rows that differ from those that this ``name`` wrote before.
-    ``allow_empty``: a mirror of no rows removes all that were written, and an overwrite by a reader
-    or generator that gives no rows empties the table.
-    Other keywords as for ``run``. Raises ``PenstockError``; ``Locked`` where another write of the
-    name goes on."""
+    ``update`` or ``mirror``: write only rows that differ from those that this ``name`` wrote
+    before. ``allow_empty``: a mirror of no rows removes all that were written, and an overwrite by
+    a reader or generator that gives no rows empties the table. Other keywords as for ``run``.
+    Raises ``PenstockError``; ``Locked`` while another write of the name runs."""
     changes, how = split(given)
     name = changes.pop("name", None)
     changes["destination_config"] = changes.get("config", {})
@@ -107,8 +105,8 @@ def write(
 
 
 def _read(report: Report) -> Report:
-    """Returns the report, unless these rows were not even read: unlike a source's, they cannot be
-    read by the next run."""
+    """Returns the report, unless these rows were not even read: the next run cannot read them,
+    unlike a source's."""
     if any(stream.attempts for stream in report.streams):
         return report
     error = DestinationError(
@@ -122,7 +120,7 @@ def _read(report: Report) -> Report:
 
 
 def _refuse_keyless(pipeline: Pipeline, stream: str, mode: str) -> None:
-    """Raises ``ConfigError`` before Spark starts, as the plan of the run would after it."""
+    """Raises ``ConfigError`` before Spark starts, as the run's plan would do after it."""
     settings = pipeline.stream_settings(StreamId(None, stream))
     keyed = modes_of(mode).destination_sync_mode is DestinationSyncMode.append_dedup
     if keyed and not (settings and settings.primary_key):
@@ -140,9 +138,9 @@ def _replaces(mode: str) -> bool:
 
 @contextmanager
 def _model(rows: Any, stream: str, home: Home, *, may_be_empty: bool) -> "Generator[Model]":
-    """Yields what Spark reads: the view of a DataFrame of Spark, or the file of other rows. Raises
-    ``ConfigError`` (``write.rows``) where rows that can be read once are none, unless they may be:
-    the program may have read them itself."""
+    """Yields what Spark reads: the view of a Spark DataFrame, or the file of other rows. Raises
+    ``ConfigError`` (``write.rows``) where an object that can be read once gives no rows, unless
+    ``may_be_empty``: the program may have read it already."""
     from penstock.spark.model import HANDED_OVER, Model
 
     if hasattr(rows, "createOrReplaceGlobalTempView"):
