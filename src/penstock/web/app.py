@@ -1,7 +1,7 @@
-"""The application: its addresses, its templates, and how a page is answered.
+"""The application: its routes, its templates, and how a page is answered.
 
-Each module of ``pages`` lists its routes. An error of the tree is a page of its own with what
-happened, where and what to do next. Not here: who may ask (``security``).
+Each module of ``pages`` lists its routes. A ``PenstockError`` gets a page of its own with what
+happened, where and what to do next. Not here: access control (``security``).
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ def application(folder: Path, home_: Home, gate: Gate) -> ASGIApp:
 
 
 def _answering(site: Site, body: Any) -> Any:
-    """Returns the endpoint of a page. Starlette runs it in a thread; a form is read before."""
+    """Returns the endpoint of a page. Starlette runs it in a thread, after a form was read."""
 
     async def endpoint(request: Request) -> Response:
         from anyio.to_thread import run_sync
@@ -68,20 +68,21 @@ def _answering(site: Site, body: Any) -> Any:
             return await run_sync(answer)
         except HTTPException:
             raise
-        except Exception as error:  # what goes wrong for any other reason is a page too
+        except Exception as error:  # any other error gets a page too
             return await run_sync(site.failure, request, error)
 
     return endpoint
 
 
 def _no_icon(request: Request) -> Response:
-    """The pages name an icon; a browser asks for this one beside any other document."""
+    """Answers the icon's default address, which browsers request for documents that are not
+    pages."""
     del request
     return Response(status_code=204)
 
 
 async def _form(request: Request) -> dict[str, list[str]]:
-    """Returns the inputs of a form by their names."""
+    """Returns the inputs of a form by name."""
     from urllib.parse import parse_qs
 
     raw = (await request.body()).decode("utf-8", "replace")

@@ -13,7 +13,8 @@ _STEPS = ("install", "prepare", "discover", "start", "stage", "lane", "extract",
 
 
 def line_of_runs(runs: Sequence[Mapping[str, Any]]) -> Markup:
-    """Draws a bar for each run, oldest first: as high as its rows, coloured by its status."""
+    """Draws a bar for each run, oldest first: its height is the number of rows, coloured by its
+    status."""
     shown = [*reversed(runs)]
     if not shown:
         return Markup("")

@@ -1,6 +1,6 @@
-"""Asks connectors for their specifications, and keeps the answers while the server runs.
+"""Requests connectors' specifications, and keeps them while the server runs.
 
-Not here: the asking itself (``api.asking``), forms.
+Not here: the request itself (``api.asking``), forms.
 """
 
 import threading
@@ -26,7 +26,7 @@ class SpecName(NamedTuple):
 
 
 class ConnectorSpecs:
-    """The specifications that were asked for."""
+    """The specifications that connectors returned."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -34,12 +34,12 @@ class ConnectorSpecs:
         self._lock = threading.Lock()
 
     def known(self, use: str, role: AskedRole) -> AskedSpec | None:
-        """Returns a specification that is known; None: ask for it."""
+        """Returns a known specification; None: call :meth:`ask`."""
         with self._lock:
             return self._known.get(SpecName(use, role))
 
     def forget(self, use: str) -> None:
-        """Asks the connector again the next time."""
+        """Makes the next call request the specification again."""
         with self._lock:
             for name in [name for name in self._known if name.use == use]:
                 del self._known[name]
@@ -47,8 +47,8 @@ class ConnectorSpecs:
     def ask(
         self, section: ConnectorSection, role: AskedRole, observer: RunObserver, *, yes: bool
     ) -> AskedSpec:
-        """Asks the connector of a section, which is installed first if it is not here. Raises
-        ``PenstockError``."""
+        """Requests the specification of a section's connector, which is installed first if it is
+        missing. Raises ``PenstockError``."""
         found = asked_spec(
             reference(section.use), role, self._home, observer, section.install,
             lambda wanted: settle(wanted, yes=yes),
@@ -60,8 +60,8 @@ class ConnectorSpecs:
 
 
 def form_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Returns a connector's schema with what Penstock marks as secret by names alone narrowed to
-    what a form hides: an address or the word for a kind of login can be read."""
+    """Returns a connector's schema for a form. What Penstock marks as secret by names alone is
+    narrowed: an address or the name of a login method can be shown."""
     marks = schema.get(MARKS_ONLY)
     if not isinstance(marks, dict):
         return schema
@@ -72,8 +72,8 @@ def form_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 class FormSchema(NamedTuple):
-    """The schema of a connector's form, and the word that marks its secrets. ``listed``: it is of
-    the index, as the connector does not describe itself."""
+    """The schema of a connector's form, and the word that marks its secrets. ``listed``: it comes
+    from the index, as the connector does not describe itself."""
 
     schema: dict[str, Any]
     word: str | None
@@ -81,7 +81,7 @@ class FormSchema(NamedTuple):
 
 
 def schema_of_form(use: str, asked: AskedSpec) -> FormSchema:
-    """Returns what a form is made of: the connector's own schema, else the settings that the index
+    """Returns the schema of a form: the connector's own, else one of the settings that the index
     lists."""
     own = asked.spec.config_schema
     if not properties_of(own, own):
@@ -93,13 +93,14 @@ def schema_of_form(use: str, asked: AskedSpec) -> FormSchema:
 
 
 def is_table(use: str) -> bool:
-    """Whether a reference is a table, which has no specification. Raises ``ConfigError``."""
+    """Returns whether a reference is a table, which has no specification. Raises
+    ``ConfigError``."""
     return reference(use).format is not None
 
 
 def settle(wanted: "list[ConsentRequest]", *, yes: bool) -> None:
-    """Keeps the user's yes to what components ask for. Raises ``ConfigError``
-    (``connector.consent``) without one."""
+    """Records the user's consent to the permissions that components request. Raises ``ConfigError``
+    (``connector.consent``) without consent."""
     for want in wanted:
         if not yes:
             raise want.refusal()

@@ -1,10 +1,9 @@
-"""Changes values in the text of a pipeline file; every byte of the rest stays: comments, order,
+"""Changes values in the text of a pipeline file and keeps every other byte: comments, order,
 quotes, spaces, line ends.
 
-A change becomes the smallest pieces of text that it needs (``_Pieces``). The new text is read
-again, and must have the values that were wanted. Not here: what a file may say (``config``), which
-value a form has (``forms``), where values stand (``yaml_places``), how a value is written
-(``yaml_text``).
+A change becomes the smallest text edits that make it (``_Pieces``). The new text is parsed again,
+and must have the wanted values. Not here: the format of a file (``config``), the values of a form
+(``forms``), where values stand (``yaml_places``), how a value is written (``yaml_text``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ Steps = tuple[str, ...]
 
 
 class TextEdit(NamedTuple):
-    """A part of the text and what stands there instead."""
+    """A span of the text and its replacement."""
 
     start: int
     end: int
@@ -30,7 +29,7 @@ class TextEdit(NamedTuple):
 
 
 class _Unfit(Exception):
-    """The change does not go into this text piece by piece."""
+    """The change cannot be made by edits of single pieces."""
 
 
 def values_of(text: str) -> dict[str, Any]:
@@ -41,21 +40,21 @@ def values_of(text: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _values_of(text: str) -> dict[str, Any]:
-    """Kept, as a file of 10,000 streams takes seconds to read."""
+    """Caches the values, as a file of 10,000 streams takes seconds to read."""
     found = values_in(text)
     return cast(dict[str, Any], found) if isinstance(found, dict) else {}
 
 
 def edited(text: str, changes: Mapping[Steps, Any]) -> str:
-    """Returns the text with other values at these places; None: without the key. A mapping becomes
-    what is given, key by key. Raises ``ConfigError`` (``config.yaml``, ``ui.text``)."""
+    """Returns the text with other values at these places; None: removes the key. A mapping is
+    changed key by key. Raises ``ConfigError`` (``config.yaml``, ``ui.text``)."""
     for steps, value in changes.items():
         text = _changed(text, steps, value)
     return text
 
 
 def with_breaks_of(had: str, text: str) -> str:
-    """Returns a text that a browser sent, with the line breaks of the one that the file ``had``."""
+    """Returns a text that a browser sent, with the line breaks of the file's text ``had``."""
     plain, sent = had.replace("\r\n", "\n"), text.replace("\r\n", "\n")
     if plain == sent:
         return had
@@ -104,8 +103,8 @@ def _put(text: str, pieces: Sequence[TextEdit]) -> str:
 
 
 class _Pieces:
-    """Finds the pieces of one change. ``whole``: the value at its steps is written as a whole;
-    ``literal``: a text of lines may stand in lines."""
+    """Finds the edits of one change. ``whole``: the value at its steps is written as a whole;
+    ``literal``: a text of several lines may be a literal block."""
 
     def __init__(self, text: str, whole: bool, literal: bool) -> None:
         self._text, self._whole = text, whole
@@ -115,7 +114,7 @@ class _Pieces:
         self._known_dashes: dict[int, list[int]] = {}
 
     def of(self, root: YamlPlace, wanted: Any, steps: Steps) -> list[TextEdit]:
-        """Returns the pieces that make the values of ``root`` the wanted ones."""
+        """Returns the edits that give ``root`` the wanted values."""
         self._mapping(root, wanted, steps)
         ordered = sorted(self._found)
         for one, other in pairwise(ordered):
@@ -127,8 +126,8 @@ class _Pieces:
         self._found.append(TextEdit(start, end, text.replace("\n", self._break)))
 
     def _set(self, place: YamlPlace, after: int, column: int, wanted: Any, steps: Steps) -> None:
-        """``after``: where the key or the dash before the value ends; ``column``: of that, -1 in
-        brackets or braces; ``steps``: to the value that changes."""
+        """``after``: where the key or the dash before the value ends; ``column``: the column of
+        that key or dash, -1 in brackets or braces; ``steps``: the path to the changed value."""
         if same(place.value, wanted):
             return
         if steps or not self._whole:
@@ -149,7 +148,7 @@ class _Pieces:
             new = new.lstrip()
         if new.startswith("\n") and below:
             self._add(self._line_start(place.start), place.end, new[1:])
-        elif new.startswith("\n"):  # a comment beside the old value stays beside the key
+        elif new.startswith("\n"):  # a comment at the old value stays at the key
             self._add(after, place.end, "")
             end = self._line_end(place.end)
             self._add(end, end, new)
@@ -161,7 +160,8 @@ class _Pieces:
             self._add(place.start, place.end, gap + kept + new)
 
     def _anchor(self, place: YamlPlace) -> str:
-        """What stays before a new value: the mark of a secret, and the name of an anchor."""
+        """Returns what stays before a new value: the mark of a secret, and the name of an
+        anchor."""
         kept = ""
         at = place.start
         while place.kind != "alias" and self._text[at : at + 1] in ("&", "!"):
@@ -219,7 +219,7 @@ class _Pieces:
         self._set(item, self._dashes(place)[n] + 1, place.column, wanted, ())
 
     def _dashes(self, place: YamlPlace) -> list[int]:
-        """Where each item's dash stands: in the list's column, after the item before."""
+        """Returns where each item's dash is: in the list's column, after the item before."""
         if (known := self._known_dashes.get(place.start)) is not None:
             return known
         found: list[int] = []
@@ -255,7 +255,7 @@ class _Pieces:
     # -- both
 
     def _append(self, place: YamlPlace, lines: str, gone: Sequence[int]) -> None:
-        """Adds items after the last that stays."""
+        """Adds items after the last remaining one."""
         kept = [n for n in range(len(place.items)) if n not in gone]
         if place.flow:
             last = place.items[kept[-1]].end if kept else place.end - 1
@@ -279,12 +279,13 @@ class _Pieces:
             elif n == len(place.items) - 1:
                 raise _Unfit
             elif not self._text[end : starts[n + 1]].strip():
-                self._add(start, starts[n + 1], "")  # the first after a dash: the next moves up
+                self._add(start, starts[n + 1], "")  # first item after a dash: the next moves up
             else:
                 self._add(start, end, "")
 
     def _remove_in_flow(self, place: YamlPlace, starts: Sequence[int], gone: Sequence[int]) -> None:
-        """Removes runs of items, each with the comma after it, or before the last."""
+        """Removes runs of items, each with the comma after it; the last run with the comma before
+        it."""
         runs: list[list[int]] = []
         for n in gone:
             if runs and runs[-1][-1] == n - 1:
@@ -303,7 +304,7 @@ class _Pieces:
         return self._text.rfind("\n", 0, max(at, 0)) + 1
 
     def _line_end(self, at: int) -> int:
-        """Where the line ends that has ``at``, its break left out."""
+        """Returns where the line of ``at`` ends, without its line break."""
         end = self._text.find("\n", at)
         end = len(self._text) if end < 0 else end
         return end - 1 if end > at and self._text[end - 1] == "\r" else end

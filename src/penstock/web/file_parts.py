@@ -1,8 +1,8 @@
-"""The parts of a pipeline file that have a form beside those of its ends: transforms, profiles,
+"""The parts of a pipeline file, other than its ends, that have a form: transforms, profiles,
 permissions, streams with their columns, a destination's options.
 
-Their schemas are those of ``penstock schema``, narrowed to the keys that a form is good for; every
-other key stays in the file as it is. Not here: the configurations of the ends (``pages.edit``).
+Their schemas are those of ``penstock schema``, narrowed to the keys that suit a form; every other
+key stays in the file unchanged. Not here: the configurations of the ends (``pages.edit``).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ _TRANSFORM_KEYS = ("use", "config", "permissions", "limits", "folder")
 
 
 class FilePart(NamedTuple):
-    """A part. ``steps``: to its value in the file; ``schema``: of a mapping that has it under its
-    last step; ``value``: that mapping."""
+    """A part. ``steps``: the path to its value in the file; ``schema``: of the mapping that has it
+    under its last step; ``value``: that mapping."""
 
     title: str
     steps: Steps
@@ -32,7 +32,7 @@ class FilePart(NamedTuple):
         return bool(self.value.get(self.steps[-1]))
 
     def written(self, read: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
-        """Returns the value as the file has it; None: the key goes. ``read``: what came back of the
+        """Returns the value for the file; None: the key is removed. ``read``: the value from the
         form; ``values``: of the file."""
         value = read.get(self.steps[-1])
         if self.steps == ("source", "streams") and isinstance(value, list):
@@ -71,7 +71,7 @@ def _part(title: str, steps: Steps, node: Any, values: Mapping[str, Any]) -> Fil
 
 
 def named_secrets(value: Any, key: str = "") -> set[str]:
-    """Lists the texts under keys that name a secret, in a part whose connector is not asked."""
+    """Lists the texts under keys that name a secret, in a part that no connector describes."""
     if isinstance(value, dict):
         given = cast(dict[str, Any], value)
         return {text for k, v in given.items() for text in named_secrets(v, k)}
@@ -82,7 +82,7 @@ def named_secrets(value: Any, key: str = "") -> set[str]:
 
 
 def _short(entry: Any, words: Sequence[str]) -> Any:
-    """An entry that is only a name stays a word, if it was one."""
+    """Returns an entry that has only a name as a word, if it was one."""
     given = cast(dict[str, Any], entry) if isinstance(entry, dict) else {}
     return given["name"] if given.keys() == {"name"} and given["name"] in words else entry
 
@@ -99,7 +99,8 @@ def _document() -> dict[str, Any]:
 
 
 def _of(name: str, *keys: str, first: str = "") -> dict[str, Any]:
-    """A section's schema, of these keys alone; every other key of the file is allowed too."""
+    """Returns a section's schema with these keys alone; every other key of the file is allowed
+    too."""
     node: dict[str, Any] = _document()["$defs"][name]
     found: dict[str, Any] = node["properties"]
     kept = {k: found[k] for k in keys or found if k in found}

@@ -1,10 +1,9 @@
-"""Hides the secrets that stand in the text of a pipeline file, and puts them back into what the
-browser sends.
+"""Hides the secrets in the text of a pipeline file, and restores them in what the browser sends.
 
-A secret is what the connector's schema marks; of a connector that was not asked yet every text of
-its configuration that hides something; elsewhere what its key or its address names, and what has
-the tag ``!secret``. Each is shown as stars with a mark that means nothing outside of this server.
-Not here: fields of a form (``forms``), where values stand (``yaml_places``).
+Secret are values that the connector's schema marks; without a schema, every text of the
+configuration that may be secret; elsewhere values by their key or their address, and those with the
+tag ``!secret``. Each is shown as stars with a mark that means nothing outside of this server. Not
+here: fields of a form (``forms``), where values stand (``yaml_places``).
 """
 
 import re
@@ -23,7 +22,7 @@ from penstock.web.yaml_places import Place, places_of
 
 _MARK = re.compile(r"\*{8}-[0-9a-f]{8}")
 _KEPT = 10_000
-_LEAST = 6  # characters of a secret that is looked for everywhere, also in comments
+_LEAST = 6  # characters of a secret that is searched for everywhere, also in comments
 _LINE = re.compile(r"(?m)^[ \t-]*[\"']?([\w.-]+)[\"']?[ \t]*:[ \t]+([^\s#].*)$")
 
 
@@ -38,7 +37,7 @@ class HiddenTexts:
         """Returns a file's text without its secrets."""
         try:
             root = places_of(text)
-        except ConfigError:  # nobody knows what is what: keys decide, line by line
+        except ConfigError:  # the text has no known structure: keys decide, line by line
             found = [(m.start(2), m.end(2)) for m in _LINE.finditer(text) if _by_name(m[1], m[2])]
             return self._cut(text, found, set(address_secrets(text)))
         secrets = self._secrets(root)
@@ -58,7 +57,7 @@ class HiddenTexts:
         return self._cut(text, spans, secrets)
 
     def restore(self, text: str) -> str:
-        """Returns a text that the browser sent with its secrets. Raises ``ConfigError``
+        """Restores the secrets in a text that the browser sent. Raises ``ConfigError``
         (``ui.hidden``) for stars that this server has not made."""
         known = {mark: raw for raw, mark in self._marks.items()}
         if any(m[0] not in known for m in _MARK.finditer(text)):
@@ -90,7 +89,7 @@ class HiddenTexts:
         return mark
 
     def _secrets(self, root: Place) -> set[str]:
-        """The secret texts of the ends' configurations, also of profiles."""
+        """Returns the secret texts of the ends' configurations, also of profiles."""
         found: set[str] = set()
         values = root.value if isinstance(root.value, dict) else {}
         profiles = cast(dict[str, Any], values).get("profiles")
@@ -115,7 +114,7 @@ class HiddenTexts:
         return {text for text in found if "${" not in text and not is_harmless(text)}
 
     def _is_known(self, root: Place, path: tuple[str, ...]) -> bool:
-        """Whether a connector has said what is secret there."""
+        """Returns whether the specification of the value's connector is known."""
         if path[1:2] != ("config",) or path[0] not in ("source", "destination"):
             return False
         use = _text(root.value, path[0], "use")

@@ -1,9 +1,9 @@
-"""Does in a thread what takes longer than a request (ask a connector, check, discover, plan), and
-keeps what it shows meanwhile.
+"""Runs in a thread what takes longer than a request (querying a connector, check, discover, plan),
+and keeps the lines that it shows meanwhile.
 
-A job's page asks again until it has ended, then goes on to the page that shows its answer. Jobs end
-with the server; nothing of theirs is needed later. Not here: runs, which are processes of their own
-(``launches``).
+A job's page polls until the job has ended, then redirects to the page that shows its answer. Jobs
+end with the server; nothing of theirs is needed later. Not here: runs, which are processes of their
+own (``launches``).
 """
 
 import threading
@@ -23,7 +23,7 @@ _QUICK_SECONDS = 1.0
 
 
 class JobObserver(NullObserver):
-    """Keeps what is shown of a job as lines, secrets masked. Implements ``RunObserver``."""
+    """Keeps a job's progress as lines, secrets masked. Implements ``RunObserver``."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._output = Output()
@@ -58,8 +58,8 @@ Work = Callable[[JobObserver], Any]
 
 
 class Job:
-    """One job. ``then``: the page to go on to. ``answer``, ``error``: one of them once it has
-    ended."""
+    """One job. ``then``: the page that shows the answer. ``answer``, ``error``: one of them once it
+    has ended."""
 
     def __init__(self, title: str, then: str, work: Work) -> None:
         self.id, self.title, self.then = token_hex(8), title, then
@@ -80,7 +80,7 @@ class Job:
         return time.monotonic() - self.began
 
     def wait(self, seconds: float) -> bool:
-        """Waits for the end; whether it came."""
+        """Waits for the end; returns whether it came."""
         self._thread.join(seconds)
         return self.ended
 
@@ -89,12 +89,12 @@ class Job:
             self.answer = self._work(self.observer)
         except PenstockError as e:
             self.error = e
-        except Exception as e:  # shown on the page: a thread has nobody else to tell
+        except Exception as e:  # shown on the page: nobody else sees a thread's error
             self.error = Defect(f"{type(e).__name__}: {self.observer.safe(str(e))}")
 
 
 class Jobs:
-    """The jobs of one server; of those that ended the newest are kept."""
+    """The jobs of one server; the newest ended ones are kept."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, Job] = {}
@@ -111,10 +111,10 @@ class Jobs:
         return job
 
     def address(self, job: Job) -> str:
-        """Returns the page to go on to: the answer's, where that comes at once, else the job's."""
+        """Returns the page to show next: the answer's if it comes at once, else the job's."""
         quick = job.wait(_QUICK_SECONDS) and job.error is None
         return job.then if quick else f"/jobs/{job.id}"
 
     def get(self, id_: str) -> Job | None:
-        """Returns a job; None: there is none of that id."""
+        """Returns a job; None: the id is unknown."""
         return self._jobs.get(id_)

@@ -1,10 +1,10 @@
-"""Starts ``penstock run`` (and ``rejects retry``) as a process of its own, as the
-command line would, and finds it again.
+"""Starts ``penstock run`` (and ``rejects retry``) as a process of its own, as the command line
+would, and finds it later.
 
-The process is no child of the server and goes on when that ends. What it prints goes to a folder of
-the home (``ui/ID``, mode 0600), by which a server that starts later shows it too. A run is
-stopped by the signal that Ctrl-C sends, to the process that holds the pipeline's lock. Not here:
-how a run shows itself (``engine.inspect.live``).
+The process is no child of the server and survives it. Its output goes to a folder of the home
+(``ui/ID``, mode 0600), from which a later server shows it too. A run is stopped by the signal that
+Ctrl-C sends, to the process that holds the pipeline's lock. Not here: how a run shows itself
+(``engine.inspect.live``).
 """
 
 import json
@@ -31,7 +31,7 @@ _ID = re.compile(r"[0-9a-f]{24}")
 _TAIL = 64 << 10
 _KEPT = 50
 _PROC = Path("/proc")
-# The shell ends at once, so that the run belongs to nobody who waits for it.
+# The shell ends at once, so that no process waits for the run.
 _SHELL = '"$@" </dev/null >"$OUT" 2>"$ERR" & echo $!'
 
 
@@ -73,7 +73,7 @@ def launch(home: Home, path: Path, *options: str, verb: Sequence[str] = ("run",)
 
 
 def found(home: Home, id_: str) -> StartedRun | None:
-    """Returns a launch, also of an earlier server; None: there is none of that id."""
+    """Returns a launch, also of an earlier server; None: the id is unknown."""
     if _ID.fullmatch(id_) is None:
         return None
     try:
@@ -84,13 +84,13 @@ def found(home: Home, id_: str) -> StartedRun | None:
 
 
 def lives(launched: StartedRun) -> bool:
-    """Whether the process of a launch is there still, and is the same."""
+    """Returns whether the process of a launch still runs and is the same."""
     words = _command(launched.pid)
     return words == "" or (words is not None and "penstock" in words and launched.file in words)
 
 
 def _command(pid: int) -> str | None:
-    """Returns the command of a process; empty: it is just being started; None: it has ended."""
+    """Returns the command of a process; empty: it is starting; None: it has ended."""
     own = _PROC / str(pid)
     with suppress(OSError, IndexError):
         words = (own / "cmdline").read_bytes().decode("utf-8", "replace")
@@ -115,7 +115,7 @@ def answer(home: Home, launched: StartedRun) -> dict[str, Any] | None:
 
 
 def printed(home: Home, launched: StartedRun) -> list[str]:
-    """Returns the last lines that the run printed beside its answer."""
+    """Returns the last lines that the run printed besides its answer."""
     try:
         with (home.path / "ui" / launched.id / "err").open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -126,8 +126,8 @@ def printed(home: Home, launched: StartedRun) -> list[str]:
 
 
 def stop(known: OpenPipeline, run: str) -> bool:
-    """Asks a run to stop, as Ctrl-C does. Returns whether its process was there: it is one of this
-    machine that holds the pipeline's lock for this run."""
+    """Sends a run the signal of Ctrl-C. Returns whether its process was found: it must run on this
+    machine and hold the pipeline's lock for this run."""
     lock = known.store.lock(known.name)
     if lock is None or lock.holder.run != run or lock.alive is not True:
         return False

@@ -1,9 +1,9 @@
-"""Keeps secrets that were typed into a form in ``.env`` beside the pipeline file, which every verb
-reads, mode 0600.
+"""Keeps secrets that were typed into a form in ``.env`` in the pipeline file's folder, which every
+verb reads, mode 0600.
 
-A secret gets a variable of the pipeline's own name; the value of a variable that another file of
-the folder uses is never changed. A file that others may read gets none. In a git work tree
-``.gitignore`` leaves the file out. Not here: which property is a secret (``forms``).
+A secret gets a variable of the pipeline's own name. The value of a variable that another file of
+the folder uses is never changed. A file that others may read gets no secrets. In a git work tree
+``.gitignore`` excludes the file. Not here: which property is a secret (``forms``).
 """
 
 import os
@@ -21,8 +21,7 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def variable_in(value: object) -> str | None:
-    """Returns the name of the variable that a value is, and nothing beside it; None: it is no
-    reference."""
+    """Returns the name of the variable if the value is only a reference to it; else None."""
     found = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return None if found is None else found[1]
 
@@ -34,7 +33,7 @@ def known_variables(folder: Path) -> set[str]:
 
 def chosen_name(folder: Path, file: str, pipeline: str, path: Iterable[str], had: object) -> str:
     """Returns the variable for a secret at ``path`` of the pipeline file ``file``: the one that it
-    ``had``, if no other file uses it, else a new one."""
+    ``had``, if no other file uses it, else a new name."""
     others = _used_elsewhere(folder, file)
     known = known_variables(folder)
     prefix = _upper(pipeline)
@@ -76,7 +75,7 @@ def store(folder: Path, values: Mapping[str, str]) -> None:
 
 
 def _with(text: str, values: Mapping[str, str]) -> str:
-    """The text with the values in place of earlier ones of the same names."""
+    """Returns the text with the values in place of earlier ones of the same names."""
     for name in values:
         quoted = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|[^\n]*"
         text = re.sub(
@@ -108,7 +107,7 @@ def _used_elsewhere(folder: Path, file: str) -> set[str]:
 
 
 def _ignore(folder: Path) -> None:
-    """Makes ``.gitignore`` in the work tree's root or the folder, where there is none."""
+    """Creates ``.gitignore`` in the work tree's root or the folder, where none exists."""
     for above in (folder, *folder.parents):
         if (above / ".git").exists():
             if not (folder / ".gitignore").exists() and not (above / ".gitignore").exists():

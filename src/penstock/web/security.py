@@ -1,14 +1,14 @@
-"""Decides who may ask the pages: a browser that has the session's cookie, by an address of this
-server, from a page of this server.
+"""Decides which requests get the pages: those of a browser with the session's cookie, to an address
+of this server, from a page of this server.
 
-A request passes if its ``Host`` is one of the server's names (DNS rebinding), if what it changes
-is asked by a page of the same origin (cross-site requests), and if it has a session's cookie
-(SameSite=Strict, HttpOnly). A browser sends a cookie to every port of a host, so also to a server
-of another user: on Linux a connection from this machine must be this user's own. A session begins
-with the one-time token of the opened address, or with
-the password, where the server listens beyond this machine. A request that is refused spends no
-token. Every answer forbids scripts, frames and forms of others. Not here: which files may be read
-(``workspace``), masking (``jobs``, ``pages``).
+A request passes if its ``Host`` is one of the server's names (DNS rebinding), if a request that
+changes something comes from a page of the same origin (cross-site requests), and if it has a
+session's cookie (SameSite=Strict, HttpOnly). A browser sends a cookie to every port of a host, so
+also to a server of another user: on Linux a connection from this machine must be this user's own. A
+session begins with the one-time token of the opened address, or with the password, where the server
+listens beyond this machine. A refused request spends no token. Every answer forbids scripts, frames
+and forms of other origins. Not here: which files may be read (``workspace``), masking (``jobs``,
+``pages``).
 """
 
 import asyncio
@@ -50,7 +50,7 @@ _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8">{more}
 
 class Gate:
     """The sessions of one server. ``port``: where it listens; ``host``: the name it listens on;
-    ``password``: begins a session too; None: only the token does."""
+    ``password``: also begins a session; None: only the token does."""
 
     def __init__(self, host: str, port: int, password: str | None = None) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -60,24 +60,24 @@ class Gate:
         self._sessions: set[bytes] = set()
         self._lines: dict[str, asyncio.Lock] = {}
         self._waiting: dict[str, int] = {}
-        self.cookie = f"penstock_{port}"  # cookies know no port
+        self.cookie = f"penstock_{port}"  # cookies are not bound to a port
         self._names = {"127.0.0.1", "localhost", "[::1]"}
         self._beyond = not is_loopback(host)
         if self._beyond:
             self._names |= {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
 
     def knows_host(self, host: str) -> bool:
-        """Whether a ``Host`` header names this server. Beyond this machine any address is one, but
-        no foreign name."""
+        """Returns whether a ``Host`` header names this server. Beyond this machine any IP address
+        does, but no foreign name."""
         name, _, port = host.lower().rpartition(":")
-        if self._port == 80 and not port.isdecimal():  # a browser leaves it out
+        if self._port == 80 and not port.isdecimal():  # browsers omit it
             name, port = host.lower(), "80"
         if not name or port != str(self._port):
             return False
         return name in self._names or (self._beyond and _is_address(name.strip("[]")))
 
     def begin(self, token: str) -> str | None:
-        """Returns a new session for the one-time token; None: it is another, or spent."""
+        """Returns a new session for the one-time token; None: the token is wrong or spent."""
         if self._spent or not hmac.compare_digest(token.encode(), self.token.encode()):
             return None
         self._spent = True
@@ -88,9 +88,9 @@ class Gate:
         return self._password is not None
 
     async def begin_by_password(self, given: str, address: str) -> str | None:
-        """Returns a new session for the password; None: it is another, or too many wait. Tries of
-        one address are taken one after another, and a wrong one costs time, so that guesses are few
-        and keep nobody out."""
+        """Returns a new session for the password; None: it is wrong, or too many attempts wait.
+        Attempts of one address are handled one by one, and a wrong one costs time, so that guesses
+        are few and block nobody else."""
         if self._waiting.get(address, 0) >= _MOST_WAITING:
             return None
         self._waiting[address] = self._waiting.get(address, 0) + 1
@@ -107,16 +107,16 @@ class Gate:
                 del self._waiting[address], self._lines[address]
 
     def knows_session(self, cookies: str) -> bool:
-        """Whether a ``Cookie`` header holds a session."""
-        for each in cookies.split(";"):  # whatever other servers of this host have set
+        """Returns whether a ``Cookie`` header holds a session."""
+        for each in cookies.split(";"):  # including cookies of other servers on this host
             name, _, value = each.strip().partition("=")
             if name == self.cookie and _digest(value) in self._sessions:
                 return True
         return False
 
     def knows_peer(self, peer: tuple[str, int] | None) -> bool:
-        """Whether a connection may be this user's: not where the system says that it is another
-        user's of this machine. Beyond this machine the password alone decides."""
+        """Returns whether a connection may be this user's: False where the system attributes it to
+        another user of this machine. Beyond this machine the password alone decides."""
         if self._beyond or peer is None:
             return True
         owner = _owner(peer[1], self._port)
@@ -129,7 +129,7 @@ class Gate:
 
 
 class GuardedApp:
-    """Wraps the application: refuses what may not pass, and puts :data:`HEADERS` on every
+    """Wraps the application: refuses requests that may not pass, and adds :data:`HEADERS` to every
     answer."""
 
     def __init__(self, app: ASGIApp, gate: Gate) -> None:
@@ -140,7 +140,7 @@ class GuardedApp:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # no WebSocket is spoken: the connection ends
+            return  # WebSockets are not supported: the connection ends
         headers = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         if not self._gate.knows_peer(scope.get("client")):
             await _answer(send, 403, _page("This request is refused", "It is another user's."))
@@ -173,7 +173,7 @@ class GuardedApp:
         return None
 
     async def _entered(self, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Begins a session, if the request asks for one, and answers it."""
+        """Begins a session if the request needs one, and answers it."""
         session = None
         if scope["path"] == "/open" and scope["method"] == "GET":
             given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
@@ -185,7 +185,7 @@ class GuardedApp:
             session = await self._gate.begin_by_password(given, address)
         if session is None:
             return False
-        # The page goes on by itself: the browser sends a strict cookie only from a page of ours.
+        # The page redirects itself: the browser sends a strict cookie only from a page of ours.
         cookie = f"{self._gate.cookie}={session}; Path=/; HttpOnly; SameSite=Strict"
         more = '<meta http-equiv="refresh" content="0;url=/">'
         page = _PAGE.format(title="Penstock", body='<p><a href="/">Go on</a></p>', more=more)
@@ -208,7 +208,7 @@ class GuardedApp:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the name or address is this machine's own alone."""
+    """Returns whether the name or address is a loopback one."""
     if host == "localhost":
         return True
     try:
@@ -218,8 +218,8 @@ def is_loopback(host: str) -> bool:
 
 
 def _owner(port: int, server: int) -> int | None:
-    """Returns the user of a connection from a port of this machine to the server's; None: the
-    system does not show it."""
+    """Returns the user of a connection from a port of this machine to the server's; None:
+    unknown."""
     for path in _LISTS_OF_CONNECTIONS:
         try:
             lines = path.read_text().splitlines()[1:]
@@ -273,7 +273,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def _bounded(receive: Receive) -> Receive:
-    """Ends the connection of a body that is larger than it said or may be."""
+    """Ends the connection if a body is larger than declared or allowed."""
     taken = 0
 
     async def receiving() -> Message:

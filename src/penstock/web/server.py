@@ -1,8 +1,8 @@
 """Runs the server of ``penstock ui``: binds the address, opens the browser, serves until it is
 stopped.
 
-The browser is given a file that only this user can read, which goes on to the address: the token
-stands on no command line. Not here: the addresses (``app``), who may ask (``security``).
+The browser opens a file that only this user can read, which redirects to the address, so that the
+token is on no command line. Not here: the routes (``app``), access control (``security``).
 """
 
 import html
@@ -34,8 +34,8 @@ def serve(
     opened: bool,
     say: Callable[[str], None],
 ) -> None:
-    """Serves the pages of the folder's pipelines until a signal. ``port`` 0: any that is free;
-    ``opened``: open the browser; ``say``: is given the address. Raises ``ConfigError``:
+    """Serves the pages of the folder's pipelines until a signal. ``port`` 0: any free port;
+    ``opened``: open the browser; ``say``: receives the address. Raises ``ConfigError``:
     ``ui.address``, ``ui.password``, ``config.not_found``."""
     import uvicorn
 
@@ -78,7 +78,7 @@ def serve(
 def _password(host: str) -> str | None:
     if is_loopback(host):
         return None
-    given = os.environ.pop(PASSWORD, "")  # no run and no connector gets it
+    given = os.environ.pop(PASSWORD, "")  # kept from runs and connectors
     if len(given) < _SHORTEST:
         raise ConfigError(
             f"beyond this machine ({host}) the pages need a password of {_SHORTEST} characters or "
@@ -108,7 +108,8 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _open(address: str) -> None:
-    """Opens the browser by a file of this user's alone, which is removed after a while."""
+    """Opens the browser with a file that only this user can read, and that is removed after a
+    while."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-ui-"))
     file = folder / "open.html"
     text = f'<meta http-equiv="refresh" content="0;url={html.escape(address)}">'

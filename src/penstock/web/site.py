@@ -30,7 +30,7 @@ _NOTHING = {"where": None, "hint": None, "problems": [], "connector": None}
 
 
 class Site:
-    """One server's state: none of it is needed after a restart."""
+    """One server's state: a restart loses nothing that is needed."""
 
     def __init__(self, workspace: Workspace) -> None:
         from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -61,7 +61,7 @@ class Site:
     def page(
         self, request: Request, template: str, values: Mapping[str, Any], status: int = 200
     ) -> Response:
-        """Returns a page. ``values``: of its template."""
+        """Returns a page. ``values``: for its template."""
         given = {
             "version": __version__,
             "folder": self.workspace.folder.name or "/",
@@ -84,8 +84,8 @@ class Site:
         return self.page(request, "error.html", values, status.get(error.code, 400))
 
     def failure(self, request: Request, error: Exception) -> Response:
-        """Returns the page of what nobody expected: a fault of the machine (a full disk, missing
-        rights), or one of ours, whose trace is kept in a file."""
+        """Returns the page of an unexpected error: a fault of the machine (a full disk, missing
+        rights), or a bug, whose trace is kept in a file."""
         output = Output(errors_dir=self.home.path / "errors")
         described = DescribedError.of(error, output)
         shown = {**_NOTHING, **described.error}
@@ -103,7 +103,7 @@ class Site:
 
 
 def _time(value: object) -> str:
-    """An ISO time to its second."""
+    """Returns an ISO time to the second."""
     return str(value or "")[:19].replace("T", " ")
 
 
@@ -112,7 +112,7 @@ def _figure(value: int | None) -> str:
 
 
 def masked(value: object) -> str:
-    """Returns an address without the secrets that stand in it."""
+    """Returns an address without the secrets in it."""
     shown = str(value or "")
     for secret in address_secrets(shown):
         shown = shown.replace(secret, "***")
@@ -124,8 +124,7 @@ def _quoted(value: object) -> str:
 
 
 def shown_error(error: PenstockError, secrets: Any = ()) -> dict[str, Any]:
-    """Returns an error as a template shows it: ``message``, ``where``, ``hint``, ``problems``,
-    ``code``."""
+    """Returns an error for a template: ``message``, ``where``, ``hint``, ``problems``, ``code``."""
     output = Output()
     output.hide(secrets)
     problems = error.problems if isinstance(error, ConfigError) else []
@@ -140,7 +139,7 @@ def shown_error(error: PenstockError, secrets: Any = ()) -> dict[str, Any]:
 
 
 def go(address: str, said: str | None = None) -> Response:
-    """Returns the answer that goes on to a page, which says ``said`` above."""
+    """Returns a redirect to a page, which shows ``said`` at its top."""
     more = "" if said is None else ("&" if "?" in address else "?") + urlencode({"said": said})
     return RedirectResponse(address + more, 303)
 
@@ -161,12 +160,12 @@ def one(form: Form, name: str, default: str = "") -> str:
 
 
 def not_found() -> HTTPException:
-    """Returns the error for a page that is not there."""
+    """Returns the error for a page that does not exist."""
     return HTTPException(404)
 
 
 def page_of(request: Request, size: int) -> tuple[int, int]:
-    """Returns the number of the page that is asked for (from 0), and its first entry."""
+    """Returns the number of the page requested (from 0), and its first entry."""
     given = request.query_params.get("page", "0")
     number = min(int(given), 1_000_000) if given.isdecimal() and len(given) < 8 else 0
     return number, number * size

@@ -1,9 +1,9 @@
-"""The folder whose pipeline files are shown and written: their names, texts and what they name.
+"""The folder whose pipeline files are shown and written: their names, texts and references.
 
-A file is named by its name in the folder alone, and only a file that lies in it itself is opened:
-no path leads out, also not by a link. Writing refuses where the file has changed since it was read.
-Neighbours: ``file_edit`` changes a text, ``secret_file`` keeps secrets beside it. Not here: what a
-file may say (``config``).
+A file is identified by its name in the folder, and only a file directly in the folder is opened: no
+path leads out, also not by a link. Writing is refused where the file has changed since it was read.
+Neighbours: ``file_edit`` changes a text, ``secret_file`` keeps its secrets. Not here: the format of
+a file (``config``).
 """
 
 import hashlib
@@ -35,7 +35,7 @@ class FolderFile(NamedTuple):
 
 
 class FileText(NamedTuple):
-    """The text of a file, and the mark by which a change since is recognised."""
+    """The text of a file, and a mark by which later changes are detected."""
 
     text: str
     mark: str
@@ -52,12 +52,11 @@ class Workspace:
         return [Path(file).name for file in files_of(self.folder)]
 
     def files(self) -> list[FolderFile]:
-        """Reads the folder's pipeline files. One with a fault has it."""
+        """Reads the folder's pipeline files. A broken file has its ``fault``."""
         return [self.read(name) for name in self.names()]
 
     def read(self, file: str) -> FolderFile:
-        """Reads one pipeline file. Raises ``ConfigError`` where the folder has none of that
-        name."""
+        """Reads one pipeline file. Raises ``ConfigError`` where the folder has no such file."""
         path = self.path(file)
         try:
             pipeline = pipeline_of(str(path), None, Options())
@@ -66,11 +65,11 @@ class Workspace:
         return FolderFile(file, pipeline.pipeline, pipeline, None)
 
     def pipeline(self, file: str) -> Pipeline:
-        """Loads the pipeline of a file. Raises its fault."""
+        """Loads the pipeline of a file. Raises its ``ConfigError``."""
         return pipeline_of(str(self.path(file)), None, Options())
 
     def path(self, file: str) -> Path:
-        """Returns the path of a file that the folder has. Raises ``ConfigError``."""
+        """Returns the path of a file in the folder. Raises ``ConfigError``."""
         path = self.folder / file
         inside = Path(file).name == file and not file.startswith(".")
         inside = inside and file.endswith(FILE_ENDINGS) and "\0" not in file
@@ -96,8 +95,8 @@ class Workspace:
             ) from None  # fmt: skip
 
     def new_name(self, name: str) -> str:
-        """Returns the file name of a new pipeline. Raises ``ConfigError`` where it is there
-        already, or is none."""
+        """Returns the file name of a new pipeline. Raises ``ConfigError`` where it exists already,
+        or is not a valid name."""
         file = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") + ".yaml"
         if _NAME.fullmatch(file) is None:
             raise ConfigError(
@@ -132,7 +131,7 @@ class Workspace:
             )
 
     def save(self, file: str, text: str, mark: str) -> None:
-        """Writes a file's text in one step. ``mark``: of the text that was read. Raises
+        """Writes a file's text in one step. ``mark``: the mark of the text that was read. Raises
         ``ConfigError`` (``ui.changed``) where the file has changed since."""
         path = self.path(file)
         self.refuse_change(file, mark)

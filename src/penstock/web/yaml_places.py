@@ -1,9 +1,8 @@
-"""Finds where each value of a pipeline file stands in its text, so that one of them can be changed
-and every other byte stays.
+"""Finds the span of each value in the text of a pipeline file, so that one can be changed without
+changing any other byte.
 
 The values are those of the pipeline file's own reader (``config.yaml_nodes``, ``config.scalars``),
-variables unresolved; this adds the place of each. Pure. Neighbour: ``file_edit`` changes texts by
-it.
+variables unresolved; this adds their places. Pure. Neighbour: ``file_edit`` changes texts by them.
 """
 
 from collections import deque
@@ -19,9 +18,9 @@ _NAME = "the file"
 @dataclass(slots=True, eq=False)
 class YamlPlace:
     """A value and its span in the text, with the tag and the anchor before it. ``column``: of a
-    mapping's first key or a list's first dash; ``flow``: it stands in brackets or braces;
-    ``alias``: it stands for a value elsewhere, and has no items of its own; ``keys``: of a mapping,
-    the text and the span of each key."""
+    mapping's first key or a list's first dash; ``flow``: it is in brackets or braces; ``alias``: it
+    refers to a value elsewhere, and has no items of its own; ``keys``: of a mapping, the text and
+    the span of each key."""
 
     start: int
     end: int
@@ -77,13 +76,13 @@ def _take(events: deque[Any], text: str, node: yaml_nodes.Node) -> YamlPlace:
 
 
 def _end(event: Any, text: str) -> int:
-    """Where a scalar ends: a text in lines has the empty lines after it within its marks."""
+    """Returns where a scalar ends: the marks of a block scalar include the empty lines after it."""
     start = event.start_mark.index
     return start + len(text[start : event.end_mark.index].rstrip())
 
 
 def _plain(node: yaml_nodes.Node) -> Any:
-    """The value of a node; of a key that is written twice the first, as everywhere."""
+    """Returns the value of a node; of a duplicate key the first, as everywhere."""
     if isinstance(node, yaml_nodes.Scalar):
         return plain(node.text) if node.plain else node.text
     if isinstance(node, yaml_nodes.Sequence):

@@ -1,7 +1,6 @@
-"""Writes values as YAML that the pipeline file's reader reads back as they were, in type too.
+"""Writes values as YAML that the pipeline file's reader reads back unchanged, types included.
 
-A text stands in quotes unless it is one word. Pure. Neighbour: ``file_edit`` puts the text in its
-place.
+A text is quoted unless it is one word. Pure. Neighbour: ``file_edit`` inserts the text.
 """
 
 import json
@@ -19,16 +18,16 @@ _INDENT = 2
 
 
 class PlainText(str):
-    """A text that stands in the file without quotes: a variable in the place of a number."""
+    """An unquoted text in the file: a variable in place of a number."""
 
 
 def variable(value: str) -> str:
-    """Returns a reference to a variable as it stands in the place of a number or a truth value."""
+    """Returns a reference to a variable, written in place of a number or a truth value."""
     return PlainText(value) if _REFERENCE.fullmatch(value) else value
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, also in type; the order of keys is free."""
+    """Returns whether two values are equal, types included; the order of keys is free."""
     if isinstance(one, dict) and isinstance(other, dict):
         first, second = cast(dict[str, Any], one), cast(dict[str, Any], other)
         return first.keys() == second.keys() and all(same(v, second[k]) for k, v in first.items())
@@ -41,7 +40,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def in_line(value: Any) -> str:
-    """Returns a value in one line."""
+    """Returns a value on one line."""
     match value:
         case None:
             return "null"
@@ -61,13 +60,14 @@ def in_line(value: Any) -> str:
 
 
 class BlockWriter:
-    """Writes values over several lines. ``literal``: a text of lines may stand in lines."""
+    """Writes values over several lines. ``literal``: a text of several lines may be a literal
+    block."""
 
     def __init__(self, literal: bool) -> None:
         self._literal = literal
 
     def block(self, value: Any, column: int) -> str:
-        """Returns the lines of a mapping or a list that begin in a column."""
+        """Returns the lines of a mapping or a list, which begin in a column."""
         before = " " * column
         if isinstance(value, Mapping):
             given = cast(Mapping[str, Any], value)
@@ -77,8 +77,8 @@ class BlockWriter:
         return "\n".join(before + line for line in lines)
 
     def inner(self, value: Any, column: int) -> str:
-        """Returns a value after its key or dash: in that line, or with a break and lines of its own
-        that begin in a column."""
+        """Returns a value after its key or dash: on that line, or after a line break on lines that
+        begin in a column."""
         if isinstance(value, Mapping) and value:
             return "\n" + self.block(value, column)
         if isinstance(value, list):
@@ -100,7 +100,7 @@ class BlockWriter:
 
 
 def _is_long(text: str) -> bool:
-    """Whether it stands best in lines of its own, which end in a break."""
+    """Returns whether a text is best written as a literal block, which ends in a line break."""
     if "\n" not in text or not text.endswith("\n"):
         return False
     lines = text[:-1].split("\n")

@@ -2,7 +2,7 @@
 ``posted`` reads back what the browser sends, ``kinds`` decides which field a property gets,
 ``rich_text`` makes descriptions safe.
 
-The contract is Airbyte's (``order``, ``airbyte_secret``, ``always_show``, ``group``, ...). What no
-field is known for becomes a JSON editor of that part. Not here: validation, which is that of
-``check`` (``protocols.json_schema.config_check``).
+The contract is Airbyte's (``order``, ``airbyte_secret``, ``always_show``, ``group``, ...). A
+property without a matching field gets a JSON editor. Not here: validation, which ``check`` does
+(``protocols.json_schema.config_check``).
 """

@@ -1,7 +1,7 @@
-"""Says how a value is drawn in its field, and what a browser then sends of it.
+"""Decides how a value is shown in its field, and what the browser then sends for it.
 
-``fields`` draws by it; ``posted`` compares what was sent with it, so that a value that nobody has
-touched keeps its type and its text. A value that its field cannot show gets an editor. Pure.
+``fields`` shows values by it; ``posted`` compares the sent value with it, so that an untouched
+value keeps its type and its text. A value that its field cannot show gets an editor. Pure.
 """
 
 import json
@@ -30,8 +30,8 @@ class FieldOption:
 
 @dataclass(slots=True)
 class Drawn:
-    """A value in its field. ``text``: never a secret's; ``unset``: the variable that it is, which
-    has no value yet."""
+    """A value in its field. ``text``: never a secret's; ``unset``: the variable that it refers to,
+    which has no value yet."""
 
     kind: FieldKind
     text: str = ""
@@ -40,7 +40,7 @@ class Drawn:
     unset: str | None = None
 
     def is_sent(self, name: str, given: Given) -> bool:
-        """Whether the browser has sent the field as it was drawn, or not at all."""
+        """Returns whether the browser sent the field unchanged, or not at all."""
         here = f"{name}#here" in given
         sent = [lines_of(text) for text in given.get(name, [])]
         match self.kind:
@@ -57,7 +57,7 @@ class Drawn:
 
 class Drawing:
     """Draws the values of one form. ``known``: the variables that have values; ``hidden``: texts
-    that are secret, wherever they stand."""
+    that are secret anywhere."""
 
     def __init__(self, known: AbstractSet[str], hidden: AbstractSet[str]) -> None:
         self._known = known
@@ -73,7 +73,7 @@ class Drawing:
         return _drawn(shape, kind, shown, unset)
 
     def kind_of(self, shape: Shape, value: Any) -> FieldKind:
-        """The kind of the field that a value gets: the shape's, unless it cannot show the value, or
+        """Returns the kind of field for a value: the shape's, unless that cannot show the value, or
         the value has a secret where the schema names none."""
         kind = shape.kind
         if kind in (FieldKind.secret, FieldKind.hidden, FieldKind.elsewhere, FieldKind.fixed):
@@ -171,7 +171,7 @@ def code_of(value: Any, indent: int | None = None) -> str:
 
 
 def label_of(value: Any) -> str:
-    """Returns a value for people."""
+    """Returns a value as a label."""
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else text_of(value)
 
 
@@ -183,5 +183,5 @@ def text_of(value: Any) -> str:
 
 
 def lines_of(text: str) -> str:
-    """Returns a text with the line breaks of files, in place of those that forms have."""
+    """Returns a text with the line breaks of files in place of those of forms."""
     return text.replace("\r\n", "\n").replace("\r", "\n")

@@ -1,7 +1,7 @@
 """Builds the fields of a form from a connector's schema and a configuration.
 
-No value of a secret gets into a field (L10). Pure. Neighbours: ``kinds`` decides the kinds,
-``posted`` reads the form back, templates draw.
+No secret value is put into a field (L10). Pure. Neighbours: ``kinds`` decides the kinds, ``posted``
+reads the form back, templates draw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ _LONGEST_SCHEMA = 20_000
 
 @dataclass(slots=True)
 class FormField:
-    """A field as a template draws it. ``name``: of the input; ``value``: text of it, never a
-    secret's; ``default``: what the connector takes where there is no value; ``given``: a secret has
-    a value; ``unset``: the variable that has none yet; ``folded``: it is optional and has no value;
+    """A field for a template. ``name``: of the input; ``value``: its text, never a secret's;
+    ``default``: what the connector uses without a value; ``given``: a secret has a value;
+    ``unset``: its variable that has no value yet; ``folded``: it is optional and has no value;
     ``turn``: changes with each item that is removed from a list above it, so that the browser keeps
-    nothing of that one; ``lists_turn``: of a list; ``free``: a mapping of any names; ``key``: the
-    last step of its path."""
+    none of that item's inputs; ``lists_turn``: of a list; ``free``: a mapping of any names;
+    ``key``: the last step of its path."""
 
     name: str
     label: str
@@ -68,8 +68,8 @@ def input_name(prefix: str, path: Path) -> str:
 
 class FormBuilder:
     """Builds the form of one part of a file. ``word``: marks secrets, as of a protocol package;
-    ``known``: the variables that have values; ``faults``: by path, the innermost that is known;
-    ``hidden``: texts that are secret; ``turns``: of lists, by the names of their inputs."""
+    ``known``: the variables that have values; ``faults``: by path, as deep as known; ``hidden``:
+    texts that are secret; ``turns``: of lists, by the names of their inputs."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class FormBuilder:
         return self._object(self._root, value, (), 0, False, frozenset(("#",)), ABSENT, "0")
 
     def left_faults(self) -> list[str]:
-        """Returns the faults that stand beside no field."""
+        """Returns the faults that belong to no field."""
         return [
             ": ".join(filter(None, (".".join(path), fault)))
             for path, each in self._faults.items()
@@ -116,7 +116,8 @@ class FormBuilder:
         return [each for each in made if each.kind != FieldKind.hidden]
 
     def _shape(self, of: SchemaProperty, depth: int, secret: bool, above: frozenset[str]) -> Shape:
-        """The shape of a property; past the most fields that a page has, of an editor."""
+        """Returns the shape of a property; beyond the maximum number of fields per page, that of an
+        editor."""
         self._left -= 1
         deep = depth if self._left > 0 else 1_000
         return Shape(self._root, of, self._word, deep, secret, above)
@@ -234,8 +235,7 @@ class FormBuilder:
 
 
 def fallbacks(fields: Sequence[FormField]) -> list[FormField]:
-    """Lists the fields, at any depth, that have become a JSON editor or must be edited in the
-    file."""
+    """Lists the fields, at any depth, that became a JSON editor or must be edited in the file."""
     found = [f for f in fields if f.kind in (FieldKind.json, FieldKind.elsewhere)]
     return found + [inner for f in fields for inner in fallbacks(f.children)]
 
@@ -256,12 +256,12 @@ def _has_value(value: Any) -> bool:
 
 
 def _is_long(node: Mapping[str, Any]) -> bool:
-    """Whether a secret has lines, which an input of one line would drop."""
+    """Returns whether a secret has several lines, which a single-line input would drop."""
     return node.get("multiline") is True or "-----BEGIN" in code_of(dict(node))
 
 
 def _default(value: Any) -> str:
-    """A default for people; empty: there is none, or it is empty."""
+    """Returns a default as text; empty: it is missing or empty."""
     if value is ABSENT or value is None or value in ("", {}, []):
         return ""
     listed = cast(list[Any], value) if isinstance(value, list) else [value]
@@ -269,7 +269,7 @@ def _default(value: Any) -> str:
 
 
 def _name_of(value: Any, place: int) -> str:
-    """What an item of a list is called: by its own name, if it has one."""
+    """Returns the title of a list's item: its own name, if it has one."""
     own = cast(dict[str, Any], value) if isinstance(value, dict) else {}
     name = next((own[k] for k in ("name", "use") if isinstance(own.get(k), str)), "")
     return f"{place + 1}. {name[:60]}" if name and "${" not in name else f"{place + 1}"

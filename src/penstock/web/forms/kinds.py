@@ -1,7 +1,7 @@
 """Decides which kind of field a property of a configuration gets, and which of its forms a value
 has.
 
-Pure. Neighbours: ``fields`` and ``posted`` both ask, so that what is shown is what is read.
+Pure. Neighbours: ``fields`` and ``posted`` both use it, so that what is shown is what is read.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ _VARIABLE = {"$ref": "#/$defs/Variable"}
 
 
 class FieldKind(StrEnum):
-    """``lines``: a list of scalars, one a line; ``choices``: a list of given values; ``items``: a
+    """``lines``: a list of scalars, one per line; ``choices``: a list of given values; ``items``: a
     list of objects; ``named``: a mapping of names to values; ``variant``: an object of one of
-    several forms; ``json``: an editor of that part; ``elsewhere``: secret and no scalar, to be
+    several forms; ``json``: an editor of that part; ``elsewhere``: a secret that is not a scalar,
     edited in the file."""
 
     text = "text"
@@ -46,9 +46,9 @@ class FieldKind(StrEnum):
 
 class Shape:
     """A property with its kind. ``forms``: of a variant, the schemas of its forms; ``item``: of a
-    list or a mapping of names, the shape of its elements. ``above``: the references in which it
-    stands: one that it has itself makes a circle, which ends in an editor. ``loose``: a text that
-    may be a number or a truth value too. ``free``: its names and values are not described."""
+    list or a mapping of names, the shape of its elements. ``above``: the references around it; one
+    that recurs in it is a cycle, which ends in an editor. ``loose``: a text that may also be a
+    number or a truth value. ``free``: its names and values are not described."""
 
     def __init__(
         self, root: Any, property_: SchemaProperty, word: str | None, depth: int = 0,
@@ -86,8 +86,8 @@ class Shape:
     def _of_branches(
         self, root: Any, branches: Sequence[Any], word: str | None, depth: int
     ) -> FieldKind | None:
-        """Of alternatives: forms of an object, or the first that is a scalar; None: the property
-        is what it is without them (they only say what is required)."""
+        """Returns the kind of alternatives: forms of an object, or the first that is a scalar;
+        None: the alternatives only require keys and do not change the kind."""
         node = self.facts.node
         own = {k: v for k, v in node.items() if k not in ("oneOf", "anyOf")}
         self.forms = variants_of(root, node)
@@ -182,7 +182,7 @@ class Shape:
         return FieldKind.named if shown else FieldKind.json
 
     def value_of(self, name: str, word: str | None) -> SchemaProperty:
-        """The property of one name of a mapping of names."""
+        """Returns the property of one name in a mapping of names."""
         if not self.free:
             return SchemaProperty(self.facts.node.get("additionalProperties"), True)
         secret = {word: True} if word and names_a_secret(name) else {}
@@ -195,13 +195,14 @@ class Shape:
 
 
 def references(root: Any, schema: Any) -> frozenset[str]:
-    """Lists the references that a schema is made of, which stand for all of it."""
+    """Lists the references that a schema consists of, by itself or by ``allOf``."""
     found = (node.get("$ref") for node in parts(root, [schema], ("allOf",)))
     return frozenset(each for each in found if isinstance(each, str) and each != _MARKS)
 
 
 def _branches(node: dict[str, Any]) -> list[Any] | None:
-    """The alternatives of a property, without null and a variable, which any field may have."""
+    """Returns the alternatives of a property, without null and a variable, which any field may
+    have."""
     for name in ("oneOf", "anyOf"):
         given = node.get(name)
         if isinstance(given, list):
@@ -216,7 +217,7 @@ def _is_beside(branch: dict[str, Any]) -> bool:
 
 def form_of(root: Any, forms: Sequence[dict[str, Any]], value: Any) -> int | None:
     """Returns the number of the form that a value has: by its constants, else by the names of its
-    keys; None: it has none."""
+    keys; None: no form matches."""
     if not isinstance(value, dict):
         return None
     given = cast(dict[str, Any], value)
@@ -234,8 +235,8 @@ def form_of(root: Any, forms: Sequence[dict[str, Any]], value: Any) -> int | Non
 
 
 def first_form(root: Any, forms: Sequence[dict[str, Any]], default: Any) -> int:
-    """Returns the number of the form that is offered first: that of the default, whose constant a
-    connector may give alone."""
+    """Returns the number of the form that is offered first: that of the default, of which a
+    connector may give only the constant."""
     if isinstance(default, dict):
         return form_of(root, forms, default) or 0
     for number, form in enumerate(forms):
@@ -247,7 +248,7 @@ def first_form(root: Any, forms: Sequence[dict[str, Any]], default: Any) -> int:
 
 
 def form_title(root: Any, form: dict[str, Any], number: int) -> str:
-    """Returns what a form is called."""
+    """Returns the title of a form."""
     title = form.get("title")
     if title:
         return str(title)

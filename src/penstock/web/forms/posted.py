@@ -1,9 +1,9 @@
 """Reads a configuration back from what the browser sends of a form.
 
-A value whose field comes back as it was drawn stays as it is, type and text; so does what a form
-has no field for. A default is written only if it was chosen, a constant only into an object that
-has changed. A secret that was typed is given apart, by its path. Pure. Neighbours: ``fields`` made
-the form, by the same ``kinds`` and ``drawn``.
+A value whose field comes back unchanged keeps its type and text; so does a value that has no field.
+A default is written only if it was chosen, a constant only into an object that has changed. A typed
+secret is returned separately, by its path. Pure. Neighbours: ``fields`` made the form, by the same
+``kinds`` and ``drawn``.
 """
 
 import json
@@ -28,8 +28,8 @@ _MOST_ITEMS = 100_000
 
 class PostedForm:
     """Reads one part of a file. ``given``: every input by its name; ``do``: a button of a list:
-    ``add:NAME``, ``drop:NAME:PLACE``. ``secrets``: what was typed, by path; ``faults``: what is no
-    JSON, no number; ``turns``: of the lists."""
+    ``add:NAME``, ``drop:NAME:PLACE``. ``secrets``: typed ones, by path; ``faults``: invalid JSON
+    and numbers; ``turns``: of the lists."""
 
     def __init__(
         self, schema: Any, word: str | None, prefix: str, given: Mapping[str, Sequence[str]],
@@ -45,7 +45,8 @@ class PostedForm:
         self.turns: dict[str, str] = {}
 
     def read(self, current: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the configuration that the form has; ``current``: the one that it was made of."""
+        """Returns the configuration that the form has; ``current``: the one that it was built
+        from."""
         top = frozenset(("#",))
         return deepcopy(self._object(self._root, dict(current), (), 0, False, top))
 
@@ -158,7 +159,7 @@ class PostedForm:
         return text
 
     def _lines(self, shape: Shape, drawn: Drawn, current: Any, text: str, path: Path) -> Any:
-        """The items of a list, one a line; those whose lines stay, stay."""
+        """Returns the items of a list, one per line; items whose lines are unchanged stay."""
         had = cast(list[Any], current) if isinstance(current, list) else []
         old, new = drawn.text.split("\n") if had else [], lines_of(text).split("\n")
         kind = shape.item.kind if shape.item is not None else FieldKind.text
@@ -195,7 +196,7 @@ class PostedForm:
         for each, of in properties_of(self._root, form):
             fixed = Shape(self._root, of, self._word, depth + 1).facts.fixed
             if fixed is not None and (of.required or "const" in of.schema):
-                made[each] = fixed  # what tells the forms apart
+                made[each] = fixed  # distinguishes the forms
         return made
 
     def _items(self, shape: Shape, name: str, current: Any, path: Path, depth: int) -> Any:
@@ -226,7 +227,7 @@ class PostedForm:
         return made if made or shape.facts.required else ABSENT
 
     def _drop_secrets(self, path: Path, place: int) -> None:
-        """Drops what was typed into an item that goes; the later ones move up."""
+        """Drops the secrets typed into a removed item; the later ones move up."""
         had, n = self.secrets, len(path)
         self.secrets = {}
         for each, text in had.items():
@@ -263,7 +264,7 @@ class PostedForm:
 
 
 def _empty(shape: Shape) -> Any:
-    """The value of an item that has none yet."""
+    """Returns the initial value of an item."""
     match None if shape.item is None else shape.item.kind:
         case FieldKind.object | FieldKind.variant | FieldKind.named | None:
             return {}
@@ -280,7 +281,7 @@ def _empty(shape: Shape) -> Any:
 
 
 def _structure(text: str) -> Any:
-    """A mapping or a list that was typed as JSON; None: the text is none."""
+    """Parses a mapping or a list typed as JSON; None: the text is neither."""
     try:
         return json.loads(text) if text.strip()[:1] in ("{", "[") else None
     except ValueError:

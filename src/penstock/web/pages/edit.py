@@ -1,8 +1,8 @@
-"""The pages to make a pipeline file and to change it: the form of each end beside the text, and the
+"""The pages to create and to change a pipeline file: the form of each end next to the text, and the
 text alone.
 
-A form changes the values of ``config`` in the file's text, and nothing else. Not here: which fields
-a form has (``forms``), where secrets are kept (``secret_file``), streams (``pages.streams``).
+A form changes only the values of ``config`` in the file's text. Not here: which fields a form has
+(``forms``), where secrets are kept (``secret_file``), streams (``pages.streams``).
 """
 
 import os
@@ -41,8 +41,8 @@ _TABLE = "delta:./lake"
 
 @dataclass(slots=True)
 class EditedEnd:
-    """One end of the form. ``asked``: what its connector says; None: it is a table. ``listed``: its
-    fields are those of the index."""
+    """One end of the form. ``asked``: its connector's specification; None: it is a table.
+    ``listed``: its fields come from the index."""
 
     role: str
     use: str
@@ -54,7 +54,7 @@ class EditedEnd:
 
 @dataclass(slots=True)
 class DrawnForm:
-    """The fields of a part of the file. ``left``: faults that stand beside none of them."""
+    """The fields of a part of the file. ``left``: faults that belong to no field."""
 
     title: str
     prefix: str
@@ -67,8 +67,8 @@ class DrawnForm:
 
 @dataclass(slots=True)
 class Edits:
-    """What the browser sent. ``text``: the file's, changed; ``typed``: faults of what was typed, by
-    the prefix of the form; ``secrets``: by their variables; ``turns``: of lists."""
+    """The changes that the browser sent. ``text``: the file's text, changed; ``typed``: faults of
+    inputs, by the prefix of the form; ``secrets``: by their variables; ``turns``: of lists."""
 
     text: str
     typed: dict[str, dict[Path, list[str]]] = field(
@@ -98,7 +98,7 @@ def _new(source: str, into: str, name: str, error: Any) -> dict[str, Any]:
 
 
 def make(site: Site, request: Request, form: Form) -> Response:
-    """Asks both connectors, and writes the file that ``penstock new`` writes."""
+    """Queries both connectors, and writes the file that ``penstock new`` writes."""
     source, into = one(form, "source").strip(), one(form, "destination").strip()
     name = one(form, "name").strip()
     try:
@@ -142,7 +142,7 @@ def edit(site: Site, request: Request) -> Response:
         ends = ends_of(site, values_of(read.text))
     except PenstockError as e:
         return _as_text(site, request, file, read, e)
-    if isinstance(ends, tuple):  # a page that is only looked at starts no connector
+    if isinstance(ends, tuple):  # viewing a page starts no connector
         return _as_text(site, request, file, read, ask=ends[0])
     return site.page(request, "edit.html", _values(site, file, read.text, read.mark, ends))
 
@@ -150,8 +150,8 @@ def edit(site: Site, request: Request) -> Response:
 def ends_of(
     site: Site, values: Mapping[str, Any]
 ) -> "list[EditedEnd] | tuple[str, AskedRole, Install]":
-    """Returns both ends of a file; or the connector that must be asked first, with its role and
-    its install settings. Raises ``ConfigError``."""
+    """Returns both ends of a file; or the connector whose specification is needed first, with its
+    role and its install settings. Raises ``ConfigError``."""
     made: list[EditedEnd] = []
     for name, role in ENDS:
         section = values.get(name)
@@ -177,7 +177,7 @@ def _install(section: Mapping[str, Any]) -> Install:
 
 
 def ask(site: Site, request: Request, form: Form) -> Response:
-    """Asks the connectors of a file what their forms have."""
+    """Requests the specifications of a file's connectors."""
     del form
     file = file_of(request)
     ends = ends_of(site, values_of(site.workspace.text(file).text))
@@ -195,7 +195,7 @@ def _ask(site: Site, file: str, use: str, role: AskedRole, install: Install) -> 
 def _values(
     site: Site, file: str, edits: Edits, mark: str, ends: list[EditedEnd]
 ) -> dict[str, Any]:
-    """Returns what the page shows."""
+    """Returns the values for the page."""
     values = values_of(edits.text)
     known = secret_file.known_variables(site.workspace.folder) | edits.secrets.keys()
     hidden = _secrets(values, ends)
@@ -247,7 +247,8 @@ def _drawn_parts(
 
 
 def _options(ends: list[EditedEnd], values: Mapping[str, Any]) -> Any:
-    """The schema of a destination's ``options``: of the stream that it names, else its first."""
+    """Returns the schema of a destination's ``options``: for the stream that it names, else its
+    first."""
     asked = ends[1].asked
     streams = None if asked is None else asked.spec.abilities.get("streams")
     listed = _at(streams, ("streams",))
@@ -258,12 +259,12 @@ def _options(ends: list[EditedEnd], values: Mapping[str, Any]) -> Any:
 
 
 def _names(value: Any, missing: set[str]) -> bool:
-    """Whether a value has a variable that is not set."""
+    """Returns whether a value refers to a variable that is not set."""
     return isinstance(value, str) and any(n in missing for n in _REFERENCE.findall(value))
 
 
 def _faults(spec: ConnectorSpec, config: dict[str, Any], word: str | None) -> dict[Path, list[str]]:
-    """The faults that ``check`` finds, by the path of their field."""
+    """Returns the faults that ``check`` finds, by the path of their field."""
     try:
         validate_config(spec, config, word)
     except ConfigError as e:
@@ -279,7 +280,7 @@ def _faults(spec: ConnectorSpec, config: dict[str, Any], word: str | None) -> di
 
 
 def _groups(schema: Any, fields: list[FormField]) -> list[tuple[str, str]]:
-    """The groups that the schema names, and last the fields without one."""
+    """Returns the groups that the schema names, and last the fields without a group."""
     given = schema.get("groups") if isinstance(schema, dict) else None
     listed = [g for g in cast(list[Any], given or ()) if isinstance(g, dict)]
     named = [(str(g.get("id")), str(g.get("title") or "")) for g in listed]
@@ -289,6 +290,22 @@ def _groups(schema: Any, fields: list[FormField]) -> list[tuple[str, str]]:
             each.group = ""
     used = {each.group for each in fields}
     return [(i, t) for i, t in named if i in used] + ([("", "")] if "" in used else [])
+
+
+def _secrets(values: Mapping[str, Any], ends: list[EditedEnd]) -> set[str]:
+    """Returns the secrets in a file: in the configurations of its ends and of its profiles, by the
+    connectors' schemas, and elsewhere by the names of keys."""
+    found: set[str] = set()
+    profiles = values.get("profiles")
+    listed = cast(dict[str, Any], profiles) if isinstance(profiles, dict) else {}
+    for end in ends:
+        configs = [end.config, *(_at(p, (end.role, "config")) for p in listed.values())]
+        if end.asked is not None:
+            schema, word, _ = schema_of_form(end.use, end.asked)
+            found |= {t for c in configs for t in secret_values(schema, c, word)}
+    for key in ("profiles", "transforms", "enrichments"):
+        found |= named_secrets(values.get(key))
+    return {text for text in found if "${" not in text}
 
 
 # -- what the browser sends
@@ -318,7 +335,7 @@ def posted(site: Site, request: Request, form: Form) -> Response:
 
 
 def _edits(site: Site, file: str, text: str, ends: list[EditedEnd], form: Form, do: str) -> Edits:
-    """Takes what the browser sent into the file's text. What it did not touch stays."""
+    """Applies what the browser sent to the file's text. Untouched values stay."""
     values, edits = values_of(text), Edits(text)
     known = secret_file.known_variables(site.workspace.folder)
     hidden = _secrets(values, ends)
@@ -366,7 +383,7 @@ def _at(config: Any, path: Path) -> Any:
 
 
 def _put(config: Any, path: Path, value: str) -> None:
-    """Puts a reference where a secret was typed."""
+    """Puts a reference in place of a secret that was typed."""
     for step in path[:-1]:
         config = config[int(step)] if isinstance(config, list) else config[step]
     if isinstance(config, list):
@@ -382,7 +399,7 @@ def _as_text(
     site: Site, request: Request, file: str, read: FileText, error: PenstockError | None = None,
     ask: str | None = None,
 ) -> Response:  # fmt: skip
-    """``ask``: a connector that has not been asked yet what its form has."""
+    """``ask``: a connector whose specification is not known yet."""
     fault = error or site.workspace.read(file).fault
     values = {
         "file": file, "text": site.hidden.hide(read.text), "mark": read.mark, "nav": "edit", "ask": ask,
@@ -392,7 +409,7 @@ def _as_text(
 
 
 def save_text(site: Site, request: Request, form: Form) -> Response:
-    """Saves a text, also one with faults, which the page then shows with their lines."""
+    """Saves a text, also with faults, which the page then shows with their lines."""
     file = file_of(request)
     text = site.hidden.restore(one(form, "text").replace("\r\n", "\n"))
     site.workspace.save(file, text, one(form, "mark"))

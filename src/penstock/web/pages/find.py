@@ -1,5 +1,5 @@
-"""The pages to find a connector, by the index that ``penstock search`` uses, and what is known of
-one before it is installed.
+"""The pages to find a connector, by the index that ``penstock search`` uses, with the facts that
+are known before it is installed.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The pages of runs: all of the home or of one pipeline; one run with its report and log; and its
+"""The pages of runs: all of the home or of one pipeline; one run with its report, its log and its
 retry.
 """
 
@@ -53,14 +53,14 @@ def _listed(
 
 
 def what_of(site: Site, request: Request) -> Pipeline | str | None:
-    """Returns the pipeline whose store has the run: of the file that the address names, else
-    None: of any, in the home's own store."""
+    """Returns the pipeline whose store has the run: of the file in the address; None: any pipeline,
+    in the home's own store."""
     file = request.query_params.get("file")
     return None if not file else site.workspace.pipeline(file)
 
 
 def report_of(site: Site, what: Pipeline | str | None, run: str, lines: int) -> dict[str, Any]:
-    """Returns the report of a run with the end of its log. Raises ``ConfigError``."""
+    """Returns the report of a run with the last lines of its log. Raises ``ConfigError``."""
     if what is None:
         store = open_store(site.home.state_url())
         try:
@@ -81,7 +81,7 @@ def one_run(site: Site, request: Request) -> Response:
 def run_values(
     site: Site, request: Request, report: dict[str, Any], what: Pipeline | str | None
 ) -> dict[str, Any]:
-    """Returns what the page of a run shows."""
+    """Returns the values for a run's page."""
     level = request.query_params.get("level", "INFO")
     words = request.query_params.get("words", "").strip()
     running = report["status"] == "running"
@@ -117,7 +117,7 @@ def run_values(
 
 
 def site_file(site: Site, pipeline: str) -> str | None:
-    """Returns the folder's file of a pipeline; None: it has none."""
+    """Returns the folder's file of a pipeline; None: no file defines it."""
     guess = f"{pipeline}.yaml"
     names = site.workspace.names()
     ordered = sorted(names, key=lambda name: name != guess)[:200]

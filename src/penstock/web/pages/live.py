@@ -1,6 +1,6 @@
-"""Starts runs, shows one that goes on while the page is open, and stops it.
+"""Starts runs, shows a running one while the page is open, and stops it.
 
-The page follows by server-sent events, without script it is asked for again. Closing it changes
+The page follows by server-sent events; without script the browser reloads it. Closing it changes
 nothing. Not here: the process (``launches``), the report of a run that has ended (``history``).
 """
 
@@ -21,7 +21,7 @@ from penstock.web.site import Form, Site, at, file_of, go, not_found, one, shown
 
 _SECONDS = 1.0
 _LINES = 200
-_LONGEST = 6 * 3600.0  # of one connection: the browser opens another by itself
+_LONGEST = 6 * 3600.0  # per connection: the browser then opens another
 _MOST_OPEN = 3
 """Connections that stay open. A browser has six for all its tabs: the pages beyond these ask again
 every few seconds."""
@@ -38,7 +38,7 @@ def start(site: Site, request: Request, form: Form) -> Response:
 
 
 def run_options(form: Form) -> list[str]:
-    """Returns the options of ``penstock run`` that a form asks for."""
+    """Returns the options of ``penstock run`` that a form selects."""
     options: list[str] = []
     if names := form.get("stream"):
         options += ["--streams", json.dumps([{"name": name} for name in names])]
@@ -50,7 +50,7 @@ def run_options(form: Form) -> list[str]:
 
 
 def started(site: Site, request: Request) -> Response:
-    """What a started process prints, until its run is known."""
+    """Shows what a started process prints, until its run is known."""
     launched = launches.found(site.home, str(request.path_params["id"]))
     if launched is None:
         raise not_found()
@@ -73,7 +73,7 @@ def started(site: Site, request: Request) -> Response:
 
 
 def _run_of(site: Site, launched: launches.StartedRun, answer: dict[str, Any] | None) -> str | None:
-    """Returns the run of a process: what it holds the lock for, or what it reported."""
+    """Returns the run of a process: by the lock that it holds, or by its report."""
     if answer is not None and isinstance(answer.get("run"), str) and not answer.get("dry_run"):
         return answer["run"]
     if answer is not None:
@@ -110,7 +110,7 @@ def cancel(site: Site, request: Request, form: Form) -> Response:
 
 
 def events(site: Site, request: Request) -> Response:
-    """The changing part of a run's page, whenever it has changed; ``done`` at its end."""
+    """Streams the changing part of a run's page whenever it changes; ``done`` at the end."""
 
     async def stream() -> AsyncIterator[str]:
         import anyio
@@ -143,14 +143,14 @@ events.is_stream = True  # type: ignore[attr-defined]
 
 
 def ended(site: Site, request: Request) -> Response:
-    """Has the page of a run made again, as the run has ended."""
+    """Makes the browser reload the page, as the run has ended."""
     del site, request
     return Response(status_code=204, headers={"HX-Refresh": "true"})
 
 
 def _part(site: Site, request: Request, before: Any) -> tuple[str, bool, Any]:
-    """Returns the part, whether the run has ended, and the count by which the next rate is
-    known."""
+    """Returns the part, whether the run has ended, and the count from which the next rate is
+    computed."""
     what = what_of(site, request)
     report = report_of(site, what, str(request.path_params["run"]), _LINES)
     if report["status"] != "running":

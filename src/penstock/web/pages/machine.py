@@ -1,5 +1,5 @@
-"""The page of the machine: what ``doctor`` checks, the Sparks that stay, installed connectors, what
-logs use.
+"""The page of the machine: the checks of ``doctor``, the Sparks that stay, installed connectors,
+disk use of logs.
 """
 
 import os
@@ -53,7 +53,7 @@ def stop_spark(site: Site, request: Request, form: Form) -> Response:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of the files of a folder, links not followed."""
+    """Returns the bytes of the files in a folder; links are not followed."""
     found, waiting = 0, [str(folder)]
     while waiting:
         try:

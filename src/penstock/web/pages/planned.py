@@ -1,4 +1,4 @@
-"""The pages of check and plan: the connectors' own words, and what a run would change in each
+"""The pages of check and plan: the connectors' own messages, and what a run would change in each
 table.
 """
 
@@ -25,7 +25,7 @@ def check(site: Site, request: Request, form: Form) -> Response:
 
 
 def start_check(site: Site, file: str) -> Response:
-    """Starts the check of a pipeline file, and goes on to its page."""
+    """Starts the check of a pipeline file, and redirects to its page."""
     from penstock.engine.inspect.plan_check import check_pipeline, consents
 
     pipeline = site.workspace.pipeline(file)

@@ -58,7 +58,7 @@ def _found(site: Site, file: str, asked: dict[str, str]) -> Iterator[dict[str, A
 
 
 def retry(site: Site, request: Request, form: Form) -> Response:
-    """Starts ``penstock rejects retry`` of what the page shows."""
+    """Starts ``penstock rejects retry`` for the rejects that the page shows."""
     from penstock.engine.inspect.plan_check import consents
 
     file = file_of(request)
@@ -93,7 +93,7 @@ def _csv(found: Iterator[dict[str, Any]]) -> Iterator[str]:
 
 
 def _cell(value: Any) -> str:
-    """A cell that no spreadsheet takes for a formula."""
+    """Returns a cell that no spreadsheet interprets as a formula."""
     text = "" if value is None else str(value)
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
 
@@ -109,7 +109,7 @@ def _json(found: Iterator[dict[str, Any]]) -> Iterator[bytes]:
 
 
 def table(site: Site, request: Request) -> Response:
-    """The first rows of each table that the last run wrote, one at a time."""
+    """Shows the first rows of each table that the last run wrote, one at a time."""
     file = file_of(request)
     pipeline = site.workspace.pipeline(file)
     format = parse_ref(pipeline.destination.use).format

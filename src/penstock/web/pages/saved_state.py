@@ -1,5 +1,5 @@
-"""The page of a pipeline's state: what is saved, what was, and changes, each of which says first
-what it will do.
+"""The page of a pipeline's state: the current one, earlier ones, and changes, each with a
+confirmation that describes its effect.
 """
 
 from typing import Any
@@ -53,7 +53,7 @@ def show(site: Site, request: Request) -> Response:
 
 
 def ask(site: Site, request: Request, form: Form) -> Response:
-    """Says what a change will do, and asks."""
+    """Describes the effect of a change, and requests confirmation."""
     what = one(form, "what")
     if what not in _CHANGES:
         raise ConfigError("there is no such change", code="usage")

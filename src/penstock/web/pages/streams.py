@@ -1,7 +1,7 @@
-"""The page of a source's streams: which are read, and how, as the file's ``streams`` says.
+"""The page of a source's streams: which are read, and how, from the file's ``streams``.
 
-A table of what discovery found, paged and searched by the server; what the page shows is what a
-save changes. Not here: which modes a stream gets by itself (``penstock plan`` says it).
+A table of what discovery found, paged and searched by the server; a save changes only what the page
+shows. Not here: the default modes of a stream (``penstock plan`` shows them).
 """
 
 from collections import Counter
@@ -60,7 +60,7 @@ def discover(site: Site, request: Request, form: Form) -> Response:
 
 
 def start_discover(site: Site, file: str) -> Response:
-    """Starts the discovery of a pipeline file's source, and goes on to its streams."""
+    """Starts the discovery of a pipeline file's source, and redirects to its streams."""
     from penstock.engine.inspect.plan_check import consents, discover_pipeline
 
     pipeline = site.workspace.pipeline(file)
@@ -76,7 +76,7 @@ def start_discover(site: Site, file: str) -> Response:
 
 
 def _matching(found: Sequence[DiscoveredStream], words: str) -> list[DiscoveredStream]:
-    """The streams whose name has the words, or fits the pattern."""
+    """Returns the streams whose name contains the words, or matches the pattern."""
     wanted = words.lower()
     pattern = wanted if "*" in wanted or "?" in wanted else f"*{wanted}*"
     return [s for s in found if fnmatchcase(_name(s).lower(), pattern)]
@@ -87,8 +87,8 @@ def _name(stream: DiscoveredStream) -> str:
 
 
 class _Chosen:
-    """What the file says of streams: ``streams`` (None: every one) and ``exclude``. The rule which
-    entry holds for a stream is that of a run."""
+    """The streams that the file selects: ``streams`` (None: every one) and ``exclude``. An entry
+    applies to a stream by the same rule as in a run."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         source = values.get("source")
@@ -106,7 +106,7 @@ class _Chosen:
                 self._names.setdefault(name, []).append(place)
 
     def place(self, stream: StreamId) -> int | None:
-        """Returns the number of the entry that holds for the stream."""
+        """Returns the number of the entry that applies to the stream."""
         named = {n for t in (stream.name, str(stream)) for n in self._names.get(t, ())}
         fits = [(o, n) for n in named if (o := self._at(n)).matches(stream)]
         fits = fits or [(o, n) for o, n in self._patterns if o.matches(stream)]
@@ -118,7 +118,7 @@ class _Chosen:
         return {} if place is None else _entry((self.listed or [])[place])
 
     def leaves_out(self, stream: StreamId) -> bool:
-        """Whether ``exclude`` names the stream."""
+        """Returns whether ``exclude`` names the stream."""
         return any(StreamOptions(name=name).matches(stream) for name in self.excluded)
 
     def _at(self, place: int) -> StreamOptions:
@@ -161,7 +161,7 @@ def _row(stream: DiscoveredStream, chosen: _Chosen) -> dict[str, Any]:
 
 
 def _shown(entry: Entry) -> dict[str, str]:
-    """The settings of an entry as the page's inputs have them."""
+    """Returns the settings of an entry as values of the page's inputs."""
     return {
         "sync_mode": str(entry.get("sync_mode") or ""),
         "destination_sync_mode": str(entry.get("destination_sync_mode") or ""),
@@ -171,7 +171,7 @@ def _shown(entry: Entry) -> dict[str, str]:
 
 
 def _with(modes: Sequence[str], own: str) -> list[str]:
-    """The modes to choose from; one that the file has stays there."""
+    """Returns the modes to choose from, with the one that the file has."""
     return [*modes, *([own] if own and own not in modes else [])]
 
 
@@ -221,7 +221,7 @@ Wanted = dict[str, Any]
 
 
 def _posted(name: str, form: Form) -> Wanted:
-    """What the row of a page says."""
+    """Returns the changes in one row of the page."""
     made: Wanted = {"chosen": name in form.get("chosen", ())}
     for key in ("sync_mode", "destination_sync_mode", "key", "cursor"):
         if f"{key} {name}" in form:
@@ -230,7 +230,7 @@ def _posted(name: str, form: Form) -> Wanted:
 
 
 def _bulk(stream: DiscoveredStream, form: Form) -> Wanted:
-    """What is wanted of each stream that the search finds, on all pages."""
+    """Returns the changes for each stream that the search finds, on all pages."""
     made: Wanted = {}
     if one(form, "bulk_chosen") in ("yes", "no"):
         made["chosen"] = one(form, "bulk_chosen") == "yes"
@@ -242,8 +242,8 @@ def _bulk(stream: DiscoveredStream, form: Form) -> Wanted:
 
 
 class _Edit:
-    """Collects the changes of ``streams`` and ``exclude``: what nobody touched stays as the file
-    has it, patterns too. ``changed``: how many streams are."""
+    """Collects the changes of ``streams`` and ``exclude``: untouched entries stay as in the file,
+    patterns too. ``changed``: the number of changed streams."""
 
     def __init__(self, chosen: _Chosen, found: Sequence[DiscoveredStream]) -> None:
         self._had, self._found = chosen, found
@@ -283,7 +283,7 @@ class _Edit:
             )  # fmt: skip
 
     def changes(self) -> dict[tuple[str, ...], Any]:
-        """Returns the changes of the file."""
+        """Returns the changes to the file."""
         made: dict[tuple[str, ...], Any] = {}
         if self._had.listed is None:
             if self._new:
@@ -297,14 +297,15 @@ class _Edit:
         return made
 
     def _first(self) -> list[Any]:
-        """The first list of a file that reads every stream: those of now, but what is left out."""
+        """Returns the first list of a file that reads every stream: all current ones that are not
+        excluded."""
         kept = [s for s in self._found if not self._had.leaves_out(_id(s))]
         entries = [self._new.get(_id(s), {"name": _name(s)}) for s in kept]
         return [_short(e) for e in entries if e is not None]
 
     def _listed(self, listed: list[Any]) -> list[Any]:
-        """The entries of the file with the changes. One that holds for other streams too stays: a
-        stream gets one of its own, or is excluded."""
+        """Returns the entries of the file with the changes. An entry that applies to other streams
+        too is kept: a changed stream gets an entry of its own, or is excluded."""
         own: dict[int, Any] = {}
         added: list[Any] = []
         for id_, entry in self._new.items():
@@ -322,7 +323,7 @@ class _Edit:
         return [*kept, *added]
 
     def read(self) -> int:
-        """Returns how many of the streams are read."""
+        """Returns how many streams are read."""
         count = 0
         for id_, place in self._places.items():
             had = self._had.listed is None or place is not None
@@ -334,7 +335,7 @@ class _Edit:
 
 
 def _changed(entry: Entry, stream: DiscoveredStream, new: Mapping[str, str]) -> Entry:
-    """An entry of the stream alone with new settings."""
+    """Returns an entry for this stream alone with new settings."""
     own = {"name": _name(stream)} if not entry or _options(entry).is_pattern else {}
     made = {**{k: v for k, v in entry.items() if not own or k != "namespace"}, **own}
     for key, text in new.items():
