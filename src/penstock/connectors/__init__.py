@@ -2,7 +2,7 @@
 be run.
 
 ``reference`` parses what the user wrote; ``install`` builds and finds environments (``uv`` runs
-uv); ``launch`` is what another process or host needs to run a connector again, and all that a lane
-imports from this package; ``source``, ``destination`` and ``transform`` are the facades of the
-roles.
+uv); ``launch`` has what another process or host needs to run a connector, and is the only module
+that a lane imports from this package; ``source``, ``destination`` and ``transform`` are the facades
+of the roles.
 """

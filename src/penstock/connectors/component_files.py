@@ -21,8 +21,8 @@ def component_launch(
     ref: ConnectorRef, here: Path, connectors: Path, settings: Mapping[str, Any]
 ) -> Launch:
     """Returns the launch of a component. ``here``: the folder that relative paths start from.
-    ``connectors``: the folder of environments, beside which compiled code and the user's consents
-    are kept. Raises ``ConfigError`` (``connector.not_found``)."""
+    ``connectors``: the folder of environments; compiled code and the user's consents are kept next
+    to it. Raises ``ConfigError`` (``connector.not_found``)."""
     path = _file(ref, here)
     try:
         content = path.read_bytes()

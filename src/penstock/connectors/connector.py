@@ -1,4 +1,4 @@
-"""Asks a connector of any role for its spec and a check: validates its config against its own
+"""Queries a connector of any role for its spec and a check: validates its config against its own
 schema, masks its secrets in every answer, error and line (L10).
 
 Neighbours: ``source``, ``destination`` and ``transform`` are the roles; ``install`` builds
@@ -51,7 +51,7 @@ def installed_launch(
     protocol: ProtocolPackage, entry: Installed, here: Path, env_keys: Sequence[str]
 ) -> Launch:
     """Returns the launch of an installed connector. ``here``: its working folder, on hosts that
-    have that folder. ``env_keys``: variables that it is given. Raises ``ConnectorError``."""
+    have that folder. ``env_keys``: variables that it gets. Raises ``ConnectorError``."""
     of_npm = entry.environment.manager == "npm"
     return Launch(
         protocol=protocol.name,
@@ -67,7 +67,7 @@ def installed_launch(
 def local_launch(
     ref: ConnectorRef, protocol: ProtocolPackage, here: Path, env_keys: Sequence[str]
 ) -> Launch:
-    """Returns the launch of an executable by its path, or of a command. A relative path starts from
+    """Returns the launch of a command, or of an executable by its path. A relative path starts from
     ``here``."""
     command = list(ref.command)
     if ref.kind is RefKind.path:
@@ -91,9 +91,9 @@ def restricted(
 
 
 class RunnableConnector:
-    """A connector that can be run. ``log`` gets the events next to its answers, stderr as INFO; it
-    is called from another thread too. ``extra_secrets``: values that are masked everywhere,
-    whatever the connector's schema says. ``timeouts``: the pipeline's, for the spec too."""
+    """A connector that can be run. ``log`` receives the events other than its answers, stderr as
+    INFO; it is called from another thread too. ``extra_secrets``: values masked everywhere,
+    independently of the connector's schema. ``timeouts``: the pipeline's, for the spec too."""
 
     ROLE: ClassVar[Role]
     SPEC_FILE = "spec.json"
@@ -135,8 +135,8 @@ class RunnableConnector:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Returns ``{"connector", "version", "path", "lock"}``; version and lock are None for a
-        local command. ``lock``: the hash that names its environment, or a component's digest."""
+        """Returns ``{"connector", "version", "path", "lock"}``; version and lock (the hash that
+        names its environment, or a component's digest) are None for a local command."""
         component = self._launch.component
         if component is not None:
             lock = component.digest[:12]
@@ -158,8 +158,8 @@ class RunnableConnector:
 
     @property
     def package(self) -> str | None:
-        """The package of the index in whose environment it runs; None: it is none, or it was named
-        by its address."""
+        """Returns the package of the index in whose environment it runs; None: it is no package, or
+        was named by its address."""
         entry = self._entry
         return None if entry is None or entry.environment.url else entry.environment.package
 
@@ -170,7 +170,7 @@ class RunnableConnector:
 
     @property
     def image(self) -> Image | None:
-        """The image of which it runs as a container, where it does."""
+        """Returns the image of its container; None: it is not a container image."""
         return self._launch.image
 
     def asks(self) -> list[EffectiveLimit]:
@@ -179,8 +179,8 @@ class RunnableConnector:
         return [] if manifest is None else manifest.asks(self._launch)
 
     def consent_request(self) -> ConsentRequest | None:
-        """Returns the permissions that it requests and the user has not agreed to; None: there are
-        none."""
+        """Returns the permissions that it requests and the user has not agreed to; None if there
+        are none."""
         return consent_request(self._launch, self.ref.text)
 
     def _consented(self) -> None:
@@ -191,8 +191,8 @@ class RunnableConnector:
             raise request.refusal()
 
     def spec(self) -> ConnectorSpec:
-        """Returns its spec. It is asked once; an installed connector once for its environment,
-        whose lock fixes its code. Raises ``ConfigError``, the role's error."""
+        """Returns its spec. Requests it once; of an installed connector once per environment, whose
+        lock fixes its code. Raises ``ConfigError``, the role's error."""
         self._spec = self._spec or self._stored_spec()
         if self._spec is None:
             with self._asked(self._extra_secrets) as connection:
@@ -201,7 +201,7 @@ class RunnableConnector:
         return self._spec
 
     def validate(self, config: dict[str, Any]) -> list[str]:
-        """Validates a config against the connector's schema. Returns notes, for the caller to show.
+        """Validates a config against the connector's schema. Returns notes for the caller to show.
         Raises ``ConfigError`` with every problem and its path."""
         from penstock.protocols.json_schema.config_check import validate_config
 
@@ -216,8 +216,8 @@ class RunnableConnector:
             self._log(LogEvent("DEBUG", text))
 
     def _validated(self, config: dict[str, Any]) -> None:
-        """Validates a config before the connector is asked; notes that were not returned to a
-        caller before are logged. Raises ``ConfigError``."""
+        """Validates a config before the connector gets it. Logs notes that were not yet returned to
+        a caller. Raises ``ConfigError``."""
         given = set(self._noted)
         for note in self.validate(config):
             if note not in given:
@@ -255,7 +255,7 @@ class RunnableConnector:
         return [*found, *self._extra_secrets, *self._given()]
 
     def _given(self) -> list[str]:
-        """Returns the values of the environment variables that it is given."""
+        """Returns the values of the environment variables that it gets."""
         manifest = self.protocol.manifest
         if self._launch.component is None or manifest is None:
             return given_secrets(self._launch)
@@ -266,7 +266,7 @@ class RunnableConnector:
 
     def changed(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         """Adds the values that are new in a changed configuration (CONTROL) to the secrets,
-        whatever its schema says: any of them may be a credential (L10)."""
+        regardless of its schema: any of them may be a credential (L10)."""
         self._extra_secrets = (*self._extra_secrets, *sorted(changed_texts(before, after)))
 
     def check(self, config: dict[str, Any], timeouts: RunTimeouts = CHECK_TIMEOUTS) -> CheckResult:
@@ -278,7 +278,7 @@ class RunnableConnector:
 
     @contextmanager
     def _asked(self, secrets: Sequence[str]) -> Generator[Connection]:
-        """Yields a connection for one question; an error with a known cause gets a hint."""
+        """Yields a connection for one request. Adds a hint to an error with a known cause."""
         try:
             yield connect(self._launch, Masker(secrets), ConnectionStats(), stderr=self._heard)
         except PenstockError as e:
@@ -287,7 +287,7 @@ class RunnableConnector:
             raise
 
     def mending(self, words: str) -> str | None:
-        """Returns a hint where it failed with these words because a dependency moved."""
+        """Returns a hint if it failed with these words because a dependency moved."""
         entry = self._entry
         given = () if entry is None else entry.constraints
         return mending(words, self.ref.text, given=given, installed=entry is not None)
@@ -317,12 +317,12 @@ class RunnableConnector:
             cached = _CachedSpec(_SPEC_FORMAT, spec)
             replace(file, msgspec.json.encode(cached), permissions=0o666)
         except OSError:
-            return  # a cache: without it the connector is asked each time
+            return  # a cache: without it the connector is queried each time
 
 
 def _for_spec(timeouts: RunTimeouts) -> RunTimeouts:
-    """Returns the timeouts of the question for the spec: the pipeline's until the first output. Its
-    total is that of a run of hours, and does not bound an answer."""
+    """Returns the timeouts of the request for the spec: the pipeline's until the first output. Its
+    total is meant for runs of hours, and does not bound an answer."""
     total = max(timeouts.start, SPEC_TIMEOUTS.total or 0.0)
     return RunTimeouts(start=timeouts.start, stop=timeouts.stop, total=total)
 

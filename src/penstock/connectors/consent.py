@@ -1,7 +1,7 @@
 """Records the user's consent to the wide permissions that a component requests: every host, this
 machine, the root folder.
 
-Consent is required before any of its code runs, once, and kept in Penstock's home by the hash of
+Consent is required once, before any of its code runs, and kept in Penstock's home by the hash of
 the component's file: another version requires it again. Permissions that a pipeline's
 ``permissions`` name, or narrow, need no consent. Not here: the question to the user
 (``cli.consent``), the manifest (``protocols``).
@@ -19,7 +19,7 @@ from penstock.protocols import load
 
 
 class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Permissions that a component requests and the user has not agreed to. ``asks``: a few words
+    """Permissions that a component requests and the user has not agreed to. ``asks``: a short text
     each. ``file``: where the consent is kept."""
 
     connector: str
@@ -28,7 +28,7 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
     file: str
 
     def agree(self) -> None:
-        """Keeps the user's consent. Raises ``ConfigError`` where the home cannot be written."""
+        """Records the user's consent. Raises ``ConfigError`` where the home cannot be written."""
         path = Path(self.file)
         kept = sorted({*_kept(path), *self.asks})
         try:
@@ -55,7 +55,7 @@ class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 def consent_request(launch: Launch, connector: str) -> ConsentRequest | None:
     """Returns the permissions that a component requests and the user has not agreed to; None: there
-    are none, or it is no component. None of its code runs. Raises ``ConfigError``,
+    are none, or it is no component. Runs none of its code. Raises ``ConfigError``,
     ``SourceError``."""
     component, manifest = launch.component, load(launch.protocol).manifest
     if component is None or manifest is None:

@@ -1,8 +1,8 @@
-"""Makes a runnable source of a declarative manifest: ``airbyte:./manifest.yaml``.
+"""Makes a runnable source from a declarative manifest: ``airbyte:./manifest.yaml``.
 
 The manifest runs in the package that its protocol's spec names (``ManifestFiles``), in an
-environment of its own that all manifests share. Not here: what the manifest means (the package),
-how it gets the configuration (the protocol's wrapper). Neighbour: ``resolve`` calls it.
+environment that all manifests share. Not here: the meaning of the manifest (the package), how it
+gets the configuration (the protocol's wrapper). Neighbour: ``resolve`` calls it.
 """
 
 from importlib.util import find_spec
@@ -41,7 +41,7 @@ def wanted_for(ref: ConnectorRef, files: ManifestFiles) -> PackageRequest:
 def manifest_launch(
     ref: ConnectorRef, files: ManifestFiles, launch: Launch, entry: Installed, here: Path
 ) -> Launch:
-    """Returns the launch of a manifest. ``launch``: of the environment's own script. Raises
+    """Returns the launch of a manifest. ``launch``: runs the environment's own script. Raises
     ``ConfigError`` where the file does not exist."""
     manifest = (here / Path(ref.command[0]).expanduser()).resolve()
     if not manifest.is_file():

@@ -1,8 +1,8 @@
-"""Asks a destination connector, and plans with it: the facade of the destination role.
+"""Queries a destination connector, and plans with it: the facade of the destination role.
 
 Not here: writing (``engine.worker.feeder`` does that over ``launch.connect``), building
-(``install``), tables that Spark writes (``tables``). Errors are the destination's
-(``DestinationError``), also where its environment cannot be built.
+(``install``), tables that Spark writes (``tables``). Errors are ``DestinationError``, also where
+its environment cannot be built.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,15 +32,15 @@ class DestinationConnector(RunnableConnector):
 
     @property
     def role(self) -> DestinationRole:
-        """The protocol's rules for destinations."""
+        """Returns the protocol's rules for destinations."""
         return role_of(self.protocol, self.ref)
 
     def problems(
         self, streams: Sequence[WriteStream], config: dict[str, Any], timeouts: RunTimeouts
     ) -> list[str]:
-        """Returns the reasons why it cannot take these streams, a sentence each. It is asked with
-        its configuration, once, where its spec does not tell. Raises ``DestinationError`` where it
-        does not answer."""
+        """Returns the reasons why it cannot take these streams, a sentence each. If its spec does
+        not show them, it is queried once with its configuration. Raises ``DestinationError`` where
+        it does not answer."""
         return self.role.problems(self._spec_for(streams, config, timeouts), streams)
 
     def _spec_for(
@@ -56,8 +56,8 @@ class DestinationConnector(RunnableConnector):
         return self._configured[1]
 
     def own_stream(self, stream: WriteStream) -> str | None:
-        """Returns the stream of its own that a stream is written to, as its last answer tells;
-        None: the one of the target's name."""
+        """Returns which of its own streams a stream is written to, by its last answer; None: the
+        one with the target's name."""
         spec = self.spec() if self._configured is None else self._configured[1]
         return self.role.own_stream(spec, stream)
 
@@ -70,7 +70,7 @@ class DestinationConnector(RunnableConnector):
         timeouts: RunTimeouts,
     ) -> list[str]:
         """Returns the types and values that it narrows or loses, a sentence each. ``options``: the
-        protocol's own keys that the user set (``WriteRequest.options``). It is asked as by
+        protocol's own keys that the user set (``WriteRequest.options``). It is queried as in
         :meth:`problems`."""
         spec = self._spec_for(streams, config, timeouts)
         return self.role.fidelity(spec, source_protocol, streams, options)

@@ -2,8 +2,8 @@
 
     CONNECTORS/PROTOCOL/PACKAGE/VERSION-KEY[-N]/   venv/  lock.txt  spec.json  READY
 
-A virtual environment cannot be moved, so one is built where it stays; ``READY``, written last, says
-that it is complete. A folder without it is an interrupted build. Not here: how they are built
+A virtual environment cannot be moved, so it is built in its final folder. ``READY``, written last,
+marks it as complete; a folder without it is an interrupted build. Not here: how they are built
 (``install``).
 """
 
@@ -25,10 +25,10 @@ from penstock.files import replace, sync_file_system
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """An installed package; enough to build the same one elsewhere. ``lock``: its exact pins with
-    the hashes of their files, which with the ``python`` minor version give ``key``, part of its
-    folder's name. ``sources``: packages of it that are built from source. ``url``: the package's
-    address, where the user gave one. ``manager``: what installed it; of ``npm`` the lock has
-    integrity hashes, there is no Python, and ``script`` is a file for Node.js."""
+    the hashes of their files. ``key``: derived from the lock and the ``python`` minor version, part
+    of its folder's name. ``sources``: its packages that are built from source. ``url``: the
+    package's address, where the user gave one. ``manager``: what installed it; with ``npm`` the
+    lock has integrity hashes, no Python is used, and ``script`` is a file for Node.js."""
 
     protocol: str
     package: str
@@ -48,9 +48,9 @@ _LOCK_BOUND = 3600.0
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment that is complete. ``built_at``: ISO 8601, UTC. ``constraints``: those the user
-    added when it was resolved. ``exact``: it was built when a name meant exactly that package; one
-    that was built before may also have served a shorter name."""
+    """A complete environment. ``built_at``: ISO 8601, UTC. ``constraints``: those the user added
+    when it was resolved. ``exact``: it was built when a name meant exactly that package; one that
+    was built before may also have served a shorter name."""
 
     name: str
     environment: Environment
@@ -61,7 +61,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def executable(self) -> str:
-        """The path of the connector's script."""
+        """Returns the path of the connector's script."""
         if self.environment.manager == "npm":
             return os.path.join(self.path, self.environment.script)
         return os.path.join(self.path, "venv", "bin", self.environment.script)
@@ -109,8 +109,8 @@ def new_folder(folder: Path, environment: Environment) -> Path:
 
 
 def mark_ready(entry: Installed) -> None:
-    """Writes the marker that says that an environment is complete, once its files are durable: uv
-    and npm sync none."""
+    """Writes the marker of a complete environment, once its files are durable: uv and npm sync
+    none."""
     body = msgspec.json.format(msgspec.json.encode(entry), indent=1)
     folder = Path(entry.path)
     sync_file_system(folder)
@@ -134,7 +134,7 @@ def discard_unfinished(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(folder: Path, waiting: Callable[[str], None]) -> Generator[None]:
     """Holds a package's lock, so that one process at a time builds it; ``waiting`` is called once
-    where another does. Raises ``ConnectorError`` after an hour."""
+    if another process holds it. Raises ``ConnectorError`` after an hour."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fd = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -171,8 +171,8 @@ def _take(fd: int, folder: Path, waiting: Callable[[str], None]) -> None:
 
 
 def _read(marker: Path) -> Installed | None:
-    """Returns the environment of a marker; None: it is incomplete, was moved, or its Python (not of
-    npm) is gone."""
+    """Returns the environment of a marker; None: it is incomplete, was moved, or its Python is gone
+    (npm has none)."""
     try:
         entry = msgspec.json.decode(marker.read_bytes(), type=Installed)
     except (OSError, msgspec.DecodeError):

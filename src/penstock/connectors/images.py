@@ -1,4 +1,4 @@
-"""Makes what runs a container image of a reference to one, pulled first where it is missing.
+"""Makes the launch of a container image from a reference to it. A missing image is pulled first.
 
 Neighbours: ``resolve`` calls; ``runtimes.container`` knows engines and images.
 """
@@ -23,7 +23,7 @@ def image_launch(
     *,
     upgrade: bool,
 ) -> Launch:
-    """``upgrade``: the registry is asked, even where the image is here. Raises the role's error
+    """``upgrade``: pulls from the registry even if the image is here. Raises the role's error
     (``connector.no_engine``, ``connector.image_missing``)."""
     with in_role(role):
         pull = "always" if upgrade else settings.pull

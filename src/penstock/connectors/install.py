@@ -2,9 +2,9 @@
 
 Steps: look the package up alone (its version, the Pythons it accepts), resolve all its dependencies
 into exact pins with hashes (the lock), build the environment that is named by the lock's hash. A
-complete environment is used without asking the index, also for a name without a version. No code of
-a package runs, unless the package has no wheel (``source_builds``). Neighbours: ``environments``
-keeps the folders, ``uv`` runs uv, ``launch`` carries the result.
+complete environment is used without a request to the index, also for a name without a version. No
+code of a package runs, unless the package has no wheel (``source_builds``). Neighbours:
+``environments`` keeps the folders, ``uv`` runs uv, ``launch`` carries the result.
 """
 
 import configparser
@@ -83,7 +83,7 @@ class _Lock(msgspec.Struct, frozen=True):
 def ensure(
     wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool = False
 ) -> Installed:
-    """Returns the installed environment, and builds it first if it is not there. ``upgrade``: ask
+    """Returns the installed environment, and builds it first if it is missing. ``upgrade``: query
     the index in any case. Raises the role's error (``connector.not_found``,
     ``connector.python_missing``, ``connector.install_failed``, ``connector.build_refused``,
     ``connector.no_executable``, ``connector.uv_missing``)."""
@@ -98,8 +98,8 @@ def ensure(
 def _named(
     wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool
 ) -> Installed:
-    """Installs exactly the named package. Raises ``ConnectorError``, whose hint names the packages
-    that may be meant."""
+    """Installs exactly the named package. Raises ``ConnectorError``, whose hint names packages that
+    may be meant."""
     candidate, *others = wanted.candidates
     folder = package_folder(connectors, candidate.protocol, candidate.package)
     if not upgrade and (ready := _ready(candidate, folder)) is not None:
@@ -113,8 +113,8 @@ def _named(
 
 
 def _meant(wanted: PackageRequest, others: list[PackageRequest], connectors: Path) -> str | None:
-    """Returns a hint for a name that the index lacks: the packages of longer names that it has, or
-    a known name that is similar."""
+    """Returns a hint for a name that the index lacks: longer names that it has, or a similar known
+    name."""
     alone = [msgspec.structs.replace(other, version=None) for other in others]
     named = [o.package for o in alone if _exists(o, BuildPolicy(connectors))]
     if named:
@@ -126,9 +126,8 @@ def _meant(wanted: PackageRequest, others: list[PackageRequest], connectors: Pat
 
 
 def _any_of(wanted: PackageRequest, connectors: Path, progress: Progress) -> Installed:
-    """Returns what a name meant before names were exact: the first candidate of which an
-    environment was built then, else the first one that can be installed. Raises
-    ``ConnectorError``."""
+    """Returns what a name meant before names were exact: the first candidate with an environment
+    from then, else the first one that can be installed. Raises ``ConnectorError``."""
     candidates = wanted.candidates
     for candidate in candidates:
         folder = package_folder(connectors, candidate.protocol, candidate.package)
@@ -210,9 +209,9 @@ def rebuild(
     builds: bool = True,
     role: Role = "source",
 ) -> str:
-    """Builds an environment on a host that lacks it, with the same pins, whose hashes are checked,
-    and no resolution; packages without a wheel are built under the same permissions and limits, if
-    that is allowed. Returns its executable. Raises the role's error."""
+    """Builds an environment on a host that lacks it, with the same pins, checked by hash, without a
+    resolution; packages without a wheel are built under the same permissions and limits, if that is
+    allowed. Returns its executable. Raises the role's error."""
     connectors = Path(environment.folder)
     folder = package_folder(connectors, environment.protocol, environment.package)
     wanted = PackageRequest(
@@ -268,10 +267,9 @@ def _pythons() -> Iterator[Python]:
 
 
 def _look_up(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> _Found:
-    """Looks up the package alone. The index is asked first as for a Python that is newer than any
-    bound: for an older one it would silently give an older version of the connector. A package with
-    machine code has nothing for that Python, and is requested again with the Python that runs
-    Penstock."""
+    """Looks up the package alone. The first request is for a Python newer than any bound: for an
+    older one uv would silently select an older version of the connector. A package with machine
+    code has nothing for that Python, and is requested again with the Python that runs Penstock."""
     if wanted.url is not None:
         return _look_at(wanted, builds, progress)
     version = _newest(wanted, builds, progress)
@@ -331,7 +329,7 @@ def _newest(wanted: PackageRequest, builds: BuildPolicy, progress: Progress) -> 
 
 
 def _ask_newest(wanted: PackageRequest, builds: BuildPolicy, progress: Progress, *more: str) -> str:
-    """Returns the newest version in the package's index entry; nothing is built. Raises
+    """Returns the newest version in the package's index entry; builds nothing. Raises
     ``UvFailed``."""
     return _answer_of_compile(wanted, builds, progress, *more).strip().rpartition("==")[2]
 
@@ -396,8 +394,8 @@ def _exists(wanted: PackageRequest, builds: BuildPolicy) -> str | None:
 def _settle(
     wanted: PackageRequest, found: _Found, builds: BuildPolicy, progress: Progress
 ) -> tuple[Python, _Lock]:
-    """Returns the Python and the lock. The Pythons that a source package accepts are known only
-    once it is unpacked."""
+    """Returns the Python and the lock. Which Pythons a source package accepts is known only once it
+    is unpacked."""
     python = _choose_python(wanted, found)
     progress(f"resolving what {wanted.package} {found.version} needs")
     lock = _resolve(wanted, found, python, builds, progress)
@@ -466,7 +464,7 @@ def _compile(
     *more: str,
 ) -> str:
     """Returns exact pins with the hashes of their files, one package an entry. ``more``:
-    requirements next to the package. Raises ``UvFailed``."""
+    requirements besides the package. Raises ``UvFailed``."""
     with tempfile.TemporaryDirectory(prefix="penstock-lock-") as scratch:
         request = Path(scratch) / "request.txt"
         asked = (found.requirement, *taken_for_granted(wanted), *more)
@@ -548,7 +546,7 @@ def _build(
             progress(f"building from source: {', '.join(environment.sources)}")
             uv.run_uv(progress, *make, builds.python(python, progress).path)
             builds.run(progress, *install, "--requirements", str(lock))
-            uv.run_uv(progress, *make, python.path)  # the stand-in was for the build only
+            uv.run_uv(progress, *make, python.path)  # the stand-in is only for the build
         else:
             uv.run_uv(progress, *make, python.path)
             uv.run_uv(progress, *install, "--requirements", str(lock))

@@ -1,10 +1,10 @@
 """Keeps the catalog that an installed source's last discovery returned, so that the next read can
-begin with it while the discovery of that run is under way.
+begin with it while that run's discovery is under way.
 
-One file for each configuration, beside the environment that returned it, so that another version or
-another lock never finds it; mode 0600, since names of tables can be confidential. A file that
-cannot be read or written only means that the source is discovered first. Not here: whether a kept
-catalog may be used (``engine.plan.source_endpoint``), whether it still holds
+One file per configuration, in the folder of the environment that returned it, so that another
+version or another lock never finds it; mode 0600, since names of tables can be confidential. If a
+file cannot be read or written, the source is discovered first. Not here: whether a kept catalog may
+be used (``engine.plan.source_endpoint``), whether it is still valid
 (``engine.plan.catalog_check``).
 """
 
@@ -21,7 +21,7 @@ _FOLDER = "discovered"
 
 
 class KeptCatalog(msgspec.Struct, frozen=True):
-    """A kept catalog. ``first``: a read failed beside a discovery, so that the source is discovered
+    """A kept catalog. ``first``: a read during a discovery failed, so the source is discovered
     before it is read."""
 
     format: int
@@ -30,7 +30,7 @@ class KeptCatalog(msgspec.Struct, frozen=True):
 
 
 def load(environment: Path, key: str) -> KeptCatalog | None:
-    """Returns the catalog kept under ``key`` (a hash of the configuration); None: there is none."""
+    """Returns the catalog kept under ``key`` (a hash of the configuration); None: none is kept."""
     try:
         found = msgspec.json.decode(_file(environment, key).read_bytes(), type=KeptCatalog)
     except (OSError, msgspec.DecodeError, RecursionError):
@@ -39,7 +39,7 @@ def load(environment: Path, key: str) -> KeptCatalog | None:
 
 
 def store(environment: Path, key: str, catalog: Catalog, *, first: bool = False) -> None:
-    """Keeps a catalog. That the source is discovered first stays."""
+    """Keeps a catalog. A ``first`` that is set stays set."""
     before = load(environment, key)
     first |= before is not None and before.first
     file = _file(environment, key)

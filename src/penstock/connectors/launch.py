@@ -1,8 +1,8 @@
 """Describes how to run a connector, on this host or another, as data; and connects to it.
 
-All that a lane imports from ``connectors``, so it imports little. Neighbours: ``resolve`` makes a
-:class:`Launch`; ``install`` is imported only where an environment must be rebuilt;
-``protocols.connection`` defines :class:`Connection`.
+Imports little, as it is the only module that a lane imports from ``connectors``. Neighbours:
+``resolve`` makes a :class:`Launch`; ``install`` is imported only where an environment must be
+rebuilt; ``protocols.connection`` defines :class:`Connection`.
 """
 
 import os
@@ -38,15 +38,15 @@ def connect(
     keys: OpenKeys | None = None,
 ) -> Connection:
     """Calls ``ProtocolPackage.connect``, and rebuilds the environment first on a host that lacks
-    it. Raises what that does, and the role's error."""
+    it. Raises the errors of that call, and the role's error."""
     with secrets.errors():
         here = ready(launch)
         return load(launch.protocol).connect(here, secrets, stats, stderr=stderr, keys=keys)
 
 
 def ready(launch: Launch) -> Launch:
-    """Returns the launch as this host can run it: with the command of this host's environment,
-    which is rebuilt if it is missing, and without a working folder that this host does not have."""
+    """Returns the launch for this host: with the command of its environment, which is rebuilt if it
+    is missing, and without a working folder that this host does not have."""
     if launch.environment is None:
         return launch
     command, cwd = launch.command, launch.cwd

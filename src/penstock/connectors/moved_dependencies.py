@@ -1,8 +1,8 @@
-"""Knows the connectors that break because a dependency moved, and what mends them.
+"""Knows the connectors that break because a dependency moved, and the requirements that fix them.
 
-Two tables: the words by which a fault is known, and the packages that are older than Python 3.10.
-Each entry has the requirement that was tried and works, and why. Pure, and light to import. Not
-here: running connectors (``connector``), installing (``install``).
+Two tables: the messages that identify a fault, and the packages older than Python 3.10. Each entry
+has the requirement that was tested, and why. Pure, and light to import. Not here: running
+connectors (``connector``), installing (``install``).
 """
 
 import re
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 class MovedDependency(NamedTuple):
     """One fault. ``words``: matches the connector's stderr, or the installer's message.
-    ``requirement``: mends it, with the groups of ``words`` in it. ``why``: what moved."""
+    ``requirement``: fixes it, with the groups of ``words`` filled in. ``why``: what moved."""
 
     words: re.Pattern[str]
     requirement: str
@@ -27,7 +27,7 @@ MOVED = (
         "setuptools<80",
         "it is older than the setuptools that came without pkg_resources",
     ),
-    # airbyte:source-hubspot@5.7.0 asks for pendulum<3.0.0 alone; 2.1.2 has to be built.
+    # airbyte:source-hubspot@5.7.0 requires only pendulum<3.0.0; 2.1.2 has to be built.
     MovedDependency(
         re.compile(r"module 'pendulum(?:\.\w+)?' has no attribute|from 'pendulum[.']"),
         "pendulum>=2,<3",
@@ -74,9 +74,8 @@ def mending(
     words: str, reference: str, *, given: Sequence[str] = (), installed: bool = True
 ) -> str | None:
     """Returns a hint for a connector that failed with these words; None: no known fault.
-    ``reference``: the connector's. ``given``: the constraints that it was installed with.
-    ``installed``: it is a package that Penstock installs, so that its dependencies may be
-    bounded."""
+    ``reference``: the connector's. ``given``: the constraints of its installation. ``installed``:
+    Penstock installs it as a package, so its dependencies may be bounded."""
     for fault in MOVED:
         found = fault.words.search(words)
         if found is not None:

@@ -1,9 +1,9 @@
-"""Installs a connector's package of npm into an environment of its own, once.
+"""Installs a connector's npm package into an environment of its own, once.
 
-As ``install`` does with a package of Python: the exact version is looked up, all dependencies are
-resolved into a lock with their integrity hashes, and the folder that is named by the lock's hash is
-made with ``npm ci``, which checks them. No script of a package runs. npm's registry and credentials
-are the user's own settings. Neighbours: ``install`` calls, ``environments`` keeps the folders.
+Works as ``install`` does for Python: the exact version is looked up, all dependencies are resolved
+into a lock with their integrity hashes, and the folder, named by the lock's hash, is made with
+``npm ci``, which checks them. No script of a package runs. npm's registry and credentials are the
+user's own settings. Neighbours: ``install`` calls, ``environments`` keeps the folders.
 """
 
 import hashlib
@@ -57,7 +57,7 @@ def find_node() -> str:
 def ensure(
     wanted: PackageRequest, connectors: Path, progress: Progress, *, upgrade: bool = False
 ) -> Installed:
-    """Returns the installed environment, and makes it first if it is not there. ``upgrade``: ask
+    """Returns the installed environment, and makes it first if it is missing. ``upgrade``: query
     the registry in any case. Raises ``ConnectorError`` (``connector.node_missing``,
     ``connector.not_found``, ``connector.install_failed``, ``connector.no_executable``)."""
     find_node()
@@ -93,7 +93,7 @@ def ensure(
 
 
 def rebuild(environment: Environment, wanted: PackageRequest) -> Installed:
-    """Makes an environment on a host that lacks it, of the same lock. Raises as :func:`ensure`."""
+    """Makes an environment from the same lock on a host that lacks it. Raises as :func:`ensure`."""
     folder = package_folder(Path(environment.folder), environment.protocol, environment.package)
     with locked(folder, _silent):
         for ready in installed_of(folder):
@@ -116,7 +116,7 @@ def _ready(wanted: PackageRequest, folder: Path) -> Installed | None:
 
 
 def _version(wanted: PackageRequest) -> str:
-    """Asks for the exact version."""
+    """Looks up the exact version."""
     asked = f"{wanted.package}@{wanted.version or 'latest'}"
     with tempfile.TemporaryDirectory(prefix="penstock-npm-") as scratch:
         said = _npm(Path(scratch), "view", asked, "version", "--json").strip()

@@ -1,7 +1,7 @@
 """Describes a package to install, and the names under which it may be in the package index. No I/O,
-but that a hint may read the index of connectors (``catalog``).
+except that a hint may read the index of connectors (``catalog``).
 
-Neighbours: ``resolve`` makes a :class:`PackageRequest` of a reference, ``install`` builds it.
+Neighbours: ``resolve`` makes a :class:`PackageRequest` from a reference, ``install`` builds it.
 """
 
 import re
@@ -28,8 +28,8 @@ class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``constraints``: requirement lines that bound its dependencies, for an old connector that a
     newer dependency broke. ``url``: the package's address, in place of the index. ``builds``:
     packages without a wheel may be built, under ``permissions`` and ``limits``, which are the
-    connector's own. ``role``: of the connector. ``as_before``: the request is of a pipeline that
-    ran when a name could mean one of ``alternatives`` too, and means what it meant then."""
+    connector's own. ``role``: of the connector. ``as_before``: the pipeline ran when a name could
+    also mean one of ``alternatives``; the request keeps that meaning."""
 
     protocol: str
     reference: str
@@ -49,7 +49,7 @@ class PackageRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def candidates(self) -> "list[PackageRequest]":
-        """One request for each package that it may be."""
+        """Returns one request for each package that it may be."""
         names = (self.package, *self.alternatives)
         return [msgspec.structs.replace(self, package=n, alternatives=()) for n in names]
 
@@ -68,9 +68,9 @@ def pin(wanted: PackageRequest) -> str:
 
 
 def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
-    """Returns a hint for ``PROTOCOL:NAME``, which the package index lacks; None: no known name is
-    similar. ``installed``: names of that protocol's installed connectors."""
-    from penstock.connectors.catalog import suggest  # nobody else here reads the index
+    """Returns a hint for ``PROTOCOL:NAME``, which the package index lacks; None without a similar
+    known name. ``installed``: names of that protocol's installed connectors."""
+    from penstock.connectors.catalog import suggest  # only this hint reads the index
 
     spec = specs()[protocol]
     if name in spec.images:
@@ -91,7 +91,7 @@ def advice(protocol: str, name: str, installed: Iterable[str]) -> str | None:
 
 
 def none_of(wanted: PackageRequest, failed: list[ConnectorError]) -> ConnectorError:
-    """Returns the error where no candidate could be installed: that of the first one that
+    """Returns the error where no candidate could be installed: of the first candidate that
     exists."""
     found = [e for e in failed if e.code == "connector.install_failed"]
     error = (found or failed)[0]

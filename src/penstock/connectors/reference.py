@@ -1,8 +1,8 @@
-"""Parses what the user wrote as a connector into a :class:`ConnectorRef`. No I/O, but that the hint
-for a word that is no reference reads the index of connectors.
+"""Parses what the user wrote as a connector into a :class:`ConnectorRef`. No I/O, except that the
+hint for an invalid reference reads the index of connectors.
 
 The grammar is the command-line contract's CONNECTOR. Not here: whether a name exists. Neighbours:
-``resolve`` makes a runnable connector of a reference; ``tables`` takes references of kind table.
+``resolve`` makes a runnable connector from a reference; ``tables`` takes references of kind table.
 """
 
 import difflib
@@ -54,8 +54,8 @@ class RefKind(StrEnum):
 
 class ConnectorRef(msgspec.Struct, frozen=True, kw_only=True):
     """A parsed reference. ``text``: as written. ``protocol``: set for all but tables. ``url``: the
-    address of a package that is not taken from the index. A relative path stays relative.
-    ``target`` of a table is None where only its format was named."""
+    address of a package from outside the index. A relative path stays relative. ``target`` of a
+    table is None where only its format was named."""
 
     kind: RefKind
     text: str
@@ -86,8 +86,8 @@ def parse_ref(text: str) -> ConnectorRef:
 
 
 def _bare(text: str) -> ConnectorRef:
-    """Parses a reference without a colon: a component's file, or a name with a prefix of a protocol
-    of components."""
+    """Parses a reference without a colon: a component's file, or a name with the prefix of a
+    component protocol."""
     for spec in specs().values():
         names = _bare_names((*spec.prefixes, *spec.transforms))
         if spec.components and (text.endswith(_WASM) or names.fullmatch(text)):
@@ -103,7 +103,7 @@ def _bare_names(beginnings: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _component(text: str, spec: ProtocolSpec, rest: str) -> ConnectorRef:
-    """Parses a component: a file, or a name as Rapidbyte's own files have it,
+    """Parses a component: a file, or a name in the form of Rapidbyte's files,
     ``[namespace/]name[@version]``."""
     protocol = spec.name
     if not rest:
@@ -161,7 +161,7 @@ def _npm_package(text: str, spec: ProtocolSpec, word: str) -> ConnectorRef:
 
 
 def _image(text: str, protocol: str, image: str) -> ConnectorRef:
-    """An image as the engine's command line names it, with a tag or a digest."""
+    """Parses an image as the engine's command line names it, with a tag or a digest."""
     match = _IMAGE_NAME.fullmatch(image)
     if match is None:
         raise _wrong(
@@ -180,11 +180,12 @@ def _image(text: str, protocol: str, image: str) -> ConnectorRef:
 
 
 def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
-    """Parses ``git+https://host/tap-x.git@REVISION`` or an archive, as pip takes them. The name is
-    taken from the URL, until the package's own is known."""
+    """Parses ``git+https://host/tap-x.git@REVISION`` or an archive, in pip's syntax. The name comes
+    from the URL until the package's own is known."""
     place, _, fragment = url.partition("#")
     user = place.partition("://")[2].partition("/")[0].rpartition("@")[0]
-    # A user alone is a token over HTTP (https://TOKEN@github.com/...); over SSH it is a name.
+    # A user without a password is a token over HTTP (https://TOKEN@github.com/...); over SSH it is
+    # a name.
     if ":" in user or (user and "ssh" not in place.partition("://")[0]):
         raise _wrong(
             text,
@@ -207,8 +208,8 @@ def _of_url(text: str, protocol: str, url: str) -> ConnectorRef:
 
 
 def _words(text: str, rest: str) -> list[str]:
-    """Splits a command as a shell does. One quoted string, as a YAML file may hold it, is split
-    once more, unless it is a path with spaces."""
+    """Splits a command as a shell does. A single quoted string, as in a YAML file, is split once
+    more, unless it is a path with spaces."""
     try:
         words = shlex.split(rest)
         if len(words) == 1 and " " in words[0] and not words[0].startswith(_PATH_STARTS):
@@ -296,7 +297,7 @@ def _in_the_index(text: str) -> str:
 
 
 def _named(text: str) -> str | None:
-    """Returns the protocol whose prefix the last part of a bare name has; None: none."""
+    """Returns the protocol whose prefix the last part of a bare name has, or None."""
     name = text.rpartition("/")[2]
     for spec in specs().values():
         if not spec.components and any(

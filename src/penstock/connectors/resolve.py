@@ -1,7 +1,6 @@
-"""Resolves a reference to a connector that can be asked, and builds its environment first if it is
-not there.
+"""Resolves a reference to a runnable connector, and builds its environment first if it is missing.
 
-The same for every role. Not here: what each role is asked (``source``, ``destination``,
+The same for every role. Not here: the requests of each role (``source``, ``destination``,
 ``transform``), building (``install``), running (``launch``).
 """
 
@@ -43,13 +42,13 @@ def quiet(text: str) -> None:
 
 class ResolveOptions(TypedDict, total=False):
     """Options of :func:`resolve`. ``upgrade``, ``constraints``: see ``install``. ``env_keys``:
-    environment variables that the connector is given. ``base``: the folder that relative paths
-    start from and local commands run in (default: the current one). ``extra_secrets``: see
-    ``RunnableConnector``. ``permissions``, ``limits``: apply to every question. ``settings``: see
-    ``Component``. ``builds``: packages without a wheel may be built, under ``permissions`` and
-    ``limits`` too (default: yes). ``container``: how an image runs. ``timeouts``: the
-    pipeline's, for the question for the spec (default: those of verbs without a pipeline).
-    ``package``, ``as_before``: which package a name means (``engine.plan.named_packages``)."""
+    environment variables that the connector gets. ``base``: the folder where relative paths start
+    and local commands run (default: the current one). ``extra_secrets``: see ``RunnableConnector``.
+    ``permissions``, ``limits``: apply to every request. ``settings``: see ``Component``.
+    ``builds``: packages without a wheel may be built, under ``permissions`` and ``limits`` too
+    (default: yes). ``container``: how an image runs. ``timeouts``: the pipeline's, for the spec
+    (default: those of verbs without a pipeline). ``package``, ``as_before``: which package a name
+    means (``engine.plan.named_packages``)."""
 
     log: EventSink
     progress: Progress
@@ -117,7 +116,7 @@ def resolve(
             launch = installed_launch(protocol, entry, here, env_keys)
         if files is not None:
             launch = manifest_launch(ref, files, launch, entry, here)
-            entry = None  # its spec and its streams are the manifest's, which may change
+            entry = None  # its spec and its streams come from the manifest, which may change
     else:
         launch = local_launch(ref, protocol, here, env_keys)
     return kind(

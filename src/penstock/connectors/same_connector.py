@@ -1,10 +1,10 @@
 """Decides whether two references name the same connector, so that one may go on from the other's
 state (L1).
 
-Versions are ignored, and so are the options of a command, which count as configuration. Files are
-compared by their resolved paths; a file that no longer exists was moved (a checkout elsewhere, a
-release under a new name), and is recognised by its file name. Neighbours: ``reference`` parses
-references; ``engine.plan.source_protocol`` asks.
+Ignores versions, and the options of a command, which count as configuration. Compares files by
+their resolved paths; a file that no longer exists was moved (a checkout elsewhere, a release under
+a new name), and is recognised by its file name. Neighbours: ``reference`` parses references;
+``engine.plan.source_protocol`` calls.
 """
 
 import os
@@ -18,14 +18,14 @@ from penstock.errors import ConfigError
 _INTERPRETER = re.compile(
     r"(?:python|pypy|node|ruby|perl|java|bash|dash|sh|zsh|env|uv|uvx)[0-9.]*(?:\.exe)?"
 )
-_CODE = ("-c", "-m")  # options of interpreters that say what is run
+_CODE = ("-c", "-m")  # interpreter options that select the program
 _VERSION = re.compile(r"[-_@.]?v?[0-9]+(?:\.[0-9]+)*(?:[-+.][0-9A-Za-z]+)*$")
 _SHOWN_KINDS = (RefKind.package, RefKind.component, RefKind.path, RefKind.image)
 
 
 def lasting(ref: ConnectorRef, here: Path) -> str:
-    """Returns the reference with absolute paths, in which form it is stored: it means the same in
-    whichever folder it is read later."""
+    """Returns the reference with absolute paths, in which form it is stored: its meaning then does
+    not depend on the current folder."""
     if ref.kind is RefKind.component and ref.command:
         return f"{ref.protocol}:{_absolute(ref.command[0], here)}"
     if ref.kind not in (RefKind.path, RefKind.command):
@@ -39,7 +39,7 @@ def lasting(ref: ConnectorRef, here: Path) -> str:
 
 
 def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
-    """Whether ``before`` and ``now`` are the same connector. ``before``: a result of
+    """Returns whether ``before`` and ``now`` are the same connector. ``before``: a result of
     :func:`lasting`, or a reference as the user wrote it (empty: unknown). Relative paths start from
     ``here``."""
     if not before:
@@ -52,7 +52,7 @@ def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
     if old.protocol != new.protocol:
         return False
     if old.kind is new.kind is RefKind.query:
-        return True  # a query that was edited goes on: its rows are compared, or its cursor holds
+        return True  # an edited query goes on: its rows are compared, or its cursor holds
     if old.name is not None or new.name is not None:
         return old.name == new.name
     if not old.command or not new.command:
@@ -64,8 +64,8 @@ def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
 
 
 def shown(text: str) -> str:
-    """Returns a reference in a form without passwords: of a command or a URL, which may hold one,
-    only the program or the name."""
+    """Returns a reference without passwords: of a command or a URL, which may hold one, only the
+    program or the name."""
     try:
         ref = parse_ref(text)
     except ConfigError:
@@ -86,8 +86,8 @@ def _words(ref: ConnectorRef) -> list[str]:
 
 
 def _program(command: tuple[str, ...]) -> tuple[int, int]:
-    """Returns the range of words that name the program: without an interpreter before it, up to its
-    first option."""
+    """Returns the range of words that name the program: after an interpreter, up to the first
+    option."""
     first = 0
     if len(command) > 1 and _INTERPRETER.fullmatch(os.path.basename(command[0])):
         first = 1

@@ -1,6 +1,6 @@
-"""Asks a source connector: the facade of the source role.
+"""Queries a source connector: the facade of the source role.
 
-Validates the config against the connector's own schema before the connector is asked, and masks its
+Validates the config against the connector's own schema before the connector gets it, and masks its
 secrets in every answer, error and line (L10). Not here: a run's reading (``engine`` does that over
 ``launch.connect``), building (``install``).
 """
@@ -40,20 +40,20 @@ class SourceConnector(RunnableConnector):
 
     def kept_catalog(self, key: str) -> KeptCatalog | None:
         """Returns the catalog that the last discovery returned under the configuration with hash
-        ``key``; only of an installed source, since the code of a local one may have changed."""
+        ``key``; None for a local source, whose code may have changed."""
         return None if self._entry is None else kept_catalog.load(Path(self._entry.path), key)
 
     def keep_catalog(self, key: str, catalog: Catalog, *, first: bool = False) -> None:
-        """Keeps the catalog of an installed source. ``first``: it is discovered before it is read
-        from now on."""
+        """Keeps the catalog of an installed source. ``first``: from now on the source is discovered
+        before it is read."""
         if self._entry is not None:
             kept_catalog.store(Path(self._entry.path), key, catalog, first=first)
 
     def discover(
         self, config: dict[str, Any], timeouts: RunTimeouts = DISCOVER_TIMEOUTS
     ) -> Catalog:
-        """Returns the source's catalog, and logs what there is to note of it. Raises
-        ``ConfigError`` (the config does not fit), ``SourceError``."""
+        """Returns the source's catalog, and logs notes on it. Raises ``ConfigError`` (the config
+        does not fit), ``SourceError``."""
         self._consented()
         self._validated(config)
         with self._asked(self.secrets(config)) as connection:
@@ -70,7 +70,8 @@ class SourceConnector(RunnableConnector):
 
 
 def role_of(protocol: ProtocolPackage, ref: ConnectorRef) -> SourceRole:
-    """Raises ``ConfigError`` (``connector.not_a_source``)."""
+    """Returns the protocol's rules for sources. Raises ``ConfigError``
+    (``connector.not_a_source``)."""
     if protocol.source is None:
         raise ConfigError(
             f"{ref.text!r} is not a source connector: the {protocol.name} protocol has none",

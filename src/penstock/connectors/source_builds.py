@@ -1,19 +1,19 @@
 """Decides whether packages without a wheel may be built from source, and confines the code that a
 build runs.
 
-A build, and often the question which dependencies a package has, runs code of its publisher. That
-code gets the permissions that the user grants the connector itself, sees neither our environment
+A build, and often the query for a package's dependencies, runs code of its publisher. That code
+gets the permissions that the user grants the connector itself, sees neither our environment
 variables nor the settings and passwords of the package index, and has a cache of its own, since
-other projects would trust what a build left in the user's.
+other projects would trust the results of builds in the user's.
 
-uv asks the index, downloads, checks hashes and installs; it runs code of packages only in processes
-of the Python that it is told to build with. So that Python is a stand-in: a script that enters the
-namespaces (``runtimes.linux_sandbox``) and then becomes the Python. uv keeps the network and the
-passwords, and the code has neither. Considered and rejected: a relay into a namespace that holds uv
-too (the passwords would be next to the code, and an index that takes uploads is a way out), and to
-download everything first (the build dependencies of a package may be known only by running it, and
-may be source themselves: that would be a second resolver). That uv builds with the stand-in is
-checked before anything is built. Not here: the steps (``install``), running uv (``uv``).
+uv queries the index, downloads, checks hashes and installs; it runs code of packages only in
+processes of its build Python. That Python is a stand-in: a script that enters the namespaces
+(``runtimes.linux_sandbox``) and then becomes the Python. uv keeps the network and the passwords;
+the code has neither. Considered and rejected: a relay into a namespace that holds uv too (the
+passwords would be next to the code, and an index that takes uploads is a way out), and to download
+everything first (the build dependencies of a package may be known only by running it, and may be
+source themselves: that would be a second resolver). Before any build, a check ensures that uv
+builds with the stand-in. Not here: the steps (``install``), running uv (``uv``).
 """
 
 import contextlib
@@ -59,7 +59,7 @@ _SECONDS = 60.0
 
 class BuildPolicy(msgspec.Struct, frozen=True):
     """How packages without a wheel may be built. ``confinement``: the confinement of builds; None:
-    nothing may be built, and ``why`` is the reason. ``folder``: scratch, deleted with the block of
+    nothing may be built, because of ``why``. ``folder``: scratch, deleted at the end of
     :func:`builds_of`."""
 
     folder: Path
@@ -70,13 +70,13 @@ class BuildPolicy(msgspec.Struct, frozen=True):
 
     @property
     def cache(self) -> Path:
-        """uv's cache for builds."""
+        """Returns uv's cache for builds."""
         return self.folder / "cache"
 
     def python(self, python: Python, progress: Progress) -> Python:
-        """Returns the Python that uv is told to build with: a stand-in for the given one. On
-        systems other than Linux, where nothing could confine it, the Python itself. Raises
-        ``ConnectorError`` (``connector.build_refused``) where uv would build with another one."""
+        """Returns the build Python for uv: a stand-in for the given one. On systems other than
+        Linux, which cannot confine it, the Python itself. Raises ``ConnectorError``
+        (``connector.build_refused``) where uv would build with another one."""
         if self.confinement is None or not sys.platform.startswith("linux"):
             return python
         folder = self.folder / f"python{python.minor}"
@@ -93,7 +93,7 @@ class BuildPolicy(msgspec.Struct, frozen=True):
         return stand_in
 
     def _make_stand_in(self, python: Python, folder: Path) -> None:
-        """Makes a prefix like the Python's own, with another program."""
+        """Makes a prefix like the Python's own, with another executable."""
         asked = subprocess.run(
             [python.path, "-I", "-S", "-c", _ASKED],
             env=clean_environment(allowed=()),
@@ -130,15 +130,15 @@ class BuildPolicy(msgspec.Struct, frozen=True):
         script.chmod(0o755)
 
     def _insist(self, python: str) -> None:
-        """Raises unless this is a stand-in of ours, or a virtual environment's link to one."""
+        """Raises unless this is our stand-in, or a virtual environment's link to one."""
         if not sys.platform.startswith("linux"):
             return
         if not Path(python).resolve().is_relative_to(self.folder.resolve()):
             raise _not_confined(python, "uv takes another Python than the one that it is given")
 
     def run(self, progress: Progress, *arguments: str) -> str:
-        """Runs uv, which may build, with a Python from :meth:`python`. A source that needs an old
-        setuptools to build gets it. Raises as ``run_uv``."""
+        """Runs uv, which may build, with a Python from :meth:`python`. Provides an old setuptools
+        to a source that needs it to build. Raises as ``run_uv``."""
         confined = self.confinement or Confinement()
         self._insist(arguments[arguments.index("--python") + 1])
         run = functools.partial(
@@ -168,8 +168,8 @@ class BuildPolicy(msgspec.Struct, frozen=True):
         return ""
 
     def is_old(self, package: str) -> bool:
-        """Whether the package has no ``pyproject.toml``: such packages import setuptools without
-        declaring it."""
+        """Returns whether the package has no ``pyproject.toml``: such packages import setuptools
+        without declaring it."""
         return any(not (s / "pyproject.toml").exists() for s in self._sources(package))
 
     def _sources(self, package: str) -> list[Path]:
@@ -208,7 +208,8 @@ def _builds(wanted: PackageRequest, folder: Path) -> BuildPolicy:
 
 
 def _credentials() -> tuple[str, ...]:
-    """Returns the files and folders that may have passwords of package indexes and repositories."""
+    """Returns the files and folders that may hold passwords for package indexes and
+    repositories."""
     home = os.path.expanduser("~")
     config = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     data = os.environ.get("XDG_DATA_HOME") or f"{home}/.local/share"
@@ -228,8 +229,8 @@ def _credentials() -> tuple[str, ...]:
 
 
 def needs_build(words: str) -> str | None:
-    """Returns the package for which uv's message shows that there is no wheel; None: it says no
-    such thing."""
+    """Returns the package that has no wheel, from uv's message; None: the message reports something
+    else."""
     found = _NEEDS_WHEELS.search(words)
     return next(filter(None, found.groups())) if found else None
 
@@ -256,8 +257,8 @@ def _not_confined(python: str, why: str) -> ConnectorError:
 def source_only(
     lock: str, python: Python, builds: BuildPolicy, progress: Progress, known: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Returns the packages of a lock for which there is no wheel, ``known`` among them: by asking
-    uv, which names one at a time and runs no code."""
+    """Returns the packages of a lock that have no wheel, including ``known``. It queries uv, which
+    names one at a time and runs no code."""
     found = list(known)
     while True:
         with tempfile.TemporaryDirectory(prefix="penstock-lock-") as scratch:
@@ -277,7 +278,7 @@ def source_only(
 
 
 def without(lock: str, packages: list[str]) -> str:
-    """Returns the lock without some packages; an entry's further lines are indented."""
+    """Returns the lock without some packages; an entry's continuation lines are indented."""
     kept: list[str] = []
     dropping = False
     for line in lock.splitlines(keepends=True):

@@ -1,4 +1,5 @@
-"""Asks a transform connector or an enrichment, and plans with it: the facade of the transform role.
+"""Queries a transform connector or an enrichment, and plans with it: the facade of the transform
+role.
 
 Not here: applying (``engine.worker.transforms.connector`` does that over ``launch.connect``),
 built-in transforms (``transforms``).

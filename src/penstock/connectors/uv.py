@@ -80,11 +80,11 @@ def run_uv(
     role: Role = "source",
 ) -> str:
     """Runs uv and returns its stdout. It runs in an empty directory, so that no project's settings
-    reach it, and dies with this process. ``confinement``: it may build packages from source with
-    the Python that it is given (``source_builds``), under this confinement, with ``cache`` in place
-    of the user's, and with only those of our environment variables that lead to the index, beside
-    the fixed base of every connector; without it no code of a package runs. Raises
-    :class:`UvFailed`, the error of ``role`` (``source.memory``)."""
+    apply, and dies with this process. ``confinement``: uv may build packages from source with the
+    Python that it is given (``source_builds``), under this confinement, with ``cache`` in place of
+    the user's, and with only the fixed environment of every connector and those of our variables
+    that lead to the index; without it no code of a package runs. Raises :class:`UvFailed`, the
+    error of ``role`` (``source.memory``)."""
     lines: list[str] = []
 
     def hear(line: str) -> None:
@@ -129,7 +129,8 @@ def run_tool(
     role: Role = "source",
 ) -> tuple[int | None, str]:
     """Runs an installer and returns its exit code (None: it did not end in time) and its stdout; it
-    dies with this process. ``hear``: gets the lines of its stderr. Raises the error of ``role``."""
+    dies with this process. ``hear``: receives the lines of its stderr. Raises the error of
+    ``role``."""
     runtime = ProcessRuntime(
         list(command),
         env=dict(env),
@@ -156,7 +157,7 @@ def _words(lines: list[str]) -> str:
 
 
 def our_python() -> Python:
-    """Returns the interpreter under the one that runs Penstock: a virtual environment's own could
+    """Returns the base interpreter of the one that runs Penstock: a virtual environment's own could
     be deleted."""
     base = getattr(sys, "_base_executable", None) or sys.executable
     return Python(os.path.realpath(base), sys.version_info[:3])
@@ -202,8 +203,8 @@ _CLAUSE = re.compile(r"\s*(~=|==|!=|<=|>=|<|>)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
 
 
 def satisfies(version: tuple[int, int, int], specifier: str) -> bool:
-    """Whether a Python satisfies a Requires-Python (version specifiers of PEP 440). uv ignores
-    upper bounds; old connectors rely on them. A clause that cannot be parsed counts as
+    """Returns whether a Python satisfies a Requires-Python (version specifiers of PEP 440). uv
+    ignores upper bounds; old connectors rely on them. A clause that cannot be parsed counts as
     satisfied."""
     for clause in filter(str.strip, specifier.split(",")):
         match = _CLAUSE.fullmatch(clause)
@@ -233,7 +234,7 @@ def _holds(
 
 
 def package_files(site_packages: Path, package: str) -> Path | None:
-    """Returns the dist-info folder of a package; None: it is not there."""
+    """Returns the dist-info folder of a package; None: it is missing."""
     for folder in site_packages.glob("*.dist-info"):
         name = folder.name.removesuffix(".dist-info").rpartition("-")[0]
         if re.sub(r"[._-]+", "-", name).lower() == package:

@@ -1,7 +1,7 @@
 """Reads the index of connectors that ships with Penstock.
 
-The file is one gzip of a JSON document (:class:`ConnectorIndex`), read once a process, at the first
-question. Not here: ranking (``search``), writing (``scripts/connector_index.py``).
+The file is one gzip of a JSON document (:class:`ConnectorIndex`), read once per process, on first
+use. Not here: ranking (``search``), writing (``scripts/connector_index.py``).
 """
 
 import gzip
@@ -25,8 +25,8 @@ builds it."""
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A property of a connector's configuration. ``name``: dots lead into objects. ``kind``: the
-    hub's word (``string``, ``password``, ``options``, ...). ``label``: None where the name says as
-    much. ``options``: its possible values."""
+    hub's word (``string``, ``password``, ``options``, ...). ``label``: None where it equals the
+    name. ``options``: its possible values."""
 
     name: str
     kind: str = "string"
@@ -37,14 +37,14 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class IndexedConnector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the index.
+    """One entry of the index.
 
     ``connector``: the reference to write; None: nothing installs it (``needs`` is ``build``).
     ``also``: other references of the same connector. ``extras``: requirements that its hub installs
-    beside the package. ``variant``: who maintains it, where several of one name exist.
-    ``maintenance``, ``quality``: the hub's words; None: no hub lists it. ``default``: the hub's
-    choice among the variants. ``required``: groups of settings of which one must be given in full.
-    ``version``, ``month`` (YYYY-MM): of the package's newest release when the index was made."""
+    with the package. ``variant``: who maintains it, where several share a name. ``maintenance``,
+    ``quality``: the hub's words; None: no hub lists it. ``default``: the hub's choice among the
+    variants. ``required``: groups of settings of which one must be given in full. ``version``,
+    ``month`` (YYYY-MM): of the package's newest release when the index was made."""
 
     protocol: str
     role: EndpointRole
@@ -68,12 +68,12 @@ class IndexedConnector(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def references(self) -> tuple[str, ...]:
-        """All references that name it, the best first."""
+        """Returns all references that name it, the best first."""
         return (*([self.connector] if self.connector else ()), *self.also)
 
     @property
     def title(self) -> str:
-        """What it connects to, for people."""
+        """Returns the name of the system it connects to."""
         return self.label or self.name
 
 

@@ -1,11 +1,11 @@
 """Searches the index of connectors: by names, labels and keywords, the best hit first.
 
-A connector that is written out comes first. Of others, points decide. They are lost by how little
-the words match: a whole name, its beginning, words of it, beginnings of words, a keyword. They are
-won by what a user gets running with little work and keeps running: a package before a repository or
-an image, the variant that is maintained and that its hub chose, a recent release. Nothing depends
-on the machine or on today's date. Not here: reading the index (``index``), whether a connector runs
-on this machine (``engine.inspect.runs_here``).
+An exact reference comes first; points rank the others. Connectors lose points by how little the
+words match: a whole name, its beginning, some of its words, beginnings of words, a keyword. They
+gain points by what runs with little work and keeps running: a package before a repository or an
+image, the variant that is maintained and that its hub chose, a recent release. Nothing depends on
+the machine or on today's date. Not here: reading the index (``index``), whether a connector runs on
+this machine (``engine.inspect.runs_here``).
 """
 
 import re
@@ -62,8 +62,8 @@ def search(words: Sequence[str], role: EndpointRole | None = None) -> list[Index
 
 
 def near(words: Sequence[str], most: int = 3) -> list[str]:
-    """Returns names of what the index has and the words may have meant: letters swapped, missing or
-    doubled. Each finds something by :func:`search`."""
+    """Returns names in the index that the words may have meant: letters swapped, missing or
+    doubled. :func:`search` finds something for each."""
     word = _plain(" ".join(_read(words, None)[0]))
     found: dict[str, float] = {}
     for name in {name for entry in indexed() for name in _names(entry)}:
@@ -74,14 +74,14 @@ def near(words: Sequence[str], most: int = 3) -> list[str]:
 
 
 def named(reference: str) -> IndexedConnector | None:
-    """Returns the connector of the index that a reference names, whatever version it has."""
+    """Returns the connector of the index that a reference names, ignoring its version."""
     known = _references()
     return known.get(reference) or known.get(_unversioned(reference))
 
 
 def others(entry: IndexedConnector) -> list[IndexedConnector]:
-    """Returns what does the same as a connector: those of the same role that have its name or its
-    label, the best first."""
+    """Returns alternatives to a connector: those of the same role with its name or its label, the
+    best first."""
     names = set(map(_plain, _names(entry)))
     same = [
         other
@@ -92,7 +92,7 @@ def others(entry: IndexedConnector) -> list[IndexedConnector]:
 
 
 def is_kept_up(entry: IndexedConnector) -> bool:
-    """Whether its hub calls it active, or its last release is younger than five years."""
+    """Returns whether its hub calls it active, or its last release is younger than five years."""
     return entry.maintenance == "active" or (entry.month is not None and _recency(entry.month) >= 0)
 
 
@@ -135,7 +135,7 @@ def _match(entry: IndexedConnector, words: list[str]) -> int | None:
 
 
 def _begin(asked: list[str], words: Iterable[str]) -> bool:
-    """Whether each word that was asked for begins one of ``words``."""
+    """Returns whether each word of ``asked`` begins one of ``words``."""
     return all(any(word.startswith(each) for word in words) for each in asked)
 
 
@@ -152,12 +152,12 @@ def _all_matched() -> dict[int, tuple[list[str], list[list[str]], list[str]]]:
 
 
 def _matched(entry: IndexedConnector) -> tuple[list[str], list[list[str]], list[str]]:
-    """Returns what words are compared with: the names in one piece, their words, all words."""
+    """Returns the texts to compare words with: the names in one piece, their words, all words."""
     return _all_matched()[id(entry)]
 
 
 def _written(entry: IndexedConnector) -> set[str]:
-    """The forms in which a user writes a connector out."""
+    """Returns the forms in which a user writes the connector's reference."""
     own = {f"{entry.protocol}:{entry.name}", *entry.references}
     behind = {text.partition(":")[2] for text in own}
     return {text.casefold() for text in (*own, *behind)}
@@ -168,8 +168,8 @@ def _plain(text: str) -> str:
 
 
 def _names(entry: IndexedConnector) -> tuple[str, ...]:
-    """What it connects to, in the words of all connectors that share its name or its label: those
-    of tap-zendesk and source-zendesk-support both have the label Zendesk (Support)."""
+    """Returns the names of the systems it connects to, from all connectors that share its name or
+    its label: tap-zendesk and source-zendesk-support both have the label Zendesk (Support)."""
     cores, labels = _shared()
     own, label = _core(entry), (entry.label or "").casefold()
     names = {own, *labels[own]}
@@ -180,7 +180,7 @@ def _names(entry: IndexedConnector) -> tuple[str, ...]:
 
 @cache
 def _shared() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """The names that a label has, and the labels that a name has."""
+    """Returns the names of each label, and the labels of each name."""
     cores: dict[str, set[str]] = defaultdict(set)
     labels: dict[str, set[str]] = defaultdict(set)
     for entry in indexed():
@@ -191,7 +191,7 @@ def _shared() -> tuple[dict[str, set[str]], dict[str, set[str]]]:
 
 
 def _core(entry: IndexedConnector) -> str:
-    """``google ads`` of ``airbyte-source-google-ads``, ``pipelinewise-tap-google-ads``."""
+    """Returns ``google ads`` for ``airbyte-source-google-ads``, ``pipelinewise-tap-google-ads``."""
     return _beginning(entry.protocol).sub("", entry.name).casefold().replace("-", " ")
 
 
@@ -214,7 +214,7 @@ def _references() -> dict[str, IndexedConnector]:
 
 
 def _unversioned(reference: str) -> str:
-    """``airbyte:source-x`` of ``airbyte:source-x@1.2``, ``airbyte:docker:x/y`` of
+    """Returns ``airbyte:source-x`` for ``airbyte:source-x@1.2``, ``airbyte:docker:x/y`` for
     ``airbyte:docker:x/y:1.2``, a repository without its revision."""
     if "://" in reference:
         return re.sub(r"(?:\.git)?(?:@[^/@#]*)?(?=#|$)", "", reference, count=1)
@@ -226,7 +226,7 @@ def _unversioned(reference: str) -> str:
 
 
 def _worth(entry: IndexedConnector) -> int:
-    """Points for what makes a connector run with little work, and go on running."""
+    """Returns the points for what makes a connector run with little work, and keep running."""
     spec = specs()[entry.protocol]
     reference = (entry.connector or "").partition(":")[2]
     alone = entry.maintenance is None and len(spec.sources) == 1 and not spec.own_names
@@ -243,8 +243,8 @@ def _worth(entry: IndexedConnector) -> int:
 
 
 def _recency(month: str | None) -> int:
-    """12 points for a release of the index's last month, one less for each third month before; none
-    where no release is known, and a loss where it is five years old."""
+    """Returns 12 points for a release in the index's last month, one less for each three months
+    before; none where no release is known, and a negative number above five years."""
     if month is None:
         return 0
     age = _months(_newest()) - _months(month)
@@ -265,7 +265,7 @@ def _months(month: str) -> int:
 
 
 def _likeness(word: str, name: str) -> float:
-    """How like two words are, 0 to 1; 0 where their lengths alone forbid it."""
+    """Returns the similarity of two words, 0 to 1; 0 where their lengths exclude it."""
     longest = max(len(word), len(name), 1)
     if abs(len(word) - len(name)) > longest * (1 - _NEAR) * 2:
         return 0.0

@@ -1,8 +1,8 @@
-"""Makes a JSON Schema of the settings that the index lists for a connector which does not
-describe itself.
+"""Makes a JSON Schema of the settings that the index lists for a connector that does not describe
+itself.
 
-The index comes from a hub and may be older than the connector: the schema is good for a form, and
-nothing is validated by it. Pure, but for the index. Neighbour: ``index`` reads it.
+The index comes from a hub and may be older than the connector: the schema serves forms, not
+validation. Pure, except that it reads the index (``index``).
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ _KINDS: dict[str, dict[str, Any]] = {
 
 def listed_schema(protocol: str | None, name: str) -> dict[str, Any] | None:
     """Returns the schema of a connector by its protocol and name, secrets marked with ``secret``;
-    None: the index has no settings of it. Of several variants it is the hub's choice."""
+    None: the index has no settings for it. Of several variants the hub's choice counts."""
     found = [e for e in indexed() if e.protocol == protocol and e.settings]
     found = [e for e in found if name == e.name or f"{protocol}:{name}" in e.references]
     best = next((e for e in found if e.default), found[0] if found else None)
@@ -31,7 +31,7 @@ def listed_schema(protocol: str | None, name: str) -> dict[str, Any] | None:
 
 def settings_schema(entry: IndexedConnector) -> dict[str, Any]:
     """Returns the schema of an entry's settings. Dots in a name lead into objects. Settings are
-    required if the entry has one group of them; of several groups any may be given."""
+    required if the entry has one group of them; of several groups any one may be given."""
     made: dict[str, Any] = {"type": "object", "properties": {}}
     required = entry.required[0] if len(entry.required) == 1 else []
     for setting in entry.settings:

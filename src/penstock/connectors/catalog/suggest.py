@@ -1,7 +1,7 @@
-"""Suggests what a user who named no connector that there is may have meant, for hints.
+"""Suggests which connector a user may have meant who named an unknown one, for hints.
 
 Raises nothing: a hint is part of another error, also where the index cannot be read. Neighbours:
-``search`` ranks; ``reference`` and ``package_request`` word their errors with these.
+``search`` ranks; ``reference`` and ``package_request`` put the suggestions into their errors.
 """
 
 from penstock.config.protocol_spec import specs
@@ -11,20 +11,20 @@ from penstock.errors import ConfigError
 
 
 def found_for(word: str) -> tuple[str, str] | None:
-    """Returns the connector that a word without a protocol finds first, and the word that finds it:
-    this one, or one that it is near. None: no connector."""
+    """Returns the first connector that a word without a protocol finds, and the word that finds it:
+    this one, or a similar one. None: no connector."""
     try:
         for name in (word, *search.near([word], 1)):
             found = next((hit.connector for hit in search.search([name]) if hit.connector), None)
             if found is not None:
                 return found, name
     except ConfigError:
-        pass  # the index is damaged, which `search` says
+        pass  # the index is damaged, which `search` reports
     return None
 
 
 def listed_as(protocol: str, name: str) -> str | None:
-    """Returns the reference of a connector whose name is exactly this; None: the index has none, or
+    """Returns the reference of a connector whose name is exactly this; None: the index lacks it, or
     the name is the reference."""
     try:
         hits = search.search([f"{protocol}:{name}"])
@@ -35,7 +35,7 @@ def listed_as(protocol: str, name: str) -> str | None:
 
 
 def package_instead(protocol: str, name: str) -> str | None:
-    """Returns a package that is kept up and does the same as a connector that is no package."""
+    """Returns a maintained package that does the same as a connector that is not a package."""
     listed = listed_as(protocol, name)
     entry = search.named(listed) if listed is not None else None
     same = filter(search.is_kept_up, search.others(entry) if entry is not None else [])
@@ -43,7 +43,7 @@ def package_instead(protocol: str, name: str) -> str | None:
 
 
 def meant(protocol: str, name: str) -> str | None:
-    """Returns the reference of the protocol's connector whose name is most like ``name``."""
+    """Returns the reference of the protocol's connector whose name is most similar to ``name``."""
     from difflib import get_close_matches
 
     close = get_close_matches(name, names(protocol), 1, cutoff=0.75)
@@ -53,7 +53,7 @@ def meant(protocol: str, name: str) -> str | None:
 
 
 def names(protocol: str) -> list[str]:
-    """The names of a protocol's connectors, those that are well known first."""
+    """Returns the names of a protocol's connectors, well-known ones first."""
     try:
         found = {entry.name: None for entry in indexed() if entry.protocol == protocol}
     except ConfigError:
@@ -62,8 +62,8 @@ def names(protocol: str) -> list[str]:
 
 
 def packages() -> list[str]:
-    """The references of all connectors that are packages, in order; none where the index cannot be
-    read."""
+    """Returns the references of all connectors that are packages, in order; empty where the index
+    cannot be read."""
     try:
         found = {entry.connector for entry in indexed() if entry.needs == "package"}
     except ConfigError:
