@@ -3,9 +3,9 @@ pipeline.
 
 The pipeline's name, unless ``--name`` gives one, is ``SOURCE-to-DESTINATION-HASH``: the short names
 of both, and eight hexadecimal digits of a hash of their identities: protocols and names (without
-versions and passwords, so that an upgrade keeps its state) and absolute paths of local ones. The
-configurations are not part of it: to run one source with two configurations into one destination,
-give each a ``--name``. Not here: pipeline files (``load``).
+versions and passwords, so that an upgrade keeps its state) and absolute paths of local ones.
+Configurations are not hashed: to run one source with two configurations into one destination, give
+each a ``--name``. Not here: pipeline files (``load``).
 """
 
 import hashlib
@@ -152,7 +152,7 @@ def with_options(pipeline: Pipeline, options: Options, faults: list[str] | None 
 
 
 def _stream_settings(options: Options, parse_option: "_OptionParser") -> StreamSettings:
-    """The options that say how each stream is synced."""
+    """Returns the settings of each stream's sync from the options."""
     settings = StreamSettings(
         mode=parse_option("--mode", options.mode, _mode),
         sync_mode=parse_option("--sync-mode", options.sync_mode, modes.sync_mode),
@@ -175,7 +175,7 @@ def _stream_settings(options: Options, parse_option: "_OptionParser") -> StreamS
 
 
 def _installed(pipeline: Pipeline, options: Options) -> Pipeline:
-    """The pipeline with the options that say how every connector of it is installed."""
+    """Returns the pipeline with the options for the installation of all of its connectors."""
     return replace(
         pipeline,
         source=replace(pipeline.source, install=_install(pipeline.source, options)),
@@ -199,7 +199,8 @@ def _install(connector: ConnectorSection, options: Options) -> Install:
 
 
 def pipeline_name(source: ConnectorSection, destination: ConnectorSection) -> str:
-    """The stable name of a pipeline without ``--name``, as the module's docstring defines it."""
+    """Returns the stable name of a pipeline without ``--name``, as the module's docstring defines
+    it."""
     identity = msgspec.json.encode([_identity(source), _identity(destination)])
     digest = hashlib.sha256(identity).hexdigest()[:8]
     return f"{short_name(source.use)}-to-{short_name(destination.use)}-{digest}"
@@ -258,8 +259,8 @@ def parse_name(text: str) -> str:
 def _chosen(
     chosen: tuple[StreamOptions, ...], listed: tuple[StreamOptions, ...] | None
 ) -> tuple[StreamOptions, ...]:
-    """The chosen streams with their settings from the file. ``listed``: the file's streams; None:
-    it lists none. Raises ``ConfigError`` for a stream that the file does not list."""
+    """Returns the chosen streams with their settings from the file. ``listed``: the file's streams;
+    None: it lists none. Raises ``ConfigError`` for a stream that the file does not list."""
     if listed is None:
         return chosen
     entries = {StreamId(entry.namespace, entry.name): entry for entry in listed}
@@ -315,7 +316,7 @@ def _place(place: str, *, local: bool) -> str:
 
 
 def short_name(use: str) -> str:
-    """The short name of a connector: ``airbyte:source-faker@7.2.1`` -> ``source-faker``."""
+    """Returns the short name of a connector: ``airbyte:source-faker@7.2.1`` -> ``source-faker``."""
     protocol, colon, name = use.partition(":")
     if not colon:
         name = use

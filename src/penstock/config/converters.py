@@ -125,8 +125,8 @@ def _prefix(reader: NodeReader, node: Node, path: str) -> Any:
 
 
 def _namespace(reader: NodeReader, node: Node, path: str) -> Any:
-    """Reads ``source``, ``destination`` or a namespace's name. An unquoted word that nearly is one
-    of the two is a fault (a slip); in quotes it is a name."""
+    """Reads ``source``, ``destination`` or a namespace's name. An unquoted word that nearly equals
+    one of the two is a fault (a typo); in quotes it is a name."""
     text = reader.text(node, path, kept=(SOURCE_NAMESPACE,))
     if text is BAD:
         return BAD
@@ -157,7 +157,7 @@ def _file(reader: NodeReader, node: Node, path: str) -> Any:
 
 
 def _folder(reader: NodeReader, node: Node, path: str) -> Any:
-    """Reads the path of an existing folder, as :func:`_file` does that of a file."""
+    """Reads the path of an existing folder, like :func:`_file`."""
     text = name(reader, node, path)
     if text is BAD or reader.folder is None:
         return text
@@ -217,8 +217,8 @@ def _names(reader: NodeReader, node: Node, path: str) -> Any:
 
 
 def _hook(reader: NodeReader, node: Node, path: str) -> Any:
-    """Reads a URL, or a command as a list of words. A word that comes from a variable would stand
-    in the process list (L10)."""
+    """Reads a URL, or a command as a list of words. A word from a variable is refused, as it would
+    appear in the process list (L10)."""
     if isinstance(node, Sequence):
         found = _names(reader, node, path)
         for index, word in enumerate(node.items):
@@ -242,7 +242,7 @@ def _hook(reader: NodeReader, node: Node, path: str) -> Any:
 
 
 def _columns(reader: NodeReader, node: Node, path: str) -> Any:
-    """Reads a list of columns: each a name, in which dots may lead into an object, or a path."""
+    """Reads a list of columns: each is a path, or a name whose dots may lead into an object."""
 
     def column(node: Node, path: str) -> Any:
         return (_names if isinstance(node, Sequence) else name)(reader, node, path)
@@ -270,7 +270,7 @@ def _mode_word(look_up: Callable[[str], Any], what: str, keep_word: bool) -> Lit
 
 
 def field_path(reader: NodeReader, node: Node, path: str) -> Any:
-    """Reads a field path: a list of names, or one name, whose dots are part of it."""
+    """Reads a field path: a list of names, or one name, which may contain dots."""
     if isinstance(node, Sequence):
         return _names(reader, node, path)
     text = name(reader, node, path)

@@ -34,8 +34,8 @@ _DEFAULT = Source(use="")
 
 
 def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
-    """Fills ``sync_mode`` and ``destination_sync_mode`` from ``mode``, where they are absent; a
-    fault where they contradict it."""
+    """Fills ``sync_mode`` and ``destination_sync_mode`` from ``mode``, where they are absent;
+    reports a fault where they contradict it."""
     if settings.mode is None:
         return settings, []
     clash = modes.contradiction(settings.mode, settings.sync_mode, settings.destination_sync_mode)
@@ -56,7 +56,8 @@ def modes_agree(settings: _Settings) -> tuple[_Settings, list[Fault]]:
 
 
 def split_table_use(connector: _Connector) -> tuple[_Connector, list[Fault]]:
-    """Moves the place in ``use: parquet:./lake`` to the config; a fault where both have one."""
+    """Moves the place in ``use: parquet:./lake`` to the config; reports a fault where both have
+    one."""
     parts = split_table(connector.use)
     if parts is None:
         return connector, []
@@ -69,7 +70,8 @@ def split_table_use(connector: _Connector) -> tuple[_Connector, list[Fault]]:
 
 
 def catalog_file(source: Source) -> tuple[Source, list[Fault]]:
-    """A fault where ``catalog`` is set for a source whose protocol takes no catalog file."""
+    """Reports a fault where ``catalog`` is set for a source whose protocol takes no catalog
+    file."""
     spec = _spec(source)
     if source.catalog is None or (spec is not None and spec.catalog_file):
         return source, []
@@ -78,7 +80,7 @@ def catalog_file(source: Source) -> tuple[Source, list[Fault]]:
 
 
 def keys_of_protocol(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
-    """A fault for each key that another protocol than the connector's declares."""
+    """Reports a fault for each key that a protocol other than the connector's declares."""
     role = _role(endpoint)
     spec = _spec(endpoint)
     faults: list[Fault] = []
@@ -90,8 +92,8 @@ def keys_of_protocol(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
 
 
 def attempts(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
-    """A fault where ``attempts`` or ``backoff`` is set for a connector whose protocol does not mark
-    temporary failures, or has a key of its own for retries."""
+    """Reports a fault where ``attempts`` or ``backoff`` is set for a connector whose protocol does
+    not mark temporary failures, or has a key of its own for retries."""
     spec = _spec(endpoint)
     if spec is not None and spec.retried is not None:
         return endpoint, []
@@ -104,7 +106,7 @@ def attempts(endpoint: _Endpoint) -> tuple[_Endpoint, list[Fault]]:
 
 
 def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Fault]]:
-    """A fault where a key for destination connectors is set for a table."""
+    """Reports a fault where a key for destination connectors is set for a table."""
     faults: list[Fault] = []
     if destination.acks != "echo" and destination.use in table_formats():
         faults.append(
@@ -115,7 +117,7 @@ def keys_of_connectors(destination: Destination) -> tuple[Destination, list[Faul
 
 
 def _spec(connector: ConnectorSection) -> ProtocolSpec | None:
-    """The connector's protocol; None for a table and for a name without a protocol."""
+    """Returns the connector's protocol; None for a table and for a name without a protocol."""
     return specs().get(connector.use.partition(":")[0].strip())
 
 
@@ -133,7 +135,7 @@ def _goes_with(name: str, takes: Iterable[ProtocolSpec], role: EndpointRole) -> 
 
 
 def streams_differ(source: Source) -> tuple[Source, list[Fault]]:
-    """A fault for each stream that is listed twice."""
+    """Reports a fault for each stream that is listed twice."""
     seen: set[tuple[str | None, str]] = set()
     faults: list[Fault] = []
     for stream in source.streams or ():
@@ -144,7 +146,8 @@ def streams_differ(source: Source) -> tuple[Source, list[Fault]]:
 
 
 def state_store(state: StateSettings) -> tuple[StateSettings, list[Fault]]:
-    """Faults where ``url``, ``path`` and ``connection`` do not fit the backend or each other."""
+    """Reports faults where ``url``, ``path`` and ``connection`` do not fit the backend or each
+    other."""
     faults: list[Fault] = []
     if state.backend == "sqlite" and state.url is not None:
         faults.append(("url", "url goes with backend postgres; for sqlite give path"))
@@ -159,7 +162,7 @@ def state_store(state: StateSettings) -> tuple[StateSettings, list[Fault]]:
 
 def defaults_of_streams(file: PipelineFile) -> tuple[PipelineFile, list[Fault]]:
     """Copies Rapidbyte's ``destination.write_mode`` and ``destination.primary_key`` to
-    ``source.defaults``; a fault where both have a mode and they differ."""
+    ``source.defaults``; reports a fault where both have a mode and they differ."""
     destination, defaults = file.destination, file.source.defaults
     faults: list[Fault] = []
     if destination.write_mode is not None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known word nearest to ``word`` (letters swapped, missing or doubled), or None."""
+    """Returns the known word nearest to ``word`` (letters swapped, missing or doubled), or None."""
     from difflib import get_close_matches
 
     lowered = {k.lower(): k for k in known}
@@ -13,8 +13,8 @@ def closest(word: str, known: Iterable[str]) -> str | None:
 
 
 def hint(word: str, known: Iterable[str], what: str = "known") -> str:
-    """The end of a message: ``did you mean 'x'?``, or the known words (20 at most), introduced by
-    ``what``, where none is near."""
+    """Returns the end of a message: ``did you mean 'x'?``, or the known words (20 at most),
+    introduced by ``what``, where none is near."""
     words = list(known)
     near = closest(word, words)
     if near is not None:

@@ -1,5 +1,5 @@
 """Finds the ``SPEC`` that each folder of a package declares in its module ``spec``: protocols and
-table formats, whose packages are above this layer, so that they are found by their location in the
+table formats. Their packages are above this layer, so they are found by their location in the
 installed package, not imported by name. A folder without such a module declares none."""
 
 import pkgutil

@@ -21,9 +21,8 @@ _KEYWORD = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|([^\s']*))\s*")
 
 
 class Home:
-    """The home folder. ``path``: absolute; ``lasting``: the home that this one is in, else
-    itself. Attributes and methods that return a folder create
-    it."""
+    """The home folder. ``path``: absolute; ``lasting``: the home that contains this one, else
+    itself. Attributes and methods that return a folder create it."""
 
     def __init__(
         self, path: str | Path | None = None, env: Mapping[str, str] | None = None
@@ -37,7 +36,7 @@ class Home:
 
     def within(self, *names: str) -> "Home":
         """Returns a home in a folder of this one, with a store, logs and runs of its own. It uses
-        this one's connectors and jars, which stay when it goes."""
+        this one's connectors and jars, which stay when it is removed."""
         inner = Home(self._folder(*names))
         inner.lasting = self.lasting
         return inner
@@ -58,14 +57,14 @@ class Home:
         return self._folder("runs")
 
     def run(self, run: str) -> Path:
-        """``runs/RUN``: report, log and rejects of one run."""
+        """Returns ``runs/RUN``: report, log and rejects of one run."""
         plain = _RUN_ID.fullmatch(run) is not None
         return self._folder("runs", run if plain else folder_name(run))
 
     def log(self, pipeline: str, settings: LogSettings | None = None) -> str:
-        """The folder of the pipeline's write-ahead log: an absolute path, or a URL where
-        ``log.path`` is one. One folder per pipeline, also below ``log.path``. A folder behind a URL
-        is not created here."""
+        """Returns the folder of the pipeline's write-ahead log: an absolute path, or a URL where
+        ``log.path`` is one. Each pipeline has its own, also below ``log.path``. A folder behind a
+        URL is not created here."""
         path = settings.path if settings else None
         if path is None:
             return str(self._folder("log", folder_name(pipeline)))
@@ -75,8 +74,8 @@ class Home:
         return str(_make(base / folder_name(pipeline)))
 
     def state_url(self, settings: StateSettings | None = None) -> str:
-        """The state store's URL for SQLAlchemy. It may hold a password: never show it. Creates the
-        folder of a SQLite file. Raises ``ConfigError``."""
+        """Returns the state store's URL for SQLAlchemy. It may hold a password: never show it.
+        Creates the folder of a SQLite file. Raises ``ConfigError``."""
         settings = settings or StateSettings()
         if settings.backend == "postgres":
             return postgres_url(settings.url or settings.connection or "")
@@ -94,8 +93,8 @@ class Home:
 
 
 def folder_name(name: str) -> str:
-    """A folder name for any text: the text itself where it is plain, lower case and short, else a
-    cleaned form with a hash, so that no two texts share a folder on any file system."""
+    """Returns a folder name for any text: the text itself where it is plain, lower case and short,
+    else a cleaned form with a hash, so that no two texts share a folder on any file system."""
     if _KEEPS_ITS_NAME.fullmatch(name) and not _LOOKS_HASHED.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -37,13 +37,13 @@ def load_pipeline(
     """Reads a pipeline file: a path, ``-`` for stdin, or the text itself (a string with a line
     break). Relative paths start at the file's folder; of stdin and text at the folder in which
     Penstock was started. ``env``: variables, by default the process's; ``env_file``: files of
-    variables, which the environment overrides; what neither has, ``.env`` beside a file gives.
-    ``lenient``: unknown keys are ``warnings``; ``profile``: of the file's ``profiles``, whose keys
-    go over the others.
+    variables, which the environment overrides; ``.env`` in the file's folder provides what both
+    lack. ``lenient``: unknown keys are ``warnings``; ``profile``: one of the file's ``profiles``,
+    whose keys override the others.
 
     Raises ``ConfigError`` (``code`` ``config.not_found``, ``config.unreadable``, ``config.yaml``,
-    ``config.empty``, ``config.env_file``, ``config.unknown_profile``, ``config.invalid``)
-    whose ``problems`` are all faults, one line each, in the order of the file."""
+    ``config.empty``, ``config.env_file``, ``config.unknown_profile``, ``config.invalid``) whose
+    ``problems`` are all faults, one line each, in the order of the file."""
     files = [env_file] if isinstance(env_file, str | Path) else list(env_file or ())
     values = merged(os.environ if env is None else env, files)
     if isinstance(source, str) and "\n" in source:
@@ -77,8 +77,8 @@ def parse_pipeline(
     profile: str | None = None,
     beside: EnvFileBeside | None = None,
 ) -> Pipeline:
-    """As :func:`load_pipeline`, for the text of a file. ``values``: the variables; ``beside``: a
-    file of more. ``name``: of the file, in messages. ``folder``: relative paths in the file start
+    """Like :func:`load_pipeline`, for the text of a file. ``values``: the variables; ``beside``: a
+    file with more. ``name``: of the file, in messages. ``folder``: relative paths in the file start
     there; None: they are kept as written."""
     tree = yaml_nodes.compose(text, name)
     v4 = is_v4(tree.root)
@@ -127,14 +127,14 @@ def _defaults(file: PipelineFile, defaults: Mapping[str, object], given: set[str
 
 
 def _lines(name: str, found: Iterable[tuple[int, str]]) -> list[str]:
-    """The problems as ``FILE:LINE: TEXT`` in the order of the file, without repeats (an alias
-    repeats the faults of its anchor)."""
+    """Returns the problems as ``FILE:LINE: TEXT`` in the order of the file, without repeats (an
+    alias repeats the faults of its anchor)."""
     ordered = sorted(found, key=lambda problem: problem[0])
     return list(dict.fromkeys(f"{name}:{line}: {text}" for line, text in ordered))
 
 
 def _invalid(reader: NodeReader, name: str, fault: str | None) -> ConfigError:
-    """``fault``: of ``.env``, which may be why a variable is missing."""
+    """``fault``: the fault of ``.env``, which may explain a missing variable."""
     problems = [*_lines(name, reader.problems), *([fault] if fault else [])]
     if len(problems) > _LONGEST_MESSAGE_LIST:
         more = len(problems) - _LONGEST_MESSAGE_LIST

@@ -1,4 +1,4 @@
-"""Maps all words for modes to a sync mode and a destination sync mode of ``model.catalog``.
+"""Maps all mode words to a sync mode and a destination sync mode of ``model.catalog``.
 
 The words are Airbyte's and its combined names, Rapidbyte v4's write modes, Singer's replication
 methods, and the one-word modes of the command line. ``insert`` and ``update`` mean more than a
@@ -16,7 +16,7 @@ _T = TypeVar("_T")
 
 
 class Modes(NamedTuple):
-    """The modes that a word means; None: the word does not fix that one. ``replaces``: the rows
+    """The modes that a word means; None: the word leaves that mode open. ``replaces``: the rows
     read replace the table's rows, with one row per primary key. ``history``: the table keeps every
     version of a key."""
 
@@ -77,23 +77,23 @@ class UnknownMode(ValueError):
 
 
 def canonical(word: str) -> str:
-    """The canonical spelling of a word, for which case, dashes and blanks do not matter:
-    ``append-only`` -> ``append_only``."""
+    """Returns the canonical spelling of a word, ignoring case, dashes and blanks: ``append-only``
+    -> ``append_only``."""
     return word.strip().lower().replace("-", "_").replace(" ", "_")
 
 
 def sync_mode(word: str) -> SyncMode:
-    """The sync mode that ``word`` means. Raises :class:`UnknownMode`."""
+    """Returns the sync mode that ``word`` means. Raises :class:`UnknownMode`."""
     return _look_up(word, SYNC_WORDS, "a sync mode")
 
 
 def destination_sync_mode(word: str) -> DestinationSyncMode:
-    """The destination sync mode that ``word`` means. Raises :class:`UnknownMode`."""
+    """Returns the destination sync mode that ``word`` means. Raises :class:`UnknownMode`."""
     return _look_up(word, DESTINATION_WORDS, "a destination sync mode")
 
 
 def mode(word: str) -> Modes:
-    """The modes that any known word means. Raises :class:`UnknownMode`."""
+    """Returns the modes that any known word means. Raises :class:`UnknownMode`."""
     return _look_up(word, WORDS, "a mode")
 
 
@@ -108,7 +108,7 @@ def _look_up(word: str, words: dict[str, _T], what: str) -> _T:
 
 
 def contradiction(word: str, sync: SyncMode | None, dest: DestinationSyncMode | None) -> str | None:
-    """Why ``mode`` contradicts one of the two separate keys; None where it does not."""
+    """Returns why ``mode`` contradicts one of the two separate keys; None where it does not."""
     wanted = mode(word)
     for key, implied, explicit in (
         ("sync_mode", wanted.sync_mode, sync),

@@ -1,7 +1,8 @@
 """Finds what may be relative file names in a connector's reference, configuration and permissions.
 
-A name stands for a file only where one is there, as a connector does not say which of its texts are
-paths. Functions; they look whether files exist, and read none. Neighbour: ``relative_paths``.
+A name counts as a file only where that file exists, as a connector does not declare which of its
+texts are paths. Functions; they check whether files exist, and read none. Neighbour:
+``relative_paths``.
 """
 
 import glob
@@ -33,11 +34,12 @@ class Named(NamedTuple):
 
     @property
     def dotted(self) -> bool:
-        """Whether it is a relative path, whatever is there."""
+        """Returns whether it is a relative path, whether or not it exists."""
         return self.text.startswith(("./", "../"))
 
     def is_in(self, folder: str) -> bool:
-        """Whether the file, or the first one of a pattern, is there from ``folder`` on."""
+        """Returns whether the file, or the first match of a pattern, exists relative to
+        ``folder``."""
         with suppress(OSError, ValueError, re.error):
             path = absolute(self.text, folder)
             if os.path.isdir(path) and not self.folders and os.sep not in self.text:
@@ -45,7 +47,7 @@ class Named(NamedTuple):
             if os.path.lexists(path) or not glob.has_magic(self.text):
                 return os.path.lexists(path)
             fixed, pattern = os.path.split(self.text)
-            if glob.has_magic(fixed):  # is not walked: the folder above the pattern is enough
+            if glob.has_magic(fixed):  # not walked: the folder above the pattern is enough
                 above = re.split(r"[^/]*[*?\[]", self.text, maxsplit=1)[0]
                 return bool(above) and os.path.lexists(absolute(above, folder))
             return next(glob.iglob(pattern, root_dir=absolute(fixed, folder)), None) is not None
@@ -57,26 +59,26 @@ def is_relative(path: str) -> bool:
 
 
 def may_be_path(text: str) -> bool:
-    """Whether a text may be a relative path at all."""
+    """Returns whether a text may be a relative path at all."""
     plain = 0 < len(text) <= _LONGEST and not re.search(r"[\0\r\n]", text)
     return plain and text.strip(".") != "" and is_relative(text) and not text.startswith("-")
 
 
 def queries(use: str) -> bool:
-    """Whether a reference is a query, or files that Spark reads."""
+    """Returns whether a reference is a query, or files that Spark reads."""
     spec = specs().get(use.partition(":")[0])
     return spec is not None and bool(spec.queries)
 
 
 def runs_here(use: str) -> bool:
-    """Whether the connector is a process of this machine, with a folder to work in."""
+    """Returns whether the connector is a process of this machine, with a folder to work in."""
     body = use.partition(":")[2] or use
     return not (queries(use) or body.startswith("docker:") or body.endswith(".wasm"))
 
 
 def named_in_use(use: str) -> list[Named]:
-    """Returns what may be a relative path in a reference: ``./x`` wherever it stands, each word of
-    a command, each name in backquotes of a query."""
+    """Returns what may be a relative path in a reference: ``./x`` anywhere, each word of a command,
+    each name in backquotes of a query."""
     found = [Named(text) for text in DOTTED.findall(use)]
     body = use.partition(":")[2]
     if queries(use):
@@ -98,7 +100,7 @@ def named_in_config(section: ConnectorSection) -> list[Named]:
 
 
 def _words(command: str) -> Iterator[str]:
-    """Yields the words of a command, of its quoted words too, and the modules of ``-m``."""
+    """Yields the words of a command, also those of its quoted words, and the modules of ``-m``."""
     try:
         words = [each for word in shlex.split(command) for each in re.split(r"[\s<>|;&()]+", word)]
     except ValueError:

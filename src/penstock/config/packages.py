@@ -1,8 +1,8 @@
-"""Names the command that installs a package beside Penstock, for hints.
+"""Names the command that installs an additional package for Penstock, for hints.
 
-A checkout is not on any index, and its environment has no pip: there uv installs what is missing,
-and ``./penstock`` keeps it. Not here: whether a package is needed (``removable_packages``, and
-whoever imports one).
+A checkout is on no index, and its environment has no pip: there uv installs the missing package,
+and ``./penstock`` keeps it. Not here: whether a package is needed (``removable_packages``, and the
+modules that import one).
 """
 
 import re
@@ -33,7 +33,7 @@ def install_extra(extra: str) -> str:
 
 
 def _is_checkout() -> bool:
-    """Whether Penstock was not installed from a wheel (PEP 610)."""
+    """Returns whether Penstock was not installed from a wheel (PEP 610)."""
     from importlib import metadata
 
     try:

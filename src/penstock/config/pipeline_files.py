@@ -1,7 +1,7 @@
-"""Reads several pipeline files, named one by one or by their folder, as a project without files of
-its own: its pipelines are the files', under their names.
+"""Reads several pipeline files, named one by one or by their folder, as a project of these
+pipelines, under their own names.
 
-All files are read before any pipeline runs, and the faults of all are one error. Not here: one file
+All files are read before any pipeline runs, and their faults are one error. Not here: one file
 (``config.load``), which folders are projects of a protocol (``config.project``), runs
 (``engine.run.run_all``).
 """
@@ -23,8 +23,7 @@ COMPONENT = ".wasm"
 
 def files_of(folder: Path) -> list[str]:
     """Returns the pipeline files of a folder, sorted by name: all that end in ``.yaml`` or ``.yml``
-    and are not hidden. Folders in it are passed over. Raises ``ConfigError``
-    (``config.unreadable``)."""
+    and are not hidden. Subfolders are skipped. Raises ``ConfigError`` (``config.unreadable``)."""
     try:
         found = sorted(p for p in folder.iterdir() if p.suffix in FILE_ENDINGS and p.is_file())
     except OSError as e:
@@ -45,9 +44,9 @@ def read_files(
     profile: str | None = None,
 ) -> Project:
     """Reads the files as a project whose pipelines have their own names as ids; ``wanted.select``
-    chooses among them. ``lenient``, ``profile``: as of ``load_pipeline``. Raises ``ConfigError``
-    with every fault of every file in ``problems``, also (``config.same_name``) where two have one
-    name, and so would share one state."""
+    chooses among them. ``lenient``, ``profile``: see ``load_pipeline``. Raises ``ConfigError`` with
+    every fault of every file in ``problems``, also (``config.same_name``) where two share a name,
+    and so a state."""
     found: dict[str, Pipeline] = {}
     faults: list[ConfigError] = []
     problems: list[str] = []
@@ -93,8 +92,8 @@ def read_files(
 
 
 def is_file(word: str) -> bool:
-    """Whether ``word`` names a pipeline file rather than a connector (also one whose manifest or
-    last word ends as a pipeline file does) or a pipeline's name."""
+    """Returns whether ``word`` names a pipeline file. False for a pipeline's name, and for a
+    connector whose manifest or last word has a pipeline file's suffix."""
     if word.endswith(COMPONENT):
         return False
     if word == STDIN or Path(word).is_file():
@@ -103,6 +102,6 @@ def is_file(word: str) -> bool:
 
 
 def _begins_as_a_connector(word: str) -> bool:
-    """Whether ``word`` begins with a protocol or a table format and a colon."""
+    """Returns whether ``word`` begins with a protocol or a table format and a colon."""
     head, colon, _ = word.partition(":")
     return bool(colon) and head in (*table_formats(), *specs())

@@ -1,8 +1,8 @@
 """Defines the place of a pipeline: the folder at which its relative paths start.
 
 Links are not resolved: a checkout that is reached by a link keeps its place when the link moves.
-Not here: what the paths of a pipeline become (``config.relative_paths``), the place that is stored
-beside the state (``store.remembered.StoredPlace``).
+Not here: how the paths of a pipeline are resolved (``config.relative_paths``), the place that is
+stored with the state (``store.remembered.StoredPlace``).
 """
 
 import os
@@ -11,14 +11,14 @@ import msgspec
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Says where a pipeline's relative paths start. ``folder``: an absolute path, in which links
-    are not resolved. ``relative``: whether any path of it is relative; ``reads``: whether one of a
-    query or of a connector's configuration is, whose files nothing else tells apart. ``lake``: the
-    absolute path of its tables, where that is local; ``written``: the same as the user wrote it.
-    ``before``: the absolute path that a file's ``written`` meant when relative paths started at the
-    folder in which Penstock was started; None: the same. ``ran``: the folder in which its
-    connectors ran then, where that is another; ``moved``: their sections. ``from_file``: the paths
-    are those of a file; ``project``: they are those of a project of several."""
+    """Where a pipeline's relative paths start. ``folder``: an absolute path, in which links are not
+    resolved. ``relative``: whether any of its paths is relative; ``reads``: whether a path in a
+    query or in a connector's configuration is, whose files only the folder distinguishes. ``lake``:
+    the absolute path of its tables, where that is local; ``written``: the same as the user wrote
+    it. ``before``: the absolute path that a file's ``written`` meant when relative paths started at
+    the folder in which Penstock was started; None: the same. ``ran``: the folder in which its
+    connectors ran then, if different; ``moved``: their sections. ``from_file``: the paths are those
+    of a file; ``project``: they are those of a project of several."""
 
     folder: str
     relative: bool = False
@@ -33,8 +33,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def working_folder() -> str:
-    """Returns the folder in which Penstock runs, by the links through which the shell came there
-    (``PWD``)."""
+    """Returns the folder in which Penstock runs, with the links of the shell's path (``PWD``)."""
     named = os.environ.get("PWD", "")
     try:
         if os.path.isabs(named) and os.path.samefile(named, os.curdir):
@@ -45,7 +44,7 @@ def working_folder() -> str:
 
 
 def same_folder(one: str, other: str) -> bool:
-    """Whether two paths name one folder: by their text, or since they lead to it now."""
+    """Returns whether two paths name one folder: by their text, or by where they lead now."""
     if one == other:
         return True
     try:
@@ -55,8 +54,8 @@ def same_folder(one: str, other: str) -> bool:
 
 
 def absolute(path: str, start: str) -> str:
-    """Returns ``path`` as an absolute one that starts at ``start``. Links are not resolved, but for
-    one before ``..``, which leads the kernel to the folder above its target."""
+    """Returns ``path`` as an absolute path from ``start``. Resolves only a link before ``..``,
+    which the kernel follows to the folder above its target."""
     path = os.path.join(start, os.path.expanduser(path))
     found = "/"
     for step in path.split("/"):
@@ -67,7 +66,7 @@ def absolute(path: str, start: str) -> str:
 
 
 def written_from(path: str, start: str) -> str:
-    """Returns the absolute ``path`` as it is written relative to ``start``, or as it is where links
-    would lead the relative one elsewhere."""
+    """Returns the absolute ``path`` relative to ``start``, or unchanged where links would lead the
+    relative path elsewhere."""
     relative = os.path.relpath(path, start)
     return relative if absolute(relative, start) == path else path

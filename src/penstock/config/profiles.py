@@ -1,8 +1,8 @@
 """Puts a profile of a pipeline file (``profiles:``, one for each environment such as dev and prod)
 over its other keys.
 
-Works on nodes, before anything is read: variables of profiles that are not used need no value, and
-faults keep their lines. Not here: what the keys mean (``config.reader``).
+Works on nodes, before values are read: variables of unused profiles need no value, and faults keep
+their lines. Not here: what the keys mean (``config.reader``).
 """
 
 from typing import Any
@@ -24,9 +24,9 @@ _NAME = "pipeline"
 
 
 def applied(root: Mapping, profile: str | None, file: str) -> Mapping:
-    """Returns the file's keys without ``profiles``, and with those of ``profile`` over them; None:
-    of no profile. ``file``: its name, for messages. Raises ``ConfigError``
-    (``config.unknown_profile``, ``config.invalid``)."""
+    """Returns the file's keys without ``profiles``, overridden by those of ``profile`` (None: no
+    profile). ``file``: its name, for messages. Raises ``ConfigError`` (``config.unknown_profile``,
+    ``config.invalid``)."""
     own = Mapping(root.line, [(k, v) for k, v in root.items if k.text != KEY])
     profiles = root.get(KEY)
     if profiles is None and profile is None:

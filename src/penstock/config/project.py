@@ -1,9 +1,9 @@
-"""Defines a project, several pipelines that run one after the other, and finds a folder's with the
-files of a protocol's own host.
+"""Defines a project, several pipelines that run one after the other, and finds the project in a
+folder by the files of a protocol's own host.
 
-Which folders are one, the protocols' specs say (``ProtocolSpec.project_folders``); the protocol's
-``project`` module turns the files into pipelines. From there on each is a pipeline like any other,
-with a name, a state and reports of its own. Not here: the files (``protocols.NAME.project``,
+The protocols' specs define which folders are projects (``ProtocolSpec.project_folders``); the
+protocol's ``project`` module turns the files into pipelines. Each is then a normal pipeline, with a
+name, a state and reports of its own. Not here: the files (``protocols.NAME.project``,
 ``config.pipeline_files``), runs (``engine.run.run_all``).
 """
 
@@ -19,9 +19,10 @@ from penstock.errors import ConfigError
 
 
 class ProjectSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a project. ``select``: the ids of its pipelines; empty: all that are not
+    """The selection from a project. ``select``: the ids of its pipelines; empty: all that are not
     disabled. ``name``: the project's, for the names of its pipelines; None: its folder's.
-    ``environ``: the process's variables; ``env_files``: files of more, a later one first."""
+    ``environ``: the process's variables; ``env_files``: files with more variables, a later one
+    first."""
 
     folder: Path
     environ: Mapping[str, str]
@@ -31,9 +32,9 @@ class ProjectSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Project(msgspec.Struct, frozen=True, kw_only=True):
-    """A project as read. ``name``: None where it is pipeline files (``config.pipeline_files``).
-    ``pipelines``: by their ids in the project, in the order in which they run. ``notes``: what
-    there is to say about it."""
+    """A project that was read. ``name``: None for pipeline files (``config.pipeline_files``).
+    ``pipelines``: by their ids in the project, in the order in which they run. ``notes``: messages
+    about it."""
 
     name: str | None
     pipelines: dict[str, Pipeline]
@@ -46,7 +47,7 @@ ReadProject = Callable[[ProjectSelection], Project]
 
 
 def project_protocol(folder: Path) -> str | None:
-    """Returns the protocol whose projects look like this folder; None: no protocol's do."""
+    """Returns the protocol whose projects look like this folder, or None."""
     for spec in specs().values():
         if any((folder / name).is_dir() for name in spec.project_folders):
             return spec.name
@@ -54,7 +55,7 @@ def project_protocol(folder: Path) -> str | None:
 
 
 def no_project(folder: Path) -> ConfigError:
-    """Returns the error (``config.project``) for a folder in which there is nothing to run."""
+    """Returns the error (``config.project``) for a folder with nothing to run."""
     forms = [
         f"{', '.join(f'{name}/' for name in spec.project_folders)} ({spec.name})"
         for spec in specs().values()

@@ -1,10 +1,10 @@
 """Defines the spec that each protocol's folder declares, and finds the specs.
 
-``penstock/protocols/NAME/spec.py`` holds ``SPEC``, a :class:`ProtocolSpec`; a package there without
-such a module is no protocol. The type is defined in this layer, below the protocols, since the
-pipeline file accepts the keys that they declare; their folders are found by their location in the
-installed package, not imported by name. A spec must be quick to import. Not here: what a protocol
-does (``protocols.contract``, loaded by ``protocols.load``).
+``penstock/protocols/NAME/spec.py`` holds ``SPEC``, a :class:`ProtocolSpec`; other packages there
+are not protocols. The type is defined in this layer, below the protocols, since the pipeline file
+accepts the keys that they declare; their folders are found by their location in the installed
+package, not imported by name. A spec must be quick to import. Not here: what a protocol does
+(``protocols.contract``, loaded by ``protocols.load``).
 """
 
 from collections.abc import Callable, Mapping
@@ -38,10 +38,10 @@ class ManifestFiles(msgspec.Struct, frozen=True, kw_only=True):
 class ServeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How Penstock acts as a connector of the protocol (``penstock serve``); the folder's ``serve``
     module writes the messages to the host (``hosts.TargetHost``, ``hosts.DestinationHost``).
-    ``on_data_error``: the default of that key. ``appends``: rows are appended by
-    default to tables of a format that merges at the end only, since no state could be acked before.
-    ``every_state``: every state that came is given back, with the counts of its records; else the
-    newest of each scope that a load covers, and no others."""
+    ``on_data_error``: the default of that key. ``appends``: rows are appended by default to tables
+    of a format that merges at the end only, since no state could be acked before. ``every_state``:
+    every received state is returned, with the counts of its records; else only the newest of each
+    scope that a load covers."""
 
     verb: Literal["target", "destination"]
     on_data_error: Literal["fail", "dlq"]
@@ -50,31 +50,28 @@ class ServeSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol's names, keys and options, all that config and help need of it.
+    """A protocol's names, keys and options, for config and help.
 
     ``roles``: those that its connectors have. ``source`` and ``destination``: the nouns for its
-    connectors in messages. ``sources``,
-    ``destinations``, ``transforms``: the prefixes of connector names. ``own_names``: a connector is
-    a package of exactly its name, with any prefix. ``registry``: where connectors are installed
-    from by their names; ``variables``: what an installed one is given in its environment.
-    ``known``: well-known packages, ``images``: connectors that exist as container images only and
-    that the index of connectors lacks, each with an alternative, in the ``image_folder`` of the
-    public registry; all for suggestions only, other names run too.
-    ``components``: its connectors are WebAssembly components, which have
-    no protocol prefix and are found by ``find`` (name, environment, home folder; raises
-    ``ConfigError``). ``queries``: its sources are queries, tables or files that Spark reads, named
-    behind the protocol's name; no process runs. ``catalog_file``: a source takes
-    ``source.catalog``. ``retried``: a clause that says why ``attempts`` and ``backoff`` apply;
-    None: they do not. ``has_streams``: its destinations have streams of their own, so that
-    ``destination.stream``, ``options`` and ``mapping`` apply. ``enriches``: it has connectors that
-    answer row by row, for ``enrichments``. ``keeps_keys``: its connectors may keep keys of their
-    own in the state store (``store.keys``), which their workers must reach.
-    ``project_folders``: of these a project folder of the protocol's own host has one at least; the
-    protocol's ``project`` module reads it (``config.project``).
+    connectors in messages. ``sources``, ``destinations``, ``transforms``: the prefixes of connector
+    names. ``own_names``: a connector is a package of exactly its name, with any prefix.
+    ``registry``: where connectors are installed from by their names; ``variables``: the environment
+    variables of an installed one. ``known``: well-known packages, ``images``: connectors that exist
+    as container images only and that the index of connectors lacks, each with an alternative, in
+    the ``image_folder`` of the public registry; all for suggestions only, other names run too.
+    ``components``: its connectors are WebAssembly components, which have no protocol prefix and are
+    found by ``find`` (name, environment, home folder; raises ``ConfigError``). ``queries``: its
+    sources are queries, tables or files that Spark reads, named behind the protocol's name; no
+    process runs. ``catalog_file``: a source takes ``source.catalog``. ``retried``: a clause with
+    the reason why ``attempts`` and ``backoff`` apply; None: they do not. ``has_streams``: its
+    destinations have streams of their own, so that ``destination.stream``, ``options`` and
+    ``mapping`` apply. ``enriches``: it has connectors that answer row by row, for ``enrichments``.
+    ``keeps_keys``: its connectors may keep keys of their own in the state store (``store.keys``),
+    which their workers must reach. ``project_folders``: a project folder of the protocol's own host
+    has at least one of these; the protocol's ``project`` module reads it (``config.project``).
     ``source_keys``, ``destination_keys``: the protocol's own keys of the pipeline file; a key of
-    one name means the same in all protocols.
-    Values that differ from the default are passed as ``ReadRequest.abilities`` and
-    ``WriteRequest.options``."""
+    one name means the same in all protocols. Values that differ from the default are passed as
+    ``ReadRequest.abilities`` and ``WriteRequest.options``."""
 
     name: str
     source: str = ""
@@ -105,28 +102,29 @@ class ProtocolSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """The prefixes of connector names, those of sources first."""
+        """Returns the prefixes of connector names, those of sources first."""
         return (*self.sources, *self.destinations)
 
     def called(self, role: EndpointRole) -> str:
-        """The noun for a connector of ``role``, as ``a Singer tap (use: singer:NAME)``."""
+        """Returns the noun for a connector of ``role``, as ``a Singer tap (use: singer:NAME)``."""
         word = self.source if role == "source" else self.destination
         return f"{word} (use: {self.name}:NAME)"
 
     def keys(self, role: EndpointRole) -> type[Section] | None:
-        """The protocol's own keys in the section of ``role``; None: none."""
+        """Returns the protocol's own keys in the section of ``role``, or None."""
         return self.source_keys if role == "source" else self.destination_keys
 
 
 @cache
 def specs() -> Mapping[str, ProtocolSpec]:
-    """All protocols by name: those whose connectors are processes, components, queries."""
+    """Returns all protocols by name: those whose connectors are processes, components, queries."""
     found: list[ProtocolSpec] = specs_in(ROOT)
     return {s.name: s for s in sorted(found, key=lambda s: (s.queries, s.components, s.name))}
 
 
 def spec_of(name: str) -> ProtocolSpec:
-    """The spec of the protocol ``name``. Raises ``ConfigError`` (``config.unknown_protocol``)."""
+    """Returns the spec of the protocol ``name``. Raises ``ConfigError``
+    (``config.unknown_protocol``)."""
     found = specs().get(name)
     if found is None:
         raise ConfigError(
@@ -141,7 +139,7 @@ _type_info = cache(mi.type_info)
 
 
 def keys_of(role: EndpointRole) -> dict[str, mi.Field]:
-    """The keys that protocols add to the section of ``role``, by name."""
+    """Returns the keys that protocols add to the section of ``role``, by name."""
     found: dict[str, mi.Field] = {}
     for spec in specs().values():
         declared = spec.keys(role)

@@ -55,7 +55,7 @@ class Dialect(NamedTuple):
 
 
 def join(path: str, key: str | int) -> str:
-    """The dotted path of a key or an item below ``path``: ``source.streams[0].name``,
+    """Returns the dotted path of a key or an item below ``path``: ``source.streams[0].name``,
     ``config["a.b"]``."""
     if isinstance(key, int):
         return f"{path}[{key}]"
@@ -70,8 +70,8 @@ Literal = Callable[["NodeReader", Node, str], Any]
 
 class NodeReader:
     """Reads one document, once. ``literals``: converters by name (``config.converters``).
-    ``folder``: where relative paths of files start; None: files are not looked for. ``given``: the
-    dotted paths of the keys that the file has."""
+    ``folder``: where relative paths of files start; None: existence of files is not checked.
+    ``given``: the dotted paths of the keys that the file has."""
 
     def __init__(
         self,
@@ -120,9 +120,9 @@ class NodeReader:
         return None if found.problems else found
 
     def _secrets(self, node: Scalar, path: str, found: Substituted) -> list[str]:
-        """The texts of a scalar that must be masked: all of it where the file marks it secret, else
-        the values of its variables, apart from those in a name and a harmless value that is the
-        whole scalar."""
+        """Returns the texts of a scalar that must be masked: all of it where the file marks it
+        secret, else the values of its variables, except those in a name and a harmless value that
+        is the whole scalar."""
         if node.secret:
             return [text for text in (found.text, *found.secrets) if text]
         if is_name(path):
@@ -133,8 +133,7 @@ class NodeReader:
         return list(found.secrets)
 
     def text(self, node: Node, path: str, what: str = "text", kept: tuple[str, ...] = ()) -> Any:
-        """Reads a text. A number or a boolean is taken as it is written: a stream may be named
-        2024."""
+        """Reads a text. A number or a boolean is taken as written: a stream may be named 2024."""
         if not isinstance(node, Scalar):
             return self.wrong(node, path, what)
         found = self.scalar(node, path, kept)
@@ -143,7 +142,7 @@ class NodeReader:
         return self.wrong(node, path, what) if found.value is None else found.text
 
     def plain(self, node: Node, path: str, what: str, wanted: type[Any] | tuple[Any, ...]) -> Any:
-        """Reads a scalar of one of the ``wanted`` types; a boolean is not taken for a number."""
+        """Reads a scalar of one of the ``wanted`` types; a boolean is not accepted as a number."""
         if not isinstance(node, Scalar):
             return self.wrong(node, path, what)
         found = self.scalar(node, path)
@@ -252,8 +251,8 @@ class NodeReader:
         return built if sound else BAD
 
     def _is_absent(self, node: Node, field: mi.Field, path: str) -> bool:
-        """Whether a key has no value, so that its default applies. Where an empty key could be
-        misunderstood (``null`` of ``sections.key``), it is a fault too."""
+        """Returns whether a key has no value, so that its default applies. Where an empty key could
+        be misunderstood (``null`` of ``sections.key``), records a fault too."""
         if field.required or not isinstance(node, Scalar) or not node.plain:
             return False
         if "${" in node.text:
@@ -283,7 +282,7 @@ class NodeReader:
         return closest(key.text, known)
 
     def _entries(self, node: yaml_nodes.Mapping) -> list[tuple[Scalar, Node]]:
-        """The mapping's entries with those merged by ``<<``; its own entries win."""
+        """Returns the mapping's entries with those merged by ``<<``; its own entries win."""
         own = [(k, v) for k, v in node.items if k.text != "<<" or not k.plain]
         if len(own) == len(node.items):
             return own
@@ -331,18 +330,18 @@ class NodeReader:
 
 
 def is_variable(node: Node) -> bool:
-    """Whether the node is a scalar with a ``${``."""
+    """Returns whether the node is a scalar with a ``${``."""
     return isinstance(node, Scalar) and "${" in node.text
 
 
 def quoted(node: Node) -> str:
-    """A scalar with a reference, quoted as the file writes it."""
+    """Returns a scalar with a reference, quoted as the file writes it."""
     assert isinstance(node, Scalar)
     return node.text if len(node.text) <= 60 else "a variable"
 
 
 def shown(node: Node) -> str:
-    """A node for a message: the file's own text, never a variable's value (L10)."""
+    """Returns a node for a message: the file's own text, never a variable's value (L10)."""
     if isinstance(node, yaml_nodes.Sequence):
         return "a list"
     if isinstance(node, yaml_nodes.Mapping):
@@ -357,13 +356,13 @@ def shown(node: Node) -> str:
 
 @cache
 def _type_info(kind: type[Any]) -> mi.Type:
-    """Kept, as it takes most of the time that reading a file takes."""
+    """Caches the type's description, which takes most of the time of reading a file."""
     return mi.type_info(kind)
 
 
 def _fields(kind: mi.StructType) -> tuple[dict[str, mi.Field], str | None]:
-    """The keys of a section, in order, and the name of the field for the protocols' keys, if the
-    section has one."""
+    """Returns the keys of a section, in order, and the name of the field for the protocols' keys,
+    if the section has one."""
     found: dict[str, mi.Field] = {}
     declared: str | None = None
     for field in kind.fields:
@@ -377,7 +376,7 @@ def _fields(kind: mi.StructType) -> tuple[dict[str, mi.Field], str | None]:
 
 
 def replace_at(struct: Any, path: str, value: Any) -> Any:
-    """``struct`` with ``value`` at a dotted path of keys."""
+    """Returns ``struct`` with ``value`` at a dotted path of keys."""
     head, _, rest = path.partition(".")
     inner = replace_at(getattr(struct, head), rest, value) if rest else value
     return msgspec.structs.replace(struct, **{head: inner})

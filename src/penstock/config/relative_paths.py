@@ -1,9 +1,9 @@
 """Decides what the relative paths of a pipeline mean.
 
-Those of a pipeline file start at the file's folder, those of the command line at the folder in
-which Penstock was started. Functions over a pipeline; they look whether files exist, and read none.
-Not here: which of two folders has the tables (``engine.plan.place``). Neighbours: ``config.load``
-and ``config.command_line`` call.
+Paths in a pipeline file start at the file's folder, those of the command line at the folder in
+which Penstock was started. Functions over a pipeline; they check whether files exist, and read
+none. Not here: which of two folders has the tables (``engine.plan.place``). Neighbours:
+``config.load`` and ``config.command_line`` call.
 """
 
 import os
@@ -41,15 +41,15 @@ def placed_here(pipeline: Pipeline) -> Pipeline:
 
 def placed_by_name(pipeline: Pipeline) -> Pipeline:
     """Returns the pipeline of a command line without ``--name``, whose name has the absolute paths
-    of its connectors and its tables. It has a place where another path is relative: one in a query,
-    in a command or in a configuration."""
+    of its connectors and its tables. It has a place if another path is relative: in a query, a
+    command or a configuration."""
     place = _place(pipeline, working_folder(), by_name=True)
     return replace(pipeline, place=place if place.relative else None)
 
 
 def placed_again(pipeline: Pipeline) -> Pipeline:
-    """Returns the pipeline of a file with the place of its tables as an option of the command line
-    gives it, whose path starts at the folder in which Penstock was started."""
+    """Returns the pipeline of a file with the place of its tables from an option of the command
+    line, whose path starts at the folder in which Penstock was started."""
     here = _place(pipeline, working_folder())
     place = pipeline.place or here
     lake = {"lake": here.lake, "written": here.written, "before": None}
@@ -57,12 +57,12 @@ def placed_again(pipeline: Pipeline) -> Pipeline:
 
 
 def placed_at(pipeline: Pipeline, folder: Path) -> Pipeline:
-    """Returns the pipeline of a file in ``folder`` with its place, and with the paths that Penstock
-    reads itself as absolute ones where they start at another folder than Penstock does.
+    """Returns the pipeline of a file in ``folder`` with its place. Paths that Penstock reads itself
+    become absolute where they start at another folder than Penstock does.
 
-    Its connectors run in the file's folder. Files of before, whose paths started at the folder in
-    which Penstock was started, go on: a file, or a folder, that is there alone is taken from there,
-    with a warning that has the line to write. Of tables the ledger decides
+    Its connectors run in the file's folder. Earlier files, whose paths started at the folder in
+    which Penstock was started, still work: a file, or a folder, that exists only there is taken
+    from there, with a warning that has the line to write. For tables the ledger decides
     (``engine.plan.place``)."""
     here = working_folder()
     start = absolute(str(folder), here)
@@ -110,8 +110,8 @@ def placed_at(pipeline: Pipeline, folder: Path) -> Pipeline:
 
 
 def as_written_in(folder: Path, value: Any) -> Any:
-    """Returns a reference to a connector, or a configuration, of the command line as it stands in a
-    file in ``folder`` and means the same."""
+    """Returns a reference to a connector, or a configuration, from the command line, rewritten for
+    a file in ``folder`` with the same meaning."""
     here = working_folder()
     start = absolute(str(folder), here)
     if same_folder(start, here):
@@ -168,7 +168,7 @@ class _Moves:
         return (self.path(hook[0], f"{key}[0]") or hook[0], *hook[1:])
 
     def section(self, section: S, key: str) -> S:
-        """Gives a connector the file's folder to run in."""
+        """Makes a connector run in the file's folder."""
         if section.folder is not None or _is_table(section):
             return section
         named = [*named_in_use(section.use), *named_in_config(section)]
@@ -199,7 +199,7 @@ class _Moves:
 
 
 def _place(pipeline: Pipeline, start: str, *others: str, by_name: bool = False) -> Place:
-    """``others``: folders from which a connector's files may be taken instead; ``by_name``: as of
+    """``others``: folders from which a connector's files may be taken instead; ``by_name``: see
     :func:`placed_by_name`."""
     written = _lake(pipeline.destination)
     lake = None if written is None else absolute(written, start)
@@ -223,16 +223,16 @@ def _place(pipeline: Pipeline, start: str, *others: str, by_name: bool = False) 
 
 
 def _read_by(use: str) -> str:
-    """Returns the part of a reference whose files do not tell one connector from another: a query,
-    the options of a command."""
+    """Returns the part of a reference whose files do not identify the connector: a query, the
+    options of a command."""
     protocol, _, body = use.partition(":")
     options = re.search(r"\s-.*", body, re.S)
     return use if queries(use) else f"{protocol}:-{options[0] if options else ''}"
 
 
 def _held(pipeline: Pipeline, here: str) -> Pipeline:
-    """Returns the pipeline with the folders that its containers may open as absolute ones: they
-    start where the container's connector would run, ``here`` where it has no folder."""
+    """Returns the pipeline with the folders that its containers may open as absolute ones. They
+    start where the container's connector would run: its own folder, else ``here``."""
 
     def held(section: S) -> S:
         permissions = section.permissions
@@ -266,7 +266,7 @@ def _key_of(section: ConnectorSection) -> str:
 
 
 def _lake(section: ConnectorSection) -> str | None:
-    """Returns the local path of a destination that is tables, as written; None: there is none."""
+    """Returns the local path of a destination's tables, as written, or None."""
     if not _is_table(section) or _key_of(section) != "path":
         return None
     path = section.config.get("path")

@@ -1,4 +1,4 @@
-"""Refuses what needs a package that users may remove to save disk (docs/install.md).
+"""Refuses features that need a package that users may remove to save disk (docs/install.md).
 
 Not here: pandas and Polars, which the user chooses (``api.reading``).
 """

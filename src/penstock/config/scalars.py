@@ -1,8 +1,8 @@
 """Parses scalars: types plain YAML scalars, and reads sizes and durations.
 
 Plain scalars follow YAML 1.2's core schema, narrowed to what JSON can hold, because a connector
-gets its config as JSON: dates stay text, so do ``yes``/``no``, numbers with a leading zero
-(``0123``), integers beyond 64 bits, ``.inf`` and ``.nan``. Nothing is ever rounded away.
+gets its config as JSON. These stay text: dates, ``yes``/``no``, numbers with a leading zero
+(``0123``), integers beyond 64 bits, ``.inf`` and ``.nan``. No digit is lost to rounding.
 """
 
 import re
@@ -30,8 +30,8 @@ DURATION_FORMS = "a duration such as 30s, 5m, 1h30m or a number of seconds"
 
 
 def plain(text: str) -> Plain:
-    """The typed value of a plain YAML scalar. The text of a structure (``[1]``, ``a: b``) stays
-    text: a scalar never becomes a list or a mapping."""
+    """Returns the typed value of a plain YAML scalar. The text of a structure (``[1]``, ``a: b``)
+    stays text: a scalar never becomes a list or a mapping."""
     if text in _NULL:
         return None
     if text in _BOOL:

@@ -89,7 +89,7 @@ _TAKES_TEXT = {
 
 
 def pipeline_json_schema() -> dict[str, Any]:
-    """A JSON Schema (draft 2020-12) of the pipeline file."""
+    """Returns the JSON Schema (draft 2020-12) of the pipeline file."""
     (root,), defs = msgspec.json.schema_components([PipelineFile], ref_template="#/$defs/{name}")
     for name in ("MaxRejected", "DataType", "Field", "Kind"):
         del defs[name]  # their literals' schemas are used instead
@@ -116,7 +116,7 @@ def pipeline_json_schema() -> dict[str, Any]:
 
 
 def _declared(properties: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The properties, with the protocols' own keys in place of the field that holds them."""
+    """Yields the properties, with the protocols' own keys in place of the field that holds them."""
     for name, schema in properties.items():
         role: EndpointRole | None = schema.get("x-declared")
         if role is None:

@@ -1,8 +1,7 @@
-"""Decides whether a text may be secret, by its form and by the name of the key under which it
-stands.
+"""Decides whether a text may be secret, by its form and by the name of its key.
 
-Pure, and light to import: it runs beside connectors too. Not here: which values are looked at
-(``reader`` for variables of the pipeline file, ``protocols.json_schema.config_check`` for a
+Pure, and light to import, since connectors' processes use it too. Not here: which values are
+checked (``reader`` for variables of the pipeline file, ``protocols.json_schema.config_check`` for a
 connector's configuration), masking (``runtimes.masking``).
 """
 
@@ -29,22 +28,24 @@ _OF_NAMES = re.compile(
 
 
 def is_name(path: str) -> bool:
-    """Whether the key of a pipeline file at ``path`` has names that messages and commands need: the
-    pipeline's, and those of streams, their fields and where they go. None of them is a secret."""
+    """Returns whether the key of a pipeline file at ``path`` holds names that messages and commands
+    need: the pipeline's, and those of streams, their fields and their targets. None of them is a
+    secret."""
     return _OF_NAMES.fullmatch(path) is not None
 
 
 def names_a_secret(key: str) -> bool:
-    """Whether a property of this name holds a secret, as far as a name tells."""
+    """Returns whether the name of a property indicates a secret."""
     return _SECRET_KEY.search(key) is not None
 
 
 def is_harmless(value: str) -> bool:
-    """True of what everybody writes everywhere: a number, a truth value, a date, a time, a word of
-    a few letters. Masked, it would make counts and cursors unreadable and hide nothing."""
+    """Returns whether a value is too common to be a secret: a number, a truth value, a date, a
+    time, a word of a few letters. Masking it would make counts and cursors unreadable and hide
+    nothing."""
     return len(value) <= _SHORT or is_plain(value) or _TIME.fullmatch(value) is not None
 
 
 def is_plain(value: str) -> bool:
-    """A number or a truth value, as YAML has them or as digits."""
+    """Returns whether a value is a number or a truth value, as YAML types or as digits."""
     return not isinstance(plain(value), str) or _DIGITS.fullmatch(value) is not None

@@ -22,8 +22,9 @@ def key(
     examples: list[Any] | None = None,
 ) -> msgspec.Meta:
     """Describes a key. ``literal``: the converter in ``config.converters`` that reads it; ``null``:
-    the advice where the key has no value (absent: its default applies); ``declared``: this field
-    is no key, it holds the keys that protocols declare for this role; ``examples``: for editors."""
+    the advice where the key has no value (absent: its default applies); ``declared``: this field is
+    not a key, but holds the keys that protocols declare for this role; ``examples``: for
+    editors."""
     options = (("literal", literal), ("null", null), ("declared", declared))
     extra = {k: v for k, v in options if v is not None}
     return msgspec.Meta(
@@ -162,8 +163,8 @@ class Permissions(Section, frozen=True, kw_only=True):
     ] = None
 
     def configured(self) -> dict[str, tuple[str, ...]]:
-        """The permissions that the file sets, by dotted key. Each must be enforced, or the run
-        refused (L10)."""
+        """Returns the permissions that the file sets, by dotted key. Each must be enforced, or the
+        run refused (L10)."""
         network, env, fs = self.network, self.env, self.fs
         entries = {
             "network.allowed_hosts": network.allowed_hosts if network else None,
@@ -218,7 +219,7 @@ class Limits(Section, frozen=True, kw_only=True):
     ] = None
 
     def configured(self) -> dict[str, int]:
-        """The limits that the file sets, by key. Each must be enforced, or the run refused
+        """Returns the limits that the file sets, by key. Each must be enforced, or the run refused
         (L10)."""
         entries = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: limit for name, limit in entries.items() if limit is not None}

@@ -52,8 +52,8 @@ def parse_stream(text: str, option: str = "--stream") -> StreamOptions:
 
 
 def find_stream(selector: StreamOptions, known: Iterable[StreamId]) -> StreamId:
-    """The stream of ``known`` that ``selector`` names. A stream whose name it is wins over one
-    whose ``namespace.name`` it is; of two under none and ``""`` the one that is spelled as
+    """Returns the stream of ``known`` that ``selector`` names. A match by name wins over a match by
+    ``namespace.name``; of two streams under no namespace and ``""`` the one that is spelled as
     ``selector`` is. Raises ``ConfigError`` (``config.unknown_stream``,
     ``config.ambiguous_stream``)."""
     streams = list(known)
@@ -111,7 +111,7 @@ def parse_keys(text: str, option: str = "--primary-key") -> tuple[FieldPath, ...
 
 def parse_config(text: str, option: str = "--config") -> dict[str, Any]:
     """Parses a configuration: a JSON object, or ``@FILE`` with one. Raises ``ConfigError``, which
-    quotes no value of it (L10)."""
+    quotes none of its values (L10)."""
     advice = "give a JSON object, as in '{\"count\": 100}', or @FILE"
     if text.startswith("@"):
         try:

@@ -76,7 +76,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         self, protocol: str, streams: tuple[StreamOptions, ...] | None = None
     ) -> Pipeline:
         """Builds the pipeline whose source is the host. ``protocol``: the host's; ``streams``: its
-        streams, None: not known yet. Raises ``ConfigError``."""
+        streams; None: not known yet. Raises ``ConfigError``."""
         served = spec_of(protocol).served
         assert served is not None
         options: dict[str, str | None] = {
@@ -109,7 +109,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (draft-07) of the configuration."""
+    """Returns the JSON Schema (draft-07) of the configuration."""
     found = msgspec.json.schema(ServeSettings)["$defs"]["ServeSettings"]
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -120,7 +120,7 @@ def schema() -> dict[str, Any]:
 
 
 def read_settings(path: str | None, to: str | None) -> ServeSettings:
-    """Reads the configuration file ``path`` (None: there is none). ``to``: the destination from the
+    """Reads the configuration file ``path`` (None: no file). ``to``: the destination from the
     command line, which overrides the file's. Raises ``ConfigError``."""
     raw: dict[str, Any] = {}
     if path is not None:

@@ -40,31 +40,31 @@ class TableFormatSpec(msgspec.Struct, frozen=True, kw_only=True):
     merges_at_end: bool = False
 
     def is_table(self, folder: Path | str) -> bool:
-        """Whether ``folder`` holds a table of the format, of whatever writer."""
+        """Returns whether ``folder`` holds a table of the format, written by any tool."""
         return self.mark is not None and os.path.exists(f"{folder}/{self.mark}")
 
 
 @cache
 def table_formats() -> Mapping[str, TableFormatSpec]:
-    """All table formats by name; those that need no package of their own first."""
+    """Returns all table formats by name; those that need no package of their own first."""
     found: list[TableFormatSpec] = specs_in(ROOT)
     return {s.name: s for s in sorted(found, key=lambda s: (s.package is not None, s.name))}
 
 
 def format_of(folder: Path | str) -> TableFormatSpec | None:
-    """The format of the table in ``folder``; None: it holds none."""
+    """Returns the format of the table in ``folder``; None: it holds none."""
     return next((s for s in table_formats().values() if s.is_table(folder)), None)
 
 
 def queried_format(name: str) -> TableFormatSpec | None:
-    """The format that a query reads under Spark's name ``name``, in any case; None: Spark reads it
-    by itself."""
+    """Returns the format that a query reads under Spark's name ``name``, in any case; None: Spark
+    reads it without Penstock."""
     return next((s for s in table_formats().values() if s.query == name.lower()), None)
 
 
 def split_table(use: str) -> tuple[str, str, str] | None:
-    """(format, config key, place) of ``parquet:./lake``; None where ``use`` is not a table format
-    with a place."""
+    """Returns (format, config key, place) of ``parquet:./lake``; None where ``use`` is not a table
+    format with a place."""
     table, colon, place = use.partition(":")
     if not colon or table not in table_formats():
         return None
@@ -72,7 +72,7 @@ def split_table(use: str) -> tuple[str, str, str] | None:
 
 
 def without_password(url: str) -> str:
-    """``url`` without password and query, safe to show and to hash (L10)."""
+    """Returns ``url`` without password and query, safe to show and to hash (L10)."""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("?")[0].partition("/")
     login, at, host = authority.rpartition("@")

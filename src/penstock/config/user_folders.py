@@ -1,11 +1,10 @@
-"""Gives this process a home and a cache folder below Penstock's home, where the user has none that
-can be used: a service account, a container's user without an entry in the password database, a home
-that is read-only.
+"""Gives this process a home and a cache folder below Penstock's home, where the user has no usable
+one: a service account, a container's user without an entry in the password database, a read-only
+home.
 
 Libraries, uv, npm, Java and connectors find their folders by ``HOME`` and ``XDG_CACHE_HOME``, which
-are set here once, before anything asks for them; a user's own folders stay as they are wherever
-they can be used. Not here: Penstock's home itself (``home``), what Java asks the system for
-(``spark.java_user``).
+are set here once, before anything reads them; usable folders of the user stay unchanged. Not here:
+Penstock's home itself (``home``), what Java requests from the system (``spark.java_user``).
 """
 
 import os
@@ -18,10 +17,9 @@ _NPM_CACHE = "npm_config_cache"
 
 
 def provide(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
-    """Sets ``HOME`` where the user has no home folder. Where it is there and cannot be written,
-    only the caches go below ``home``: programs read credentials and settings in the user's.
-    ``home``: Penstock's. Never raises: where ``home`` cannot be written either, its own error says
-    so."""
+    """Sets ``HOME`` where the user has no home folder. If it exists but cannot be written, only the
+    caches go below ``home``: programs read credentials and settings in the user's. ``home``:
+    Penstock's. Never raises: an unwritable ``home`` is reported by its own error."""
     found = users_home(environ)
     if found is None:
         found = home / USER
@@ -36,8 +34,8 @@ def provide(home: Path, environ: MutableMapping[str, str] = os.environ) -> None:
 
 
 def users_home(environ: MutableMapping[str, str] = os.environ) -> Path | None:
-    """Returns the user's home folder; None where there is none, or it is the root folder that
-    container engines name for a user whom they do not know."""
+    """Returns the user's home folder; None where it is missing, or is the root folder, which
+    container engines set for an unknown user."""
     named = environ.get("HOME") or passwd_home()
     if not named or not os.path.isdir(named):
         return None
@@ -55,7 +53,7 @@ def passwd_home() -> str | None:
 
 
 def may_write(path: Path) -> bool:
-    """Whether this user may write in a folder, or create it in the nearest one that exists."""
+    """Returns whether this user may write in a folder, or create it in the nearest existing one."""
     try:
         nearest = next(p for p in (path, *path.parents) if p.exists())
     except OSError:

@@ -1,10 +1,10 @@
 """Recognises Rapidbyte v4's pipeline files, and defines where their rules and defaults differ.
 
-Both formats say ``version: "1.0"`` and Penstock's keys are a superset. A file is v4's when it has
+Both formats have ``version: "1.0"``, and Penstock's keys are a superset. A file is v4's when it has
 ``destination.write_mode``, which v4 requires, and every ``use`` in it is a v4 reference
-(``source-postgres``, ``ns/name@v1``): no protocol prefix, no path, no table of Spark's. Such a file
-is read as v4 reads it: unknown keys are ignored (here: told as warnings), a key without a value is
-its default, ``${NAME}`` has no default syntax and no escape. One difference is kept on purpose: v4
+(``source-postgres``, ``ns/name@v1``): no protocol prefix, no path, no Spark table. Such a file is
+read as v4 reads it: unknown keys are ignored (with a warning here), a key without a value is its
+default, ``${NAME}`` has no default syntax and no escape. One difference is kept on purpose: v4
 pastes variables into the text before parsing it; here they never add structure.
 """
 
@@ -38,7 +38,8 @@ _ALIASES = {("destination.schema_evolution.removed_column", "add"): "ignore"}
 
 
 def is_v4(root: Node) -> bool:
-    """Whether the file is Rapidbyte v4's, by its keys alone, before variables are resolved."""
+    """Returns whether the file is Rapidbyte v4's, by its keys alone, before variables are
+    resolved."""
     if not isinstance(root, yaml_nodes.Mapping):
         return False
     source, destination = root.get("source"), root.get("destination")
@@ -68,7 +69,8 @@ def _cursor_needed(stream: StreamOptions) -> tuple[StreamOptions, list[Fault]]:
 
 
 def _key_of_upsert(destination: Destination) -> tuple[Destination, list[Fault]]:
-    """v4 reads ``primary_key`` for upsert only: other streams need not have such columns."""
+    """Drops ``primary_key`` where v4 ignores it: v4 reads it for upsert only, so other streams need
+    not have such columns."""
     if destination.write_mode != "upsert":
         return msgspec.structs.replace(destination, primary_key=None), []
     if not destination.primary_key:

@@ -13,13 +13,13 @@ secret.
 In one key a name is not a variable (SOURCE_NAMESPACE in ``destination.namespace``): there the
 reference stays as written, even if the environment has such a variable.
 
-The file ``.env`` beside a pipeline file gives what neither the environment nor ``--env-file`` has.
-Nothing else sees it: no connector, no hook, no option of ours. In a key that says which pipeline
-this is (``IDENTITY``) it fills no reference that has a default: a file of before, or another tool's
-``.env``, would otherwise begin the pipeline anew under another name.
+The file ``.env`` in a pipeline file's folder provides variables that neither the environment nor
+``--env-file`` has. Connectors, hooks and Penstock's own options do not see it. In a key that
+identifies the pipeline (``IDENTITY``) it fills no reference that has a default: an older file, or
+another tool's ``.env``, would otherwise restart the pipeline under another name.
 
-A plain scalar that is nothing but a variable with an empty value is null, as an empty plain scalar
-is; in quotes it is the empty text.
+A plain scalar that is only a variable with an empty value is null, like an empty plain scalar; in
+quotes it is the empty text.
 """
 
 import re
@@ -47,8 +47,8 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 @dataclass(slots=True)
 class Substituted:
     """A scalar after substitution: its typed ``value`` and its ``text``. ``variables``: the names
-    used; ``secrets``: their values, empty ones left out; ``passed``: names that ``.env`` has and
-    does not give here."""
+    used; ``secrets``: their values, empty ones left out; ``passed``: names that ``.env`` has but
+    does not provide here."""
 
     value: Plain
     text: str
@@ -59,10 +59,10 @@ class Substituted:
 
 
 class EnvFileBeside:
-    """The file ``.env`` of a pipeline file's ``folder``, read at the first name that nothing else
-    gives. ``given``: the names that it gave; ``fault``: why it gives nothing, without a value of
-    it; None: it can be read, or there is no such file (a folder of this name is a virtual
-    environment)."""
+    """The file ``.env`` of a pipeline file's ``folder``, read at the first name that has no value
+    from elsewhere. ``given``: the names that it provided; ``fault``: why it is unusable, without
+    any of its values; None: it can be read, or no such file exists (a folder of this name is a
+    virtual environment)."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / ".env"
@@ -71,14 +71,14 @@ class EnvFileBeside:
         self._values: dict[str, str] | None = None
 
     def get(self, name: str) -> str | None:
-        """Returns the value of a variable; None: the file has none."""
+        """Returns the value of a variable; None: the file lacks it."""
         value = self._found().get(name)
         if value is not None:
             self.given[name] = None
         return value
 
     def has(self, name: str) -> bool:
-        """Whether the file has a value of the variable that is not empty."""
+        """Returns whether the file has a value for the variable that is not empty."""
         return bool(self._found().get(name))
 
     def _found(self) -> dict[str, str]:
@@ -98,7 +98,7 @@ class EnvFileBeside:
 
 class VariableResolver:
     """The variables of one load. ``v4``: Rapidbyte's syntax, which has no default and no escape,
-    and leaves text that is no reference unchanged. ``beside``: gives what ``values`` lacks."""
+    and leaves other text unchanged. ``beside``: provides variables that ``values`` lacks."""
 
     def __init__(
         self, values: Mapping[str, str], *, v4: bool = False, beside: EnvFileBeside | None = None

@@ -138,7 +138,7 @@ def compose(text: str, name: str) -> Document:
 
 
 def shield(text: str) -> tuple[str, dict[int, str]]:
-    """The text with the braces of references replaced, and the table that restores them."""
+    """Returns the text with the braces of references replaced, and the table that restores them."""
     pairs = ((chr(c), chr(c + 1)) for c in range(0xE000, 0xF8FF, 2))
     left, right = next(pair for pair in pairs if pair[0] not in text and pair[1] not in text)
     shielded = _REFERENCE.sub(lambda m: f"${left}{m[1]}{right}", text)
