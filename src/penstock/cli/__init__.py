@@ -1,7 +1,7 @@
-"""Runs the command line: verbs, options, what is printed (docs/cli.md is its contract).
+"""Runs the command line: verbs, options, output (docs/cli.md is its contract).
 
-:func:`command` is the script ``penstock``. :func:`main` finds the verb's module and imports nothing
-else: ``penstock --version`` costs a start of Python. Each verb module holds Typer apps made by
+:func:`command` is the script ``penstock``. :func:`main` imports only the verb's module, so that
+``penstock --version`` costs a start of Python. Each verb module holds Typer apps made by
 ``cli.app``; all printing goes through ``terminal.output``. Not here: logic, which is in ``engine``
 and ``connectors``.
 """
@@ -19,7 +19,7 @@ from penstock.unused_packages import OF_CONNECT, leave_out
 
 
 class Verb(NamedTuple):
-    """Names a verb's app: attribute ``app`` of ``penstock.cli.MODULE``."""
+    """A verb's app: attribute ``app`` of ``penstock.cli.MODULE``."""
 
     module: str
     app: str
@@ -63,25 +63,24 @@ examples:
 
 
 def command() -> int:
-    """Runs the command of this process, which is the command line's own, and returns its exit
-    code."""
+    """Runs the command of this process and returns its exit code."""
     bytecode.keep()
     process_start.note()
     leave_out(*OF_CONNECT)
     gc.set_threshold(200_000, 20, 100)  # imports make many objects and next to no garbage
     ended: list[int] = []
-    atexit.register(_end_now, ended)  # the first that is registered runs last
+    atexit.register(_end_now, ended)  # the exit function registered first runs last
     ended.append(main())
     return ended[0]
 
 
 def _end_now(ended: Sequence[int]) -> None:
-    """Ends this process, whose threads and other exit functions have ended, without Python taking
-    down one after the other all modules that it has imported: a sixth of a short command."""
+    """Ends this process without Python's teardown of all imported modules, which takes a sixth of a
+    short command. Threads and other exit functions have ended by then."""
     if not ended:
         return
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # said by whoever wrote, or to nobody
+        with suppress(OSError, ValueError):  # the writer has reported it, or nobody reads
             stream.flush()
     os._exit(ended[0])
 
@@ -113,7 +112,7 @@ def _print(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        return 0  # its reader went away
+        return 0  # the reader of the output went away
     except OSError as failure:
         from penstock.terminal.output import Output, UnwrittenAnswer
 

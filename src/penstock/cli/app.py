@@ -1,7 +1,7 @@
-"""Makes a verb of a function: adds the options that every verb takes, help with examples, and the
+"""Makes a verb from a function: adds the options of every verb, help with examples, and the
 printing of errors.
 
-:func:`verb` makes a Typer app of one function, whose first parameter is the :class:`Surface`;
+:func:`verb` makes a Typer app from one function, whose first parameter is the :class:`Surface`;
 :func:`dispatch` finds a verb's app and runs it. Any exception becomes one printed error and an exit
 code here. Neighbours: ``usage_errors`` words usage errors, ``output`` prints.
 """
@@ -103,7 +103,7 @@ def _epilog(examples: Sequence[str]) -> str:
 
 def _command(body: Callable[..., int | None]) -> Callable[..., int]:
     """Returns ``body`` with the common options after its own, and its errors printed. A parameter
-    whose type is a dataclass stands for the options that are its fields."""
+    whose type is a dataclass provides its fields as options."""
     own = _parameters(body)[1:]
     kinds: dict[str, Any] = {p.name: p.annotation for p in own if is_dataclass(p.annotation)}
     groups = {name: _parameters(kind) for name, kind in kinds.items()}
@@ -139,7 +139,7 @@ def _parameters(of: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def dispatch(name: str, arguments: list[str]) -> int:
-    """Runs a verb and returns its exit code. An error that no verb caught is printed here."""
+    """Runs a verb and returns its exit code. Prints an error that no verb caught."""
     as_json = "--json" in arguments
     try:
         found = VERBS.get(name)
@@ -157,15 +157,15 @@ def dispatch(name: str, arguments: list[str]) -> int:
         if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):
             return 0  # the reader of Typer's help went away
         if isinstance(error, OSError) and any(name in arguments for name in _HELP):
-            error = UnwrittenAnswer(error)  # of the help, which Typer prints
+            error = UnwrittenAnswer(error)  # from the help, which Typer prints
         return Output(as_json=as_json, verbosity=arguments.count("-vv") * 2).error(error)
     finally:
         _flush_quietly()
 
 
 def _flush_quietly() -> None:
-    """Flushes stdout and stderr; what takes nothing any more was reported or has no reader, and is
-    no error, not even when Python flushes at its end."""
+    """Flushes stdout and stderr. A stream that takes nothing any more was reported or has no
+    reader; it raises no error, not even when Python flushes at exit."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

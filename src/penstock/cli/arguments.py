@@ -1,6 +1,6 @@
 """Defines the options that verbs share, and reads the pipeline that a command names.
 
-Not here: what names a pipeline (``api.pipelines``). Secrets of what was read are passed to the
+Not here: which words name a pipeline (``api.pipelines``). The pipeline's secrets are passed to the
 :class:`~penstock.terminal.output.Output`, so that it masks them (L10).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def option(name: str, metavar: str, meaning: str, **more: Any) -> Any:
-    """Returns an option that has a value, and none by default."""
+    """Returns an option that takes a value, without a default."""
     return typer.Option(name, metavar=metavar, help=meaning, show_default=False, **more)
 
 
@@ -77,7 +77,7 @@ class PipelineFileOptions:
     ] = None
 
     def named(self, options: Options) -> Options:
-        """Returns the options with the name that the command gives."""
+        """Returns the options with the command's pipeline name."""
         return options if self.name is None else replace(options, name=self.name)
 
 

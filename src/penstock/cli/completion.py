@@ -1,8 +1,8 @@
 """Writes the completion script of a shell: ``penstock completion bash | zsh | fish``.
 
-A script holds every verb and option, and the packages of the index of connectors, so that
-completing starts no process of ours; it is of the version that wrote it. The options are those that
-Typer has of each verb. Not here: the verbs themselves (``cli.VERBS``).
+A script holds every verb and option, and the packages in the index of connectors, so that
+completion starts no process of Penstock; it matches the version that wrote it. The options are
+those that Typer lists for each verb. Not here: the verbs themselves (``cli.VERBS``).
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,8 +31,8 @@ _WORDS = {
 
 
 class Option(NamedTuple):
-    """One option of a verb. ``flags``: all its spellings. ``metavar``: what its value is; None: it
-    has none."""
+    """One option of a verb. ``flags``: all its spellings. ``metavar``: the placeholder of its value; None:
+    it takes none."""
 
     flags: tuple[str, ...]
     metavar: str | None
@@ -40,13 +40,13 @@ class Option(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Its possible values; none where they cannot be listed."""
+        """Its possible values; empty where they cannot be listed."""
         return next((_WORDS[flag] for flag in self.flags if flag in _WORDS), ())
 
 
 class Command(NamedTuple):
-    """One command line: a verb, or one verb of a group. ``words``: what its argument may be, if
-    that can be listed. ``pipelines``: its argument may be a pipeline file; ``connectors``: a
+    """One command line: a verb, or one verb of a group. ``words``: the possible arguments, if they
+    can be listed. ``pipelines``: its argument may be a pipeline file; ``connectors``: a
     connector."""
 
     path: tuple[str, ...]
@@ -108,7 +108,7 @@ def _command(path: tuple[str, ...], summary: str, app: Any) -> Command:
 
 
 def _by_protocol() -> dict[str, list[str]]:
-    """The names of packages, by protocol."""
+    """Returns the names of packages, by protocol."""
     found: dict[str, list[str]] = {}
     for reference in packages():
         protocol, _, name = reference.partition(":")
@@ -117,7 +117,7 @@ def _by_protocol() -> dict[str, list[str]]:
 
 
 def _sentence(help_text: str | None) -> str:
-    """The first line of a help."""
+    """Returns the first line of a help."""
     return (help_text or "").strip().partition("\n")[0]
 
 
@@ -223,7 +223,7 @@ def _flags(command: Command, metavars: Sequence[str]) -> list[str]:
 
 
 def _free(option: Option) -> bool:
-    """Whether it has a value of which nothing is known."""
+    """Returns whether it takes a value of unknown kind."""
     known = option.metavar is None or option.metavar in (*_FILES, *_FOLDERS)
     return not (known or option.words)
 

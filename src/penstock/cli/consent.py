@@ -1,7 +1,7 @@
-"""Asks the user whether a component may have the permissions that it requests, or takes ``--yes``
-as the answer.
+"""Prompts the user for consent to the permissions that a component requests; ``--yes`` gives it
+without a prompt.
 
-Not here: where the answer is kept (``connectors.consent``).
+Not here: where the consent is kept (``connectors.consent``).
 """
 
 import sys
@@ -23,8 +23,8 @@ Yes = Annotated[
 
 
 def settle(surface: Surface, asked: "Sequence[ConsentRequest]", *, yes: bool) -> None:
-    """Asks for each consent and keeps it. Raises ``ConfigError`` (``connector.consent``) where the
-    user refuses, or no terminal is there to ask."""
+    """Prompts for each consent and keeps it. Raises ``ConfigError`` (``connector.consent``) where
+    the user refuses, or no terminal is there for the prompt."""
     for want in asked:
         if yes or _agrees(surface, want):
             want.agree()

@@ -1,7 +1,7 @@
-"""Defines the verbs ``search`` and ``info``: which connectors there are, before one is installed.
+"""Defines the verbs ``search`` and ``info``: the known connectors, before one is installed.
 
-``engine.inspect.found_connectors`` finds. Neighbour: ``environments`` has ``list --available``,
-which prints as ``search`` does.
+``engine.inspect.found_connectors`` finds them. Neighbour: ``environments`` has ``list
+--available``, which prints in the same form as ``search``.
 """
 
 import json
@@ -77,8 +77,8 @@ def _search_text(result: "SearchResult") -> Iterator[str]:
 
 
 def hits_text(hits: "Sequence[FoundConnector]") -> Iterator[str]:
-    """Yields two lines for each connector, the first with nothing but what to write, so that no
-    terminal folds it; then what this machine lacks for some of them."""
+    """Yields two lines for each connector, the first with the reference alone, so that no terminal
+    folds it; then what this machine lacks for some of them."""
     for hit in hits:
         yield hit.connector or f"{hit.name} (nothing to write: it is not published)"
         yield f"    {', '.join(filter(None, _in_short(hit)))}"

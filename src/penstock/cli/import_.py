@@ -1,6 +1,6 @@
 """Defines the verb ``import``: pipeline files from a Meltano project or a PyAirbyte program.
 
-No connector is run, and no file is overwritten. Neighbours: ``api.meltano_project`` and
+Runs no connector and overwrites no file. Neighbours: ``api.meltano_project`` and
 ``api.pyairbyte_script`` read.
 """
 

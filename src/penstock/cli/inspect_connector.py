@@ -1,8 +1,8 @@
-"""Defines the verbs that ask a connector: ``check``, ``spec``, ``discover``, ``preview``.
+"""Defines the verbs that query a connector: ``check``, ``spec``, ``discover``, ``preview``.
 
 No record moves to a destination and no JVM starts. Neighbours: ``api.roles`` decides whether it is
-a source or a destination where ``--role`` is not given, ``connectors.source`` and
-``connectors.destination`` ask, ``engine.inspect.preview`` reads.
+a source or a destination without ``--role``, ``connectors.source`` and ``connectors.destination``
+send the requests, ``engine.inspect.preview`` reads.
 """
 
 import json
@@ -216,15 +216,15 @@ def preview(
     surface.output.answer(answer, lambda: _rows_text(answer["rows"], answer["notes"]))
 
 
-# -- asking
+# -- querying
 
 
 @contextmanager
 def _asking(
     surface: Surface, kind: "type[C]", ref: "ConnectorRef", install: Install
 ) -> "Generator[tuple[C, Hear]]":
-    """Yields a connector to ask, whose environment is built first if it is not there, and the
-    function that its events go to."""
+    """Yields a connector, whose environment is built first if it is missing, and the function that
+    receives its events."""
     with watching(surface.output) as observer:
         yield asked(kind, ref, surface.home, observer, install)
 
@@ -309,7 +309,7 @@ def _abilities(abilities: dict[str, Any]) -> str:
     return ", ".join(
         name if value is True else f"{name}={json.dumps(value)}"
         for name, value in abilities.items()
-        if value  # what it cannot do is not listed
+        if value  # missing abilities are not listed
     )
 
 

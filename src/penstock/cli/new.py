@@ -1,5 +1,5 @@
-"""Defines the verb ``new``: asks for a source and a destination, writes a commented pipeline file,
-checks it.
+"""Defines the verb ``new``: prompts for a source and a destination, writes a commented pipeline
+file, checks it.
 
 Never overwrites a file, and never writes a secret: secrets become variables. Neighbours:
 ``api.new_file`` writes the text, ``inspect_connector`` is ``check`` alone.
@@ -120,7 +120,7 @@ def new(
         try:
             result = checked(pipeline_checked(surface, pipeline, yes=yes))
             code = check_code(result)
-        except PenstockError as e:  # the file is there all the same
+        except PenstockError as e:  # the file exists in any case
             error = e.as_report()
             result = {"status": "failed", "message": error["message"], "error": error}
             code = e.exit_code
@@ -157,8 +157,8 @@ def _end(
     install: Install,
     yes: bool,
 ) -> FileEnd:
-    """Asks a connector for its specification. A package stands in the file with the version that
-    was asked."""
+    """Requests a connector's specification. The file names a package with the version that
+    answered."""
     given = {} if config is None else parse_config(config)
     if ref.format is not None:
         if given:
@@ -185,7 +185,7 @@ def _end(
 
 def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None) -> frozenset[str]:
     """Returns the names of those values that are secrets. Raises ``ConfigError`` where an object
-    holds one: it would stand in the file."""
+    holds one: the file would contain it."""
     from penstock.protocols.json_schema.config_check import secret_values
 
     found = {n for n, v in given.items() if secret_values(spec.config_schema, {n: v}, secret_word)}
@@ -200,13 +200,13 @@ def _secrets(spec: ConnectorSpec, given: dict[str, Any], secret_word: str | None
 
 
 def _found(word: str, role: AskedRole) -> list[str]:
-    """Returns the connectors that a word finds, the best first; none where it is a reference."""
+    """Returns the connectors that a word finds, the best first; empty if it is a reference."""
     from penstock.connectors.catalog.search import search
 
     with suppress(ConfigError):
         reference(word)
         return []
-    with suppress(ConfigError):  # the index is damaged, which `search` says
+    with suppress(ConfigError):  # the index is damaged, which `search` reports
         hits = search(word.split(), role.value)
         return [hit.connector for hit in hits if hit.connector][:_OFFERED]
     return []
@@ -221,7 +221,7 @@ def _there_already(path: Path) -> ConfigError:
 
 
 class _User:
-    """Who answers questions, where stdin and stderr are a terminal; else nobody."""
+    """Prompts the user where stdin and stderr are a terminal; else nobody answers."""
 
     def __init__(self, surface: Surface) -> None:
         self._output = surface.output
@@ -230,7 +230,7 @@ class _User:
         )
 
     def must(self, what: str, hint: str) -> str:
-        """An answer. Raises ``ConfigError`` where there is none."""
+        """Returns an answer. Raises ``ConfigError`` without one."""
         for _ in range(3 if self._there else 0):
             if said := self._ask(f"{what} ({hint}): "):
                 return said
@@ -241,12 +241,12 @@ class _User:
         )
 
     def may(self, what: str, default: str) -> str:
-        """An answer, or what stands in its place."""
+        """Returns an answer, or the default."""
         return (self._ask(f"{what} [{default}]: ") if self._there else "") or default
 
     def connector(self, what: str, role: AskedRole, ask: Callable[[], str]) -> str:
-        """Returns a reference. Other words are looked up in the index, and what it finds is
-        offered by numbers."""
+        """Returns a reference. Other words are looked up in the index, and its results are offered
+        by number."""
         said, offered = ask(), list[str]()
         while self._there:
             if said.isdecimal() and 0 < int(said) <= len(offered):
@@ -260,8 +260,8 @@ class _User:
         return said
 
     def answers(self, end: FileEnd) -> dict[str, Any]:
-        """What the user says of required properties that are no secrets; an empty line leaves a
-        variable in the file."""
+        """Returns the user's values of required properties that are not secrets; an empty line
+        leaves a variable in the file."""
         if not self._there or end.schema is None:
             return {}
         said = {q.name: self._value(q) for q in questions(end)}

@@ -21,9 +21,9 @@ _MARKS = {"succeeded": ("✓", "green"), "partial": ("!", "yellow")}
 def report_text(
     report: "Report | Mapping[str, Any]", *, error_follows: bool = False
 ) -> "Iterator[RenderableType]":
-    """Yields the text of a :class:`Report`, or of one as the store keeps it (figures may be missing
-    where a run died). ``error_follows``: the caller prints the report's error, with its hint, so
-    that the stream's line of the same error is left out."""
+    """Yields the text of a :class:`Report`, or of a stored one (figures may be missing if the run
+    died). ``error_follows``: the caller prints the report's error with its hint, so the stream's
+    line of the same error is left out."""
     from rich.text import Text
 
     fields: dict[str, Any] = msgspec.to_builtins(report)
@@ -50,8 +50,8 @@ def report_text(
 
 
 def project_text(settled: "Sequence[PipelineResult]", kind: str) -> "Iterator[RenderableType]":
-    """Yields the text of the runs of a project: one table, then what each report notes. ``kind``:
-    what is run, ``sync`` or ``pipeline``."""
+    """Yields the text of a project's runs: one table, then the notes of each report. ``kind``: the
+    unit that runs, ``sync`` or ``pipeline``."""
     columns = {"read": "read", "written": "written", "rejected": "rejected"}
     reports = [each.report for each in settled if each.report is not None]
     if any(stream.target for report in reports for stream in report.streams):
@@ -78,8 +78,8 @@ def project_text(settled: "Sequence[PipelineResult]", kind: str) -> "Iterator[Re
 
 
 def _streams(streams: list[dict[str, Any]], *, dry: bool) -> "RenderableType":
-    """Returns the table of streams; where not all can be shown, those that did not finish come
-    first. ``dry``: nothing was written, sent or saved."""
+    """Returns the table of streams; if not all can be shown, unfinished ones come first. ``dry``:
+    nothing was written, sent or saved."""
     shown = streams
     if len(streams) > _SHOWN:
         ranked = sorted(streams, key=lambda s: (s["status"] == "complete", -s["read"]))
@@ -104,12 +104,12 @@ def _streams(streams: list[dict[str, Any]], *, dry: bool) -> "RenderableType":
 
 
 def _superseded(stream: dict[str, Any]) -> int:
-    """The rows that were left out as older; reports of earlier versions do not have it."""
+    """Returns the number of rows left out as older; reports of earlier versions lack it."""
     return int(stream.get("superseded", 0)) if stream["written"] < stream["read"] else 0
 
 
 def _sealed(stream: dict[str, Any]) -> int:
-    """The rows that wait in the log; reports of earlier versions do not have it."""
+    """Returns the number of rows that wait in the log; reports of earlier versions lack it."""
     return int(stream.get("sealed", 0))
 
 
@@ -171,8 +171,8 @@ def _outcome(fields: dict[str, Any], streams: list[dict[str, Any]]) -> str:
 
 
 def _time(spent: dict[str, float], total: float, start: str | None) -> str:
-    """Formats where the time went, in the order of the run; the seconds add up to ``total``, but
-    for those of loads next to a lane."""
+    """Formats where the time went, in the order of the run; the seconds add up to ``total``, except
+    those of loads during a lane."""
     beside = spent.get("beside", 0.0)
     parts = [
         ("install", spent["install"], ""),

@@ -1,7 +1,7 @@
-"""Defines the verbs ``run`` and ``plan``: their options, signals, and what is printed at the end.
+"""Defines the verbs ``run`` and ``plan``: their options, signals and final output.
 
 ``engine.run`` and ``engine.inspect.plan_check`` do the work. Neighbours: ``arguments`` reads the
-pipeline, ``progress`` shows the run, ``report_view`` its end.
+pipeline, ``progress`` shows the run, ``report_view`` its result.
 """
 
 import json
@@ -44,8 +44,8 @@ More than the bounds within it (``engine.run.stop_bound``)."""
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SyncOptions:
-    """The options of ``run`` and ``plan`` that say what is synced and how. Has no ``repr``, since
-    they may hold passwords (L10)."""
+    """The options of ``run`` and ``plan`` that select what is synced and how. Has no ``repr``,
+    since they may hold passwords (L10)."""
 
     pipeline: Annotated[
         str,
@@ -204,7 +204,7 @@ def run(
 def _kept_fault(
     surface: Surface, words: list[str], name: str | None, *, dry: bool
 ) -> Generator[None]:
-    """Keeps a fault of the block as that of a run that failed before it began, unless ``dry``."""
+    """Records a fault in the block as that of a run that failed before it began, unless ``dry``."""
     if dry:
         yield
         return
@@ -291,7 +291,7 @@ def plan(
 
 
 def _unplanned(pipeline: Pipeline, error: PenstockError) -> dict[str, Any]:
-    """The plan of a sync whose connectors or database could not be asked."""
+    """Returns the plan of a sync whose connectors or database did not answer."""
     return {
         "pipeline": pipeline.pipeline,
         "streams": [],
@@ -345,17 +345,18 @@ def _run_project(surface: Surface, project: Project, options: dict[str, Any], *,
 
 
 def _is_quiet(surface: Surface, exit_code: int) -> bool:
-    """Whether nothing is printed of a run: with ``-q`` one that succeeded, unless as JSON."""
+    """Returns whether nothing is printed for a run: with ``-q`` one that succeeded, unless as
+    JSON."""
     output = surface.output
     return output.verbosity < 0 and not output.as_json and exit_code == 0
 
 
 @contextmanager
 def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
-    """Handles Ctrl-C, SIGTERM and SIGHUP while the block runs: the first asks the run to stop, the
-    second ends the process at once (its children die with it), and so does :data:`END_SECONDS`
-    without an end. After a SIGHUP nothing more is
-    written to the terminal, which is gone; where SIGHUP is ignored (nohup) it stays so."""
+    """Handles Ctrl-C, SIGTERM and SIGHUP while the block runs: the first stops the run gracefully,
+    the second ends the process at once (its children die with it), as does a stop that takes
+    :data:`END_SECONDS`. After a SIGHUP nothing more is written to the terminal, which is gone; an
+    ignored SIGHUP (nohup) stays ignored."""
     asked, over = False, threading.Event()
     terminals = [fd for fd in range(3) if os.isatty(fd)]
 
@@ -372,7 +373,7 @@ def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
         asked = True
         request_cancel()
         threading.Thread(target=_end_late, args=(over,), name="end-late", daemon=True).start()
-        # not the Output: a handler may interrupt a write of its own, to a pipe that nobody reads
+        # not the Output: a handler may interrupt one of its writes, to a pipe that nobody reads
         with suppress(OSError):
             if select.select([], [sys.stderr.fileno()], [], 0)[1]:
                 os.write(
@@ -393,8 +394,8 @@ def stoppable(request_cancel: Callable[[], None]) -> Generator[None]:
 
 
 def _end_late(over: threading.Event) -> None:
-    """Ends the process :data:`END_SECONDS` after a run was asked to stop, where it has not ended by
-    then, and Spark's Java process with it, which may be stopped."""
+    """Ends the process :data:`END_SECONDS` after the request to stop a run, if it has not ended,
+    and Spark's Java process with it, which may be suspended."""
     if over.wait(END_SECONDS):
         return
     from penstock.engine.run.spark import kill_java
@@ -423,8 +424,8 @@ _UNDECLARED = {
 
 
 def _why(stream: dict[str, Any]) -> str:
-    """Returns why the stream has its destination sync mode, and which row of a key is the
-    newest."""
+    """Returns why the stream has its destination sync mode, and how the newest row of a key is
+    chosen."""
     why = f"{stream['destination_sync_mode']}: {stream['mode_reason']}"
     if stream["retry_rejected"]:
         why += f"; a rejected row is sent again in {stream['retry_rejected']} later runs"
@@ -468,7 +469,8 @@ def _stream_grid(streams: list[dict[str, Any]]) -> "RenderableType":
 
 
 def _limit_lines(answer: dict[str, Any]) -> Iterator[str]:
-    """Yields what the pipeline permits, what manifests ask for, and what holds in the end."""
+    """Yields the permissions and limits that the pipeline allows, that manifests request, and that
+    apply."""
     for what in ("permissions", "limits"):
         for end, asked in (answer.get(what) or {}).items():
             for name, value in asked.items():

@@ -121,8 +121,8 @@ def rejects(
 def _pipeline_of_rejects(
     surface: Surface, words: list[str], reading: arguments.PipelineFileOptions
 ) -> Pipeline:
-    """Loads the pipeline that is named; of a name, from the file of its last run, read as then.
-    Raises ``ConfigError``."""
+    """Loads the pipeline that a command names; by name, from the file of its last run, with the
+    same options. Raises ``ConfigError``."""
     named = _pipeline(surface, words, reading)
     if isinstance(named, Pipeline):
         return named
@@ -181,8 +181,8 @@ def _pipeline(
 def _opened(
     surface: Surface, what: Pipeline | str | None, *, attempts: bool = False
 ) -> Generator[tuple[Store, str | None]]:
-    """Yields the store and the pipeline's name; the default store for all pipelines. ``attempts``:
-    as of ``open_known``."""
+    """Yields the store and the pipeline's name; without a name the default store. ``attempts``: see
+    ``open_known``."""
     if what is None:
         store = open_store(surface.home.state_url())
         try:
@@ -223,13 +223,13 @@ def _many(reports: list[dict[str, Any]], name: str | None) -> "Iterator[Renderab
 
 
 def _is_unsure(report: dict[str, Any]) -> bool:
-    """Whether the run has no end, and its process cannot be checked from here."""
+    """Returns whether the run has no end, and its process cannot be checked from here."""
     return report["status"] == "running" and bool(report["notes"])
 
 
 def _one(report: dict[str, Any], *, traces: bool) -> "Iterator[RenderableType]":
-    """Yields the text of one run. ``traces``: show Penstock's own DEBUG lines too, which are traces
-    of its defects."""
+    """Yields the text of one run. ``traces``: show Penstock's own DEBUG lines too, the traces of
+    its defects."""
     yield from report_text(report)
     if report.get("error"):
         yield f"  error     {report['error']['message']}"

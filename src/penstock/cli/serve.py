@@ -87,7 +87,7 @@ def target(
     form: Annotated[str, typer.Option("--format", hidden=True)] = "json",
 ) -> int:
     """Messages on stdin; on stdout each state, once everything before it is committed."""
-    del form  # runners ask for `--about --format=json`; there is no other
+    del form  # runners pass `--about --format=json`; no other format exists
     _must_be(protocol, _TARGETS, "target")
     host: TargetHost = serving(protocol)
     if tell:
@@ -171,8 +171,8 @@ def _check(config: str | None, protocol: str) -> str | None:
 
 
 def _failed(host: "DestinationHost", fault: DescribedError) -> str:
-    """Returns the message to the host about a failed write, with everything that it needs: the host
-    shows its user nothing else."""
+    """Returns the message to the host about a failed write, complete in itself: the host shows its
+    user nothing else."""
     error = fault.error
     return host.failed(
         _in_full(str(error["message"]), fault.problems),
@@ -222,8 +222,8 @@ def _run(
     host: "TargetHost | DestinationHost",
     generations: "dict[StreamId, HostGeneration] | None" = None,
 ) -> "Report":
-    """Runs the sync of stdin. A hint that refers to a verb for connectors is dropped: the host's
-    source cannot be asked by our verbs."""
+    """Runs the sync of stdin. Drops a hint that refers to a verb for connectors: our verbs cannot
+    query the host's source."""
     from penstock.engine.run.start import request_cancel, serve_input
 
     stopping = threading.Event()

@@ -1,4 +1,4 @@
-"""Defines the verb ``spark``: status and stop of the Spark JVMs that stay for the next run
+"""Defines the verb ``spark``: status and stop of the Spark JVMs that are kept for the next run
 (``spark.warm``).
 """
 

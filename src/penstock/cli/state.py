@@ -48,7 +48,7 @@ Force = Annotated[
     bool, typer.Option("--force", help="Save it even where it looks like another pipeline's.")
 ]
 
-_KEYS_SHOWN = 20  # of connector keys, of which there may be 100,000
+_KEYS_SHOWN = 20  # shown connector keys, of which there may be 100,000
 
 
 @verb("penstock state show shop", "penstock state show shop.yaml --stream users --json", app=state)
@@ -318,7 +318,8 @@ def _state_text(answer: dict[str, Any]) -> "Iterator[RenderableType]":
 
 
 def _stream_text(entry: dict[str, Any]) -> str:
-    """Returns a stream's state; of one that the last run did not read, also where it goes on."""
+    """Returns a stream's state; also where it continues, for a stream that the last run did not
+    read."""
     said = text.short(_json(entry["state"]), 200)
     if "unread" not in entry:
         return said
@@ -328,7 +329,7 @@ def _stream_text(entry: dict[str, Any]) -> str:
 
 
 def _json(data: Any) -> str:
-    """Returns JSON data as people read it, every number with all its digits."""
+    """Returns readable JSON of the data, every number with all its digits."""
     return msgspec.json.format(exact_text(data), indent=0).decode()
 
 

@@ -1,6 +1,6 @@
 """Words usage errors: an unknown verb or option, a missing argument, a bad value.
 
-All are ``ConfigError`` (exit 2) with a did-you-mean. Not here: finding them, which Typer does.
+All are ``ConfigError`` (exit 2) with a did-you-mean. Typer detects them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,8 +34,8 @@ def unknown_verb(name: str, known: Mapping[str, Any]) -> ConfigError:
 
 
 def usage_error(error: TyperException, verb: str) -> ConfigError:
-    """Returns the error for what Typer found. No word that may hold a secret is repeated: of
-    options, Typer quotes the values of typed ones only, and a configuration is text."""
+    """Returns the error for a fault that Typer found. No word that may hold a secret is repeated:
+    Typer quotes only values of typed options, and a configuration is text."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else f"penstock {verb}"
     help_hint = f"`{path} --help` shows how it is used"

@@ -27,7 +27,7 @@ _CONTINUED = "| "  # before the further lines of a foreign text
 
 
 class TraceFolder(Protocol):
-    """What a :class:`DescribedError` needs of the ``output.Output`` that shows it."""
+    """The parts of ``output.Output`` that a :class:`DescribedError` needs."""
 
     errors_dir: Path | None
 
@@ -77,7 +77,7 @@ class DescribedError:
         first, *more = shown.strip("\n").split("\n")
         yield Text.assemble(("Error: ", "bold red"), first)
         yield from (f"  {_CONTINUED}{line}" for line in more)
-        # one problem is the message already
+        # one problem is the same as the message
         for problem in self.problems if self.problems != [self.error["message"]] else []:
             yield from _lines("  - ", safe(problem))
         for label, value in self._details(verbosity, log):
@@ -125,8 +125,8 @@ def _as_penstock(error: BaseException) -> PenstockError:
 
 
 def _lines(label: str, text: str) -> Iterator[str]:
-    """Yields the lines of a text, the first behind ``label``, the others behind a mark, so that
-    none looks like a line of ours."""
+    """Yields the lines of a text, the first after ``label``, the others after a mark, so that none
+    looks like a line of ours."""
     first, *more = text.strip("\n").split("\n")
     yield f"{label}{first}"
     yield from (f"{' ' * len(label)}{_CONTINUED}{line}" for line in more)
@@ -134,7 +134,7 @@ def _lines(label: str, text: str) -> Iterator[str]:
 
 def _keep(trace: str, folder: Path | None) -> str | None:
     """Writes a trace to a file of mode 0600 and returns its path; in the system's temporary folder
-    where the home cannot be written; None: nowhere."""
+    where the home cannot be written; None: neither works."""
     stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
     for place in (folder, Path(tempfile.gettempdir())):
         if place is None:

@@ -1,11 +1,11 @@
 """Prints everything that a verb prints, as text or as one JSON document.
 
-The answer goes to stdout and nothing else does; progress, log lines, notes and errors go to stderr
-(with ``--json`` an error is the document on stdout). Colours only on a terminal and without
-``NO_COLOR``. A text part is one line: line breaks, control and direction characters in a
-connector's text are escaped, so that it cannot forge a line of ours; JSON has them by its own
-escapes. Known secrets are masked in every line (L10). Neighbours: ``format`` formats,
-``error_view`` describes errors, ``progress`` shows a run.
+Only the answer goes to stdout; progress, log lines, notes and errors go to stderr (with ``--json``
+an error is the document on stdout). Colours only on a terminal and without ``NO_COLOR``. A text
+part is one line: line breaks, control and direction characters in a connector's text are escaped,
+so that it cannot forge a line of ours; JSON uses its own escapes. Known secrets are masked in every
+line (L10). Neighbours: ``format`` formats, ``error_view`` describes errors, ``progress`` shows a
+run.
 """
 
 import os
@@ -33,7 +33,7 @@ _WIDTH_WHERE_NOBODY_LOOKS = 10_000  # a file or a pipe: nothing is folded or cut
 
 
 class UnwrittenAnswer(ConfigError):
-    """Raised where stdout takes no answer, as on a full disk. A reader that went away is no
+    """Raised where stdout takes no answer, as on a full disk. A reader that went away is not an
     error."""
 
     def __init__(self, failure: OSError) -> None:
@@ -67,14 +67,14 @@ class Output:
         self._consoles: dict[int, Console] = {}
         self._secrets: set[str] = set()
         self._masker = Masker()
-        self._unread = False  # the reader of stdout read nothing, so that a line was given up
-        self._unwritten = False  # stdout took no answer: what there is to say goes to stderr
+        self._unread = False  # the reader of stdout read nothing, so a line was abandoned
+        self._unwritten = False  # stdout took no answer: messages go to stderr
 
-    # -- what is hidden
+    # -- secrets
 
     def hide(self, secrets: Iterable[str]) -> None:
-        """Masks these values in everything printed from now on, except in the answer's data.
-        Numbers and truth values are left out: they occur in counts and cursors."""
+        """Masks these values in everything printed from now on, except in the answer's data. Skips
+        numbers and truth values: they occur in counts and cursors."""
         self._secrets |= {s for s in secrets if not is_plain(s)}
         self._masker = Masker(self._secrets)
 
@@ -104,9 +104,8 @@ class Output:
         self._bytes(encode_json(value))
 
     def line(self, text: str, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Prints a message of the protocol that stdout speaks (``serve``), unchanged and at once.
-        Raises as :func:`write_bounded` where its reader reads
-        nothing; nothing more is printed after that."""
+        """Prints a message of the protocol on stdout (``serve``), unchanged and at once. Raises
+        like :func:`write_bounded` where nobody reads; nothing more is printed after that."""
         body = text.encode() + b"\n"
         raw = getattr(self._out, "buffer", None)
         if raw is None:
@@ -129,7 +128,7 @@ class Output:
                 raw.write(body)
                 raw.flush()
 
-    # -- beside the answer
+    # -- besides the answer
 
     def say(self, line: "RenderableType", *, level: int = 0) -> None:
         """Prints a line to stderr, if the user's verbosity is at least ``level``."""
@@ -139,7 +138,7 @@ class Output:
 
     @property
     def interactive(self) -> bool:
-        """Whether stderr is a terminal."""
+        """Returns whether stderr is a terminal."""
         return self._err.isatty() and os.environ.get("TERM") != "dumb"
 
     def watching(self) -> "Console":
@@ -170,8 +169,7 @@ class Output:
     # -- streams
 
     def _rendered(self, file: IO[str], part: "RenderableType") -> str:
-        """Returns a text as one line, whatever is in it; draws other renderables, without blanks at
-        line ends."""
+        """Returns any text as one line; draws other renderables, without blanks at line ends."""
         if isinstance(part, str):
             return self.safe_line(part) + "\n"
         from rich.text import Text
@@ -199,7 +197,7 @@ class Output:
         return found
 
     def _write(self, file: IO[str], part: "RenderableType") -> None:
-        with self._writing(file):  # what is drawn touches the file too
+        with self._writing(file):  # drawn renderables touch the file too
             text = self._rendered(file, part)
             try:
                 file.write(text)
@@ -212,8 +210,8 @@ class Output:
 
     @contextmanager
     def _writing(self, file: IO[str]) -> Generator[None]:
-        """Raises :class:`UnwrittenAnswer` where stdout takes nothing. A reader that went away, and
-        a stderr that takes nothing, are no errors: nobody is there to be told."""
+        """Raises :class:`UnwrittenAnswer` where stdout takes nothing. A reader that went away and a
+        stderr that takes nothing are not errors, as nobody would see them."""
         try:
             yield
         except OSError as failure:
@@ -239,8 +237,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def _escaped_json(body: bytes) -> bytes:
-    r"""Writes what a terminal would obey, and what shows nothing, as JSON's ``\uXXXX``: the data
-    stay the same."""
+    r"""Writes control and invisible characters as JSON's ``\uXXXX``: the data stay the same."""
     if body.isascii() and b"\x7f" not in body:
         return body
 
@@ -267,8 +264,8 @@ def _without_surrogates(value: Any) -> Any:
 
 
 def _unprintable(character: str) -> bool:
-    """Whether a character moves the cursor, ends the line, changes the direction or order of the
-    text, or has no width: controls, line and paragraph separators, format characters, lone
+    """Returns whether a character moves the cursor, ends the line, changes the direction or order
+    of the text, or has no width: controls, line and paragraph separators, format characters, lone
     surrogates. Blanks of other widths stay."""
     return not character.isprintable() and category(character) in _UNPRINTABLE
 
@@ -294,14 +291,14 @@ def strip_controls(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Returns a text as one line, with its line breaks as ``\n``: no other line of ours can be
-    forged in it."""
+    r"""Returns a text as one line, with its line breaks as ``\n``, so that it cannot forge another
+    line of ours."""
     return text if text.isprintable() else strip_controls(text.rstrip("\r\n")).replace("\n", "\\n")
 
 
 def _silence(file: IO[str]) -> None:
-    """Redirects a stream that takes nothing any more to nowhere, so that later writes raise
-    nothing."""
+    """Redirects a stream that takes nothing any more to the null device, so that later writes do
+    not raise."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(devnull, file.fileno())
@@ -313,10 +310,10 @@ def _silence(file: IO[str]) -> None:
 
 def write_bounded(fd: int, body: bytes, stopped: Callable[[], bool]) -> None:
     """Writes a message to the program that started this one, in pieces that never block (L11): a
-    pipe's reader that does not read would hold the process, whose first signal only asks it to
-    stop. Raises ``Cancelled`` once ``stopped``
-    while it waits, ``SourceError`` where nothing was read for :data:`READER_SECONDS`, and
-    ``OSError``. After the first two a part of the message may be written."""
+    reader that does not read would block the process, whose first signal only requests a stop.
+    Raises ``Cancelled`` once ``stopped`` is set while it waits, ``SourceError`` where nothing was
+    read for :data:`READER_SECONDS`, and ``OSError``. After the first two a part of the message may
+    have been written."""
     left, poll = memoryview(body), select.poll()
     poll.register(fd, select.POLLOUT)
     taken = time.monotonic()

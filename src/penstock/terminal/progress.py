@@ -1,4 +1,4 @@
-"""Shows a run while it goes on, on stderr: bars on a terminal, one line per event elsewhere.
+"""Shows a running sync on stderr: bars on a terminal, one line per event elsewhere.
 
 Both observers implement ``engine.specs.observer.RunObserver`` and are called from several threads.
 Neighbours: ``output`` owns the streams; ``engine.run`` calls.
@@ -20,13 +20,13 @@ from penstock.terminal.traces import Trace, without_trace
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-# From which verbosity a level is shown; what is not listed is shown at -vv.
+# From which verbosity a level is shown; unlisted levels are shown at -vv.
 _SHOWN_FROM = {"FATAL": 0, "ERROR": 0, "WARN": 0, "INFO": 1}
 _LINE_SECONDS = 5.0  # between two lines of one stream
 _CONTINUED = "  | "
-_WARNINGS = 1_000  # that are remembered, so that each is shown once
-_LOG_CHARACTERS = 4000  # of a log message; the run's log has all of it
-_MANY = 30  # streams: beyond, one line or bar stands for all
+_WARNINGS = 1_000  # remembered messages, so that each is shown once
+_LOG_CHARACTERS = 4000  # shown of a log message; the run's log has all of it
+_MANY = 30  # streams: above this number one line or bar shows all
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class _Traces:
         self._warned: set[tuple[str, str]] = set()
 
     def shown(self, level: str, origin: str, message: str) -> str | None:
-        """Returns the text to show; None: nothing, as of a warning that was shown before."""
+        """Returns the text to show; None: nothing, as for a warning shown before."""
         if self._all:
             return message
         if level == "WARN":
@@ -242,8 +242,8 @@ class BarObserver:
         self._above(f"note: {text}")
 
     def _above(self, line: str) -> None:
-        """Prints a line above the bars; what does not fit the terminal's width goes on below it
-        behind a mark, so that no part of it looks like another line."""
+        """Prints a line above the bars; a part beyond the terminal's width continues below after a
+        mark, so that it does not look like another line."""
         from rich.text import Text
 
         console = self._progress.console

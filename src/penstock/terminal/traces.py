@@ -1,5 +1,5 @@
-"""Removes tracebacks, Python's or Java's, from a connector's text, which shows them only from
-``-vv`` on.
+"""Removes tracebacks, Python's or Java's, from a connector's text; they are shown only from ``-vv``
+on.
 
 Pure functions over text; the run's log keeps everything. Neighbours: ``error_view`` and
 ``progress``.
@@ -41,7 +41,7 @@ class Trace:
         self._inside = False
 
     def holds(self, line: str) -> bool:
-        """Whether the line belongs to a traceback. The exception at its end does not."""
+        """Returns whether the line belongs to a traceback. The exception at its end does not."""
         if line.lstrip().startswith(_PYTHON) or _FRAME.match(line):
             self._inside = True
             return True
