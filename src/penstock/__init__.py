@@ -1,7 +1,7 @@
 """Penstock: any data connector, any source to any destination, on one PySpark pipeline.
 
-The public names (docs/python.md), each imported when first asked for: ``import penstock`` stays
-cheap. What is not listed here is no public interface.
+The public names (docs/python.md), each imported on first use, so that ``import penstock`` stays
+cheap. Only names listed here are public.
 """
 
 from importlib import import_module

@@ -1,10 +1,11 @@
-"""Holds items between threads, bounded in bytes, so that a slow reader holds its writer back.
+"""Passes items between threads through a queue bounded in bytes, so that a slow reader slows its
+writer.
 
-One item is always admitted into an empty queue, however large; a number of items, far above what
-bytes allow, bounds those without any. Either side ends the other's wait at once: ``end`` and
-``fail`` the reader's, ``abandon`` the writer's. Several queues may share the condition that tells
-of their changes, so that one thread can wait for whichever moves first. Not here: what the items
-are, the threads.
+An empty queue admits one item of any size; a maximum number of items, far above what bytes allow,
+bounds items without bytes. Either side ends the other's wait at once: ``end`` and ``fail`` the
+reader's, ``abandon`` the writer's. Several queues may share the condition that signals their
+changes, so that one thread can wait for the first change. Not here: what the items are, the
+threads.
 """
 
 import threading
@@ -16,7 +17,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 MOST_ITEMS = 4096
-_LOOK = 5.0  # a wait looks around at least this often
+_LOOK = 5.0  # a wait checks at least this often
 
 
 class QueueAbandoned(Exception):
@@ -24,7 +25,7 @@ class QueueAbandoned(Exception):
 
 
 class WriterFailed(Exception):
-    """The writing side failed; ``cause`` shows how. What it wrote before was read first."""
+    """The writing side failed; ``cause`` shows how. Everything written before was read first."""
 
     def __init__(self, cause: BaseException) -> None:
         super().__init__(str(cause))
@@ -32,7 +33,7 @@ class WriterFailed(Exception):
 
 
 class TooLong(Exception):
-    """The other side did nothing for as long as it may."""
+    """The other side did nothing for as long as allowed."""
 
 
 class QueueEnd(Enum):
@@ -67,8 +68,8 @@ class ByteQueue(Generic[T]):
     # -- the writing side
 
     def put(self, item: T, size: int, timeout: float | None = None) -> None:
-        """Raises :class:`QueueAbandoned`, and :class:`TooLong` after ``timeout`` seconds without
-        room; None: the reader alone decides how long."""
+        """Adds an item. Raises :class:`QueueAbandoned`, and :class:`TooLong` after ``timeout``
+        seconds without room; None: no time limit."""
         with self.changed:
             if not self.has_room(size):
                 began = time.monotonic()
@@ -79,7 +80,7 @@ class ByteQueue(Generic[T]):
             self._add(item, size)
 
     def offer(self, item: T, size: int) -> bool:
-        """As :meth:`put`, without waiting. False: there is no room now."""
+        """Like :meth:`put`, without waiting. Returns False where there is no room."""
         with self.changed:
             room = self.has_room(size)
             if room:
@@ -87,19 +88,19 @@ class ByteQueue(Generic[T]):
             return room
 
     def has_room(self, size: int) -> bool:
-        """Whether :meth:`put` would not wait."""
+        """Returns whether :meth:`put` would not wait."""
         if self._abandoned or not self._items:
             return True
         return self._queued_bytes + size <= self._max_bytes and len(self._items) < self._max_items
 
     def end(self) -> None:
-        """Nothing follows."""
+        """Marks the end: no item follows."""
         with self.changed:
             self._ended = True
             self.changed.notify_all()
 
     def fail(self, cause: BaseException) -> None:
-        """Ends it with a failure; the first one counts."""
+        """Ends the queue with a failure; the first one counts."""
         with self.changed:
             if not self._ended and self._failure is None:
                 self._failure = cause
@@ -108,8 +109,8 @@ class ByteQueue(Generic[T]):
     # -- the reading side
 
     def get(self, timeout: float | None = None) -> T | QueueEnd:
-        """The next item, ``END`` for ever after the last one. Raises :class:`WriterFailed` after
-        the last one of a writer that failed, and :class:`TooLong`."""
+        """Returns the next item; after the last one always ``END``. Raises :class:`WriterFailed`
+        after the last item of a writer that failed, and :class:`TooLong`."""
         with self.changed:
             if not self._has_news():
                 began = time.monotonic()
@@ -124,12 +125,12 @@ class ByteQueue(Generic[T]):
             return END
 
     def poll(self) -> T | None:
-        """The next item; None: there is none now."""
+        """Returns the next item; None: there is none now."""
         with self.changed:
             return self._take() if self._items else None
 
     def items(self, timeout: float | None = None) -> Generator[T]:
-        """Every item until the end. Raises what the writer failed with, and :class:`TooLong`."""
+        """Yields every item until the end. Raises the writer's failure, and :class:`TooLong`."""
         while True:
             try:
                 item = self.get(timeout)
@@ -142,14 +143,15 @@ class ByteQueue(Generic[T]):
         raise failure
 
     def wait(self, timeout: float, other: Callable[[], bool] = lambda: False) -> None:
-        """Until there is something to read, or ``other`` is true, at most ``timeout`` seconds.
-        ``other`` is asked with ``changed`` held, whenever a queue that shares it has changed."""
+        """Waits until there is something to read, or ``other`` is true, at most ``timeout``
+        seconds. Calls ``other`` with ``changed`` held, whenever a queue that shares it has
+        changed."""
         with self.changed:
             self.changed.wait_for(lambda: self._has_news() or other(), timeout)
 
     def abandon(self, cause: BaseException | None = None) -> None:
-        """The reading side is gone, or must go: writers are told, and what is in it is dropped. Who
-        reads all the same gets a failure (``cause``), not an end, which would be taken for all."""
+        """Ends the reading side: wakes writers, and drops the queue's content. Later reads get a
+        failure (``cause``), not an end, which would look like complete data."""
         with self.changed:
             if (self._items or not self._ended) and self._failure is None:
                 self._failure = cause or QueueAbandoned("it was stopped in the middle")

@@ -1,4 +1,4 @@
-"""Keeps compiled Python code in the user's cache where it may not be written beside the source.
+"""Keeps compiled Python code in the user's cache where it may not be written next to the source.
 
 Container images often set ``PYTHONDONTWRITEBYTECODE`` and hold no compiled code: each process of a
 run (driver, lanes, Spark's Python workers) then compiles all that it imports, at every start. Code
@@ -15,21 +15,21 @@ from pathlib import Path
 from penstock.runtimes.trusted_folders import unsafe
 
 _FOLDER = ("penstock", "bytecode")
-_FIXED = 315_705_600  # until 1980-01-03: times that builds of images give to every file
+_FIXED = 315_705_600  # until 1980-01-03: times that image builds give to every file
 
 
 def keep(environ: Mapping[str, str] = os.environ) -> None:
-    """Has this process write and read compiled code in a folder of the user's cache, or of
-    Penstock's home. Does nothing where Python may write beside the source, where this package is
-    compiled already, where no folder is safe, and where the sources have no times of their own:
-    code of an older image would be taken for theirs."""
+    """Makes this process write and read compiled code in a folder of the user's cache, or of
+    Penstock's home. Does nothing where Python may write next to the source, where this package is
+    compiled already, where no folder is safe, and where the sources have no modification times of
+    their own: code of an older image would be mistaken for theirs."""
     if not sys.dont_write_bytecode or sys.pycache_prefix or os.path.exists(_compiled()):
         return
     if os.stat(__file__).st_mtime < _FIXED:
         return
     for folder in _folders(environ):
         if unsafe(folder) is None:
-            # the path that was looked at: a link in a given one may lead elsewhere later
+            # the path that was checked: a link in a given one may lead elsewhere later
             sys.pycache_prefix = str(folder.resolve())
             sys.dont_write_bytecode = False
             return
@@ -40,7 +40,7 @@ def _compiled() -> str:
 
 
 def _folders(environ: Mapping[str, str]) -> list[Path]:
-    """Returns the folders in which it may be, best first. A relative path does not count."""
+    """Returns the possible folders, best first. A relative path does not count."""
     cache, user = environ.get("XDG_CACHE_HOME"), environ.get("HOME")
     found = [cache] if cache else [os.path.join(user, ".cache")] if user else []
     if home := environ.get("PENSTOCK_HOME"):

@@ -1,9 +1,9 @@
-"""Tells a recursion over data that is nested too deeply from an endless recursion of a program.
+"""Distinguishes a recursion over too deeply nested data from an endless recursion of a program.
 
 Python raises ``RecursionError`` for both. The trace shows which one it was. A native decoder that
 gives up leaves no function that calls itself in the trace; a library's walk leaves only the
 library's own; a walk of ours starts at a value that is about as deep as the walk went. An endless
-recursion has no such value. Not here: what the user reads (``errors.not_ours``); the edges of
+recursion has no such value. Not here: the user's message (``errors.not_ours``); the edges of
 connectors, whose errors name what was nested (``FAULTS`` in ``protocols.stdio.json_lines``).
 Imports nothing of ours, so that the error tree can use it.
 """
@@ -17,17 +17,17 @@ from types import CodeType, FrameType, FunctionType, MethodType, ModuleType, Tra
 from typing import Any, cast
 
 _WORDS = "maximum recursion depth exceeded"  # of the interpreter, and of native decoders
-_REPEATED = 20  # calls of one function in a trace, from which on it calls itself
+_REPEATED = 20  # calls of one function in a trace, from which it counts as recursive
 _SAME_LEVEL = 4  # calls of one function that a walk may need for one level of its data
-_MOST_VALUES = 2_000_000  # that are looked at
+_MOST_VALUES = 2_000_000  # checked values
 _ATOMS = (str, bytes, bytearray, int, float, type, CodeType, FrameType, FunctionType, MethodType,
           ModuleType, TracebackType, type(None))  # fmt: skip
 _OURS = str(Path(__file__).parent)
 
 
 def is_nested_too_deeply(error: RecursionError) -> bool:
-    """Whether ``error`` was raised since data was nested too deeply. False: since a function calls
-    itself without an end."""
+    """Returns whether ``error`` was raised because data was nested too deeply. False: because a
+    function calls itself endlessly."""
     if not str(error).startswith(_WORDS):
         return False
     frames = [*_frames(error.__traceback__)]
@@ -64,9 +64,9 @@ def _libraries() -> set[str]:
 
 
 def _is_as_deep(values: list[Any], levels: int) -> bool:
-    """Whether values are inside each other on at least ``levels`` levels."""
+    """Returns whether values are nested in each other on at least ``levels`` levels."""
     seen: set[int] = set()
-    kept: list[Any] = []  # an id belongs to one value only as long as that value lives
+    kept: list[Any] = []  # an id belongs to one value only during its lifetime
     while values and levels > 0 and len(seen) < _MOST_VALUES:
         inside: list[Any] = []
         for value in values:
@@ -80,7 +80,7 @@ def _is_as_deep(values: list[Any], levels: int) -> bool:
 
 
 def _inside(value: Any) -> list[Any]:
-    """The values in a container, an object or an Arrow type."""
+    """Returns the values in a container, an object or an Arrow type."""
     if isinstance(value, dict):
         return [*cast(dict[Any, Any], value).values()]
     if isinstance(value, list | tuple | set | frozenset):
@@ -92,7 +92,7 @@ def _inside(value: Any) -> list[Any]:
 
 
 def _inside_arrow(value: Any) -> Iterator[Any]:
-    """The type of a field, an array or a scalar; the fields of a type or a schema."""
+    """Yields the type of a field, an array or a scalar; the fields of a type or a schema."""
     if (of := getattr(value, "type", None)) is not None:
         yield of
     count = getattr(value, "num_fields", None)

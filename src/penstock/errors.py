@@ -7,7 +7,7 @@ contract.
     PenstockError
       ConfigError          2   a pipeline file, an option, a connector's config; usage
       SchemaError          3   a schema that cannot be read, a schema change that is refused
-      ConnectorError       4   a connector could not be installed or started; its role is not said
+      ConnectorError       4   a connector could not be installed or started; its role is not known
       SourceError          4   the source connector failed, or could not be started or installed
       DestinationError     5   the table or the destination connector refused
       StateError           6   the state store or a state
@@ -35,10 +35,10 @@ class PenstockError(Exception):
 
     ``message`` shows what happened, ``where`` the place (a file and line, a stream, a path in a
     config), ``hint`` what to do next. ``code`` is stable and dotted (``source.exited``).
-    ``connector`` holds every field of a connector's own error. ``fields``: what
-    :meth:`as_dict` carries; a class with more of them adds their names. ``report``: of the run that
-    it ended (``model.report.Report``), where the Python interface raises it. ``attempt``: the id of
-    the run that failed before it began (``engine.run.attempts``).
+    ``connector`` holds every field of a connector's own error. ``fields``: those in
+    :meth:`as_dict`; a class with more fields adds their names. ``report``: of the run that it ended
+    (``model.report.Report``), where the Python interface raises it. ``attempt``: the id of the run
+    that failed before it began (``engine.run.attempts``).
     """
 
     exit_code: ClassVar[int] = 70
@@ -66,7 +66,7 @@ class PenstockError(Exception):
         self.connector = connector
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON data from which :meth:`from_dict` makes the same error in another process.
+        """Returns JSON data from which :meth:`from_dict` makes the same error in another process.
         ``class``: its own name, then those of its bases, for a reader that lacks the first."""
         fields = {name: getattr(self, name) for name in self.fields}
         bases = type(self).__mro__
@@ -74,20 +74,20 @@ class PenstockError(Exception):
         return {"class": names, **fields, "exit_code": self.exit_code}
 
     def as_report(self) -> dict[str, Any]:
-        """The ``error`` object of a report and of ``--json``, which is a contract with users: it
-        names no class, and cuts long texts (``short_texts``)."""
+        """Returns the ``error`` object of a report and of ``--json``, which is a contract with
+        users: it names no class, and cuts long texts (``short_texts``)."""
         report = {name: bounded_data(getattr(self, name)) for name in PenstockError.fields}
         report["connector"] = bounded_data(self.connector, MOST_FOREIGN)
         return {**report, "exit_code": self.exit_code}
 
     @staticmethod
     def from_dict(raw: dict[str, Any]) -> "PenstockError":
-        """The error of :meth:`as_dict`, as its class, or the nearest base that this process has
-        loaded; where no class is named (:meth:`as_report`, older versions), by its exit code."""
+        """Returns the error of :meth:`as_dict`, as its class, or the nearest base that this process
+        has loaded; without a class (:meth:`as_report`, older versions), by its exit code."""
         known = {kind.__name__: kind for kind in _below(PenstockError)}
         named = (known[name] for name in raw.get("class", ()) if name in known)
         kind = next(named, None) or _BY_EXIT_CODE.get(int(raw.get("exit_code", 70)), Defect)
-        error = kind.__new__(kind)  # the constructor of a subclass may take something else
+        error = kind.__new__(kind)  # the constructor of a subclass may take other arguments
         fields = {name: raw.get(name) for name in PenstockError.fields}
         PenstockError.__init__(error, str(fields.pop("message") or ""), **fields)
         for name in kind.fields[len(PenstockError.fields) :]:
@@ -117,7 +117,7 @@ class SchemaError(PenstockError):
 
 
 class ConnectorError(PenstockError):
-    """A connector cannot be installed or started, as code that serves every role says it. Never
+    """A connector cannot be installed or started; raised by code that serves every role. Never
     leaves that code: :func:`in_role` gives it its role."""
 
     exit_code = 4
@@ -125,7 +125,7 @@ class ConnectorError(PenstockError):
 
 
 class SourceError(PenstockError):
-    """Of a source, or of a transform."""
+    """From a source, or from a transform."""
 
     exit_code = 4
     default_code = "source.failed"
@@ -148,7 +148,7 @@ class Locked(StateError):
 
 
 class LeaseLost(StateError):
-    """This run's lease was taken over; nothing of it may be committed any more (L12)."""
+    """This run's lease was taken over; it may not commit anything any more (L12)."""
 
     default_code = "state.lease_lost"
 
@@ -169,13 +169,13 @@ class Defect(PenstockError):
 
 
 def error_class(role: Role) -> type[SourceError] | type[DestinationError]:
-    """Of which class the failures of a connector in this role are."""
+    """Returns the class of a connector's failures in this role."""
     return DestinationError if role == "destination" else SourceError
 
 
 @contextmanager
 def in_role(role: Role) -> Generator[None]:
-    """Make every ``ConnectorError`` that is raised inside the error of a connector in this role."""
+    """Converts every ``ConnectorError`` raised inside to the error of a connector in this role."""
     try:
         yield
     except ConnectorError as e:
@@ -184,9 +184,9 @@ def in_role(role: Role) -> Generator[None]:
 
 
 def not_ours(error: BaseException) -> PenstockError | None:
-    """Returns the error of an exception that shows no fault of ours: of the machine (a full or
+    """Returns the error of an exception that is not a fault of ours but of the machine (a full or
     read-only disk, a disk that fails, too few file descriptors), or of data that is nested more
-    deeply than Python goes (``deep_data``). None: it shows neither."""
+    deeply than Python goes (``deep_data``). None: neither."""
     if isinstance(error, RecursionError) and is_nested_too_deeply(error):
         return SchemaError(
             "a schema, a state or a value is nested too deeply to be worked on",
@@ -244,7 +244,7 @@ _BY_EXIT_CODE: dict[int, type[PenstockError]] = {
 
 
 def _below(kind: type[PenstockError]) -> Iterator[type[PenstockError]]:
-    """Every loaded class of the tree under ``kind``."""
+    """Yields every loaded class of the tree under ``kind``."""
     for branch in kind.__subclasses__():
         yield branch
         yield from _below(branch)

@@ -1,9 +1,9 @@
-"""Writes files so that they are private, whole and, where asked, there after a power cut.
+"""Writes files so that they are private, complete and, on request, durable after a power cut.
 
-What is written appears under its name in one step (``replace``), or is created by whoever comes
-first (``write_new``: claims), or grows in place (``private``: logs, parts, rejects). Mode 0600
-unless said otherwise. Every function raises ``OSError``; the caller knows what the file was for and
-which error of ``errors`` that makes. Not here: locks, moves of folders, what is in a file.
+Content appears under its name in one step (``replace``), or is created by the first caller
+(``write_new``: claims), or grows in place (``private``: logs, parts, rejects). Mode 0600 by
+default. Every function raises ``OSError``; the caller knows the file's purpose and which error of
+``errors`` results. Not here: locks, moves of folders, what is in a file.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from typing import IO, Literal
 PRIVATE = 0o600
 SHARED = 0o666
 """Of files in a lake, for whomever the umask and the folder let in."""
-SYNC_FILES = 8  # that are synced one by one; where there are more, their file system is, in one go
+SYNC_FILES = 8  # synced one by one; above this number, their file system is synced at once
 _NO_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 
 
@@ -30,8 +30,8 @@ def private(
     buffering: int = -1,
     permissions: int = PRIVATE,
 ) -> IO[bytes]:
-    """Open a file to write it in place. One that it creates has ``permissions`` less the umask; one
-    that exists keeps its own."""
+    """Opens a file to write it in place. A new file has ``permissions`` less the umask; an existing
+    one keeps its own."""
 
     def opener(name: str, flags: int) -> int:
         return os.open(name, flags, permissions)
@@ -40,9 +40,9 @@ def private(
 
 
 def write_new(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Create a file that must not exist: of several callers one succeeds, the others get
-    ``FileExistsError``. A reader may meet it before its content is there. ``durable``: file and
-    name survive a power cut once the call returns."""
+    """Creates a file that must not exist: of several callers one succeeds, the others get
+    ``FileExistsError``. A reader may see the file before its content. ``durable``: file and name
+    survive a power cut once the call returns."""
     with private(path, "xb") as file:
         file.write(content)
         if durable:
@@ -54,8 +54,9 @@ def write_new(path: Path, content: bytes, *, durable: bool = False) -> None:
 def replace(
     path: Path, content: bytes | bytearray, *, durable: bool = False, permissions: int = PRIVATE
 ) -> None:
-    """Put ``content`` under ``path`` in one step. ``durable``: file and name survive a power cut
-    once the call returns; without it the old content, the new or none may be there after one."""
+    """Puts ``content`` under ``path`` in one step. ``durable``: file and name survive a power cut
+    once the call returns; without it, the old content, the new or none may remain after a power
+    cut."""
     with replacing(path, permissions=permissions) as file:
         file.write(content)
         if durable:
@@ -66,8 +67,8 @@ def replace(
 
 @contextmanager
 def replacing(path: Path, *, permissions: int = PRIVATE) -> Generator[IO[bytes]]:
-    """Write a draft next to ``path`` that takes its name at the end; removed on an exception. Its
-    hidden name is its own, so that several processes may write one file."""
+    """Writes a draft next to ``path`` that takes its name at the end; removes it on an exception.
+    The draft has a unique hidden name, so that several processes may write one file."""
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with private(draft, "xb", permissions=permissions) as file:
@@ -80,7 +81,7 @@ def replacing(path: Path, *, permissions: int = PRIVATE) -> Generator[IO[bytes]]
 
 
 def sync_file(file: IO[bytes]) -> None:
-    """Make what was written to an open file durable; its name is its folder's."""
+    """Makes what was written to an open file durable; its name becomes durable with its folder."""
     file.flush()
     try:
         os.fsync(file.fileno())
@@ -89,8 +90,8 @@ def sync_file(file: IO[bytes]) -> None:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or the names in a folder, durable. A file system that knows no sync of
-    folders keeps their names by itself."""
+    """Makes a file's content, or the names in a folder, durable. A file system without a sync of
+    folders keeps their names itself."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -102,13 +103,14 @@ def sync(path: Path) -> None:
 
 
 def _of_file(error: OSError, name: str) -> OSError:
-    """The error of a call that knows a file by its number alone, with the file's name."""
+    """Adds the file's name to the error of a call that knows a file only by its descriptor."""
     return OSError(error.errno, error.strerror, name)
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Make files and folders of one file system durable: one by one, or all that it has where they
-    are more than :data:`SYNC_FILES`: thousands of small files one by one would take minutes."""
+    """Makes files and folders of one file system durable: one by one, or the whole file system
+    where they are more than :data:`SYNC_FILES`: thousands of small files one by one would take
+    minutes."""
     if len(paths) > SYNC_FILES:
         sync_file_system(paths[0].parent)
         return
@@ -117,22 +119,22 @@ def sync_files(paths: Sequence[Path]) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Create a folder and those above it that are missing, so that a power cut does not take them
-    with what they hold. Each has ``mode`` less the umask."""
+    """Creates a folder and its missing parents, so that they and their content survive a power cut.
+    Each has ``mode`` less the umask."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode, exist_ok=True)
     for folder in missing:
         try:
             sync(folder.parent)
-        except PermissionError:  # it may be written to, and not be read
+        except PermissionError:  # it may be writable, but not readable
             sync_file_system(folder)
     if not missing:
-        path.mkdir(mode, exist_ok=True)  # raises where it is no folder
+        path.mkdir(mode, exist_ok=True)  # raises where it is not a folder
 
 
 def sync_file_system(path: Path) -> None:
-    """Make everything written so far durable on the file system of ``path`` (one call for any
+    """Makes everything written so far durable on the file system of ``path`` (one call for any
     number of files)."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "syncfs"):
@@ -148,9 +150,9 @@ def sync_file_system(path: Path) -> None:
 
 
 def umask() -> int:
-    """Return this process's umask."""
+    """Returns this process's umask."""
     with suppress(OSError, ValueError, StopIteration), open("/proc/self/status") as lines:
         return int(next(x for x in lines if x.startswith("Umask:")).split()[1], 8)
-    found = os.umask(PRIVATE ^ 0o777)  # no other way to ask; for a moment it is a private one
+    found = os.umask(PRIVATE ^ 0o777)  # the only way to read it; for a moment it is a private one
     os.umask(found)
     return found

@@ -1,6 +1,6 @@
 """Remembers when the process of a command began, for the report's ``wall``.
 
-Imports the standard library only. Neighbours: ``cli`` notes it, ``engine.run.start`` takes it for
+Imports the standard library only. Neighbours: ``cli`` records it, ``engine.run.start`` uses it for
 the first run of the process."""
 
 import os
@@ -10,7 +10,7 @@ _noted: list[float] = []
 
 
 def note() -> None:
-    """Notes this process's start, as a reading of ``time.monotonic``: the kernel's (Linux, to 10
+    """Records this process's start, as a reading of ``time.monotonic``: the kernel's (Linux, to 10
     ms), else now."""
     now = time.monotonic()
     try:
@@ -23,5 +23,6 @@ def note() -> None:
 
 
 def take() -> float | None:
-    """Returns what was noted, once: later runs of the process began later. None: nothing was."""
+    """Returns the recorded start, once: later runs of the process began later. None: not
+    recorded."""
     return _noted.pop() if _noted else None

@@ -1,10 +1,9 @@
-"""Cuts names and texts of others where they are shown: notes, errors, reports, plans, progress.
+"""Cuts foreign names and texts where they are shown: notes, errors, reports, plans, progress.
 
-A source may send a field's name of 100 MB. It names its column and is compared whole; what people
-read of it is its beginning and its length. :func:`shown` cuts a name in a sentence, :func:`named`
-one that is a value of its own in a report or a plan, :func:`bounded` a whole text, whatever is in
-it, with both its ends. Not here: a cell or a bar of the terminal (``terminal.format``). Imports
-nothing of ours, so that the error tree can use it.
+A source may send a field's name of 100 MB. It names its column and is compared whole; people see
+its beginning and its length. :func:`shown` cuts a name in a sentence, :func:`named` a name that is
+a value in a report or a plan, :func:`bounded` the middle of any text. Not here: a cell or a bar of
+the terminal (``terminal.format``). Imports nothing of ours, so that the error tree can use it.
 """
 
 from typing import Any, cast
@@ -12,17 +11,17 @@ from typing import Any, cast
 MOST_SHOWN = 200  # characters of a name in a sentence
 MOST_NAMED = 1_000  # characters of a name in JSON: databases and files have shorter ones
 MOST_TEXT = 16_000  # characters of a note or an error
-MOST_FOREIGN = 256_000  # of a text in a connector's own error, which may be a trace
-_END = 4_000  # of them at the end of the text: counts, and what to do
+MOST_FOREIGN = 256_000  # for a text in a connector's own error, which may be a trace
+_END = 4_000  # of these, at the end of the text: counts, and what to do
 
 
 def shown(name: object) -> str:
-    """Returns a name as a sentence shows it."""
+    """Returns a name for use in a sentence."""
     return _cut(str(name), MOST_SHOWN)
 
 
 def named(name: str) -> str:
-    """Returns a name as a value of a report or a plan."""
+    """Returns a name for use as a value of a report or a plan."""
     return _cut(name, MOST_NAMED)
 
 
@@ -35,7 +34,7 @@ def bounded(text: str, most: int = MOST_TEXT) -> str:
 
 
 def bounded_data(value: Any, most: int = MOST_TEXT) -> Any:
-    """Returns JSON data with every text in it :func:`bounded`; the keys of objects too."""
+    """Returns JSON data with every text in it :func:`bounded`, also the keys of objects."""
     if isinstance(value, str):
         return bounded(value, most)
     if isinstance(value, dict):

@@ -1,10 +1,10 @@
-"""Keeps packages that nothing asks for out of a process that is Penstock's own.
+"""Keeps unused packages out of a process that runs only Penstock's code.
 
 PyArrow, DuckDB and PySpark import NumPy and pandas wherever they are installed, for conversions
-that a worker process and the command line never make: half a second of processor at a start. A
-process in which a user's code runs is left alone. Neighbours: ``cli``,
-``tasks.child_start`` and ``spark.worker_daemon`` leave out, ``spark.session`` lets in what
-Spark Connect's client needs.
+that a worker process and the command line never make: half a second of processor time at a start. A
+process in which a user's code runs is not changed. Neighbours: ``cli``, ``tasks.child_start`` and
+``spark.worker_daemon`` leave packages out, ``spark.session`` lets in what Spark Connect's client
+needs.
 """
 
 import sys
@@ -19,9 +19,10 @@ _left_out: set[str] = set()
 
 
 class _Others(PathFinder):
-    """Finds what Python's own finder does, but none of these: for ``import`` and
-    ``importlib.util.find_spec``, which PySpark asks, they are not installed. A finder before
-    Python's own could only raise, and a ``None`` in ``sys.modules`` DuckDB takes for the module."""
+    """Finds what Python's own finder does, except these packages: for ``import`` and for
+    ``importlib.util.find_spec``, which PySpark calls, they are not installed. A finder before
+    Python's own could only raise, and DuckDB would use a ``None`` in ``sys.modules`` as the
+    module."""
 
     @classmethod
     def find_spec(

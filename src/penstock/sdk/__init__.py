@@ -1,5 +1,5 @@
-"""Writes connectors in Python: classes for sources, destinations and enrichments, which know no
-protocol.
+"""The framework for connectors in Python: protocol-independent classes for sources, destinations
+and enrichments.
 
 ::
 
@@ -11,8 +11,7 @@ protocol.
 
 The public names are those listed here, and ``penstock.sdk.testing`` for tests of a connector. Light
 to import: msgspec and the standard library. Not here: Penstock's own roles, which host connectors
-(``protocols``). The protocols that a connector speaks are in modules of their own (``syncmaven``,
-``airbyte``).
+(``protocols``). Each protocol of a connector is a module (``syncmaven``, ``airbyte``).
 """
 
 from penstock.sdk.connector import (

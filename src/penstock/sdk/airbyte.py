@@ -1,8 +1,8 @@
-"""Obeys the command line of the Airbyte specification for a source: ``spec``, ``check``,
+"""Implements the command line of the Airbyte specification for a source: ``spec``, ``check``,
 ``discover`` and ``read``, with ``--config``, ``--catalog`` and ``--state``.
 
-One call is one process; messages are lines on stdout. A stream that fails is told (``TRACE``,
-``INCOMPLETE``), the others go on, and the exit code is 1. Not here: the process and its stdout
+One call is one process; messages are lines on stdout. A failed stream is reported (``TRACE``,
+``INCOMPLETE``), the others continue, and the exit code is 1. Not here: the process and its stdout
 (``process``); what the author writes (``connector``). Source: the Airbyte specification, and the
 protocol's messages.
 """
@@ -33,11 +33,11 @@ _KEPT = "checkpoint"  # a stream's state is an object with this one key
 
 
 class Unusable(Exception):
-    """A configuration, catalog or state that cannot be worked with: the user's to mend."""
+    """A configuration, catalog or state that is invalid; the user has to fix it."""
 
 
 def serve(connector: Connector, words: Sequence[str], send: Send) -> int:
-    """Carries out one command; returns the exit code."""
+    """Runs one command; returns the exit code."""
     parser = argparse.ArgumentParser(description=connector.description or None)
     parser.add_argument("command", choices=COMMANDS)
     for option in ("--config", "--catalog", "--state"):
@@ -73,7 +73,7 @@ def _spec(connector: Connector) -> Message:
 
 
 def _with_secrets(schema: Any) -> Any:
-    """``writeOnly`` of draft 7 is ``airbyte_secret`` here."""
+    """Returns the schema with draft 7's ``writeOnly`` as ``airbyte_secret``."""
     if isinstance(schema, list):
         return [_with_secrets(part) for part in cast(list[Any], schema)]
     if not isinstance(schema, dict):
@@ -97,7 +97,7 @@ def _config(connector: Connector, path: Path | None) -> Any:
     given = _json(path, "--config")
     try:
         return convert(given, connector.credentials)
-    except ValueError as e:  # msgspec names the place, never the value
+    except ValueError as e:  # msgspec names the path, never the value
         raise Unusable(f"the configuration does not fit: {e}") from None
 
 
@@ -180,9 +180,9 @@ def _read_stream(reader: StreamReader, incremental: bool, since: Any, send: Send
 
 
 def _states(given: Any) -> dict[str, Any]:
-    """stream -> the value of its last checkpoint. Raises ``Unusable`` for a LEGACY state, one
-    object for all streams, which this source never wrote: to begin at the start instead would send
-    rows again."""
+    """Returns the value of the last checkpoint by stream. Raises ``Unusable`` for a LEGACY state,
+    one object for all streams, which this source never wrote: starting from the beginning would
+    send rows again."""
     given = [given] if isinstance(given, dict) and "stream" in given else given
     if not isinstance(given, list):
         if given in (None, {}):

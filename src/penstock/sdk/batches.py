@@ -1,7 +1,7 @@
-"""Gives a writer its rows in batches, waits where it is rate-limited, and counts.
+"""Passes rows to a writer in batches, waits when it is rate-limited, and counts.
 
-What happens to a row is counted once: it is written, skipped or failed. Not here: how the counters
-are told to the host (``syncmaven``).
+Each row is counted once: as written, skipped or failed. Not here: how the counters are sent to the
+host (``syncmaven``).
 """
 
 import logging
@@ -16,7 +16,7 @@ from penstock.sdk.schema import convert
 
 log = logging.getLogger("penstock.sdk")
 
-_REASONS = 20  # that are logged in full; all are counted
+_REASONS = 20  # reasons logged in full; all are counted
 _T = TypeVar("_T")
 
 
@@ -29,7 +29,7 @@ class Counters:
 
 
 class Batches:
-    """One sync of a stream. Raises ``Halt`` where it cannot go on."""
+    """One sync of a stream. Raises ``Halt`` where it cannot continue."""
 
     def __init__(self, writer: StreamWriter, backoff: Backoff) -> None:
         self._writer, self._backoff = writer, backoff
@@ -63,7 +63,7 @@ class Batches:
         counters = self.counters
 
         def attempt() -> None:
-            self._writer.take_counts()  # of an attempt before
+            self._writer.take_counts()  # from an earlier attempt
             self._writer.write(rows)
 
         try:
@@ -97,7 +97,7 @@ class Batches:
 
 
 def patiently(call: Callable[[], _T], backoff: Backoff) -> _T:
-    """Calls again after each rate limit. Raises ``Halt`` when that has lasted too long."""
+    """Repeats the call after each rate limit. Raises ``Halt`` when that has lasted too long."""
     waits = backoff.waits()
     while True:
         try:

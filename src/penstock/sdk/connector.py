@@ -1,5 +1,5 @@
-"""Defines what the author of a connector writes: streams that take rows or give them, an
-enrichment, and the connector that has them.
+"""Defines what the author of a connector writes: streams that take or yield rows, an enrichment,
+and the connector that has them.
 
 Not here: batches and counters (``batches``), wire messages (``syncmaven``, ``airbyte``), its
 process (``process``).
@@ -21,7 +21,7 @@ Secret = Annotated[str, msgspec.Meta(extra_json_schema={"writeOnly": True})]
 
 
 class Halt(Exception):
-    """Ends the sync from anywhere in a connector. ``ok``: it ends early and nothing is wrong."""
+    """Ends the sync from anywhere in a connector. ``ok``: it ends early without an error."""
 
     def __init__(self, message: str, *, ok: bool = False) -> None:
         super().__init__(message)
@@ -29,15 +29,15 @@ class Halt(Exception):
 
 
 class RowError(Exception):
-    """Raised by :meth:`Enricher.enrich` for a row that cannot be enriched; others go on. The host
-    makes it a reject, or lets the row pass as it is."""
+    """Raised by :meth:`Enricher.enrich` for a row that cannot be enriched; others continue. The
+    host rejects the row, or passes it on unchanged."""
 
 
 @dataclass(frozen=True)
 class Sync:
-    """What one sync of a stream, or of an enrichment, is given. ``credentials`` and ``options``:
-    of the declared types. ``full_refresh``: every row is sent again. ``store``: kept between runs;
-    its keys are this sync's."""
+    """The inputs of one sync of a stream, or of an enrichment. ``credentials`` and ``options``: of
+    the declared types. ``full_refresh``: every row is sent again. ``store``: kept between runs; its
+    keys belong to this sync."""
 
     credentials: Any
     options: Any
@@ -49,9 +49,9 @@ class Sync:
 class StreamWriter:
     """One stream of a destination: a class per stream, an object per sync.
 
-    ``name``: as it is listed. ``row``, ``options``: their types. Rows of a declared type come as
-    that type, others as dicts; a row that does not fit is counted as failed. ``batch_size``: at
-    most so many rows are given to :meth:`write` at once. ``self.sync``: see :class:`Sync`.
+    ``name``: in the list of streams. ``row``, ``options``: their types. Rows of a declared type come
+    as that type, others as dicts; a row that does not fit is counted as failed. ``batch_size``: the
+    most rows in one call of :meth:`write`. ``self.sync``: see :class:`Sync`.
     """
 
     name: ClassVar[str]
@@ -69,13 +69,12 @@ class StreamWriter:
 
     def write(self, rows: list[Any]) -> None:
         """Takes rows. All of them count as written unless :meth:`reject` or :meth:`skip` named
-        them. ``RateLimitError``: the same rows come again after a while, so raise it before any is
-        written. ``Halt`` ends the sync; after any other exception all rows of the call count as
-        failed."""
+        them. ``RateLimitError``: the same rows come again later, so raise it before any is written.
+        ``Halt`` ends the sync; after any other exception all rows of the call count as failed."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Called after the last row: flush what :meth:`write` kept back. An exception halts the
+        """Called after the last row: flush what :meth:`write` buffered. An exception halts the
         sync."""
 
     def reject(self, row: Any, reason: str) -> None:
@@ -89,7 +88,7 @@ class StreamWriter:
         self._skipped.append(reason)
 
     def take_counts(self) -> tuple[list[str], list[str]]:
-        """Reasons of rows that were rejected and skipped since the last call."""
+        """Returns the reasons of rows rejected and skipped since the last call."""
         counts = (self._failures, self._skipped)
         self._failures, self._skipped = [], []
         return counts
@@ -109,15 +108,15 @@ class Enricher:
 
     def enrich(self, row: Any) -> Any:
         """Returns one row, or a list of rows; ``[]`` drops the row. ``RateLimitError``: the row
-        comes again after a while. :class:`RowError`: this row cannot be enriched; so it is for a
-        row that does not fit the type. Any other exception halts the sync."""
+        comes again later. :class:`RowError`: this row cannot be enriched, as is a row that does not
+        fit the type. Any other exception halts the sync."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Yielded among rows: every row before it is given. ``value``: JSON data, which the next run's
-    :meth:`StreamReader.read` gets."""
+    """Yielded among rows: all rows before it have been yielded. ``value``: JSON data, which the
+    next run's :meth:`StreamReader.read` gets."""
 
     value: Any
 
@@ -125,9 +124,9 @@ class Checkpoint:
 class StreamReader:
     """One stream of a source: a class per stream, an object per run.
 
-    ``name``: as it is listed. ``row``: the type of its rows; ``primary_key``: the fields that tell
-    rows apart. ``cursor``: the field whose values only grow, by which a later run reads what is
-    new; None: every run reads everything. ``self.config``: of the declared type."""
+    ``name``: in the list of streams. ``row``: the type of its rows; ``primary_key``: the fields that
+    identify a row. ``cursor``: a field whose values only grow, by which a later run reads new rows;
+    None: every run reads everything. ``self.config``: of the declared type."""
 
     name: ClassVar[str]
     row: ClassVar[TypeOrSchema] = None
@@ -138,16 +137,16 @@ class StreamReader:
         self.config = config
 
     def read(self, since: Any) -> Iterable[Any]:
-        """Yields rows, and :class:`Checkpoint` where the next run may begin. ``since``: the value
-        of the last checkpoint; None: read everything. Where a stream with a ``cursor`` yields no
-        checkpoint, the greatest cursor of its rows is one, after the last of them. An exception
-        ends this stream, and the others go on."""
+        """Yields rows, and a :class:`Checkpoint` wherever the next run may begin. ``since``: the
+        value of the last checkpoint; None: read everything. Where a stream with a ``cursor`` yields
+        no checkpoint, the greatest cursor of its rows is one, after the last of them. An exception
+        ends this stream; the others continue."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connector:
-    """A connector, with the roles that it has something for. ``streams``: of a destination, the
+    """A connector, with each role that it has an attribute for. ``streams``: of a destination, the
     first is the default; ``sources``: of a source. ``credentials``: the configuration. ``check``:
     raises where a source cannot work with its configuration."""
 

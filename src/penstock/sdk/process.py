@@ -1,8 +1,8 @@
-"""Runs a connector as a process: lines on stdin and stdout, logs as messages, a quiet end. Its
-arguments show which protocol its host speaks: a command of Airbyte's, or none.
+"""Runs a connector as a process: lines on stdin and stdout, logs as messages, a clean end. The
+arguments show the host's protocol: an Airbyte command, or none for Syncmaven.
 
-Stdout belongs to the protocol: what the connector prints, and what it writes to stderr by Python,
-becomes log messages, since a host may read stderr never and block the connector with it.
+Stdout belongs to the protocol. What the connector prints, or writes to stderr by Python, becomes
+log messages, since a host that never reads stderr would block the connector.
 """
 
 import io
@@ -28,15 +28,15 @@ _LEVELS = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "
 
 
 def run(connector: Connector) -> NoReturn:
-    """Serves the host and exits: an Airbyte one that gave a command, or a Syncmaven one until its
-    input ends. SIGTERM ends either."""
+    """Serves the host and exits: an Airbyte host by its command, or a Syncmaven host until its
+    input ends. SIGTERM ends both."""
     words = sys.argv[1:]
     asked = words[:1] in [[command] for command in airbyte.COMMANDS]
     as_source = bool(connector.sources) and (asked or not _takes_rows(connector))
-    for each in (signal.SIGTERM, signal.SIGINT):  # how a host says goodbye
+    for each in (signal.SIGTERM, signal.SIGINT):  # how a host ends a connector
         signal.signal(each, _quit_source if as_source else _quit)
     out = os.fdopen(os.dup(1), "wb", buffering=_BUFFER if as_source else 0)
-    os.dup2(2, 1)  # a child that prints must not speak to the host
+    os.dup2(2, 1)  # a child's output must not reach the host
     try:
         if as_source:
             code = _serve_airbyte(connector, words, out)
@@ -57,7 +57,7 @@ def _takes_rows(connector: Connector) -> bool:
 
 
 def _serve_airbyte(connector: Connector, words: list[str], out: BinaryIO) -> int:
-    """Rows wait for one another, at most about a second; all else goes out at once."""
+    """Batches rows, for at most about a second; sends everything else at once."""
     flushed = time.monotonic()
 
     def send(message: Message) -> None:
@@ -76,7 +76,7 @@ def _quit(number: int, frame: Any) -> NoReturn:
 
 
 def _quit_source(number: int, frame: Any) -> NoReturn:
-    os._exit(128 + number)  # not all rows were given
+    os._exit(128 + number)  # not all rows were sent
 
 
 def converse(
@@ -85,7 +85,7 @@ def converse(
     send: Callable[[Message], None],
     store_of: Callable[[str], KeyValueStore],
 ) -> bool:
-    """Takes lines to their end; False: they ended inside a stream."""
+    """Handles lines to their end; returns False if they ended inside a stream."""
     speaker = Speaker(connector, send, store_of)
 
     def say(level: str, text: str) -> None:
@@ -108,8 +108,8 @@ def host_store(environment: Any) -> Callable[[str], KeyValueStore]:
 
 @contextmanager
 def logging_to(say: Callable[[str, str], None]) -> Generator[None]:
-    """Gives what is logged and printed inside to ``say``: its level (``error``, ``warn``, ``info``,
-    ``debug``) and text."""
+    """Passes everything logged and printed inside to ``say``: its level (``error``, ``warn``,
+    ``info``, ``debug``) and text."""
     handler = _Handler(say)
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
@@ -134,7 +134,7 @@ class _Handler(logging.Handler):
 
 
 class _Lines(io.TextIOBase):
-    """A text file whose lines are logged."""
+    """A text file that logs its lines."""
 
     def __init__(self, say: Callable[[str, str], None], level: str) -> None:
         super().__init__()

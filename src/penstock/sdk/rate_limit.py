@@ -1,4 +1,4 @@
-"""Waits when a service says that it is called too often, and gives up in the end."""
+"""Waits when a service reports too many calls, and gives up in the end."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class RateLimitError(Exception):
-    """The service refused for now. ``retry_after``: seconds; else the header ``retry-after`` of
+    """The service refused temporarily. ``retry_after``: seconds; else the header ``retry-after`` of
     ``headers``, in seconds or as a date; else the back-off decides."""
 
     def __init__(
@@ -26,7 +26,7 @@ class RateLimitError(Exception):
 @dataclass(frozen=True)
 class Backoff:
     """``first``: seconds of the first wait; each next one is twice as long, up to ``longest``.
-    ``total``: seconds of waiting for one call; a service that asks for more is not waited for."""
+    ``total``: the most seconds of waiting for one call; a longer requested wait is not made."""
 
     first: float = 1.0
     longest: float = 60.0
@@ -44,7 +44,7 @@ class Waits:
         self._next = self._doubling()
 
     def after(self, error: RateLimitError) -> float | None:
-        """Seconds to wait before the next try; None: it has been tried long enough."""
+        """Returns the seconds to wait before the next try; None: the total is used up."""
         wait = next(self._next) if error.retry_after is None else max(0.1, error.retry_after)
         if wait > self._left:
             return None

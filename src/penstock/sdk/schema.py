@@ -1,7 +1,7 @@
-"""Makes JSON Schemas of types, and values of those types of JSON data.
+"""Makes JSON Schemas from types, and values of those types from JSON data.
 
-The schemas are of draft 7, with ``$schema`` and no keyword that draft 7 does not know: hosts refuse
-others.
+The schemas are draft 7, with ``$schema`` and without keywords unknown to draft 7, which hosts
+refuse.
 """
 
 from typing import Any, cast
@@ -65,7 +65,8 @@ _DATA = frozenset({"default", "examples", "enum", "const", "required"})
 
 
 def json_schema(kind: TypeOrSchema) -> dict[str, Any]:
-    """Raises ``TypeError`` for a type without a schema, and for a schema of another draft."""
+    """Returns the type's schema. Raises ``TypeError`` for a type without one, and for a schema of
+    another draft."""
     if kind is None:
         return {"$schema": DRAFT, "type": "object", "properties": {}, "additionalProperties": True}
     if isinstance(kind, dict):
@@ -73,14 +74,15 @@ def json_schema(kind: TypeOrSchema) -> dict[str, Any]:
             raise TypeError(f"a schema must be of draft 7 ({DRAFT}), not {kind['$schema']}")
         return {**kind, "$schema": DRAFT}
     (root,), parts = msgspec.json.schema_components((kind,), ref_template="#/definitions/{name}")
-    if "$ref" in root:  # hosts look at the root's own type
+    if "$ref" in root:  # hosts read the root's own type
         root = parts[root["$ref"].rpartition("/")[2]]
     found = {**root, "definitions": parts} if _refers(root) else root
     return {"$schema": DRAFT, **_draft_7(found)}
 
 
 def convert(value: Any, kind: TypeOrSchema) -> Any:
-    """JSON data as ``kind``; as it is where that is no type. Raises ``ValueError``."""
+    """Converts JSON data to ``kind``; returns it unchanged where that is not a type. Raises
+    ``ValueError``."""
     if kind is None or isinstance(kind, dict):
         if not isinstance(value, dict):
             raise ValueError("it is not an object")
@@ -101,7 +103,7 @@ def _draft_7(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     given = cast(dict[str, Any], schema)
-    if "prefixItems" in given:  # draft 7's word for it
+    if "prefixItems" in given:  # the draft 7 name
         rest = {k: v for k, v in given.items() if k != "prefixItems"}
         given = {**rest, "items": given["prefixItems"], "additionalItems": given.get("items", True)}
     found: dict[str, Any] = {}

@@ -1,9 +1,8 @@
-"""Keeps what a connector wants to know in its next run: keys, which are paths of segments, and JSON
-values.
+"""Keeps data of a connector for its next run: keys, which are paths of segments, and JSON values.
 
-The store of a sync is on the host, by HTTP (``RpcStore``), or in memory where the host has none.
-A store is an optimisation: a host may lose it, and without it everything is sent again. Every key
-is put under ``syncId=...``, so that two syncs share none. Source of the calls: the page, "State
+The store of a sync is on the host, by HTTP (``RpcStore``), or in memory where the host has none. A
+store is an optimisation: a host may lose it, and everything is sent again without it. Every key is
+put under ``syncId=...``, so that no two syncs share keys. Source of the calls: the page, "State
 management"; both of its hosts' dialects are read.
 """
 
@@ -16,19 +15,19 @@ import msgspec
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
-SECONDS = 60.0  # of one call
+SECONDS = 60.0  # per call
 Key = str | Sequence[str]
 
 
 class StoreError(Exception):
-    """A call that the host refused or did not answer."""
+    """The host refused a call or did not answer it."""
 
 
 class KeyValueStore(Protocol):
     """A key is one segment or several. A prefix matches whole segments; ``()`` matches all."""
 
     def get(self, key: Key) -> Any:
-        """None: there is none."""
+        """Returns the key's value; None: it is not stored."""
         ...
 
     def set(self, key: Key, value: Any) -> None: ...
@@ -38,7 +37,7 @@ class KeyValueStore(Protocol):
     def delete_all(self, prefix: Key = ()) -> None: ...
 
     def entries(self, prefix: Key = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-        """Keys and values, as they come: the whole of them need not fit into memory."""
+        """Yields keys and values as they arrive: all of them need not fit into memory."""
         ...
 
     def size(self, prefix: Key = ()) -> int: ...
@@ -49,7 +48,7 @@ def segments(key: Key) -> tuple[str, ...]:
 
 
 class InMemoryKeyStore:
-    """Of one process."""
+    """Keeps keys for the lifetime of the process."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[str, ...], bytes] = {}
@@ -79,8 +78,8 @@ class InMemoryKeyStore:
 
 
 class RpcStore:
-    """The host's, of one sync. ``environment``: has ``RPC_URL``, and ``RPC_SECRET`` or
-    ``RPC_TOKEN`` where the host wants one. Raises ``StoreError``."""
+    """The host's store of one sync. ``environment``: has ``RPC_URL``, and ``RPC_SECRET`` or
+    ``RPC_TOKEN`` where the host requires one. Raises ``StoreError``."""
 
     def __init__(self, environment: Mapping[str, str], sync_id: str) -> None:
         self._url = urlsplit(environment["RPC_URL"])
@@ -113,7 +112,7 @@ class RpcStore:
         self._call(name, prefix=self._path(prefix))
 
     def entries(self, prefix: Key = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-        connection = self._connect()  # its own: other calls may come between two entries
+        connection = self._connect()  # its own connection: other calls may come between two entries
         try:
             answer = self._send(connection, "list", {"prefix": self._path(prefix)})
             if "ndjson" in (answer.getheader("Content-Type") or ""):
@@ -139,7 +138,7 @@ class RpcStore:
         except StoreError:
             if kept is None:
                 raise
-            connection = self._connect()  # the host had closed the one that was kept
+            connection = self._connect()  # the host had closed the kept connection
             answer = self._send(connection, method, body)
         raw = self._read(answer)
         self._connection = connection
@@ -192,7 +191,7 @@ class RpcStore:
 
 
 class SyncStore:
-    """The part of a store in memory that is one sync's."""
+    """The part of a store in memory that belongs to one sync."""
 
     def __init__(self, store: KeyValueStore, sync_id: str) -> None:
         self._store, self._under = store, (f"syncId={sync_id}",)

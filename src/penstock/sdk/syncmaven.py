@@ -1,9 +1,9 @@
-"""Speaks the Syncmaven protocol for a connector: takes a host's messages, sends the answers.
+"""Implements the Syncmaven protocol for a connector: handles a host's messages, sends the answers.
 
-Both dialects are read: the page's names and the code's, fields in ``payload`` or beside ``type``,
-credentials bare or wrapped. The code's names are sent, since the real host reads no others; a host
-that said ``start-enrichment`` gets the page's ``enrichment-reply``. After a halt it keeps taking
-messages, and answers ``end-stream`` with the halt again, so that no host takes the stream for
+Reads both dialects: the page's names and the code's, fields in ``payload`` or next to ``type``,
+credentials bare or wrapped. Sends the code's names, since the real host reads no others; a host
+that sent ``start-enrichment`` gets the page's ``enrichment-reply``. After a halt it keeps reading
+messages, and answers ``end-stream`` with the halt again, so that no host considers the stream
 finished. Not here: lines and the process (``process``). Source: the page; what the real host does.
 """
 
@@ -25,7 +25,7 @@ Message = dict[str, Any]
 
 
 class Speaker:
-    """One conversation. ``send``: takes each answer. ``store_of``: the store of a ``syncId``."""
+    """One conversation. ``send``: receives each answer. ``store_of``: the store of a ``syncId``."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Speaker:
 
     @property
     def in_stream(self) -> bool:
-        """Rows may have been taken of which the host does not know yet."""
+        """Whether rows may have been taken that the host does not know about."""
         return self._batches is not None
 
     def take(self, line: bytes) -> None:
-        """One line of the host's."""
+        """Handles one line from the host."""
         line = line.strip()
         if not line:
             return
@@ -187,7 +187,7 @@ class Speaker:
 
 
 def _fitting(row: Any, kind: Any) -> Any:
-    """A row as its declared type. Raises ``RowError``."""
+    """Converts a row to its declared type. Raises ``RowError``."""
     try:
         return convert(row, kind)
     except ValueError as e:
@@ -195,7 +195,7 @@ def _fitting(row: Any, kind: Any) -> Any:
 
 
 def _given(what: str, value: Any, kind: Any) -> Any:
-    """Credentials and options, out of what hosts wrap them in. Raises ``Halt``."""
+    """Unwraps and converts credentials and options. Raises ``Halt``."""
     given = cast(Message, value) if isinstance(value, dict) else {}
     if given.keys() == {"success", "data"} and isinstance(given["data"], dict):
         given = cast(Message, given["data"])

@@ -1,4 +1,4 @@
-"""Plays the host of a connector, in this process or with a process of the connector's: for tests.
+"""Acts as the host of a connector in tests, in this process or with a connector process.
 
 ::
 
@@ -6,9 +6,9 @@
     outcome = host.sync([{"id": 1}], stream="contacts")
     assert outcome.result == {"received": 1, "skipped": 0, "success": 1, "failed": 0}
 
-It sends every message that hosts send, in either of the protocol's two dialects, and waits no
-longer than ``timeout``. In this process a sync finds what one before it stored
-(``host.store``); another process keeps nothing, unless ``environment`` names a host's store.
+It sends every message that hosts send, in either of the protocol's two dialects, and waits at most
+``timeout``. In this process a sync finds what an earlier one stored (``host.store``); another
+process keeps nothing, unless ``environment`` names a host's store.
 """
 
 import queue
@@ -32,9 +32,9 @@ Dialect = Literal["code", "page"]
 
 @dataclass
 class Outcome:
-    """``result``: the counters; None: there were none. ``halt``: its payload. ``replies``: every
-    message, in order. ``exit_code``: of another process that ended by itself; ``stderr``: its last
-    words there."""
+    """``result``: the counters; None: none came. ``halt``: its payload. ``replies``: every message,
+    in order. ``exit_code``: of another process that ended by itself; ``stderr``: its last lines
+    there."""
 
     replies: list[Message] = field(default_factory=list[Message])
     exit_code: int | None = None
@@ -53,13 +53,13 @@ class Outcome:
         return [(line["level"], line["message"]) for line in self.of("log")]
 
     def of(self, *kinds: str) -> list[Message]:
-        """The payloads of these types."""
+        """Returns the payloads of these types."""
         return [reply["payload"] for reply in self.replies if reply["type"] in kinds]
 
 
 class ScriptedHost:
     """``connector``: an object, or a command. ``dialect``: ``code``, the real host's, or ``page``,
-    the specification's: names of its own, and fields beside the type."""
+    the specification's: with its own names, and fields next to the type."""
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class ScriptedHost:
         self.row_errors: dict[int, str] = {}
 
     def describe(self) -> Message:
-        """The payload of its ``spec``."""
+        """Returns the payload of its ``spec``."""
         return self._only("spec", [{"type": "describe"}])
 
     def describe_streams(self, credentials: Mapping[str, Any] | None = None) -> Message:
-        """The payload of its ``stream-spec``."""
+        """Returns the payload of its ``stream-spec``."""
         given = {"success": True, "data": dict(credentials or {})}  # as the real host wraps them
         asked = self._message("describe-streams", credentials=given)
         return self._only("stream-spec", [asked])
@@ -94,7 +94,7 @@ class ScriptedHost:
         sync_id: str = "test",
         full_refresh: bool = False,
     ) -> Outcome:
-        """One sync of a stream; None: of the default one."""
+        """Runs one sync of a stream; None: of the default one."""
         start = self._message(
             "start-stream",
             stream=stream or self.describe_streams(credentials)["defaultStream"],
@@ -115,8 +115,9 @@ class ScriptedHost:
         options: Mapping[str, Any] | None = None,
         sync_id: str = "test",
     ) -> list[list[Any]]:
-        """Of each row the rows that it became; of one that could not be enriched, none, and in
-        ``self.row_errors`` its position and why. Raises ``AssertionError`` where it halts."""
+        """Returns for each row the rows it became; an empty list for one that could not be
+        enriched, whose position and reason are in ``self.row_errors``. Raises ``AssertionError``
+        where it halts."""
         start = self._message(
             "start-enrichment" if self._by_page else "enrichment-connect",
             credentials=dict(credentials or {}),
@@ -136,8 +137,8 @@ class ScriptedHost:
     def converse(
         self, messages: Sequence[Message | bytes], *, until: Sequence[str] = (), count: int = 1
     ) -> Outcome:
-        """Sends messages, or lines as they are. A process is read until ``count`` replies of the
-        types ``until`` have come, one halt, or its end."""
+        """Sends messages, or raw lines. A process is read until ``count`` replies of the types
+        ``until``, or one halt, or its end."""
         lines = [m if isinstance(m, bytes) else msgspec.json.encode(m) + b"\n" for m in messages]
         if isinstance(self._connector, Connector):
             outcome = Outcome()
@@ -216,7 +217,7 @@ def _write(process: subprocess.Popen[bytes], lines: list[bytes]) -> None:
     try:
         for line in lines:
             process.stdin.write(line)
-        process.stdin.flush()  # it stays open, as a host's does
+        process.stdin.flush()  # it stays open, like a host's
     except (BrokenPipeError, ValueError):
         return
 
