@@ -31,8 +31,8 @@ _WORDS = {
 
 
 class Option(NamedTuple):
-    """One option of a verb. ``flags``: all its spellings. ``metavar``: the placeholder of its value; None:
-    it takes none."""
+    """One option of a verb. ``flags``: all its spellings. ``metavar``: the placeholder of its
+    value; None: it takes none."""
 
     flags: tuple[str, ...]
     metavar: str | None

@@ -1,5 +1,5 @@
-"""Defines the interface of a runtime that speaks bytes (stdin, stdout, stderr), what a connector is
-started with, and the statistics of a connection.
+"""Defines the interface of a runtime that transfers bytes (stdin, stdout, stderr), the start
+parameters of a connector, and the statistics of a connection.
 
 ``protocols/*`` use a :class:`ByteChannel`; no layer above them has one. ``runtimes.process``,
 ``runtimes.container`` and, for tests, ``runtimes.memory`` implement it; ``runtimes.metered``
@@ -31,7 +31,7 @@ Argument = str | PrivateFile
 
 class RunTimeouts(msgspec.Struct, frozen=True):
     """Holds the timeouts of a run, in seconds. ``start``: until the first byte; ``heartbeat``:
-    between records or states, enforced by the protocol, which can tell them; ``total``: for the
+    between records or states, enforced by the protocol, which recognises them; ``total``: for the
     whole run; ``stop``: between SIGTERM and SIGKILL."""
 
     start: float = 300.0
@@ -43,7 +43,7 @@ class RunTimeouts(msgspec.Struct, frozen=True):
 class Component(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a WebAssembly component. ``digest``: SHA-256 of its file, in hexadecimal.
     ``cache``: the folder for compiled code; None: it is not kept. ``settings``: for its protocol,
-    what the pipeline file sets of the connector (``place``: ``source``, ``transform:0``, ...).
+    the connector's keys in the pipeline file (``place``: ``source``, ``transform:0``, ...).
     ``agreements``: the folder that stores the user's consent to the permissions that components
     request."""
 
@@ -60,9 +60,8 @@ PullPolicy = Literal["missing", "always", "never"]
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
     """Describes a container image. ``id``: the engine's id of its content; ``digest``: its
-    registry's, if it came from one. ``entrypoint``: what it starts, with ``command`` as arguments
-    where none are given. ``user``: the number of its user; None: unknown. ``shell``: it has a
-    ``/bin/sh``."""
+    registry's, if it came from one. ``entrypoint``: what it starts, by default with ``command`` as
+    arguments. ``user``: the number of its user; None: unknown. ``shell``: it has a ``/bin/sh``."""
 
     reference: str
     id: str
@@ -77,8 +76,8 @@ class SharedFolders(msgspec.Struct, frozen=True, kw_only=True):
     """Names the folders of this machine that a connector and Penstock both see under one path, so
     that the connector may name files in them. ``cwd``: where its relative paths begin; None: it has
     a file system of its own and sees nothing else of this machine. ``user``: the number of the user
-    that it runs as, who must be allowed to open what it names; None: the same as Penstock's, or not
-    known."""
+    that it runs as, who must be allowed to open the named files; None: the same as Penstock's, or
+    unknown."""
 
     paths: tuple[str, ...] = ()
     cwd: str | None = None
@@ -86,11 +85,11 @@ class SharedFolders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds what a connector is started with on this host. ``env``: variables that hold no secret.
-    ``env_keys``: names of variables to pass on from this process's environment. ``permissions``,
-    ``limits``: the user's. ``component``: the connector is a WebAssembly component; ``image``: it
-    is a container of this image, run as ``container`` says; ``command`` is empty then. ``role``:
-    the role whose error class is raised."""
+    """Holds the start parameters of a connector on this host. ``env``: variables that hold no
+    secret. ``env_keys``: names of variables to pass on from this process's environment.
+    ``permissions``, ``limits``: the user's. ``component``: the connector is a WebAssembly
+    component; ``image``: it is a container of this image, run with the settings ``container``;
+    ``command`` is empty then. ``role``: the role whose error class is raised."""
 
     role: Role = "source"
     command: tuple[str, ...] = ()
@@ -132,8 +131,8 @@ class ByteChannel(Protocol):
     ) -> None: ...
 
     def read(self, timeout: float) -> bytes | None:
-        """Returns the next bytes of stdout, at most a few MB; ``b""`` at its end; None where there
-        are none within ``timeout`` seconds. A connector whose stdout is not read blocks."""
+        """Returns the next bytes of stdout, at most a few MB; ``b""`` at its end; None where none
+        arrive within ``timeout`` seconds. A connector whose stdout is not read blocks."""
         ...
 
     def write(self, data: bytes | memoryview, timeout: float) -> int:
@@ -145,7 +144,7 @@ class ByteChannel(Protocol):
 
     def drained(self, timeout: float) -> bool:
         """Waits until the connector has read all that was written; returns False where that takes
-        longer than ``timeout`` seconds, and True where the system cannot tell. Raises
+        longer than ``timeout`` seconds, and True where the system does not know. Raises
         ``BrokenPipeError`` where bytes are left and the connector no longer reads."""
         ...
 
@@ -164,9 +163,9 @@ class ByteChannel(Protocol):
         ...
 
     def ended_well(self) -> bool:
-        """Whether the connector is known to have ended by itself and with exit code 0, after it had
-        read every byte of its input: nothing that it started is left, and this channel sent it no
-        signal. False where the system cannot tell. To be called after :meth:`wait`."""
+        """Returns whether the connector is known to have ended by itself with exit code 0, after
+        reading every byte of its input: nothing that it started is left, and this channel sent it
+        no signal. False where the system does not know. Call it after :meth:`wait`."""
         ...
 
     def stop(self) -> None:

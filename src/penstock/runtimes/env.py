@@ -1,6 +1,6 @@
-"""Makes the environment variables of a connector: a short list of names, and what the user gives.
+"""Makes the environment variables of a connector: a short list of names, and the user's additions.
 
-Variables of Penstock, Spark and Python are never given, even where the user names them (L10).
+Variables of Penstock, Spark and Python are never passed, even if the user names them (L10).
 ``docs/permissions.md`` lists the names. Not here: secrets in arguments (``private_files``), masking
 of what a connector prints (``masking``).
 """
@@ -32,9 +32,9 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 def clean_environment(
     extra: Mapping[str, str] | None = None, allowed: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Returns this process's locale, time zone, home, PATH, proxies and certificate settings, with
-    ``extra`` over them. ``allowed``: names of variables that take the place of proxies and
-    certificate settings (``env.allowed_vars``); None: no such permission."""
+    """Returns this process's locale, time zone, home, PATH, proxies and certificate settings,
+    overridden by ``extra``. ``allowed``: names of variables that replace proxies and certificate
+    settings (``env.allowed_vars``); None: no such permission."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -51,15 +51,15 @@ def clean_environment(
 
 
 def granted(names: Iterable[str], environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Returns those of the named variables that are set and that may be given to a connector.
-    ``environ``: the variables to choose from; None: this process's."""
+    """Returns those of the named variables that are set and that a connector may get. ``environ``:
+    the variables to choose from; None: this process's."""
     known = os.environ if environ is None else environ
     return {name: known[name] for name in names if name in known and not withheld(name)}
 
 
 def secrets_of(names: Iterable[str]) -> list[str]:
     """Returns the values of the named variables, which count as secrets (L10), except those of
-    variables that connectors get without being named."""
+    variables that connectors get unnamed."""
     given = granted(names)
     return [v for k, v in given.items() if k not in _KEPT and not k.startswith("LC_")]
 

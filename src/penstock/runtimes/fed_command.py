@@ -1,7 +1,7 @@
-"""Runs a program of the user's that is not a connector, with a document on its stdin, to its end.
+"""Runs a user's program that is not a connector to its end, with a document on its stdin.
 
-It has this process's whole environment, and is ended with everything it started when its time is up
-or this process dies. Neighbours: ``process`` runs it, ``engine.reporting.hooks`` requests it.
+It has this process's whole environment. It is ended with everything that it started when its time
+is up or this process dies. Neighbours: ``process`` runs it, ``engine.reporting.hooks`` requests it.
 """
 
 import os
@@ -15,7 +15,7 @@ from penstock.runtimes.process import ProcessRuntime
 
 _STOP_SECONDS = 2.0
 _STEP = 0.1
-_SHOWN = 300  # characters of its last words
+_SHOWN = 300  # characters of its last output
 
 
 def run_fed(
@@ -25,8 +25,8 @@ def run_fed(
     masker: Masker,
     log: Callable[[str], None],
 ) -> str | None:
-    """Returns None where it ended well within ``seconds``, else a sentence that shows how it ended.
-    ``log``: gets each line of its stderr, masked; its stdout is thrown away."""
+    """Returns None if it ended well within ``seconds``, else a sentence on how it ended. ``log``:
+    receives each line of its stderr, masked; its stdout is dropped."""
     deadline = time.monotonic() + seconds
     runtime = ProcessRuntime(command, env=dict(os.environ), masker=masker, log_stderr=log)
     try:
@@ -35,7 +35,7 @@ def run_fed(
             while (remains := deadline - time.monotonic()) > 0:
                 try:
                     left = left[channel.write(left, min(remains, _STEP)) :] if left else left
-                except BrokenPipeError:  # it does not want to know more
+                except BrokenPipeError:  # it does not read the rest
                     left = left[:0]
                 if not left:
                     channel.end_input()

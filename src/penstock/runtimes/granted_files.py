@@ -1,9 +1,9 @@
-"""Opens files that a connector names in its messages, if they lie in folders that it was given.
+"""Opens files that a connector names in its messages, if they lie in folders granted to it.
 
-Penstock may read more than a connector may: a container sees its mounted folders only. So a name in
-a message must not make Penstock read for it. Each component of a path is opened below the one
-before it, without following links, and only a regular file is opened, without waiting: no pipe and
-no device. What the connector's own user may not open stays closed. Not here: what a file holds
+Penstock may read more than a connector may: a container sees only its mounted folders. So a name in
+a message must not make Penstock read other files. Each component of a path is opened below the one
+before it, without following links. Only a regular file is opened, without waiting: no pipe and no
+device. Files that the connector's own user may not open stay closed. Not here: what a file holds
 (``protocols``), the files that Penstock makes for a connector (``private_files``). Neighbour:
 ``contract.SharedFolders`` names the folders.
 """
@@ -21,15 +21,15 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class NotGranted(Exception):
-    """Raised for a path that the connector has no right to name, or that is no regular file."""
+    """Raised for a path that the connector may not name, or that is not a regular file."""
 
 
 class GrantedFiles:
     """Opens files below the folders ``shared`` and ``more``, of which relative ones begin in
-    ``shared.cwd``. A context manager. Links in the name of a folder itself are its owner's, and the
-    connector may use the name with or without them. A folder that is there when this is entered is
-    the one that counts, whatever takes its name later; one that the connector makes itself is
-    opened with its first file."""
+    ``shared.cwd``. A context manager. Links in the name of a folder itself belong to its owner, and
+    the connector may use the name with or without them. A folder that exists on entry stays the
+    granted one, even if its name is reused later; one that the connector makes itself is opened
+    with its first file."""
 
     def __init__(self, shared: SharedFolders, more: Iterable[str] = ()) -> None:
         self._cwd, self._user = shared.cwd, shared.user
@@ -57,12 +57,13 @@ class GrantedFiles:
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """The full paths of the folders."""
+        """Returns the full paths of the folders."""
         return tuple(self._folders)
 
     @property
     def isolated(self) -> bool:
-        """Whether the connector has a file system of its own, so that it shares these alone."""
+        """Returns whether the connector has a file system of its own, and so shares only these
+        folders."""
         return self._cwd is None
 
     def open(self, name: str) -> IO[bytes]:
@@ -78,7 +79,7 @@ class GrantedFiles:
         raise NotGranted("it does not lie in a folder that the connector was given")
 
     def _full(self, name: str) -> str | None:
-        """The full path, without ``.`` and ``..``; None where ``name`` cannot be one."""
+        """Returns the full path, without ``.`` and ``..``; None where ``name`` is not a path."""
         if not name or "\0" in name or (self._cwd is None and not name.startswith("/")):
             return None
         try:
@@ -94,7 +95,7 @@ class GrantedFiles:
         return fd
 
     def _walk(self, folder: str, names: list[str]) -> int:
-        """Opens the file that ``names`` lead to below ``folder``, from folder to folder."""
+        """Opens the file that ``names`` lead to below ``folder``, folder by folder."""
         start = at = self._folder(folder)
         try:
             for name in names[:-1]:
@@ -110,7 +111,7 @@ class GrantedFiles:
                 os.close(at)
 
     def _regular(self, name: str, at: int) -> int:
-        # Opening a device may do something by itself, so a file is looked at before and after.
+        # Opening a device may have effects, so a file is checked before and after.
         _refuse_unless(stat.S_ISREG, name, at)
         fd = os.open(name, _FILE, dir_fd=at)
         try:
@@ -126,15 +127,15 @@ class GrantedFiles:
     def _refuse_to_strangers(
         self, name: str, found: os.stat_result, owner: int, others: int
     ) -> None:
-        """Raises :class:`NotGranted` for what the connector's own user may not open. Of groups
-        nothing is known."""
+        """Raises :class:`NotGranted` for a file that the connector's own user may not open. Group
+        membership is unknown."""
         needed = owner if found.st_uid == self._user else others
         if self._user is not None and not found.st_mode & needed:
             raise NotGranted(f"the connector's own user may not open {name!r}")
 
 
 def _refuse_unless(kind: Callable[[int], bool], name: str, at: int) -> None:
-    """Raises :class:`NotGranted` where ``name`` in the folder ``at`` is another kind of file."""
+    """Raises :class:`NotGranted` where ``name`` in the folder ``at`` is of another kind."""
     mode = os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     if kind(mode):
         return

@@ -1,6 +1,6 @@
 """Checks which permissions and limits can be enforced on a connector that runs as a process.
 
-What cannot be enforced is refused before anything starts (L10). Knows no protocol. Not here: the
+Refuses what cannot be enforced before anything starts (L10). Knows no protocol. Not here: the
 enforcement (``linux_sandbox``, in the connector's parent; ``env``), the time limit
 (``Timeouts.total``), WebAssembly components (``runtimes.wasm``), which request permissions of their
 own.
@@ -23,9 +23,9 @@ _INSTEAD = "use a container image (PROTOCOL:docker:IMAGE) or a WebAssembly conne
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """Says what to enforce on a process. ``no_network``: it has no network but a loopback of its
-    own. ``max_memory``: bytes for the whole process tree. ``env_keys``: the only variables that it
-    gets of this process's next to ``env.BASE``; None: as ``env.clean_environment`` says."""
+    """The restrictions to enforce on a process. ``no_network``: it has no network except its own
+    loopback. ``max_memory``: bytes for the whole process tree. ``env_keys``: the only variables of
+    this process that it gets besides ``env.BASE``; None: those of ``env.clean_environment``."""
 
     no_network: bool = False
     max_memory: int | None = None
@@ -33,7 +33,7 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def confinement(permissions: Permissions | None, limits: Limits | None) -> Confinement:
-    """Converts permissions and limits to what a process is confined to. Raises ``ConfigError``
+    """Converts permissions and limits to the confinement of a process. Raises ``ConfigError``
     (``config.unsupported``) that lists all that cannot be enforced on this machine."""
     problems = unenforceable(permissions, limits)
     if problems:

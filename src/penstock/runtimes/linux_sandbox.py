@@ -1,14 +1,14 @@
 """Confines a process on Linux: a namespace without a network, and a limit on its tree's memory.
 
-Imported by ``supervisor``, only where a connector is confined. Run as a script it probes whether
-this machine permits such namespaces (stdout: why not); with arguments, a file of :data:`StandIn`
-and a command line, it confines itself and runs the program (``connectors.source_builds``). It
+Imported by ``supervisor``, only where a connector is confined. Run as a script, it probes whether
+this machine permits such namespaces (stdout: why not). With arguments (a file of :data:`StandIn`
+and a command line) it confines itself and runs the program (``connectors.source_builds``). It
 imports little of the standard library and nothing else. Not here: which permissions and limits are
 refused (``limits``).
 
 Memory: where the supervisor may make a control group (v1, or v2 in a delegated folder), it makes
-one for its lifetime, and the kernel kills. Else the supervisor sums the resident memory of the
-whole tree, and kills.
+one for its lifetime, and the kernel kills the tree. Else the supervisor sums the resident memory of
+the whole tree, and kills it.
 """
 
 # contextlib would cost as much as all other imports together.
@@ -37,7 +37,7 @@ _AF_INET, _SOCK_DGRAM = 2, 2
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 24, 38
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 _OURS = "penstock-"
-_SHORT = 1024**2  # bytes below its limit at which a group may still be killed in
+_SHORT = 1024**2  # bytes below its limit at which a group may already be killed
 _PROC = "/proc"
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -48,18 +48,18 @@ _unshare = getattr(_libc, "unshare", None)  # Linux only; looked up before any f
 
 
 def leave_network() -> None:
-    """Moves this process, and what it starts, into a network namespace that has only a loopback,
-    and drops its capabilities. Raises ``OSError``."""
+    """Moves this process, and what it starts, into a network namespace with only a loopback, and
+    drops its capabilities. Raises ``OSError``."""
     _enclose(CLONE_NEWNET)
     _loopback_up()
     _give_up_all_else()
 
 
 def _enclose(more: int) -> None:
-    """Enters a user namespace, also as root, which maps the user to itself, and the namespaces of
-    the flags ``more``. Processes outside (the supervisor, Penstock) are then in another user
-    namespace: neither ``setns`` nor a debugger reaches them, whatever the user id, and their
-    variables cannot be read. Raises ``OSError``."""
+    """Enters a user namespace that maps the user to itself, also as root, and the namespaces of the
+    flags ``more``. Processes outside (the supervisor, Penstock) are then in another user namespace:
+    neither ``setns`` nor a debugger reaches them, whatever the user id, and their variables cannot
+    be read. Raises ``OSError``."""
     if _unshare is None:
         raise OSError(38, "no namespaces here")
     uid, gid = os.geteuid(), os.getegid()
@@ -71,7 +71,7 @@ def _enclose(more: int) -> None:
 
 
 def _give_up_all_else() -> None:
-    """Removes all capabilities of the programs that this process runs, for good. Raises
+    """Permanently removes all capabilities of the programs that this process runs. Raises
     ``OSError``."""
     _no_further_namespaces()
     _drop_capabilities()
@@ -90,9 +90,9 @@ def _hide(paths: Iterable[str], empty: str) -> None:
 
 
 def _become(file: str, argv: list[str]) -> "NoReturn":
-    """Confines this process as the :data:`StandIn` in ``file`` says, and runs its program in its
-    place. A process that is in the namespaces already, since such a program started it, enters none
-    again. Raises ``OSError``."""
+    """Confines this process by the :data:`StandIn` in ``file``, and runs its program in place of
+    this one. A process that is already in the namespaces, since such a program started it, enters
+    none again. Raises ``OSError``."""
     with open(file, "rb") as f:
         order: StandIn = marshal.load(f)
     program, outside, no_network, hidden, empty, dropped, given = order
@@ -107,9 +107,9 @@ def _become(file: str, argv: list[str]) -> "NoReturn":
 
 
 def _no_further_namespaces() -> None:
-    """Forbids further user namespaces, in which a process would have capabilities again: they reach
+    """Forbids further user namespaces, in which a process would regain capabilities: these reach
     nothing outside, but more of the kernel's code. Where the setting cannot be written, further
-    namespaces stay possible."""
+    namespaces remain possible."""
     try:
         _write("/proc/sys/user/max_user_namespaces", "0")
     except OSError:
@@ -118,7 +118,7 @@ def _no_further_namespaces() -> None:
 
 def _drop_capabilities() -> None:
     """Drops every capability of the programs that this process runs from now on; the first number
-    that the kernel does not know ends the list."""
+    unknown to the kernel ends the list."""
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1
@@ -132,7 +132,7 @@ def _fail() -> "NoReturn":
 
 
 def _loopback_up() -> None:
-    """Turns the loopback interface on; without it, should that fail, there is no network at all."""
+    """Turns the loopback interface on; if that fails, there is no network at all."""
     fd = _libc.socket(_AF_INET, _SOCK_DGRAM, 0)
     if fd < 0:
         return
@@ -160,20 +160,20 @@ class Memory:
             self.remove()
 
     def exceeded(self, tree: Callable[[], list[int]]) -> int | None:
-        """Returns the bytes that the tree used where it exceeded the limit, else None. ``tree``:
-        returns the process ids to sum up where there is no control group."""
+        """Returns the bytes that the tree used if it exceeded the limit, else None. ``tree``:
+        returns the process ids whose memory is summed without a control group."""
         if self.group is not None:
             return self.group.exceeded()
         pids = tree()
         if sum(map(_resident, pids)) <= self.limit:
             return None
-        # What processes share was counted for each of them; the exact sum is dear.
+        # Memory that processes share was counted for each of them; the exact sum is expensive.
         used = sum(map(_proportional, pids))
         return used if used > self.limit else None
 
     def remove(self) -> None:
-        """Removes the control group, once no process of the tree is left. One that cannot be
-        removed is removed by the next supervisor (:func:`_sweep`)."""
+        """Removes the control group, once no process of the tree is left. If that fails, the next
+        supervisor removes it (:func:`_sweep`)."""
         if self.group is not None:
             _remove(self.group.folder)
             self.group = None
@@ -204,9 +204,9 @@ class _Group:
         return True
 
     def exceeded(self) -> int | None:
-        """Returns the most bytes in use where the kernel has killed a process for this group's
-        limit, else None. The group's kill count includes kills for lack of memory on the whole
-        machine, so that the limit must have been reached as well."""
+        """Returns the peak of bytes in use if the kernel killed a process for this group's limit,
+        else None. The group's kill count includes kills for lack of memory on the whole machine, so
+        the limit must have been reached as well."""
         if self._version == 1:
             killed = _words(f"{self.folder}/memory.oom_control").get("oom_kill", 0)
             used = _number(f"{self.folder}/memory.max_usage_in_bytes")
@@ -221,13 +221,13 @@ class _Group:
         _write(f"{self.folder}/{name}", str(value))
 
     def _optional(self, name: str, value: int) -> None:
-        """Writes a setting where its file exists: kernels that do not count swap lack some."""
+        """Writes a setting if its file exists: kernels that do not count swap lack some."""
         if os.path.exists(f"{self.folder}/{name}"):
             self._write(name, value)
 
 
 def _made(limit: int) -> _Group | None:
-    """Makes a control group with that limit in bytes; None where this process may make none."""
+    """Makes a control group with that limit in bytes; None where this process may not make one."""
     for base, version in places():
         folder = f"{base}/{_OURS}{os.getpid()}"
         try:
@@ -246,8 +246,8 @@ def _made(limit: int) -> _Group | None:
 
 def places(proc: str = f"{_PROC}/self") -> list[tuple[str, int]]:
     """Returns (folder, version) of the control groups in which this process may make one that
-    counts memory. A group of version 2 that holds processes passes no controller on to groups
-    below it, so that its parent is tried too."""
+    counts memory. A version 2 group that holds processes passes no controllers to groups below it,
+    so its parent is tried too."""
     found: list[tuple[str, int]] = []
     own = _own_groups(f"{proc}/cgroup")
     for root, point, kind, options in _mounts(f"{proc}/mountinfo"):
@@ -289,7 +289,7 @@ def _mounts(file: str) -> list[tuple[str, str, str, list[str]]]:
 
 
 def _sweep(base: str) -> None:
-    """Removes the groups of supervisors that were killed, also one of this process's own id."""
+    """Removes the groups of supervisors that were killed, also one with this process's id."""
     for name in os.listdir(base):
         pid = name.removeprefix(_OURS)
         if pid == name or not pid.isdigit():
@@ -315,7 +315,7 @@ def _resident(pid: int) -> int:
 
 def _proportional(pid: int) -> int:
     """Returns a process's bytes with shared memory counted in proportion (PSS); its resident bytes
-    where the kernel does not tell."""
+    where the kernel does not report it."""
     for line in _read(f"{_PROC}/{pid}/smaps_rollup").splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) * 1024

@@ -27,7 +27,7 @@ _USED = "/sys/fs/cgroup/memory.current"
 
 def available_bytes() -> int:
     """Returns the bytes that can be used now without swapping, on this machine and within its
-    container's limit; :func:`memory_bytes` where the system does not tell."""
+    container's limit; :func:`memory_bytes` where the system does not report it."""
     most = memory_bytes()
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()

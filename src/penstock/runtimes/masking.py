@@ -1,7 +1,7 @@
 """Masks secrets in text: replaces every given secret value by ``****`` (L10).
 
-Takes whole lines, so that a secret which two reads split is still masked; a line that must be cut
-is cut where :meth:`Masker.safe_cut` says.
+Takes whole lines, so that a secret split by two reads is still masked; :meth:`Masker.safe_cut`
+decides where a line may be cut.
 
 Masks the forms of ``secret_forms``. Not here: which values are secret
 (``protocols.json_schema.config_check``); records, which are data and never masked.
@@ -45,14 +45,15 @@ class Masker:
             # found.
             listed = "|".join(map(re.escape, ordered))
             self._every = re.compile(f"(?=({listed}))")
-            self._any = re.compile(listed)  # last: what it finds, the other must
+            self._any = re.compile(listed)  # set last: where it matches, the other is needed
 
     def __bool__(self) -> bool:
         return self._any is not None
 
     @property
     def longest_without(self) -> int | None:
-        """The most characters of a text in which no secret has room; None: there are no secrets."""
+        """Returns the length up to which a text is too short for any secret; None: there are no
+        secrets."""
         return min(map(len, self._forms)) - 1 if self._forms else None
 
     def mask(self, text: str) -> str:
@@ -81,7 +82,7 @@ class Masker:
 
     @contextmanager
     def errors(self) -> Generator[None]:
-        """Masks a ``PenstockError`` that is raised inside, and raises it on."""
+        """Masks a ``PenstockError`` that is raised inside, and re-raises it."""
         try:
             yield
         except PenstockError as e:

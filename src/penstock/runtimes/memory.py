@@ -24,7 +24,7 @@ from penstock.runtimes.stderr import TAIL_BOUND
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Makes the connector silent for so many virtual seconds; by default for ever."""
+    """Makes the connector silent for a number of virtual seconds, by default forever."""
 
     seconds: float = math.inf
 
@@ -61,8 +61,8 @@ Script = Callable[[list[str | bytes]], Iterable[Step]]
 class MemoryRuntime:
     """Starts a script any number of times (``runtimes.contract.Runtime``). ``runs``: the arguments
     of every start. ``clock``: the virtual seconds that passed. ``capacity``: the most bytes of
-    stdin that wait to be read. ``log_stderr`` gets each masked line of stderr. ``shared``: its
-    folders; by default all of this machine, for the script runs in this process."""
+    stdin that wait to be read. ``log_stderr`` receives each masked line of stderr. ``shared``: its
+    folders; by default all of this machine, as the script runs in this process."""
 
     def __init__(
         self,

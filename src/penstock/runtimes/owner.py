@@ -1,8 +1,8 @@
-"""Names this process so that a later one can show whether it still lives, and remove what a killed
+"""Names this process so that a later one can check whether it still lives, and remove what a killed
 one left behind.
 
 Neighbours: ``container`` names its containers so, ``spark.scratch`` its folders. ``private_files``
-holds locks instead, which tell of every namespace; it reads the names that earlier versions gave.
+uses locks instead, which work across namespaces; it reads the names that earlier versions gave.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 
 def this_owner() -> str:
     """Returns this process's boot, process namespace, pid and start time, joined by hyphens; zeros
-    where the system does not tell."""
+    where they are unknown."""
     return _named(os.getpid())
 
 
@@ -38,8 +38,8 @@ def _world() -> tuple[str, str]:
 
 
 def _started(pid: int) -> str | None:
-    """Returns a process's start time in clock ticks; None where no such process lives, or there is
-    no ``/proc``."""
+    """Returns a process's start time in clock ticks; None where no such process lives, or ``/proc``
+    is missing."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         return None if fields[0] in (b"Z", b"X") else fields[19].decode()
@@ -48,8 +48,8 @@ def _started(pid: int) -> str | None:
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the process that :func:`this_owner` named is certainly gone; False where that cannot
-    be known (another namespace, no such name)."""
+    """Returns whether the process that :func:`this_owner` named is certainly gone; False where that
+    is unknown (another namespace, a name of another form)."""
     parts = owner.split("-")
     if len(parts) != 4 or not parts[2].isdigit():
         return False

@@ -25,7 +25,7 @@ class InputPipe:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._ended = False
-        self._left: int | None = None  # bytes that were not read when it was closed, where known
+        self._left: int | None = None  # unread bytes at its close, where known
         self._lock = threading.Lock()
         os.set_blocking(fd, False)
         grow(fd)
@@ -58,14 +58,14 @@ class InputPipe:
             time.sleep(_LOOK)
 
     def read_whole(self) -> bool:
-        """Whether every byte that was written is known to have been read. A pipe keeps what its
-        readers left in it, also when they are gone, for as long as this end is open; what was left
-        at :meth:`end` counts as never read."""
+        """Returns whether every written byte is known to have been read. A pipe keeps unread bytes,
+        also without readers, as long as this end is open; bytes left at :meth:`end` count as never
+        read."""
         with self._lock:
             return (self._left if self._ended else self._in_pipe()) == 0
 
     def _unread(self) -> int:
-        # An error condition on the writing end means that no reading end is left.
+        # An error condition on the writing end means that no reading end is open.
         poll = select.poll()
         poll.register(self._fd, 0)
         broken = bool(poll.poll(0))
@@ -75,7 +75,7 @@ class InputPipe:
         return unread
 
     def _in_pipe(self) -> int | None:
-        """The number of bytes that wait to be read; None: the system cannot tell."""
+        """Returns the number of unread bytes in the pipe; None: unknown."""
         left = bytearray(4)
         try:
             fcntl.ioctl(self._fd, termios.FIONREAD, left)
@@ -95,7 +95,7 @@ class InputPipe:
 
 def grow(pipe: int) -> None:
     """Enlarges a pipe towards :data:`CAPACITY`, so that connector and reader switch less often.
-    Best effort: a refusal of the system is ignored."""
+    Best effort: ignores a refusal of the system."""
     set_size = getattr(fcntl, "F_SETPIPE_SZ", None)
     size = CAPACITY
     while set_size is not None and size > 64 * 1024:

@@ -1,10 +1,9 @@
 """Writes arguments that hold secrets to files in a private folder, and removes it (L10).
 
-A folder has mode 0700, its files 0600. It is made in memory (``/dev/shm``) where that is a writable
+A folder has mode 0700, its files 0600. It is in memory (``/dev/shm``) where that is a writable
 tmpfs with room, else in the temporary directory. Its owner holds a lock on it, which the kernel
-releases when the owner dies, in whatever namespace of processes it was: the next run of this
-user, or start of a connector, removes every folder that nobody holds. Not here: what the files mean
-(``protocols``).
+releases when the owner dies, in any process namespace. The next run or connector start of this user
+removes every folder without a lock. Not here: what the files mean (``protocols``).
 """
 
 import fcntl
@@ -23,15 +22,15 @@ from penstock.runtimes.contract import Argument, PrivateFile
 from penstock.runtimes.owner import is_dead
 
 _PREFIX = "penstock-held-"
-_EARLIER = "penstock-private-"  # of versions before, with the owner's name instead of a lock
+_EARLIER = "penstock-private-"  # of earlier versions, with the owner's name instead of a lock
 _SHM = Path("/dev/shm")
 _CONTENT_BOUND = 64 << 20
 
 
 class PrivateFolder:
     """Writes the files of arguments to a new private folder. ``arguments``: as text, with the
-    files' paths; ``path``: the folder; None: no file is needed. A subclass may lay its files out
-    otherwise (``_needed``, ``_write``). Raises ``ConnectorError``."""
+    files' paths; ``path``: the folder; None: no file is needed. A subclass may arrange its files
+    differently (``_needed``, ``_write``). Raises ``ConnectorError``."""
 
     def __init__(self, arguments: Sequence[Argument]) -> None:
         self.path: Path | None = None
@@ -71,16 +70,16 @@ class PrivateFolder:
         return written
 
     def _put(self, folder: Path, number: int, file: PrivateFile) -> Path:
-        # The number keeps two arguments of one name apart; the name is only for readers.
+        # The number distinguishes arguments of one name; the name is only for readers.
         path = folder / f"{number}-{os.path.basename(file.name)}"
         write_new(path, file.content)
         self._files.setdefault(file.name, path)
         return path
 
     def content(self, name: str) -> bytes | None:
-        """Returns the content of the file of the argument ``name`` (of the first one, where two
-        have that name). None where it is gone, no longer a regular file, or larger than 64 MB: the
-        connector may have put anything in its place."""
+        """Returns the content of the file of the argument ``name`` (of the first, if two have that
+        name). None where it is gone, no longer a regular file, or larger than 64 MB: the connector
+        may have replaced it by anything."""
         path = self._files.get(name)
         if path is None:
             return None
@@ -130,9 +129,9 @@ def _in_memory() -> bool:
 def _held_folder(base: Path) -> tuple[Path, int]:
     """Makes a folder and locks it; returns it and the lock's descriptor. Raises ``OSError``."""
     while True:
-        # mkdtemp creates it 0700 and never follows what was there
+        # mkdtemp creates it with 0700 and never follows an existing link
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        with suppress(FileNotFoundError):  # another start took it for one that nobody holds
+        with suppress(FileNotFoundError):  # another start took it for an unlocked one
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
             if _try_lock(handle) is not False and path.exists():
                 return path, handle
@@ -140,8 +139,8 @@ def _held_folder(base: Path) -> tuple[Path, int]:
 
 
 def _try_lock(handle: int) -> bool | None:
-    """Whether nobody else holds the lock; it is ours then. None where the file system has no
-    locks, so that no folder there can be proved to be a dead owner's."""
+    """Returns whether nobody else holds the lock; it is ours then. None where the file system has
+    no locks, so that no folder there is known to be a dead owner's."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

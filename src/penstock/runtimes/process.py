@@ -1,9 +1,9 @@
 """Runs a connector as a local process: starts it, reads and writes its pipes, kills its whole tree.
 
-Of :class:`RunTimeouts` only ``stop`` is enforced here; the others are the protocol's, which gives
-each :meth:`ProcessChannel.read` its timeout. Not here: how the tree is killed (``supervisor``, the
-connector's parent), argument files (``private_files``), what the bytes mean (``protocols``).
-``memory`` implements the same interface for tests.
+Enforces only ``stop`` of :class:`RunTimeouts`; the protocol enforces the others, by the timeout of
+each :meth:`ProcessChannel.read`. Not here: how the tree is killed (``supervisor``, the connector's
+parent), argument files (``private_files``), what the bytes mean (``protocols``). ``memory``
+implements the same interface for tests.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ class ProcessRuntime:
     """Starts a command as a process, any number of times (``runtimes.contract.Runtime``).
 
     ``env`` is added to a clean environment (``env``). ``masker``: masks secrets in stderr and
-    errors. ``log_stderr`` gets each masked line, in a thread of its own. ``cwd``: the connector's
+    errors. ``log_stderr`` receives each masked line, in its own thread. ``cwd``: the connector's
     working directory, by default this process's; a relative command is looked up there.
     ``confinement``: the permissions and limits to enforce (``limits``). ``role``: the role whose
     error class is raised."""
@@ -72,7 +72,7 @@ class ProcessRuntime:
     def of(
         cls, start: Start, masker: Masker, log_stderr: Callable[[str], None] | None = None
     ) -> Self:
-        """Makes the runtime of a ``Start``, and adds the values of the variables that it names to
+        """Makes the runtime for a ``Start``, and adds the values of the variables that it names to
         ``masker``. Raises ``ConfigError`` for permissions and limits that this machine cannot
         enforce."""
         masker.add(given_secrets(start))
@@ -128,8 +128,8 @@ class ProcessRuntime:
         return channel
 
     def shared_folders(self) -> SharedFolders:
-        """The working directory. The process may open whatever its user may, but a line that gets
-        into its output must not make Penstock read elsewhere."""
+        """Returns the working directory. The process may open any file that its user may open, but
+        a line in its output must not make Penstock read elsewhere."""
         try:
             cwd = os.path.abspath(self._cwd or os.curdir)
         except OSError:  # ours was removed
@@ -171,7 +171,7 @@ class ProcessChannel:
         self._code: int | None = None
         self._eof = False
         self._all_ended = False  # nothing of the tree is left
-        self._signalled = False  # this channel ended it, or what was left of it
+        self._signalled = False  # this channel ended it, or its remaining processes
         self._stopped = False
         self._closed = False
         self._idle = 0.0
@@ -261,9 +261,9 @@ class ProcessChannel:
         self.close()
 
     def read(self, timeout: float) -> bytes | None:
-        """Reads stdout (``ByteChannel.read``), gathering small pieces for a few milliseconds. Once
-        the connector has ended, processes that it left running may go on writing; they are killed
-        after a silence of 2 s."""
+        """Reads stdout (``ByteChannel.read``), gathering small pieces for a few milliseconds. After
+        the connector has ended, processes that it left running may continue to write; they are
+        killed after a silence of 2 s."""
         deadline = time.monotonic() + max(timeout, 0.0)
         poll = select.poll()
         poll.register(self._stdout, select.POLLIN)
@@ -331,7 +331,7 @@ class ProcessChannel:
         return self._all_ended and not self._signalled
 
     def read_whole_input(self) -> bool:
-        """Whether every byte of the input is known to have been read."""
+        """Returns whether every byte of the input is known to have been read."""
         return self._input is None or self._input.read_whole()
 
     def stop(self) -> None:
@@ -366,7 +366,7 @@ class ProcessChannel:
             raise too_much(self._max_memory, self._used, self._role)
 
     def _await_status(self, seconds: float, there: Callable[[], bool]) -> None:
-        """Reads the supervisor's reports for so many seconds, or until ``there``."""
+        """Reads the supervisor's reports for at most ``seconds``, or until ``there``."""
         deadline = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self._status, select.POLLIN)
@@ -393,7 +393,7 @@ class ProcessChannel:
         self._folder.remove()
 
     def _take(self, size: int) -> bytes | None:
-        """Returns the bytes that stdout holds now; None where it holds none; b"" at its end."""
+        """Returns the bytes that stdout holds now; None where it is empty; b"" at its end."""
         try:
             data = os.read(self._stdout, size)
         except BlockingIOError:
@@ -446,7 +446,7 @@ class ProcessChannel:
                 number, _, step = rest.partition(b" ")
                 raise spawn.SpawnRefused(int(number), step.decode())
         if not data and self._code is None:
-            # The supervisor was killed; the connector got its death signal with it.
+            # The supervisor was killed; its death signal killed the connector.
             self._kill()
             self._code = -9
         return self._code is not None

@@ -1,4 +1,4 @@
-"""Finds a connector's executable, orders the supervisor to start it, and explains a failed start.
+"""Finds a connector's executable, has the supervisor start it, and explains a failed start.
 
 Not here: the pipes (``process``), the start itself (``supervisor``, which answers with an errno).
 """

@@ -1,6 +1,6 @@
 """Reads a connector's stderr to its end, in a thread: masks it line by line and keeps the tail.
 
-Not here: stdout, which is read only when its reader asks (``process``).
+Not here: stdout, which is read only on demand (``process``).
 """
 
 import codecs
@@ -54,8 +54,8 @@ class LineSplitter:
 class StderrDrain:
     """Reads a descriptor in a thread of its own until its end or :meth:`close`, and closes it.
 
-    ``log`` gets each line in that thread; what it raises is ignored, because a connector must not
-    block on a full pipe."""
+    ``log`` receives each line in that thread; what it raises is ignored, because a connector must
+    not block on a full pipe."""
 
     def __init__(self, fd: int, masker: Masker, log: Callable[[str], None] | None) -> None:
         self._fd = fd

@@ -1,8 +1,8 @@
-"""Finds processes that are stopped (SIGSTOP, a debugger), which answer nothing and never end, and
-has a process woken when its parent dies (L11).
+"""Finds processes that are stopped (SIGSTOP, a debugger), which never answer or end, and wakes a
+process when its parent dies (L11).
 
-SIGKILL ends a stopped process, a pipe's end does not. Imports the standard library only, since the
-parents of lanes do. Where there is no ``/proc`` (macOS) no process counts as stopped. Neighbours:
+SIGKILL ends a stopped process; the end of a pipe does not. Imports the standard library only, since
+the parents of lanes do. Without ``/proc`` (macOS) no process counts as stopped. Neighbours:
 ``tasks.child_process`` watches a lane, ``spark.jvm`` a JVM.
 """
 
@@ -20,7 +20,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process exists and is stopped now."""
+    """Returns whether the process exists and is stopped now."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             state = file.read().rpartition(b") ")[2][:1]
@@ -30,16 +30,16 @@ def is_stopped(pid: int) -> bool:
 
 
 class StoppedProcess:
-    """Counts for how long a process has been stopped, as every look at it showed. A look counts at
-    most :data:`LOOK_SECONDS`, so that the time for which the watcher itself was stopped is no time
-    of the process."""
+    """Counts for how long a process has been stopped, according to every check of it. A check
+    counts for at most :data:`LOOK_SECONDS`, so that time during which the watcher itself was
+    stopped is not counted."""
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._pid, self._clock = pid, clock
         self._seconds, self._at = 0.0, clock()
 
     def seconds(self) -> float:
-        """Looks, and returns the seconds since which every look found the process stopped."""
+        """Checks the process, and returns the seconds for which every check found it stopped."""
         before, self._at = self._at, self._clock()
         if is_stopped(self._pid):
             self._seconds += min(self._at - before, LOOK_SECONDS)
@@ -49,14 +49,14 @@ class StoppedProcess:
 
 
 def this_process() -> str:
-    """Names this process for :func:`kill`: its machine since its start, its process namespace, its
-    id and its start."""
+    """Names this process for :func:`kill`: the boot of its machine, its process namespace, its id
+    and its start."""
     return f"{_machine()} {os.getpid()} {_began(os.getpid())}"
 
 
 def kill(named: str) -> None:
-    """Kills the process that :func:`this_process` named, where it is one of this machine and no
-    other process has its id by now."""
+    """Kills the process that :func:`this_process` named, if it is on this machine and its id was
+    not reused."""
     machine, _, rest = named.rpartition(" ")[0].rpartition(" ")
     began = named.rpartition(" ")[2]
     if rest.isdecimal() and began and machine == _machine() and _began(int(rest)) == began:
@@ -82,9 +82,9 @@ def _began(pid: int) -> str:
 
 
 def wake_with_parent() -> None:
-    """Has the kernel send SIGCONT to this process when the thread that started it ends: where it is
-    stopped then, it goes on, and finds that its owner is gone. To a process that runs the signal is
-    nothing."""
+    """Makes the kernel send SIGCONT to this process when the thread that started it ends: if it is
+    stopped then, it continues, and finds that its owner is gone. A running process ignores the
+    signal."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes

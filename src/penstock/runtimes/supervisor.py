@@ -7,14 +7,14 @@ each connector waits for its start (tens of milliseconds).
 Why a process of its own: a death signal follows the *thread* that set it and reaches only the
 direct child, so it cannot bind a tree to an owner of many threads. This process holds one end of a
 pipe instead, and reads its end of file when the owner dies, however it dies. As a child subreaper
-it adopts every descendant, also one that became a daemon. Should this process itself be killed, the
+it adopts every descendant, also one that became a daemon. If this process itself is killed, the
 connector gets the death signal that this process's only thread set.
 
 LIFELINE (owner to supervisor): the length of a marshalled order and the order, then one byte as the
-request to stop; end of file: the owner is dead. STATUS (supervisor to owner), one line each:
-``S PID`` the connector runs, ``E ERRNO STEP`` it could not be started, ``M BYTES`` it used more
-memory than its limit and is killed, ``X CODE`` it ended (negative: by that signal), ``A`` nothing
-of its tree is left. M comes before X, and A after it.
+request to stop; end of file: the owner is dead. STATUS (supervisor to owner), one line each: ``S
+PID`` the connector runs, ``E ERRNO STEP`` it could not be started, ``M BYTES`` it exceeded its
+memory limit and is killed, ``X CODE`` it ended (negative: by that signal), ``A`` nothing of its
+tree is left. M comes before X, and A after it.
 
 Where there is no ``/proc`` (macOS) only the connector's process group is killed. Not here: the
 confinement (``linux_sandbox``, imported only where a connector is confined).
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-TICK = 0.5  # seconds between looks at our parent's pid, in case the lifeline was inherited
+TICK = 0.5  # seconds between checks of our parent's pid, in case the lifeline was inherited
 ORPHAN_GRACE = 0.5  # seconds between SIGTERM and SIGKILL when the owner is dead
-KILL_BOUND = 5.0  # seconds spent on killing what does not die
+KILL_BOUND = 5.0  # seconds spent on killing processes that do not die
 LAST_BOUND = 30.0  # seconds for the command that follows the owner's death
 Order = tuple[bytes, list[bytes], dict[bytes, bytes], bytes, float, bytes, bool, int, list[bytes]]
 """Program, argv, environment, working directory (empty: ours), seconds from SIGTERM to SIGKILL,
@@ -242,8 +242,8 @@ class Supervisor:
     def signal_tree(self, number: int) -> None:
         """Sends a signal to every process of the tree; on macOS to the process group."""
         if LINUX:
-            # As their subreaper we find them all; a group's number may belong to others once its
-            # last member is reaped, so it is not used here.
+            # As their subreaper we find all processes; a group's number may be reused once its last
+            # member is reaped, so it is not used here.
             send(descendants(), number)
             return
         try:
@@ -287,8 +287,8 @@ class Supervisor:
                 pass
 
     def run_last(self, command: list[bytes], env: dict[bytes, bytes]) -> None:
-        """Runs the command by which an engine ends a container, which no signal reaches; waits at
-        most :data:`LAST_BOUND` seconds."""
+        """Runs the engine's command that ends a container, which no signal reaches; waits at most
+        :data:`LAST_BOUND` seconds."""
         self.empty = False
         try:
             os.posix_spawn(command[0], command, env)
@@ -297,7 +297,7 @@ class Supervisor:
         self.wait_empty(LAST_BOUND, 0)
 
     def serve(self, order: Order) -> None:
-        """Watches until the owner asks for the end or is dead, then ends the tree."""
+        """Watches until the owner requests the end or is dead, then ends the tree."""
         poll = select.poll()
         poll.register(self.lifeline, select.POLLIN)
         poll.register(self.wakeup, select.POLLIN)
@@ -332,7 +332,7 @@ def main() -> None:
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     if LINUX:
         prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        # Where we are stopped when our owner dies, we go on, and end the tree.
+        # If we are stopped when our owner dies, we continue, and end the tree.
         prctl(PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     woken, wake = os.pipe()
     os.set_blocking(wake, False)

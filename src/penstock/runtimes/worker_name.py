@@ -1,4 +1,4 @@
-"""Names the worker that runs a Spark task: its host, and the executor's number where there is one.
+"""Names the worker that runs a Spark task: its host, and the executor's number if it has one.
 
 The function is shipped whole with a task, since a worker's Python may lack Penstock. Neighbours:
 ``spark.shared_folders`` and ``tasks.spark_job`` ship it.
@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 def worker_namer() -> Callable[[], str]:
     """Returns a function that names the worker that calls it, as ``10.0.0.2 (executor 3)``: by the
-    command line of the executor's Java, which is above the task's Python; by its host's name where
-    that cannot be read. It uses the standard library alone."""
+    command line of the executor's Java, an ancestor of the task's Python; by its host's name where
+    that cannot be read. It uses only the standard library."""
 
     def name() -> str:
         import os

@@ -49,9 +49,9 @@ class Sync:
 class StreamWriter:
     """One stream of a destination: a class per stream, an object per sync.
 
-    ``name``: in the list of streams. ``row``, ``options``: their types. Rows of a declared type come
-    as that type, others as dicts; a row that does not fit is counted as failed. ``batch_size``: the
-    most rows in one call of :meth:`write`. ``self.sync``: see :class:`Sync`.
+    ``name``: in the list of streams. ``row``, ``options``: their types. Rows of a declared type
+    come as that type, others as dicts; a row that does not fit is counted as failed.
+    ``batch_size``: the most rows in one call of :meth:`write`. ``self.sync``: see :class:`Sync`.
     """
 
     name: ClassVar[str]
@@ -124,9 +124,9 @@ class Checkpoint:
 class StreamReader:
     """One stream of a source: a class per stream, an object per run.
 
-    ``name``: in the list of streams. ``row``: the type of its rows; ``primary_key``: the fields that
-    identify a row. ``cursor``: a field whose values only grow, by which a later run reads new rows;
-    None: every run reads everything. ``self.config``: of the declared type."""
+    ``name``: in the list of streams. ``row``: the type of its rows; ``primary_key``: the fields
+    that identify a row. ``cursor``: a field whose values only grow, by which a later run reads new
+    rows; None: every run reads everything. ``self.config``: of the declared type."""
 
     name: ClassVar[str]
     row: ClassVar[TypeOrSchema] = None

@@ -1,5 +1,5 @@
-"""Builds the engine's command line that creates a container: the options of every one, and the
-restrictions of this one.
+"""Builds the engine's command line that creates a container: the common options, and its
+restrictions.
 
 Secrets are in files (``mounted_files``), never on a command line. Not here: which restrictions can
 be enforced (``restrictions``), running the command (``runtime``).
@@ -18,14 +18,14 @@ _SHELL = "/bin/sh"
 _FIXED = (
     "-i",
     "--init",
-    "--pull=never",  # a pull is a step of its own, with its own time
+    "--pull=never",  # a pull is a separate step, with its own timeout
     "--log-driver=none",  # else the engine writes all of stdout to its disk
     "--cap-drop=ALL",
     "--security-opt=no-new-privileges",
 )
 
 
-# podman gives this machine a name by itself
+# podman sets this host name without an option
 _HOST = ["--add-host=host.docker.internal:host-gateway"]
 
 
@@ -40,8 +40,8 @@ def created(
     *,
     feed: bool,
 ) -> list[str]:
-    """The words after the engine's name. ``env``: settings that are no secret. Needs an image that
-    starts anything."""
+    """Returns the words after the engine's name. ``env``: settings that are not secret. Needs an
+    image that starts a program."""
     host = [] if engine.kind == "podman" or restrictions.no_network or restrictions.reach else _HOST
     words = ["create", *_FIXED, *host, *named(name), *restrictions.options(), *files.mounts()]
     given = {**env, **(variables() if restrictions.reach else {})}
@@ -56,5 +56,5 @@ def created(
 
 
 def program(image: Image, arguments: Sequence[str]) -> list[str]:
-    """What runs in a container of it: arguments take the place of the image's own."""
+    """Returns the program and arguments of a container: ``arguments`` replace the image's own."""
     return [*image.entrypoint, *(arguments or image.command)]

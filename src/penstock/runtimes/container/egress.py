@@ -1,17 +1,18 @@
-"""Lets a container that has no network reach the hosts that its user allows, and no other.
+"""Lets a container without a network reach only the hosts that its user allows.
 
-The container is created without a network: its namespace has a loopback and nothing else. This
-process enters that namespace for as long as it takes to listen there, and carries each connection
-out of its own: there is no other way, whatever runs inside and as whom, and it ends with this
-process. Three ways in: a host that the user names with its port has a loopback address of its own,
-at which its name stands in the container's ``/etc/hosts``, so that any protocol over TCP finds it;
-every allowed host is reached through an HTTP proxy (``CONNECT``, and ``http://`` requests) that the
-usual variables name; a server of Penstock's own, on this machine's loopback, has the same port on
-the container's.
+The container is created without a network: its namespace has only a loopback. This process enters
+that namespace to open its listeners, and forwards each connection from its own namespace. No
+program or user inside has another way out, and this one ends with the process. There are three
+kinds of listeners. A host that the user names with its port has a loopback address of its own,
+which the container's ``/etc/hosts`` gives for its name, so that any protocol over TCP works. Every
+allowed host is reached through an HTTP proxy (``CONNECT``, and ``http://`` requests) that the usual
+variables name. A server of Penstock on this machine's loopback has the same port on the
+container's.
 
-Names are looked up here, and each address is compared too (``model.hosts.ReachableHosts``). Needs
-root, and an engine on this machine's own kernel. Not here: when it may be asked for
-(``restrictions``), the words that create the container (``command``), when it begins (``runtime``).
+Names are resolved here, and each address is checked too (``model.hosts.ReachableHosts``). Needs
+root, and an engine on this machine's own kernel. Not here: whether it is available
+(``restrictions``), the command that creates the container (``command``), when it begins
+(``runtime``).
 """
 
 import contextlib
@@ -45,7 +46,7 @@ Place = tuple[str, int]
 
 
 class EgressRefused(Exception):
-    """A connection that is not made; ``status``: what the proxy answers."""
+    """A refused connection; ``status``: the proxy's response."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
@@ -53,8 +54,8 @@ class EgressRefused(Exception):
 
 
 def places(reach: ReachableHosts) -> dict[Place, str]:
-    """The hosts that are reached by their own names and ports: (host, port) -> the loopback address
-    that stands for the host in the container."""
+    """Returns the loopback address in the container for each host with its own port, by (host,
+    port)."""
     named = [p for p in parsed(reach.hosts) if p.exact and p.port and address_of(p.host) is None]
     hosts = {host: n for n, host in enumerate(sorted({p.host for p in named}), 1)}
     return {
@@ -65,7 +66,7 @@ def places(reach: ReachableHosts) -> dict[Place, str]:
 
 
 def variables() -> dict[str, str]:
-    """What tells a container's programs of the proxy."""
+    """Returns the variables that name the proxy to a container's programs."""
     proxy = f"http://127.0.0.1:{PORT}"
     found = {
         **dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), proxy),
@@ -75,9 +76,9 @@ def variables() -> dict[str, str]:
 
 
 class Egress:
-    """The way out of one container. ``reach``: None: it may reach no host. ``served``: the port of
-    a server on this process's loopback, which it may reach as well. ``tell``: gets a sentence for
-    each connection that is refused, in threads of its own."""
+    """Forwards the connections of one container. ``reach``: None: it may reach no host. ``served``:
+    the port of a server on this process's loopback, which it may reach as well. ``tell``: receives
+    a sentence for each refused connection, in separate threads."""
 
     def __init__(
         self, reach: ReachableHosts | None, served: int | None, tell: Callable[[str], None]
@@ -91,8 +92,9 @@ class Egress:
         self._closed = False
 
     def open(self, pid: int, mounted: str) -> None:
-        """Listens in the network namespace of the process ``pid``, which has ``mounted`` (the name
-        of a folder) among its mounts: else it is another machine's number. Raises ``OSError``."""
+        """Listens in the network namespace of the process ``pid``, which must have ``mounted`` (the
+        name of a folder) among its mounts: else the number belongs to another machine. Raises
+        ``OSError``."""
         listeners: list[tuple[socket.socket, Place | None]] = []
         wanted: list[tuple[Place, Place | None]] = []
         if self._reach is not None:
@@ -104,7 +106,7 @@ class Egress:
             made: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
             def listen() -> None:
-                # Namespaces are a thread's: this one stays there, and ends.
+                # Namespaces belong to a thread: this one stays in it, and ends.
                 try:
                     _enter(namespace.fileno())
                     for address, place in wanted:
@@ -172,14 +174,14 @@ class Egress:
                 time.sleep(_BREATH)
 
     def _serve(self, client: socket.socket, place: Place | None) -> None:
-        """One connection, to its end."""
+        """Forwards one connection to its end."""
         peer: socket.socket | None = None
         asks_proxy = place is None
         try:
             answer, first = b"", b""
             if place is None:
                 place, answer, first = _asked(client)
-            # No name of a list is an address, and the proxy has had its answer by now.
+            # No listed name is an address, and the proxy was answered before.
             ours = place == self._served and not asks_proxy
             peer = socket.create_connection(place) if ours else self._connected(*place)
             self._keep(peer)
@@ -198,7 +200,7 @@ class Egress:
                 with contextlib.suppress(OSError):
                     client.sendall(_answer(e))
         except OSError:
-            pass  # either end has gone, and the other learns of it now
+            pass  # either end has gone, and the other one is closed now
         finally:
             self._drop(client)
             if peer is not None:
@@ -223,7 +225,7 @@ class Egress:
                 continue
             try:
                 peer = socket.socket(family, kind, protocol)
-            except OSError as e:  # a kind of address that this machine has not
+            except OSError as e:  # a kind of address that this machine lacks
                 why = str(e)
                 continue
             try:
@@ -240,7 +242,7 @@ class Egress:
 
 
 def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
-    """(where to, what to answer at once, what to send there) of a request to the proxy."""
+    """Returns (target, immediate answer, bytes to send to the target) of a request to the proxy."""
     client.settimeout(_HEAD_SECONDS)
     head = bytearray()
     while b"\r\n\r\n" not in head:
@@ -268,7 +270,7 @@ def _asked(client: socket.socket) -> tuple[Place, bytes, bytes]:
         raise EgressRefused("400 Bad Request", "a request to the proxy names no host and port")
     if tunnel:
         return (host, port), b"HTTP/1.1 200 Connection established\r\n\r\n", rest
-    # One request a connection, so that the next one is compared with the list again.
+    # One request per connection, so that each is checked against the list.
     path = (url.path or "/") + (f"?{url.query}" if url.query else "")
     kept = [f for f in fields if not f.lower().startswith(_HOP)]
     sent = [verb + b" " + path.encode() + b" HTTP/1.1", *kept, b"Connection: close"]
@@ -282,7 +284,7 @@ def _answer(why: EgressRefused) -> bytes:
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:
-    """Carries one direction to its end, which the other end is told."""
+    """Forwards one direction to its end, and closes it at the other end."""
     try:
         while data := source.recv(_BLOCK):
             sink.sendall(data)
@@ -294,7 +296,8 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 def _namespace(pid: int, mounted: str) -> Path:
-    """Raises ``OSError`` where the process is not of the container."""
+    """Returns the network namespace of a process. Raises ``OSError`` where it is not the
+    container's."""
     process = Path(f"/proc/{pid}")
     if pid <= 0 or mounted not in (process / "mountinfo").read_text(errors="replace"):
         raise OSError("its process is not of this machine, or has ended")
@@ -305,7 +308,7 @@ def _namespace(pid: int, mounted: str) -> Path:
 
 
 def _enter(namespace: int) -> None:
-    """Raises ``OSError``."""
+    """Enters a network namespace. Raises ``OSError``."""
     setns = getattr(ctypes.CDLL(None, use_errno=True), "setns", None)  # os.setns comes with 3.12
     if setns is None or setns(namespace, _CLONE_NEWNET) != 0:
         code = ctypes.get_errno()

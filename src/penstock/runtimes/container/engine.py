@@ -1,7 +1,7 @@
 """Finds the container engine of this machine, by its command line, and calls it.
 
-``docker`` and ``podman`` are alike in the words that are used here; what differs is in
-:class:`Engine`. Not here: what a container is created with (``command``), its run (``runtime``).
+``docker`` and ``podman`` share the commands that are used here; :class:`Engine` has the
+differences. Not here: the options of a container (``command``), its run (``runtime``).
 """
 
 import json
@@ -29,10 +29,10 @@ _PROXIES = frozenset({"http_proxy", "https_proxy", "all_proxy", "no_proxy"})
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """``command``: the path of its command line. ``maps_users``: a number of a user inside stands
-    for another one outside. ``own_user_is_root``: root inside is the user that we are.
-    ``shares_pipes``: a named pipe of this machine works inside. ``limits_memory``,
-    ``limits_processes``: its kernel can."""
+    """``command``: the path of its command line. ``maps_users``: a user's number inside maps to
+    another one outside. ``own_user_is_root``: root inside is our own user. ``shares_pipes``: a
+    named pipe of this machine works inside. ``limits_memory``, ``limits_processes``: its kernel
+    supports it."""
 
     command: str
     kind: Literal["docker", "podman"]
@@ -46,33 +46,33 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     def call(
         self, words: Sequence[str], bound: float = CALL_BOUND
     ) -> "subprocess.CompletedProcess[str]":
-        """One command, to its end. Raises ``ConnectorError`` (``connector.engine``) where it does
-        not end in time; a failure is in its exit code."""
+        """Runs one command to its end. Raises ``ConnectorError`` (``connector.engine``) where it
+        does not end in time; a failure is in its exit code."""
         return _run([self.command, *words], bound)
 
     def output(self, words: Sequence[str], what: str, bound: float = CALL_BOUND) -> str:
-        """What a command printed. Raises ``ConnectorError`` (``connector.engine``) that begins with
-        ``what`` where it failed."""
+        """Returns what a command printed. If it failed, raises ``ConnectorError``
+        (``connector.engine``), whose message begins with ``what``."""
         done = self.call(words, bound)
         if done.returncode:
             raise refusal(f"{what}: {self.kind} says: {said(done)}")
         return done.stdout
 
     def removal(self, name: str) -> list[str]:
-        """The words that end and remove a container at once, with the volumes of its own."""
+        """Returns the command that ends and removes a container at once, with its own volumes."""
         at_once = ["-t", "0"] if self.kind == "podman" else []
         return [self.command, "rm", "-f", *at_once, "-v", name]
 
 
 def find_engine() -> Engine:
-    """The engine of this machine; asked once. Raises ``ConnectorError``
+    """Returns the engine of this machine, which is searched once. Raises ``ConnectorError``
     (``connector.no_engine``)."""
     return _found(os.environ.get(VARIABLE), os.environ.get("PATH"), os.environ.get("DOCKER_HOST"))
 
 
 @cache
 def _found(named: str | None, path: str | None, host: str | None) -> Engine:
-    """The arguments are what its answer depends on."""
+    """Finds the engine; the result depends only on the arguments."""
     del path
     if host is not None and not host.startswith("unix:"):
         raise ConnectorError(
@@ -100,7 +100,7 @@ def _found(named: str | None, path: str | None, host: str | None) -> Engine:
 
 
 def refusal(message: str) -> ConnectorError:
-    """An engine that did not do what it was asked."""
+    """Returns the error for an engine's failed command."""
     return ConnectorError(
         message,
         code="connector.engine",
@@ -109,13 +109,13 @@ def refusal(message: str) -> ConnectorError:
 
 
 def said(done: "subprocess.CompletedProcess[str]") -> str:
-    """The last words of a command that failed."""
+    """Returns the last line of a failed command's output."""
     words = (done.stderr.strip() or done.stdout.strip()).splitlines()
     return words[-1].removeprefix("Error response from daemon: ") if words else "nothing"
 
 
 def environment(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What an engine's command line is given: it is ours, no connector sees it."""
+    """Returns the environment of the engine's command line: ours, which no connector sees."""
     known = os.environ if environ is None else environ
     kept = {
         name: value

@@ -1,8 +1,8 @@
 """Finds the address by which containers of one network reach a server of this machine.
 
-A server on loopback is out of a container's reach: its ``localhost`` is its own. It can be reached
-at the gateway of the bridge that the container is on, which is an address of this machine and of no
-other network of its own. Not here: the server (``protocols.syncmaven.state_rpc``).
+A container cannot reach a server on loopback: its ``localhost`` is its own. It can reach the
+gateway of its bridge, which is an address of this machine and of no other network of its own. Not
+here: the server (``protocols.syncmaven.state_rpc``).
 """
 
 import fcntl
@@ -18,14 +18,14 @@ _BRIDGE = "com.docker.network.bridge.name"
 _SIOCGIFADDR = 0x8915  # of Linux, where alone an engine's bridges are this machine's
 _LONGEST_NAME = 15
 _LOOPBACK = "127.0.0.1"
-_OWN = {"docker": "bridge", "podman": "podman"}  # the network of a container that names none
+_OWN = {"docker": "bridge", "podman": "podman"}  # the default network of a container
 
 
 def host_address(engine: Engine, network: str | None) -> str | None:
     """Returns the address to listen on, which is also the one to connect to. ``network``: the one
-    that the user names. Returns None where there is none: an engine of a user without root, or of
-    a virtual machine, has its bridges elsewhere, and other kinds of networks have no gateway here.
-    Raises ``ConnectorError`` (``connector.engine``) where the engine does not answer."""
+    that the user names. Returns None where no address works: a rootless engine, or one in a virtual
+    machine, has its bridges elsewhere, and other kinds of networks have no gateway here. Raises
+    ``ConnectorError`` (``connector.engine``) where the engine does not answer."""
     if engine.own_user_is_root or not engine.shares_pipes:
         return None
     if network == "host":
@@ -40,13 +40,13 @@ def host_address(engine: Engine, network: str | None) -> str | None:
     podman = cast("list[dict[str, str]]", found.get("subnets") or [])
     gateways = [n.get("Gateway") for n in docker] + [n.get("gateway") for n in podman]
     options = cast("dict[str, str]", found.get("Options") or {})
-    # A Docker that has just made its own bridge lists no gateway until it starts again.
+    # A Docker that has just made its own bridge lists no gateway until it restarts.
     gateways.append(_address_of(options.get(_BRIDGE)))
     return next((g for g in gateways if g and "." in g), None)
 
 
 def _address_of(interface: str | None) -> str | None:
-    """The IPv4 address of an interface of this machine; None: it has none."""
+    """Returns the IPv4 address of an interface of this machine; None: it has none."""
     if not interface or len(interface) > _LONGEST_NAME:
         return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

@@ -1,6 +1,6 @@
-"""Pulls an image where it is missing, and reads what it starts.
+"""Pulls an image if it is missing, and reads what it starts.
 
-Not here: the containers of it (``runtime``), how a user names it (``connectors.reference``).
+Not here: its containers (``runtime``), its reference (``connectors.reference``).
 """
 
 import io
@@ -27,8 +27,9 @@ def known_image(
     pull: PullPolicy = "missing",
     progress: Callable[[str], None] | None = None,
 ) -> Image:
-    """The image that ``reference`` names, as it is on this machine now; pulled first as ``pull``
-    says. Raises ``ConnectorError`` (``connector.image_missing``, ``connector.image``)."""
+    """Returns the image that ``reference`` names, in its current version on this machine. Pulls it
+    first according to ``pull``. Raises ``ConnectorError`` (``connector.image_missing``,
+    ``connector.image``)."""
     found = None if pull == "always" else _inspected(engine, reference)
     if found is None:
         if pull == "never":
@@ -45,8 +46,8 @@ def known_image(
 
 
 def here(engine: Engine, image: Image, pull: PullPolicy) -> Image:
-    """The same image on this host, where another may have looked it up: by its id, else by what
-    its registry calls it. Raises what :func:`known_image` does."""
+    """Returns the same image on this host, as another host may have found it: by its id, else by
+    its digest or reference. Raises what :func:`known_image` does."""
     if _inspected(engine, image.id) is not None:
         return image
     return known_image(engine, image.digest or image.reference, pull)
@@ -97,15 +98,15 @@ def _described(engine: Engine, reference: str, found: dict[str, Any]) -> Image:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    """podman gives an entry point of one word as text."""
+    """Converts an entry point to words; podman gives one of one word as text."""
     if isinstance(value, str):
         return tuple(value.split())
     return tuple(map(str, cast(Sequence[Any], value or ())))
 
 
 def _looked_inside(engine: Engine, image: str, user: str) -> tuple[int | None, bool]:
-    """The number of the image's user where that can be known, and whether it has a shell; read from
-    a container that is never started."""
+    """Returns the number of the image's user, if known, and whether the image has a shell; reads
+    both from a container that is never started."""
     name = new_name()
     engine.output(
         ["create", *named(name), "--pull=never", "--network=none", "--entrypoint", "-", image],
@@ -129,7 +130,7 @@ def _number_of(passwd: bytes | None, user: str) -> int | None:
 
 
 def _file(engine: Engine, name: str, path: str) -> bytes | None:
-    """A file of a container, links followed; None: there is none."""
+    """Returns a file of a container, following links; None: it is missing."""
     try:
         follow = ["-L"] if engine.kind == "docker" else []  # podman always does
         done = subprocess.run(

@@ -1,15 +1,14 @@
-"""Makes the files of one container: its arguments, the variables that it is given by name, and the
-named pipes that stand for its stdin and stdout.
+"""Makes the files of one container: its arguments, the variables passed by name, and the named
+pipes for its stdin and stdout.
 
 They lie in a private folder of this machine (``private_files``: in memory, mode 0700), of which
-three folders are mounted: ``files`` and ``pipes`` to be read, ``kept`` with the files that the
-connector may change. What is in them belongs to the image's user where we may give it away, and to
-nobody else; where we may not, it is open to whoever is inside, and only the private folder keeps
-others of this machine from it.
+three folders are mounted: ``files`` and ``pipes`` read-only, ``kept`` with the files that the
+connector may change. Their content belongs to the image's user alone, where we may change the
+owner. Elsewhere it is open to any user inside, and only the private folder keeps other users of
+this machine out.
 
-Why pipes: what a container prints on its own stdout goes through the engine, at a tenth of the
-speed of a pipe (``bench/containers.py``); and what is written to its own stdin counts as read once
-the engine has it.
+Why pipes: a container's own stdout goes through the engine, at a tenth of the speed of a pipe
+(``bench/containers.py``); and input on its own stdin counts as read once the engine has it.
 """
 
 import os
@@ -31,10 +30,10 @@ _SHELL_READY = b"\n"
 
 
 class MountedFiles(PrivateFolder):
-    """``user``: the number, outside, of who runs inside; None: not known. ``variables``: given by
-    name, their values secret, so that they stand in a file and not in what the engine tells of a
-    container. ``pipes``: with named pipes. ``gated``: the connector begins when :class:`Pipes` says
-    so; needs ``pipes``."""
+    """``user``: the number, outside, of the user inside; None: unknown. ``variables``: passed by
+    name, with secret values, so they are in a file and not in the engine's description of a
+    container. ``pipes``: with named pipes. ``gated``: the connector begins only after
+    :meth:`Pipes.go`; needs ``pipes``."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class MountedFiles(PrivateFolder):
         return written
 
     def _give(self, folder: Path) -> None:
-        """To the container's user alone, or to whoever is inside."""
+        """Gives a folder to the container's user alone, or opens it to every user inside."""
         places = [folder, *folder.iterdir()]
         ours = self._user == os.geteuid()
         for place in places:
@@ -86,7 +85,7 @@ class MountedFiles(PrivateFolder):
                 place.chmod(0o777 if place is folder else 0o666)
 
     def mounts(self) -> list[str]:
-        """The options of ``create`` that mount what there is."""
+        """Returns the options of ``create`` that mount the folders with content."""
         if self.path is None:
             return []
         found: list[str] = []
@@ -98,13 +97,13 @@ class MountedFiles(PrivateFolder):
         return found
 
     def has_oom_file(self) -> bool:
-        """Whether Podman's monitor, which runs in this folder, wrote that the kernel killed the
-        container for its memory: Podman 4.3 does not tell of it otherwise."""
+        """Returns whether Podman's monitor, which runs in this folder, recorded that the kernel
+        killed the container for its memory: Podman 4.3 does not report it elsewhere."""
         return self.path is not None and (self.path / "oom").exists()
 
     def script(self, *, feed: bool) -> str | None:
-        """What a shell does before it becomes the connector (its arguments): None: nothing is to be
-        done. Its first byte of stdout shows that both pipes are open and the command is there."""
+        """Returns the shell script that runs before the connector (its arguments); None: none is
+        needed. Its first byte of stdout shows that both pipes are open and the command exists."""
         if self.path is None or not (self.has_pipes or self._variables):
             return None
         steps = [f". {INSIDE}/{_FILES}/{_VARIABLES}"] if self._variables else []
@@ -120,9 +119,9 @@ class MountedFiles(PrivateFolder):
 
 
 class Pipes:
-    """Our ends of a container's pipes. Until the container has opened its own, ours are held open
-    on both sides: a pipe that nobody reads would break at the first write, and one whose writer has
-    gone would make the container wait for ever. One thread reads, one writes. ``gated``: see
+    """Our ends of a container's pipes. Until the container has opened its ends, we hold both ends
+    open: a pipe without a reader would break at the first write, and one without a writer would
+    block the container forever. One thread reads, one writes. ``gated``: see
     :class:`MountedFiles`."""
 
     def __init__(self, folder: Path, *, feed: bool, gated: bool = False) -> None:
@@ -139,17 +138,17 @@ class Pipes:
         self.opened = False
 
     def go(self) -> None:
-        """Let the connector begin."""
+        """Lets the connector begin."""
         os.write(self._start_pipe, b"\n")
 
     def first(self, block: bytes) -> bytes:
-        """The first block of stdout without what the shell said; both ends are open now."""
+        """Returns the first block of stdout without the shell's output; both ends are open now."""
         self.opened = True
         self.release()
         return block.removeprefix(_SHELL_READY)
 
     def release(self) -> None:
-        """Give up the end that the container now has. Idempotent."""
+        """Closes our copy of the container's ends. Idempotent."""
         for fd in (self._reading, self._start_pipe):
             if fd >= 0:
                 os.close(fd)

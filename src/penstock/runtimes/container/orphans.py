@@ -1,8 +1,8 @@
 """Names containers after the process that owns them, and removes those whose owner is dead.
 
-An owner that ends removes its containers itself, and one that is killed has them removed by the
-connector's supervisor; what is left after that (a machine that lost its power, a supervisor that
-was killed too) is found here, by its label and name.
+An owner that ends removes its containers itself; the connector's supervisor removes those of a
+killed owner. Containers left after that (by a power failure, or a supervisor that was killed too)
+are found here, by their label and name.
 """
 
 import secrets
@@ -17,17 +17,17 @@ _PREFIX = "penstock-"
 
 
 def new_name() -> str:
-    """A container's name, which no other has: its owner, and a number."""
+    """Returns a unique name for a container: its owner, and a number."""
     return f"{_PREFIX}{this_owner()}-{secrets.token_hex(6)}"
 
 
 def named(name: str) -> list[str]:
-    """The options of ``create`` that name it so that it is found again."""
+    """Returns the options of ``create`` for a name and a label by which it is found again."""
     return ["--name", name, "--label", f"{LABEL}={_owner(name)}"]
 
 
 def orphans(engine: Engine) -> list[str]:
-    """The names of containers whose owner is dead. Raises ``ConnectorError``."""
+    """Returns the names of containers whose owner is dead. Raises ``ConnectorError``."""
     listed = engine.output(
         ["ps", "-a", "--filter", f"label={LABEL}", "--format", "{{.Names}}"],
         "containers cannot be listed",
@@ -36,14 +36,14 @@ def orphans(engine: Engine) -> list[str]:
 
 
 def remove_orphans(engine: Engine) -> list[str]:
-    """Remove them; gives the names of those that are gone. Raises ``ConnectorError``."""
+    """Removes them; returns the names of the removed ones. Raises ``ConnectorError``."""
     return [n for n in orphans(engine) if engine.call(engine.removal(n)[1:]).returncode == 0]
 
 
 @cache
 def removed_once(engine: Engine) -> None:
-    """:func:`remove_orphans`, by each process at its first start; a failure is the next one's to
-    mend."""
+    """Calls :func:`remove_orphans` at the first start in each process; after a failure the next
+    process tries again."""
     try:
         remove_orphans(engine)
     except ConnectorError:

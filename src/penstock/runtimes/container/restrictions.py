@@ -1,7 +1,7 @@
 """Translates a connector's permissions and limits into the restrictions of its container.
 
-Whatever cannot be enforced is refused before anything starts (L10). Not here: the same of a process
-(``runtimes.limits``); the time it may take (``Timeouts.total``).
+Refuses what cannot be enforced before anything starts (L10). Not here: the same for a process
+(``runtimes.limits``); the time limit (``Timeouts.total``).
 """
 
 import os
@@ -16,11 +16,11 @@ from penstock.runtimes.container.engine import Engine
 
 
 class ContainerRestrictions(msgspec.Struct, frozen=True, kw_only=True):
-    """``no_network``: nothing but a loopback of its own. ``reach``: the hosts that it may reach
-    from there (``egress``); None: there is no list. ``max_memory``: bytes of the whole
-    container. ``container``: what the user says of it next to. ``folders``: (path, read-only)
-    each, mounted at the same place. ``env_keys``: the only variables of ours that it is given;
-    None: as usual."""
+    """``no_network``: only its own loopback. ``reach``: the hosts that it may reach from there
+    (``egress``); None: there is no list. ``max_memory``: bytes of the whole container.
+    ``container``: the user's other settings for it. ``folders``: (path, read-only) each, mounted at
+    the same place. ``env_keys``: the only variables of ours that it gets; None: the default
+    ones."""
 
     no_network: bool = False
     reach: ReachableHosts | None = None
@@ -30,7 +30,7 @@ class ContainerRestrictions(msgspec.Struct, frozen=True, kw_only=True):
     env_keys: tuple[str, ...] | None = None
 
     def options(self) -> list[str]:
-        """Of ``create``."""
+        """Returns the options of ``create``."""
         words = [f"--pids-limit={self.container.max_processes}"]
         words += [f"--cap-add={name}" for name in self.container.capabilities]
         if self.container.read_only:
@@ -58,7 +58,8 @@ def restrictions_of(
     container: ContainerSettings,
     engine: Engine,
 ) -> ContainerRestrictions:
-    """Raises ``ConfigError`` (``config.unsupported``) with all that cannot be enforced here."""
+    """Returns a container's restrictions. Raises ``ConfigError`` (``config.unsupported``) with all
+    that cannot be enforced here."""
     problems = unenforceable(permissions, limits, container)
     if limits and limits.max_memory is not None and not engine.limits_memory:
         problems.append(
@@ -96,15 +97,16 @@ def restrictions_of(
 
 
 def enters_networks(engine: Engine) -> bool:
-    """Whether this process can listen in the network of a container that has none (``egress``)."""
+    """Returns whether this process can listen in the network of a container that has none
+    (``egress``)."""
     return os.geteuid() == 0 and not engine.own_user_is_root and engine.shares_pipes
 
 
 def unenforceable(
     permissions: Permissions | None, limits: Limits | None, container: ContainerSettings
 ) -> list[str]:
-    """Why no container can be held to them, each a sentence that begins with the key; no engine is
-    asked."""
+    """Returns why no container can enforce them, each a sentence that begins with the key; calls no
+    engine."""
     asked = permissions.configured() if permissions else {}
     reasons: dict[str, str] = {}
     if "network.allowed_hosts" in asked and container.network is not None:
@@ -131,8 +133,8 @@ def unenforceable(
 
 
 def _reach(permissions: Permissions | None) -> ReachableHosts | None:
-    """The hosts of a list; None: there is none, or it is empty. Those that it names, in full or by
-    their domain, may lie in a private network, as those of a component may."""
+    """Returns the hosts of a list; None: there is no list, or it is empty. Listed hosts, in full or
+    by their domain, may lie in a private network, like those of a component."""
     network = permissions.network if permissions else None
     if network is None or not network.allowed_hosts:
         return None

@@ -1,15 +1,15 @@
 """Runs a connector in a container: creates, starts and reads it with back-pressure, and always
 removes it.
 
-The contract is that of a process (``runtimes.contract``), and beneath it runs one: the engine's
-command line, attached to the container, under the same supervisor. Stdin and stdout are named pipes
-that the container opens itself, where its image has a shell and the engine runs on this machine's
-own kernel; else they go through the engine. The exit code and the reason are the engine's record of
-the container, read before it is removed.
+The contract is that of a process (``runtimes.contract``), implemented by one: the engine's command
+line, attached to the container, under the same supervisor. Stdin and stdout are named pipes that
+the container opens itself, if its image has a shell and the engine runs on this machine's own
+kernel; else they go through the engine. The exit code and the reason come from the engine's record
+of the container, read before it is removed.
 
-Not here: which words create it (``command``), how it is restricted (``restrictions``), its files
-(``mounted_files``), its way to the hosts of a list (``egress``), what is left of a killed owner
-(``orphans``).
+Not here: the command that creates it (``command``), its restrictions (``restrictions``), its files
+(``mounted_files``), its connections to the hosts of a list (``egress``), containers of a killed
+owner (``orphans``).
 """
 
 import contextlib
@@ -55,8 +55,8 @@ _LAST_SIGNAL = 64
 
 
 class ContainerRuntime:
-    """An image of which any number of containers can be run. ``variables``: given by name, their
-    values secret; ``env``: settings that are not secret."""
+    """Runs any number of containers of an image. ``variables``: passed by name, with secret values;
+    ``env``: settings that are not secret."""
 
     def __init__(
         self,
@@ -92,11 +92,12 @@ class ContainerRuntime:
         variables: Mapping[str, str] | None = None,
         served: int | None = None,
     ) -> Self:
-        """``masker`` learns the values of the variables that the user names. ``variables``: more
-        that it is given. ``served``: the port of a server on this process's loopback that it
-        reaches at the same port of its own, where it has no network (``ContainerRestrictions``) and
-        its image has a shell. Raises ``ConfigError`` for what this machine cannot hold it to, and
-        its role's error (``connector.no_engine``)."""
+        """Makes the runtime for a ``Start``, and adds the values of the variables that the user
+        names to ``masker``. ``variables``: further ones for the container. ``served``: the port of
+        a server on this process's loopback, which the container reaches at the same port of its own
+        loopback, where it has no network (``ContainerRestrictions``) and its image has a shell.
+        Raises ``ConfigError`` for permissions and limits that this machine cannot enforce, and its
+        role's error (``connector.no_engine``)."""
         masker.add(given_secrets(start))
         with masker.errors(), in_role(start.role):
             engine = find_engine()
@@ -134,7 +135,7 @@ class ContainerRuntime:
     def open(
         self, arguments: Sequence[Argument], timeouts: RunTimeouts, *, feed: bool = False
     ) -> "ContainerChannel":
-        """Create and start it. ``feed``: see the contract. Raises the role's error
+        """Creates and starts a container. ``feed``: see the contract. Raises the role's error
         (``connector.not_executable``, ``connector.engine``)."""
         egress = self._egress()
         with self._masker.errors(), in_role(self._role):
@@ -181,14 +182,14 @@ class ContainerRuntime:
         return None if reach is None and self._served is None else Egress(reach, self._served, tell)
 
     def _user(self) -> int | None:
-        """The number outside of who runs inside, where it can be known."""
+        """Returns the number, outside of the container, of its user; None: unknown."""
         if self._image.user == 0 and self._engine.own_user_is_root:
             return os.geteuid()
         return None if self._engine.maps_users else self._image.user
 
 
 class ContainerChannel:
-    """One run (``runtimes.contract.ByteChannel``). Threads as of ``process.ProcessChannel``. Where
+    """One run (``runtimes.contract.ByteChannel``). Threads as for ``process.ProcessChannel``. If
     the container never began, or the kernel killed it for its memory, ``read`` raises its role's
     error in place of the end of stdout, and so does ``wait``."""
 
@@ -215,7 +216,7 @@ class ContainerChannel:
         self._masker = masker
         self.name = new_name()
         self._pipes: Pipes | None = None
-        # Nothing outlives a container's first process, so there is nobody to wait for.
+        # Nothing outlives a container's first process, so no process has to be awaited.
         self._process = ProcessChannel(files, timeouts, masker, log, role=role, linger=0.0)
         self._started = False
         self._began = False
@@ -255,7 +256,7 @@ class ContainerChannel:
                 os.fsencode(self._engine.command),
                 [os.fsencode(w) for w in command],
                 {os.fsencode(k): os.fsencode(v) for k, v in environment().items()},
-                os.fsencode(self._files.path or ""),  # where podman writes of its end
+                os.fsencode(self._files.path or ""),  # where podman writes how it ended
                 float(self._stop_seconds),
                 os.fsencode(self._files.path or ""),
                 False,
@@ -271,7 +272,8 @@ class ContainerChannel:
             self._open_egress(self._egress, self._pipes)
 
     def _open_egress(self, egress: Egress, pipes: Pipes) -> None:
-        """Where the container ends before, what reads it learns why."""
+        """Opens the egress once the container runs. If it ends before, its reader reports the
+        reason."""
         deadline = time.monotonic() + _CREATE_BOUND
         while self._process.wait(0.0) is None:
             asked = ["inspect", "--format", "{{.State.Pid}}", self.name]
@@ -323,13 +325,14 @@ class ContainerChannel:
         return self._process.write(data, timeout)
 
     def drained(self, timeout: float) -> bool:
-        """See the contract; through the engine only what the engine has not taken is known."""
+        """See the contract; through the engine, only input that the engine has not taken counts as
+        unread."""
         return self._process.drained(timeout)
 
     def end_input(self) -> None:
         with self._lock:
             self._input_ended = True
-            # Whoever opens a pipe that nobody has open to write waits for ever.
+            # Opening a pipe that nobody has open to write blocks forever.
             if self._pipes is None or self._pipes.opened:
                 self._process.end_input()
 
@@ -341,14 +344,15 @@ class ContainerChannel:
         return self._code
 
     def ended_well(self) -> bool:
-        """See the contract; through the engine only what the engine has not taken is known, so
-        that only named pipes can tell."""
+        """See the contract; only named pipes show it, since the engine takes input before the
+        connector reads it."""
         told = self._pipes is not None and self._pipes.opened and not self._stopped
         ended = self._code == 0 and self._failure is None
         return told and ended and self._process.read_whole_input()
 
     def stop(self) -> None:
-        """By the engine, since not every command line hands SIGTERM on to its container."""
+        """Stops it by the engine, since not every command line passes SIGTERM on to its
+        container."""
         try:
             self._stop_container()
             self._process.stop()
@@ -360,7 +364,7 @@ class ContainerChannel:
         return self._process.stderr_tail()
 
     def close(self) -> None:
-        """Stop it, remove it and its files. Any number of times."""
+        """Stops it, removes it and its files. Idempotent."""
         try:
             self.stop()
         finally:
@@ -373,8 +377,8 @@ class ContainerChannel:
     # -- inside
 
     def _settle(self, timeout: float, *, quiet: bool = False) -> None:
-        """Take its exit code, once it has one; raises why it never began or was killed, each time
-        that it is asked."""
+        """Takes its exit code, once it has one. Raises, in each call, why it never began or was
+        killed."""
         if self._code is None and self._started:
             attached = self._process.wait(timeout)
             if attached is None:
@@ -388,8 +392,9 @@ class ContainerChannel:
                 raise self._failure
 
     def _ended(self, attached: int, *, stopped: bool) -> tuple[int, PenstockError | None]:
-        """The container's own exit code, and the failure that it stands for. ``attached``: that of
-        the command line, which may have ended for reasons of its own. ``stopped``: by us."""
+        """Returns the container's own exit code, and the failure that it means. ``attached``: the
+        exit code of the command line, which may have ended for other reasons. ``stopped``: by
+        us."""
         done = self._engine.call(["inspect", "--format", "{{json .State}}", self.name], CALL_BOUND)
         try:
             state = cast(dict[str, Any], json.loads(done.stdout))
@@ -414,9 +419,9 @@ class ContainerChannel:
         return code, None
 
     def _was_killed_for_memory(self, state: dict[str, Any], *, stopped: bool) -> bool:
-        """Whether the kernel killed something in the container for its memory. Docker hears of that
-        and of the container's end in two ways, so it may know of the end first: where there is a
-        limit, and it was not us who stopped the container, it is asked again."""
+        """Returns whether the kernel killed something in the container for its memory. Docker
+        learns of that and of the container's end separately, and possibly of the end first: if
+        there is a limit, and we did not stop the container, it is queried again."""
         again = self._max_memory is not None and not stopped
         deadline = time.monotonic() + (_OOM_BOUND if again else 0.0)
         killed = bool(state.get("OOMKilled")) or self._files.has_oom_file()
@@ -428,8 +433,8 @@ class ContainerChannel:
         return killed
 
     def _stop_container(self) -> None:
-        """SIGTERM, SIGKILL after ``RunTimeouts.stop`` seconds. What it still writes is thrown away:
-        who flushes on SIGTERM must not block on a full pipe."""
+        """Sends SIGTERM, and SIGKILL after ``RunTimeouts.stop`` seconds. Drops further output: a
+        connector that flushes on SIGTERM must not block on a full pipe."""
         if not self._started or self._removed or self._process.wait(0.0) is not None:
             return
         self._stopped = True
@@ -467,7 +472,7 @@ class ContainerChannel:
         )
 
     def _remove(self) -> None:
-        """With what it wrote. A failure is the next start's to mend."""
+        """Removes it with its volumes. If that fails, the next start removes it."""
         with self._lock:
             if self._removed:
                 return

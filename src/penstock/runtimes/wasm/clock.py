@@ -34,7 +34,8 @@ class _Clocked:
 
     @property
     def here(self) -> bool:
-        """Whether this process made the engine, rather than a parent that it was forked from."""
+        """Returns whether this process made the engine, rather than a parent that it was forked
+        from."""
         return self._pid == os.getpid()
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Describes a WebAssembly component to run: its file, permissions and limits, keys, and statistics.
 
 Does not import wasmtime. Not here: the functions that are called (``protocols``), compiled code
-(``compile_cache``). ``connectors.launch`` makes it of a ``Component``.
+(``compile_cache``). ``connectors.launch`` makes it from a ``Component``.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ComponentRuntime:
     """Holds what a protocol needs to instantiate a component, any number of times. ``keys``: opens
     a port to the connector's keys, one for each connection; None: keys in memory, for the lifetime
-    of this object. ``log_stderr`` gets what the connector prints, line by line, masked by
+    of this object. ``log_stderr`` receives what the connector prints, line by line, masked by
     ``masker``. ``role``: the role whose error class is raised. ``stats``: filled by the
     protocol."""
 

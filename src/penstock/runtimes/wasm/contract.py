@@ -2,7 +2,7 @@
 
 ``protocols/*`` give :data:`Imports` and call a :class:`CallChannel`; ``runtimes.wasm.instance``
 implements it. Arguments and results are wasmtime's plain Python values. Not here: runtimes that
-speak bytes (``runtimes.contract``).
+transfer bytes (``runtimes.contract``).
 """
 
 from collections.abc import Callable, Mapping
@@ -44,7 +44,7 @@ class GuestLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrapKind(StrEnum):
-    """Says why a guest ended."""
+    """The reason why a guest ended."""
 
     timeout = "timeout"
     memory = "memory"  # it certainly, or very likely, had no more memory
@@ -71,7 +71,7 @@ class CallChannel(Protocol):
 
     def call(self, interface: str, function: str, *arguments: Any) -> Any:
         """Calls an exported function. Raises :class:`Trap`, also for every call after a trap;
-        raises an exception of a host function on where it is a ``PenstockError`` or no
+        re-raises an exception of a host function where it is a ``PenstockError`` or not an
         ``Exception``."""
         ...
 

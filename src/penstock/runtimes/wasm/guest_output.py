@@ -1,6 +1,6 @@
 """Logs what a guest prints to stderr, line by line, and keeps the tail for errors.
 
-As ``runtimes.stderr``, for guests, whose output arrives by calls. Not here: stdout, which is
+Like ``runtimes.stderr``, for guests, whose output arrives by calls. Not here: stdout, which is
 dropped (``wasi``).
 """
 

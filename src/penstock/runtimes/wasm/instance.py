@@ -110,7 +110,7 @@ class Instance:
             return self._guarded(lambda: found(self._store, *arguments))
 
     def exports(self, interface: str, function: str) -> bool:
-        """Whether the component exports a function."""
+        """Returns whether the component exports a function."""
         with contextlib.suppress(Trap):
             self._function(interface, function)
             return True
@@ -136,12 +136,13 @@ class Instance:
 
     @property
     def dead(self) -> bool:
-        """Whether it trapped, so that it cannot be called again."""
+        """Returns whether it trapped, so that it cannot be called again."""
         return self._trap is not None
 
     @property
     def seconds(self) -> float:
-        """The seconds of guest work so far, sleep included. May be read by another thread."""
+        """Returns the seconds of guest work so far, sleep included. May be read by another
+        thread."""
         times = self._times
         return times.used + times.elapsed()
 
@@ -255,8 +256,8 @@ class Instance:
 
 
 def _under(limit: int | None) -> str:
-    """Returns a mention of the memory limit, for a crash: a guest that gets no more memory may end
-    in any way."""
+    """Returns a text on the memory limit, for a crash: a guest without more memory may end in any
+    way."""
     return "" if limit is None else f" (limits.max_memory: {limit} bytes)"
 
 
@@ -270,7 +271,7 @@ def _reason(detail: str) -> str:
 
 
 def _wasi_of(grants: Grants, stderr: Stderr, warn: Callable[[str], None]) -> WasiConfig:
-    """Makes the WASI configuration of a guest, that is what it can reach of the system: granted
+    """Makes the WASI configuration of a guest, the parts of the system that it can reach: granted
     variables and folders, clocks and randomness; no arguments, no input, no network, and its stdout
     is dropped. Leaves out a granted folder that does not exist, and calls ``warn``. Raises
     :class:`Trap` (``refused``) for a folder that cannot be opened."""
