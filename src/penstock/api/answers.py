@@ -119,14 +119,14 @@ class Discovered(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> list[str]:
-        """The streams' names, with their namespaces where they have one."""
+        """Returns the streams' names, with their namespaces if they have one."""
         return [str(StreamId(s.namespace, s.name)) for s in self.streams]
 
 
 class StreamState(msgspec.Struct, frozen=True, kw_only=True):
     """The saved state of one stream, as its source sent it; a number that no float has is a
-    ``Decimal``. ``unread``: ``{"state"}``, from which a stream that the last run did not read goes
-    on (None: its start); None: from ``state``."""
+    ``Decimal``. ``unread``: ``{"state"}``, from which a stream that the last run did not read
+    continues (None: its start); None: from ``state``."""
 
     namespace: str | None
     name: str
@@ -135,7 +135,7 @@ class StreamState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SavedState(msgspec.Struct, frozen=True, kw_only=True):
-    """The saved state of a pipeline. ``shared``: what holds for all streams."""
+    """The saved state of a pipeline. ``shared``: the state that all streams share."""
 
     pipeline: str
     type: str | None
@@ -145,7 +145,7 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that the store knows. What a run that goes on, or died, has not said is None."""
+    """A recorded run. Fields that a running or dead run has not reported are None."""
 
     run: str
     pipeline: str
@@ -161,10 +161,10 @@ class PastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A rejected row. ``bytes``: the record as text, or as base64 where ``encoding`` says so;
-    ``file``: a file that has the whole record. ``key``: the primary key, where a destination
-    rejected the row; ``attempt``: in how many runs in a row it was, where they are tried again.
-    ``id``: its own in its pipeline; ``retried``: the run in which it was tried again."""
+    """A rejected row. ``bytes``: the record as text, or as base64 (see ``encoding``); ``file``: a
+    file with the whole record. ``key``: the primary key, where a destination rejected the row;
+    ``attempt``: the number of consecutive runs that rejected it, if they are retried. ``id``:
+    unique in its pipeline; ``retried``: the run that retried it."""
 
     run: str
     stream: str | None

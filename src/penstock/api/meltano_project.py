@@ -317,7 +317,7 @@ class _Project:
         notes: list[str],
     ) -> dict[str, Any]:
         """Returns the keys of a plugin that differ where an environment sets ``own``. Lists replace
-        those of the file, so a stream that is no longer left out is written too."""
+        those of the file, so a stream that is included again is written too."""
         before, now = self._resolved(kind, name, []), self._resolved(kind, name, [], own)
         had, has = mapping(before.get("config")), mapping(now.get("config"))
         new = {k: v for k, v in has.items() if k not in had or had[k] != v}

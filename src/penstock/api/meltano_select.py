@@ -16,11 +16,12 @@ from penstock.api.meltano_settings import as_list, mapping
 
 _METHODS = {"INCREMENTAL": "incremental", "FULL_TABLE": "full_refresh", "LOG_BASED": "cdc"}
 _EVERY = ("*", "*.*")
-_NONE = ""  # a key of a stream of which nothing may be read
+_NONE = ""  # a key of a stream that is left out whole
 
 
 def selection(tap: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """``streams``, ``exclude`` and ``defaults`` of a source, from ``select`` and ``metadata``."""
+    """Returns ``streams``, ``exclude`` and ``defaults`` of a source, from ``select`` and
+    ``metadata``."""
     about = {str(key): mapping(each) for key, each in mapping(tap.get("metadata")).items()}
     excluded: dict[str, None] = {}
     streams = _streams(tap, about, excluded, notes)
@@ -52,8 +53,8 @@ def _streams(
     excluded: dict[str, None],
     notes: list[str],
 ) -> dict[str, dict[str, Any]]:
-    """The streams and patterns of streams that are selected, and those that metadata are about,
-    with the columns of each. Adds to ``excluded`` what is left out whole."""
+    """Returns the streams and patterns of streams that are selected or have metadata, with the
+    columns of each. Adds to ``excluded`` the streams that are left out whole."""
     wanted: list[tuple[str, str]] = []
     unwanted: list[tuple[str, str]] = []
     for pattern in [str(p) for p in as_list(tap.get("select"))] or ["*.*"]:
@@ -86,7 +87,7 @@ def _streams(
 
 
 def _stream(name: str, wanted: Sequence[tuple[str, str]], notes: list[str]) -> dict[str, Any]:
-    """A stream, or a pattern of streams, with the columns that all that selects it names."""
+    """Returns a stream, or a pattern of streams, with the columns of all matching selections."""
     listed = dict.fromkeys(_whole(column) for entity, column in wanted if fnmatchcase(name, entity))
     if "*" in listed:
         return {"name": name}
@@ -101,8 +102,8 @@ def _stream(name: str, wanted: Sequence[tuple[str, str]], notes: list[str]) -> d
 
 
 def _leave_out(column: str, entry: dict[str, Any], notes: list[str]) -> None:
-    """Leaves a column out of a stream; the stream itself where no column of it is left, or none can
-    be written."""
+    """Leaves a column out of a stream, or the whole stream where no column remains or none can be
+    expressed."""
     listed = entry.get("columns")
     if "[" in column:
         notes.append(

@@ -40,7 +40,8 @@ class PluginConfig:
         }
 
     def values(self, given: Mapping[str, Any], *, defaults: bool) -> dict[str, Any]:
-        """``defaults``: include the values that Meltano gives where nobody set one."""
+        """Returns the configuration. ``defaults``: includes the values that Meltano gives where
+        nobody set one."""
         config: dict[str, Any] = {}
         if defaults:
             config = {

@@ -23,7 +23,7 @@ from penstock.protocols import project_reader
 
 
 def is_connector(word: str) -> bool:
-    """Whether ``word`` has the form of a CONNECTOR; it need not exist."""
+    """Returns whether ``word`` has the form of a CONNECTOR; it need not exist."""
     named = ":" in word or word in (*table_formats(), *specs())
     return named or " " in word or word.endswith(COMPONENT)
 
@@ -101,8 +101,8 @@ def pipeline_or_name(
 
 
 def are_several(words: Sequence[str]) -> bool:
-    """Whether the words name several pipelines: files, or a folder. Raises ``ConfigError`` for
-    three or more words that are not all files."""
+    """Returns whether the words name several pipelines: files, or a folder. Raises ``ConfigError``
+    for three or more words that are not all files."""
     if len(words) == 1:
         return Path(words[0]).is_dir()
     files = [is_file(word) for word in words]

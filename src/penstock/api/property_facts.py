@@ -47,7 +47,7 @@ class PropertyFacts:
 
     @property
     def fixed(self) -> Any:
-        """The only value that it can have; None: there are several."""
+        """Returns the only value that it can have; None: there are several."""
         if "const" in self.node:
             return self.node["const"]
         return self.choices[0] if len(self.choices) == 1 else None

@@ -71,7 +71,7 @@ class Read:
 
     @property
     def closed(self) -> bool:
-        """Whether the object was closed."""
+        """Returns whether the object was closed."""
         return not self._finalize.alive
 
     @explained

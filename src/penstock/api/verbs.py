@@ -353,7 +353,7 @@ def rejects(
     **how: Unpack[PipelineKeywords],
 ) -> list[RejectedRow]:
     """Returns rejected rows with the reason and the original bytes, newest run first. ``run``,
-    ``stream``: only of these; ``limit``: at most so many."""
+    ``stream``: only of these; ``limit``: the most rows."""
     from itertools import islice
 
     from penstock.engine.inspect import runs as history

@@ -51,7 +51,7 @@ _SETTINGS = {"help_option_names": _HELP, "max_content_width": 100}
 
 @dataclass(slots=True)
 class Surface:
-    """What a verb gets from the command line: its output, and Penstock's home."""
+    """The inputs of a verb from the command line: its output, and Penstock's home."""
 
     output: Output
     home: Home

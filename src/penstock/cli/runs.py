@@ -155,7 +155,7 @@ def _retry(
     *,
     dry_run: bool,
 ) -> int:
-    """Runs the rejects of a pipeline once more; returns the exit code."""
+    """Runs the rejects of a pipeline again; returns the exit code."""
     from penstock.cli.run import shown_run
     from penstock.engine.inspect.plan_check import consents
     from penstock.engine.run.reject_retry import RetryRequest

@@ -13,7 +13,7 @@ from penstock.errors import ConfigError
 
 
 def unknown_verb(name: str, known: Mapping[str, Any]) -> ConfigError:
-    """Returns the error for a first word that is no verb."""
+    """Returns the error for a first word that is not a verb."""
     if name.startswith("-"):
         return ConfigError(
             f"options come after the verb, and {name} comes before any",

@@ -77,9 +77,9 @@ def parse_pipeline(
     profile: str | None = None,
     beside: EnvFileBeside | None = None,
 ) -> Pipeline:
-    """Like :func:`load_pipeline`, for the text of a file. ``values``: the variables; ``beside``: a
-    file with more. ``name``: of the file, in messages. ``folder``: relative paths in the file start
-    there; None: they are kept as written."""
+    """Parses the text of a file like :func:`load_pipeline`. ``values``: the variables; ``beside``:
+    a file with more. ``name``: of the file, in messages. ``folder``: relative paths in the file
+    start there; None: they are kept as written."""
     tree = yaml_nodes.compose(text, name)
     v4 = is_v4(tree.root)
     dialect = V4 if v4 else PENSTOCK

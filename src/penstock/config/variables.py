@@ -165,9 +165,9 @@ class VariableResolver:
 
 
 def read_env_file(path: str | Path) -> dict[str, str]:
-    """Reads a file of ``NAME=value`` lines: comments, ``export``, single quotes (as they
-    stand), double quotes (``\\n``, ``\\t``, ``\\"``, ``\\\\``); a quoted value may span lines.
-    Raises ``ConfigError``; its messages never show a value."""
+    """Reads a file of ``NAME=value`` lines: comments, ``export``, single quotes (literal), double
+    quotes (``\\n``, ``\\t``, ``\\"``, ``\\\\``); a quoted value may span lines. Raises
+    ``ConfigError``; its messages never show a value."""
     name = str(path)
     try:
         raw = Path(path).read_bytes()

@@ -174,7 +174,7 @@ class RunnableConnector:
         return self._launch.image
 
     def asks(self) -> list[EffectiveLimit]:
-        """Returns the permissions that its manifest requests; none of its code runs."""
+        """Returns the permissions that its manifest requests; runs none of its code."""
         manifest = self.protocol.manifest
         return [] if manifest is None else manifest.asks(self._launch)
 

@@ -180,7 +180,7 @@ def _ensure(
 
 
 def remove(wanted: PackageRequest, connectors: Path, progress: Progress) -> list[Installed]:
-    """Deletes the environments of a name, or of one version of it. Returns those deleted."""
+    """Deletes the environments of a name, or of one of its versions. Returns those deleted."""
     dropped: list[Installed] = []
     for candidate in wanted.candidates:
         folder = package_folder(connectors.absolute(), candidate.protocol, candidate.package)

@@ -1,4 +1,4 @@
-"""Decides whether two references name the same connector, so that one may go on from the other's
+"""Decides whether two references name the same connector, so that one may continue from the other's
 state (L1).
 
 Ignores versions, and the options of a command, which count as configuration. Compares files by
@@ -52,7 +52,7 @@ def is_same(before: str, now: ConnectorRef, here: Path) -> bool:
     if old.protocol != new.protocol:
         return False
     if old.kind is new.kind is RefKind.query:
-        return True  # an edited query goes on: its rows are compared, or its cursor holds
+        return True  # an edited query continues: its rows are compared, or its cursor holds
     if old.name is not None or new.name is not None:
         return old.name == new.name
     if not old.command or not new.command:

@@ -160,7 +160,7 @@ class BuildPolicy(msgspec.Struct, frozen=True):
 
     def requires_python(self, package: str) -> str:
         """Returns the Requires-Python of the source that was unpacked last, from its PKG-INFO;
-        empty: it has none."""
+        empty: it declares none."""
         for source in self._sources(package):
             with contextlib.suppress(OSError, UnicodeDecodeError):
                 text = (source / "PKG-INFO").read_text("utf-8")
@@ -194,7 +194,7 @@ def _builds(wanted: PackageRequest, folder: Path) -> BuildPolicy:
         )
     permissions = wanted.permissions
     if permissions is not None and permissions.network is not None:
-        # A build needs no network, whatever the connector may reach: uv downloads for it.
+        # A build needs no network, even if the connector may use one: uv downloads for it.
         nothing = NetworkPermissions(allowed_hosts=())
         permissions = msgspec.structs.replace(permissions, network=nothing)
     if problems := unenforceable(permissions, wanted.limits):

@@ -58,8 +58,8 @@ def leave_network() -> None:
 def _enclose(more: int) -> None:
     """Enters a user namespace that maps the user to itself, also as root, and the namespaces of the
     flags ``more``. Processes outside (the supervisor, Penstock) are then in another user namespace:
-    neither ``setns`` nor a debugger reaches them, whatever the user id, and their variables cannot
-    be read. Raises ``OSError``."""
+    neither ``setns`` nor a debugger reaches them, with any user id, and their variables cannot be
+    read. Raises ``OSError``."""
     if _unshare is None:
         raise OSError(38, "no namespaces here")
     uid, gid = os.geteuid(), os.getegid()

@@ -17,7 +17,7 @@ def this_owner() -> str:
 
 
 def parent_owner() -> str:
-    """Returns the same of the process that started this one."""
+    """Returns the same for the process that started this one."""
     return _named(os.getppid())
 
 

@@ -30,9 +30,9 @@ def is_stopped(pid: int) -> bool:
 
 
 class StoppedProcess:
-    """Counts for how long a process has been stopped, according to every check of it. A check
-    counts for at most :data:`LOOK_SECONDS`, so that time during which the watcher itself was
-    stopped is not counted."""
+    """Counts for how long a process has been stopped, by regular checks. A check counts for at most
+    :data:`LOOK_SECONDS`, so that time during which the watcher itself was stopped is not
+    counted."""
 
     def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._pid, self._clock = pid, clock

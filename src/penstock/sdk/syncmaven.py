@@ -41,7 +41,7 @@ class Speaker:
 
     @property
     def in_stream(self) -> bool:
-        """Whether rows may have been taken that the host does not know about."""
+        """Returns whether rows may have been taken that the host does not know about."""
         return self._batches is not None
 
     def take(self, line: bytes) -> None:

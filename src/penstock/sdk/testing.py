@@ -32,9 +32,9 @@ Dialect = Literal["code", "page"]
 
 @dataclass
 class Outcome:
-    """``result``: the counters; None: none came. ``halt``: its payload. ``replies``: every message,
-    in order. ``exit_code``: of another process that ended by itself; ``stderr``: its last lines
-    there."""
+    """``result``: the counters; None: none arrived. ``halt``: its payload. ``replies``: every
+    message, in order. ``exit_code``: of another process that ended by itself; ``stderr``: its last
+    lines there."""
 
     replies: list[Message] = field(default_factory=list[Message])
     exit_code: int | None = None

@@ -56,7 +56,7 @@ class DescribedError:
 
     @property
     def problems(self) -> list[str]:
-        """The problems that were found together."""
+        """Returns the problems that were found together."""
         return [str(p) for p in self.error.get("problems") or ()]
 
     def as_dict(self, log: str | None) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Output:
         self._flush(self._out)
 
     def document(self, value: Any) -> None:
-        """Prints one JSON document to stdout, in UTF-8 whatever the locale."""
+        """Prints one JSON document to stdout, in UTF-8 in every locale."""
         self._bytes(encode_json(value))
 
     def line(self, text: str, stopped: Callable[[], bool] = lambda: False) -> None:

@@ -284,8 +284,8 @@ class _Pieces:
                 self._add(start, end, "")
 
     def _remove_in_flow(self, place: YamlPlace, starts: Sequence[int], gone: Sequence[int]) -> None:
-        """Removes runs of items, each with the comma after it; the last run with the comma before
-        it."""
+        """Removes runs of items, each with the comma after it; a run at the end with the comma
+        before it."""
         runs: list[list[int]] = []
         for n in gone:
             if runs and runs[-1][-1] == n - 1:
