@@ -36,7 +36,7 @@ def orphans(engine: Engine) -> list[str]:
 
 
 def remove_orphans(engine: Engine) -> list[str]:
-    """Removes them; returns the names of the removed ones. Raises ``ConnectorError``."""
+    """Removes these containers; returns their names. Raises ``ConnectorError``."""
     return [n for n in orphans(engine) if engine.call(engine.removal(n)[1:]).returncode == 0]
 
 
