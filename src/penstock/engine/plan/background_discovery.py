@@ -1,6 +1,6 @@
-"""Runs the discovery of a source in a thread, beside the start of Spark and the first records.
+"""Runs the discovery of a source in a thread, while Spark starts and the first records are read.
 
-Not here: what it is compared with (``engine.plan.catalog_check``). Neighbour:
+Not here: the comparison of its result (``engine.plan.catalog_check``). Neighbour:
 ``engine.plan.source_endpoint`` begins it.
 """
 
@@ -11,7 +11,7 @@ from penstock.model.catalog import Catalog
 
 
 class BackgroundDiscovery:
-    """One discovery. ``discover``: asks the source; its waits are bounded."""
+    """One discovery. ``discover``: calls the source; its waits are bounded."""
 
     def __init__(self, discover: Callable[[], Catalog]) -> None:
         self._discover = discover

@@ -1,8 +1,7 @@
-"""Compares the catalog that a read began with with that of a discovery which runs beside it.
+"""Compares the catalog with which a read began with the result of a concurrent discovery.
 
-Not here: what follows from it (``engine.sync.sync``), the discovery itself
-(``engine.plan.background_discovery``), what counts as a difference
-(``engine.plan.given_catalog``).
+Not here: the consequences (``engine.sync.sync``), the discovery itself
+(``engine.plan.background_discovery``), what counts as a difference (``engine.plan.given_catalog``).
 """
 
 import time
@@ -17,7 +16,7 @@ Waited = Callable[[float, float], None]
 
 class CatalogCheck:
     """Implements ``engine.sync.ports.Discovery`` for a sync that is planned with a kept catalog.
-    ``waited``: called with what the sync waited for the discovery alone."""
+    ``waited``: called with the time during which the sync waited for the discovery alone."""
 
     beside = True
 

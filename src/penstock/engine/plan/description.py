@@ -23,11 +23,10 @@ def describe(
     target: Callable[[PlannedStream], str] | None = None,
     way: Callable[[PlannedStream], PlannedWay | None] = lambda _: None,
 ) -> list[dict[str, Any]]:
-    """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination
-    connector writes a stream to; ``table`` and ``target`` are then as in a report. ``way``: of the
-    loads of a stream into its table.
-    ``columns_known``: false where the result of a query decides the columns. Long names are cut
-    (``short_texts``)."""
+    """Returns the ``streams`` of ``penstock plan``. ``target``: names what a destination connector
+    writes a stream to; ``table`` and ``target`` are then as in a report. ``way``: how a stream's
+    loads go into its table. ``columns_known``: false where the result of a query decides the
+    columns. Long names are cut (``short_texts``)."""
     return [
         {
             "namespace": None if s.id.namespace is None else named(s.id.namespace),

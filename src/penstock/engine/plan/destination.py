@@ -1,6 +1,6 @@
-"""The destination of a pipeline, as a run takes it: tables that Penstock writes, or a connector.
+"""Provides a run's destination: tables that Penstock writes, or a connector.
 
-What differs between the two is asked here, once. Moves no record. Neighbours:
+Decides here, once, what differs between the two. Moves no record. Neighbours:
 ``engine.plan.destination_endpoint`` is the connector, ``tables`` has the formats,
 ``engine.plan.open_source`` opens the other end.
 """
@@ -26,10 +26,10 @@ D = TypeVar("D")
 
 
 class TableDestination:
-    """The tables of one format; each public name is one of ``DestinationEndpoint`` too. ``place``:
-    the destination as plan and report see it. ``connectors``: none. ``has_tables``: refreshes,
-    ``--recreate``, ``schema_evolution`` and ``deletes`` apply. ``guarantee``: as of ``plan``.
-    ``written_to``: names what a stream is written to; None: its table."""
+    """The tables of one format. Its public names are those of ``DestinationEndpoint``. ``place``:
+    the destination as plan and report show it. ``connectors``: none. ``has_tables``: refreshes,
+    ``--recreate``, ``schema_evolution`` and ``deletes`` apply. ``guarantee``: as in ``plan``.
+    ``written_to``: returns the name of what a stream is written to; None: its table."""
 
     has_tables = takes_undeclared = True
     guarantee = "exactly-once"
@@ -64,7 +64,7 @@ class TableDestination:
     def delivery(
         self, tables: Callable[[TableFormat], D], connector: Callable[[DestinationEndpoint], D]
     ) -> D:
-        """Returns what the function makes that is for its kind."""
+        """Calls the function for this kind of destination, and returns its result."""
         del connector
         return tables(self.place)
 

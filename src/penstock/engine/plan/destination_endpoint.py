@@ -1,8 +1,8 @@
-"""A destination that is a connector: names of its streams, what it is told of them, and what it
-cannot take.
+"""Represents a destination that is a connector: the names of its streams, what is sent to it, and
+what it cannot take.
 
 Moves no record. Neighbours: ``tables`` are the other destinations, ``engine.plan.prepare`` and the
-verbs that move no data start here, ``engine.plan.feeder_jobs`` plans what is sent.
+commands that move no data start here, ``engine.plan.feeder_jobs`` plans what is sent.
 """
 
 import hashlib
@@ -160,7 +160,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
         return {}
 
-    # -- what it is told
+    # -- what is sent to it
 
     def ask(self) -> CheckResult:
         """Runs the connector's check. Raises ``ConfigError``, ``DestinationError``."""
@@ -172,7 +172,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         del table
 
     def problems(self, streams: Sequence[PlannedStream]) -> list[str]:
-        """Returns the reasons why the destination cannot take these streams, a sentence each."""
+        """Returns the reasons why the destination cannot take these streams, one sentence each."""
         targets = {s.id: self.target(s.id) for s in streams}
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         return [
@@ -182,8 +182,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         ]
 
     def _left_out(self, stream: PlannedStream) -> Iterator[str]:
-        """Yields why a mapping is refused that leaves out the column which tells a row that is gone
-        from one that is there, or by which a rejected row is known."""
+        """Yields why a mapping is refused that leaves out the column which marks deleted rows, or
+        the columns which identify a rejected row."""
         mapping, deleted = self._pipeline.destination.mapping, stream.disposition.deleted_column
         if not mapping:
             return
@@ -203,7 +203,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
             )
 
     def fidelity(self, source_protocol: str, streams: Sequence[PlannedStream]) -> list[str]:
-        """Returns the types and values that the destination narrows or loses, a sentence each."""
+        """Returns the types and values that the destination narrows or loses, one sentence each."""
         described = [self.planned(s, {0: s.schema}, 0) for s in streams]
         options = self._pipeline.destination.protocol_keys
         notes = self.connector.fidelity(
@@ -220,7 +220,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
         filled: WriteDisposition | None = None,
     ) -> WriteStream:
         """Describes a stream to the destination. ``schemas``: by schema version. ``filled``: how
-        rows join that were sealed, maybe under an older primary key; None: there are none yet."""
+        the rows that are already sealed join, maybe under an older primary key; None: there are
+        none yet."""
         configured, latest = stream.configured_for(generation), max(schemas)
         if filled is not None and filled.primary_key and stream.disposition.primary_key:
             key, latest = _original(filled.primary_key, schemas)
@@ -237,7 +238,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
 
     @property
     def takes_undeclared(self) -> bool:
-        """Whether it is sent undeclared properties by default (``DestinationRole``)."""
+        """Whether undeclared properties are sent to it by default (``DestinationRole``)."""
         role = self.connector.protocol.destination
         named = EXTRA in self._pipeline.destination.mapping.values()
         return named or role is None or role.takes_undeclared
@@ -257,7 +258,7 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
     def sent_whole(
         self, streams: Sequence[PlannedStream], states: Sequence[StoredState]
     ) -> list[str]:
-        """Returns notes about models of which every row is sent again (``engine.sync.model_diff``).
+        """Returns notes about models whose rows are all sent again (``engine.sync.model_diff``).
         ``states``: the saved ones."""
         blobs = {state.scope.stream: state.blob for state in states}
         compared = [s.id for s in streams if Change.changed in s.configured.sends]
@@ -292,7 +293,8 @@ class DestinationEndpoint(Endpoint[DestinationConnector]):
 
 
 class _OwnStream(TypedDict):
-    """Of a ``WriteStream``: which of the destination's own streams it is written to, and how."""
+    """The part of a ``WriteStream`` that names the destination's own stream, and how it is
+    written."""
 
     into: str | None
     options: dict[str, Any]
@@ -303,7 +305,7 @@ def _original(
     paths: Sequence[FieldPath], schemas: Mapping[int, RowSchema]
 ) -> tuple[tuple[FieldPath, ...], int]:
     """Converts paths of cleaned column names into paths of original property names. ``schemas``: by
-    version. Returns also the newest version that has all of them: later ones may be without the
+    version. Also returns the newest version that has all of them: later versions may lack the
     column of an older key, and a destination takes no key that its schema lacks."""
     for version in sorted(schemas, reverse=True):
         found = [_original_in(path, schemas[version]) for path in paths]

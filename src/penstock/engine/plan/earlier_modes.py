@@ -1,10 +1,9 @@
-"""Keeps the sync modes with which earlier runs of a pipeline synced its streams, and the rule by
-which they found the newest row of a key.
+"""Keeps the sync modes of a pipeline's earlier runs, and the rule by which they found the newest
+row of a key.
 
-Where the pipeline file sets no mode for a stream, the stream keeps its mode: a table that was
-appended to is not suddenly merged into because a default or a catalog changed. The store keeps the
-modes (``store.remembered``). Not here: the modes of a new stream
-(``protocols/*/stream_config.py``).
+Where the pipeline file sets no mode for a stream, the stream keeps its mode: a default or a catalog
+that changes must not turn an append into a merge. The store keeps the modes (``store.remembered``).
+Not here: the modes of a new stream (``protocols/*/stream_config.py``).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,8 +42,8 @@ def modes_of(configured: ConfiguredStream) -> UsedModes:
 
 
 def other_rule_notes(stream: PlannedStream, had: UsedModes | None) -> list[str]:
-    """Returns notes, once for each stream, about a table that was merged by the rule of before.
-    ``had``: the modes of the last run."""
+    """Returns notes, once per stream, about a table that was merged by the earlier rule. ``had``:
+    the modes of the last run."""
     was_merged = had is not None and had.destination_sync_mode is DestinationSyncMode.append_dedup
     if had is None or had.newest == NEWEST or not was_merged or stream.replaces_table:
         return []
@@ -80,7 +79,7 @@ def mixed_keys(
     refresh: Refresh | None,
 ) -> tuple[str, ...]:
     """Returns the columns of the key that were text in one stored schema and JSON in another.
-    ``refresh``: the newest of the stream; one that is published has written the table again."""
+    ``refresh``: the newest of the stream; a published one has rewritten the table."""
     if refresh is not None and not refresh.pending and not refresh.cancelled:
         return ()
     kinds: dict[str, set[Kind]] = {}
@@ -91,8 +90,8 @@ def mixed_keys(
 
 
 def as_before(overrides: StreamOverrides, stream: Stream, earlier: Remembered) -> StreamOverrides:
-    """Returns the user's overrides, completed by the modes of earlier runs (and the key that these
-    need) where the user set none."""
+    """Returns the user's overrides. Fills in the modes of earlier runs, and the key that these
+    need, where the user set none."""
     had = earlier.modes.get(stream.id)
     if had is None:
         return msgspec.structs.replace(overrides, unrecorded=stream.id in earlier.columns)

@@ -1,8 +1,8 @@
-"""Keeps a stream under the namespace ``""`` apart from one of its name under none.
+"""Keeps a stream under the namespace ``""`` apart from a stream of the same name without namespace.
 
-A source that has both has two streams (``model.catalog.StreamId``); one that has either has one,
-without a namespace. Pure. Not here: which of them a message means (``protocols.airbyte``).
-Neighbours: ``engine.plan.prepare`` and ``engine.plan.streams``.
+A source that has both has two streams (``model.catalog.StreamId``). A source that has one of them
+has one stream, without a namespace. Pure. Not here: which of them a message means
+(``protocols.airbyte``). Neighbours: ``engine.plan.prepare`` and ``engine.plan.streams``.
 """
 
 from collections.abc import Iterable, Set
@@ -13,8 +13,8 @@ from penstock.model.catalog import Catalog, Stream, StreamId
 
 
 def with_earlier_ids(catalog: Catalog, known: Set[StreamId]) -> Catalog:
-    """Returns the catalog in which a stream under ``""`` keeps the id that it had beside one under
-    none, which the source has no longer. ``known``: streams synced before."""
+    """Returns the catalog. A stream under ``""`` keeps its earlier id where the source no longer
+    has the stream of the same name without namespace. ``known``: streams synced before."""
     if not any(stream.namespace == "" for stream in known):
         return catalog
     streams = tuple(
@@ -30,8 +30,8 @@ def _is_other(stream: Stream, known: Set[StreamId]) -> bool:
 
 
 def separated(streams: Iterable[StreamId], known: Set[StreamId]) -> list[str]:
-    """Returns a note for each stream that gets an id and a table of its own, where until now its
-    rows and those of another stream came under one id."""
+    """Returns a note for each stream that gets its own id and table, where its rows and those of
+    another stream have shared one id until now."""
     return [
         f"stream {stream}: the source has it in the namespace '' and {stream.name} in none: these"
         f" are two streams, which were one until now. {stream} is read from its start, into a table"

@@ -1,5 +1,5 @@
-"""One end of a pipeline: a connector with its configuration, the user's or the one that the
-connector changed.
+"""Represents one end of a pipeline: a connector with the user's configuration, or with the one that
+the connector changed.
 
 Moves no record. Neighbours: ``engine.plan.source_endpoint``, ``destination_endpoint`` and
 ``transform_endpoint`` are the kinds of ends; ``connectors`` runs a connector.
@@ -76,7 +76,7 @@ class Endpoint(Generic[C]):
             raise
 
     def _placed(self, text: str) -> str:
-        """Replaces the leading ``config.port: ...`` of a text by its line and its path in the
+        """Replaces the leading ``config.port: ...`` of a text with its line and its path in the
         pipeline file."""
         path, _, rest = text.partition(": ")
         if not path.startswith("config"):
@@ -95,8 +95,8 @@ class Endpoint(Generic[C]):
         return self.connector.secrets(self.config)
 
     def take(self, event: Event) -> None:
-        """Handles an event that the connector sends beside its answers: logs it, or stores a new
-        configuration."""
+        """Handles an event that the connector sends in addition to its answers: logs it, or stores
+        a new configuration."""
         match event:
             case LogEvent():
                 self.observer.log(event.level, self.role_name, event.message)

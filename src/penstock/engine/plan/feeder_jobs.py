@@ -1,5 +1,5 @@
-"""Builds a push task's job: its streams as the destination sees them, and the message itself; and
-says of which streams rejected rows are recorded.
+"""Builds a push task's job: its streams as the destination sees them, and the message itself. Also
+names the streams whose rejected rows are recorded.
 
 Neighbours: ``engine.plan.destination_endpoint`` has the destination;
 ``engine.deliver.feeder_runner`` runs the job.
@@ -23,8 +23,8 @@ from penstock.store.remembered import Remembered
 
 
 def rejected_keys(prepared: Prepared, log_root: Path) -> RejectedKeys | None:
-    """Returns what records the rejects that later runs try again, may not remove, or may insert
-    once they have changed; None: there is no such stream."""
+    """Returns the recorder of rejects that later runs retry, may not remove, or may insert once
+    they have changed; None: there is no such stream."""
     streams = {
         s.id: RetriedRejects(tuple(path[0] for path in s.configured.primary_key), s.retry_rejected)
         for s in prepared.plan.streams
@@ -71,8 +71,8 @@ class FeederJobs:
         }
 
     def gave_result(self, lease: Lease) -> None:
-        """Stores that the destination answers the end of a stream with a result. Called any number
-        of times; written once."""
+        """Stores that the destination answers the end of a stream with a result. May be called
+        repeatedly; writes once."""
         if not self._gives_results():
             name = self._destination.lasting
             self._store.remember(lease, Remembered(results=frozenset([name])))

@@ -1,8 +1,8 @@
-"""Says what a catalog gives to the source for the streams that a pipeline selects: schemas, keys,
-cursors, modes, and for a Singer tap its catalog entries with their metadata.
+"""Computes what a catalog gives to the source for the streams that a pipeline selects: schemas,
+keys, cursors, modes, and for a Singer tap its catalog entries with their metadata.
 
-Two catalogs that differ in order, texts (descriptions, titles, examples) or row counts give the
-same. Pure. Not here: the choice of streams (``engine.plan.stream_choice``). Neighbour:
+Two catalogs that differ only in order, texts (descriptions, titles, examples) or row counts give
+the same. Pure. Not here: the choice of streams (``engine.plan.stream_choice``). Neighbour:
 ``engine.plan.catalog_check`` compares.
 """
 
@@ -57,8 +57,8 @@ def _of_stream(stream: Stream) -> Any:
 
 
 def _canonical(value: Any) -> Any:
-    """Returns JSON data without what does not count, and with the lists whose order means nothing
-    in one order. Does not recurse: a schema may be nested hundreds of levels deep."""
+    """Returns JSON data without what does not count. Sorts lists whose order has no meaning. Does
+    not recurse: a schema may be nested hundreds of levels deep."""
     whole: list[Any] = [None]
     unordered: list[list[Any]] = []  # a list comes before those in it
     waiting: list[_Part] = [_Part(value, whole, 0)]
@@ -86,8 +86,8 @@ def _canonical(value: Any) -> Any:
 
 
 class _Part(NamedTuple):
-    """A value that is to be copied into a container. ``names``: the keys of the object are names of
-    the source's; ``unordered``: the order of the list means nothing."""
+    """A value to be copied into a container. ``names``: the object's keys are the source's own
+    names; ``unordered``: the list's order has no meaning."""
 
     value: Any
     into: Any

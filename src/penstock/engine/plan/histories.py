@@ -38,7 +38,7 @@ _UPSERT = "a history keeps the versions of a key: set mode: upsert, or leave his
 
 class KeptHistories(msgspec.Struct, frozen=True):
     """What a run's destination can keep of histories. ``local``: it is tables in folders of this
-    machine; ``queried``: queries make its rows; ``soft``: deletes are soft. ``columns_of``: as of
+    machine; ``queried``: queries make its rows; ``soft``: deletes are soft. ``columns_of``: as in
     ``TableFormat``; None: there are no tables. ``had``: streams whose tables have a history, each
     with its key. ``ends``: the user agrees that tables lose their older versions."""
 
@@ -54,10 +54,10 @@ class KeptHistories(msgspec.Struct, frozen=True):
         return () if self.columns_of is None else self.columns_of(table) or ()
 
     def has(self, configured: ConfiguredStream, table: TableName) -> bool:
-        """Whether the stream's table has a history, which its rows do not replace by a refresh."""
+        """Whether the stream's table has a history that no refresh replaces."""
         if configured.refreshes:
             return False
-        # tables of all streams are read only where one may end its history: loads ask them anyway
+        # tables of all streams are read only where a history may end: loads check them anyway
         return configured.id in self.had or (self.ends and has_history(self.columns(table)))
 
 
@@ -72,8 +72,8 @@ def with_modes(
     package: ProtocolPackage,
 ) -> StreamOverrides | None:
     """Returns the overrides of a stream that is to have a history, with the mode that it needs;
-    None: it has none. Where the pipeline says nothing, it has one if its table has. Raises
-    ``ConfigError``."""
+    None: it has none. Without a setting in the pipeline, the stream has one if its table has.
+    Raises ``ConfigError``."""
     had = earlier.modes.get(stream.id)
     asked = settings.history or ("on" if had is not None and had.history else "off")
     said = overrides.destination_sync_mode
@@ -101,8 +101,8 @@ def with_modes(
 def without_history(
     streams: Sequence[PlannedStream], asked: Mapping[StreamId, str | None]
 ) -> list[str]:
-    """Returns a note for each stream that keeps no history, though one is asked for of all streams
-    with a key."""
+    """Returns a note for each stream that keeps no history, though the pipeline requests one for
+    all streams with a key."""
     return [
         f"{s.id}: keeps no history: "
         + (
@@ -116,8 +116,8 @@ def without_history(
 
 
 def turning(streams: Sequence[PlannedStream], kept: KeptHistories) -> list[str]:
-    """Returns a note for each stream whose table begins a history with rows that it has, or ends
-    it."""
+    """Returns a note for each stream whose table begins a history with its existing rows, or ends
+    its history."""
     notes: list[str] = []
     for s in streams:
         if s.disposition.ends_history:
@@ -130,8 +130,8 @@ def turning(streams: Sequence[PlannedStream], kept: KeptHistories) -> list[str]:
 
 
 def with_history(configured: ConfiguredStream) -> ConfiguredStream:
-    """The stream with a history: a full refresh ends the versions of the keys that it lacks. Raises
-    ``ConfigError`` (``config.history``)."""
+    """Returns the stream with a history: a full refresh ends the versions of keys that it lacks.
+    Raises ``ConfigError`` (``config.history``)."""
     if configured.destination_sync_mode is not DestinationSyncMode.append_dedup:
         mode = configured.destination_sync_mode.value
         raise _refused(configured.id, f"its destination sync mode is {mode}", _UPSERT)
@@ -152,8 +152,8 @@ def refuse(
     kept: KeptHistories,
     table: TableName,
 ) -> None:
-    """Raises ``ConfigError`` (``config.history``) where no history can be kept of rows that
-    have ``schema``, or where the table does not go with it."""
+    """Raises ``ConfigError`` (``config.history``) where rows with ``schema`` cannot have a history,
+    or where the table does not fit one."""
     stream = configured.id
     if not disposition.history:
         if not disposition.ends_history and kept.has(configured, table):

@@ -1,10 +1,10 @@
-"""Keeps columns that were JSON text since a version before could not read their schema: one that is
-a reference to a file of known types, outside of the stream's schema.
+"""Keeps columns as JSON text whose schema an earlier version could not read: a reference to a file
+of known types, outside of the stream's schema.
 
-Rows of two forms, text in quotes and text, would stand in one column, and a key of both would never
-merge. Such a column gets its type where its table is replaced. Pure. Not here: the types
-(``ProtocolPackage.schema``), what a table does with a changed type (``tables``). Neighbour:
-``engine.plan.prepare``.
+Otherwise one column would hold rows of two forms, text in quotes and plain text, and a key in both
+forms would never merge. Such a column gets its type where its table is replaced. Pure. Not here:
+the types (``ProtocolPackage.schema``), what a table does with a changed type (``tables``).
+Neighbour: ``engine.plan.prepare``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,8 +21,8 @@ _UNIONS = ("oneOf", "anyOf")
 
 
 def referring(streams: Iterable[Stream], modes: Mapping[StreamId, UsedModes]) -> list[StreamId]:
-    """Returns the streams with such references whose tables keep their rows. ``modes``: under which
-    they were synced last."""
+    """Returns the streams with such references whose tables keep their rows. ``modes``: the modes
+    of their last sync."""
     return [
         s.id
         for s in streams
@@ -36,7 +36,7 @@ def referring(streams: Iterable[Stream], modes: Mapping[StreamId, UsedModes]) ->
 def with_kept_json(
     catalog: Catalog, before: Mapping[StreamId, RowSchema], role: SchemaRole
 ) -> Catalog:
-    """Returns the catalog in which such columns have any JSON value, and a note of each stream.
+    """Returns the catalog in which such columns have any JSON value, and a note for each stream.
     ``before``: the newest stored schemas of :func:`referring` streams."""
     streams: list[Stream] = []
     notes: list[str] = []

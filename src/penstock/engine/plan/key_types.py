@@ -1,12 +1,12 @@
-"""Decides the types of key columns in tables, so that keys which differ stay apart (L9).
+"""Decides the types of key columns in tables, so that different keys stay apart (L9).
 
-A double takes 9007199254740993 and 9007199254740992 for one number. So a new table stores a key of
-type ``number`` as a decimal, in which 1, 1.0 and 1e0 are one key; and as text of one form, of any
-number of digits, where the pipeline says `string`. A table that is there keeps the
-type of its key, unless it can be made wider exactly. Records are decoded into the type that is
-chosen here; the lane rejects a row whose key that type does not hold exactly (``codec.decode``), so
-that the stream goes on. Pure. Not here: the table's own columns (``tables.frame``), which fail a
-load as the last guard. Neighbour: ``engine.plan.stream_plan`` calls.
+A double represents 9007199254740993 and 9007199254740992 as one number. So a new table stores a key
+of type ``number`` as a decimal, in which 1, 1.0 and 1e0 are one key; or, where the pipeline sets
+`string`, as normalized text with any number of digits. An existing table keeps the type of its key,
+unless it can be widened exactly. Records are decoded into the type that is chosen here. The lane
+rejects a row whose key that type does not hold exactly (``codec.decode``), so that the stream
+continues. Pure. Not here: the table's own columns (``tables.frame``), which fail a load as the last
+guard. Neighbour: ``engine.plan.stream_plan`` calls.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -32,7 +32,7 @@ def exact_keys(
     schema: RowSchema, key: Sequence[FieldPath], given: Collection[str] = ()
 ) -> RowSchema:
     """Returns the schema with :data:`EXACT_NUMBER` for each ``number`` of ``key`` (paths of
-    original names). ``given``: the columns whose types the pipeline gives; they keep them."""
+    original names). ``given``: columns that keep the type which the pipeline sets."""
 
     def exact(declared: DataType) -> DataType:
         return EXACT_NUMBER if declared.kind is Kind.number else declared
@@ -45,7 +45,7 @@ def exact_keys(
 
 def number_texts(schema: RowSchema, declared: RowSchema, key: Sequence[FieldPath]) -> RowSchema:
     """Returns the schema with :data:`NUMBER_TEXT` for each path of ``key`` that is text in it and a
-    number in ``declared``, by the source's own types: 1 and 1.0 are one key as text too."""
+    number in ``declared``, the source's own types: 1 and 1.0 are one key as text too."""
     for path in key:
         given, own = _at(schema, path), _at(declared, path)
         text = given is not None and given.kind is Kind.string
@@ -58,9 +58,9 @@ def kept_keys(
     schema: RowSchema, declared: RowSchema, before: RowSchema, key: Sequence[FieldPath], *,
     coerces: bool,
 ) -> RowSchema:  # fmt: skip
-    """Returns the schema with the types that the columns of ``key`` have in a table which is there.
+    """Returns the schema with the types that the columns of ``key`` have in an existing table.
     ``declared``: the schema without :func:`exact_keys`; ``before``: of the rows until now.
-    ``coerces`` False: a change of type is not carried out, the table decides what becomes of it."""
+    ``coerces`` False: changes of type are not carried out, the table decides what happens."""
     for path in key:
         had, now = _at(before, path), _at(declared, path)
         if had is None or now is None:
@@ -79,8 +79,8 @@ def kept_keys(
 
 def lasting_keys(schema: RowSchema, before: RowSchema, key: Sequence[FieldPath]) -> RowSchema:
     """Returns the schema with the types that keep the keys of ``before`` apart, where rows are only
-    appended now: by a wider type the column would lose what tells them apart, and rows of a key may
-    be merged again later."""
+    appended now. A wider type would lose the difference between keys, and rows of a key may be
+    merged again later."""
     for path in key:
         had, now = _at(before, path), _at(schema, path)
         number = now is not None and had == EXACT_NUMBER and now.kind is Kind.number
@@ -98,7 +98,8 @@ def exact_columns(
 
 
 def _kept(had: DataType, now: DataType) -> DataType:
-    """The type into which keys of type ``now`` are decoded, for a column of type ``had``."""
+    """Returns the type into which keys of type ``now`` are decoded, for a column of type
+    ``had``."""
     if had == NUMBER_TEXT and now.kind not in _NESTED:
         return had
     if stored(had).kind in _TEXT or had.kind in _NESTED or now.kind in _NESTED:
@@ -108,7 +109,7 @@ def _kept(had: DataType, now: DataType) -> DataType:
 
 
 def _at(schema: RowSchema, path: FieldPath) -> DataType | None:
-    """The type at a path of original names; None where there is none."""
+    """Returns the type at a path of original names; None where there is none."""
     fields, found = schema.fields, None
     for step in path:
         found = next((f.type for f in fields if f.source == step), None)
@@ -123,7 +124,7 @@ def _replaced(schema: RowSchema, path: FieldPath, new: _Change) -> RowSchema:
 
 
 def _with(fields: Sequence[Field], path: FieldPath, new: _Change) -> tuple[Field, ...]:
-    """The fields with another type at a path of original names."""
+    """Returns the fields with another type at a path of original names."""
     replace, made = msgspec.structs.replace, list[Field]()
     for field in fields:
         type_ = field.type

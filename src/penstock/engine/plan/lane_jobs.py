@@ -1,6 +1,6 @@
 """Builds what lanes need: a sync's plan, a lane's job, a stream of that job.
 
-Pure apart from questions to connectors (launch, secrets, abilities). Neighbours:
+Pure apart from calls to connectors (launch, secrets, abilities). Neighbours:
 ``engine.plan.prepare`` has the inputs, ``engine.run.lane_runner`` sends the job,
 ``engine.worker.lane`` reads it.
 """
@@ -52,9 +52,9 @@ def sync_plan(prepared: Prepared) -> SyncPlan:
 
 
 class LaneJobs:
-    """Builds the jobs of one run's lanes. ``limit``: records per stream, of ``--limit``; ``dry``: a
-    dry run, of which nothing is kept. ``retried``: returns the rejects that the lane reads in place
-    of its connector."""
+    """Builds the jobs of one run's lanes. ``limit``: records per stream, from ``--limit``; ``dry``:
+    a dry run, which keeps nothing. ``retried``: returns the rejects that the lane reads in place of
+    its connector."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class LaneJobs:
         )
 
     def continued(self, stream: ContinuedStream, lane: int) -> StreamJob:
-        """Returns the answer to a lane that asked how a stream goes on."""
+        """Returns the answer to a lane's question how to continue a stream."""
         served = self._prepared.served
         job = self._stream_job(stream.stream, stream.generation, lane)
         if stream.version is None:
@@ -130,7 +130,7 @@ class LaneJobs:
         return msgspec.structs.replace(job, lane=versioned)
 
     def _anew(self, stream: PlannedStream, start: LaneStart) -> bool:
-        """Whether the epoch sends the stream from its beginning, after its state was forgotten."""
+        """Whether the epoch reads the stream from its beginning, after its state was deleted."""
         known = any(s.scope.stream in (None, stream.id) for s in start.states)
         return self._prepared.anew and not known
 
@@ -138,7 +138,7 @@ class LaneJobs:
         self, stream: PlannedStream, generation: int, lane: int, *, anew: bool = False
     ) -> StreamJob:
         """Builds a stream of a lane's job. Under ``penstock serve`` with ``on_data_error: fail`` a
-        record without its key is refused in every mode, so that the host learns of it."""
+        record without its key is refused in every mode, so that the host receives the error."""
         prepared, configured = self._prepared, stream.configured
         asked = prepared.served and prepared.pipeline.destination.on_data_error == "fail"
         return StreamJob(
@@ -172,8 +172,8 @@ class LaneJobs:
         )
 
     def _delete_mark(self, stream: PlannedStream) -> DeleteMark | None:
-        """Returns how the marks of deletes are judged; None where no deletes are carried out. A
-        destination connector takes every mark that is not null for a delete."""
+        """Returns the rule that decides whether a mark means a delete; None where no deletes are
+        carried out. For a destination connector every mark that is not null is a delete."""
         fields = (*(stream.given or stream.schema).fields, *stream.schema.fields)
         mark = next((f for f in fields if f.name == stream.disposition.deleted_column), None)
         if mark is None:
@@ -182,15 +182,14 @@ class LaneJobs:
         return DeleteMark(mark.source, is_time(mark.type), null_if_live=to_connector)
 
     def _exact_key(self, stream: PlannedStream) -> tuple[FieldPath, ...]:
-        """Returns the key by which a table merges the rows (L9); a connector is sent keys as they
-        came."""
+        """Returns the key by which a table merges the rows (L9); connectors get unchanged keys."""
         merges = stream.disposition.mode is DestinationSyncMode.append_dedup
         tables = self._prepared.destination.has_tables
         return stream.configured.primary_key if merges and tables else ()
 
     def _layout(self, stream: PlannedStream, generation: int) -> PartLayout | None:
-        """Returns the layout of parts that the stream's table can take as they are; None where rows
-        need more than to be appended, or the table is not on this machine."""
+        """Returns the layout of parts that the stream's table can take unchanged; None where rows
+        must be more than appended, or the table is not on this machine."""
         names, disposition = self._prepared.rules.metadata, stream.disposition
         prepared = self._prepared
         if names is None or not (shaped(prepared, stream) or shaped_with_keys(prepared, stream)):
@@ -202,8 +201,8 @@ class LaneJobs:
 
 def reject_quota(pipeline: Pipeline) -> int:
     """Returns the bytes of rejects that a lane may write. Rejects of the source and of transforms
-    go to the same files, so the largest limit of them applies; a component's own is enforced by its
-    host."""
+    go to the same files, so the largest limit of them applies; a component's host enforces the
+    component's own limit."""
     limits = [pipeline.source.limits or Limits()]
     limits += [t.limits for t in (*pipeline.transforms, *pipeline.enrichments) if t.limits]
     return max(limit.max_dead_letters or MAX_DEAD_LETTERS for limit in limits)

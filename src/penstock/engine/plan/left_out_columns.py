@@ -1,5 +1,5 @@
-"""Finds columns that the pipeline leaves out and that no stream has: a name that is written wrong
-would let through what it was to keep back.
+"""Finds columns that the pipeline leaves out and that no stream has: a misspelt name would let
+through the values that it should hold back.
 
 Pure. Not here: which columns a stream keeps (``protocols.column_patterns``). Neighbour:
 ``engine.plan.streams`` calls.
@@ -16,7 +16,7 @@ from penstock.protocols.json_schema.paths import names_of
 
 def unknown_left_out(pipeline: Pipeline, chosen: Sequence[Stream]) -> list[str]:
     """Returns a problem for each column that is left out by its name and that no stream has. An
-    entry may name columns that only other streams have: it may be for several."""
+    entry for several streams may name columns that only some of them have."""
     meant = [("source.defaults", pipeline.source.defaults, list(chosen))]
     for index, entry in enumerate(pipeline.source.streams or ()):
         of = [s for s in chosen if entry.matches(s.id)]
@@ -39,7 +39,7 @@ def unknown_left_out(pipeline: Pipeline, chosen: Sequence[Stream]) -> list[str]:
 
 
 def _names(stream: Stream, path: FieldPath = ()) -> Iterator[str]:
-    """The dotted names of all properties that the stream's schema names."""
+    """Yields the dotted names of all properties that the stream's schema declares."""
     for name in names_of(stream.json_schema, path):
         yield ".".join((*path, name))
         yield from _names(stream, (*path, name))

@@ -1,4 +1,4 @@
-"""Says which way the loads of each planned stream take into its table.
+"""Determines how the loads of each planned stream go into its table.
 
 Neighbours: ``tables.load_way`` decides, ``engine.inspect.plan_check`` shows it,
 ``engine.plan.lane_jobs`` has lanes write parts in the shape of their table."""
@@ -13,8 +13,8 @@ from penstock.tables.load_way import PlannedLoads, PlannedWay, planned_way
 
 
 def shaped(prepared: Prepared, stream: PlannedStream) -> bool:
-    """Whether the lanes of a stream write its parts in the shape of its table: rows need no more
-    than to be appended, and the table is on this machine."""
+    """Whether a stream's lanes write its parts in the shape of its table: rows only need to be
+    appended, and the table is on this machine."""
     rewritten = stream.queried or stream.disposition.mode is DestinationSyncMode.append_dedup
     named = prepared.rules.metadata is not None
     if rewritten or not named or not prepared.destination.takes_parts:
@@ -23,9 +23,9 @@ def shaped(prepared: Prepared, stream: PlannedStream) -> bool:
 
 
 def shaped_with_keys(prepared: Prepared, stream: PlannedStream) -> bool:
-    """Whether the lanes of a stream with keys write its parts so too: no row of it was read before,
-    or its load replaces them all, so that the parts most likely become files of the table as they
-    are. A Spark task proves that no key comes twice; else it merges them."""
+    """Whether the lanes of a stream with keys write its parts in this shape too: no row was read
+    before, or the load replaces all rows, so that the parts most likely become files of the table
+    unchanged. A Spark task proves that no key comes twice; else it merges them."""
     given, names = stream.disposition, prepared.rules.metadata
     known = stream.id in prepared.rules.schemas and not stream.replaces_table
     if given.mode is not DestinationSyncMode.append_dedup or given.history:
@@ -47,7 +47,8 @@ def on_cluster(prepared: Prepared) -> bool:
 
 
 def load_way(prepared: Prepared, stream: PlannedStream) -> PlannedWay | None:
-    """Returns the way of the stream's loads; None: a destination connector gets its rows."""
+    """Returns how the stream's loads go into its table; None: a destination connector gets its
+    rows."""
     if not prepared.destination.has_tables:
         return None
     names = prepared.rules.metadata
@@ -65,8 +66,8 @@ def load_way(prepared: Prepared, stream: PlannedStream) -> PlannedWay | None:
 
 
 def host_notes(prepared: Prepared) -> list[str]:
-    """Returns the note about tables that another host may change, where one may go on with the
-    pipeline: its store is Postgres, or Spark is a cluster."""
+    """Returns the note about tables that another host may change, where another host may continue
+    the pipeline: its store is Postgres, or Spark is a cluster."""
     note = prepared.destination.place.host_note
     elsewhere = on_cluster(prepared) or prepared.pipeline.state.backend != "sqlite"
     return [note] if note is not None and elsewhere else []

@@ -1,9 +1,9 @@
-"""Finds tables that lack what the ledger committed to them before a run: they were moved or
-deleted, or are another's (L3).
+"""Finds tables that lack loads which the ledger committed before a run: they were moved or deleted,
+or belong to another home (L3).
 
-Reads the numbers of loads that the tables store, without Spark. Not here: the comparison that each
-load makes again (``tables.contract.already_committed``), which folder a pipeline means
-(``place``). Neighbours: ``place``, ``engine.run`` and ``engine.inspect.plan_check`` call.
+Reads the load numbers that the tables store, without Spark. Not here: the comparison that each load
+makes again (``tables.contract.already_committed``), which folder a pipeline means (``place``).
+Neighbours: ``place``, ``engine.run`` and ``engine.inspect.plan_check`` call.
 """
 
 import os
@@ -24,11 +24,11 @@ from penstock.store.contract import ExpectedLoad, Store
 from penstock.tables.contract import TableFormat, TableName
 
 Expected = Mapping[StreamId, ExpectedLoad]
-_REPORTS = 20  # the newest runs, in which the tables' last folder is looked for
+_REPORTS = 20  # how many of the newest runs are searched for the tables' last folder
 
 
 class Lake:
-    """The tables of a pipeline in one folder, as they would be if they were there. ``path``: the
+    """The tables of a pipeline in one folder, whether or not they exist there. ``path``: the
     folder, absolute."""
 
     def __init__(self, pipeline: Pipeline, path: str, store: Store) -> None:
@@ -39,7 +39,8 @@ class Lake:
         self._names = store.remembered(pipeline.pipeline, ()).tables.tables
 
     def numbers(self, expected: Expected) -> dict[StreamId, int | None]:
-        """Returns the last load that each stream's table has, as ``TableFormat.last_number``."""
+        """Returns the number of the last load in each stream's table, as
+        ``TableFormat.last_number``."""
         return {
             stream: self._tables.last_number(self._table(stream), load.key)
             for stream, load in expected.items()
@@ -47,19 +48,19 @@ class Lake:
         }
 
     def has_any(self, expected: Expected) -> bool:
-        """Whether a table has the ledger's last number, or one that needs Spark to be read."""
+        """Whether a table has the ledger's last number, or can only be read with Spark."""
         found = self.numbers(expected)
         return any(n is None or n >= expected[s].number for s, n in found.items())
 
     def has_all(self, expected: Expected) -> bool:
-        """Whether each table is proved to have the ledger's last number; there is one at least."""
+        """Whether there are tables, and each provably has the ledger's last number."""
         found = self.numbers(expected)
         return bool(found) and all(
             n is not None and n >= expected[s].number for s, n in found.items()
         )
 
     def exists(self, stream: StreamId) -> bool:
-        """Whether anything is where the stream's table would be."""
+        """Whether anything exists at the path of the stream's table."""
         return os.path.exists(self._tables.location(self._table(stream)))
 
     def _table(self, stream: StreamId) -> TableName:
@@ -69,9 +70,9 @@ class Lake:
 def lost_tables(
     pipeline: Pipeline, store: Store, home: Home, planned: Sequence[PlannedStream]
 ) -> list[str]:
-    """Returns what is wrong with tables that would not take the loads of these streams: they lack
-    the ledger's last loads, or have another home's. Tables that the run replaces, and those that
-    need Spark to be read, are passed over."""
+    """Returns the problems of tables that would refuse the loads of these streams: they lack the
+    ledger's last loads, or have another home's. Skips tables that the run replaces, and those that
+    can only be read with Spark."""
     if pipeline.place is None or pipeline.place.lake is None:
         return []
     waits = {load.stream for g in store.open_groups(pipeline.pipeline) for load in g.loads}
@@ -95,8 +96,8 @@ def lost_tables(
 def refuse_moved(
     pipeline: Pipeline, store: Store, home: Home, planned: Sequence[PlannedStream]
 ) -> None:
-    """Raises ``DestinationError`` (``destination.table_behind``) where the pipeline means another
-    folder than before and none of the run's tables is there, before anything is read."""
+    """Raises ``DestinationError`` (``destination.table_behind``), before anything is read, where
+    the pipeline means another folder than before and none of the run's tables is there."""
     lake, old = pipeline.place and pipeline.place.lake, old_lake(pipeline, store)
     if lake is None or old is None or old == lake:
         return
@@ -111,7 +112,7 @@ def refuse_moved(
 
 
 def old_lake(pipeline: Pipeline, store: Store) -> str | None:
-    """Returns the folder that the pipeline's tables were in; None: that is not known."""
+    """Returns the folder that the pipeline's tables were in; None: unknown."""
     known = store.remembered(pipeline.pipeline, ()).place
     if known is not None:
         return known.lake
@@ -126,7 +127,7 @@ def _of_run(
 
 
 def _lost(pipeline: Pipeline, store: Store, home: Home, streams: Sequence[StreamId]) -> str:
-    """Says what tables lack, where they were last, and what to do."""
+    """Describes what the tables lack, where they were last, and what to do."""
     lake, old = str(pipeline.place and pipeline.place.lake), old_lake(pipeline, store)
     here = Lake(pipeline, lake, store)
     is_there = [stream for stream in streams if here.exists(stream)]
@@ -152,7 +153,7 @@ def _lost(pipeline: Pipeline, store: Store, home: Home, streams: Sequence[Stream
 
 
 def _reported(reports: Iterable[Mapping[str, Any]], streams: Sequence[StreamId]) -> str | None:
-    """Returns where the newest report has a table of these streams."""
+    """Returns the location of a table of these streams by the newest report that has one."""
     for report in reports:
         for each in report.get("streams") or ():
             if each.get("table") and StreamId(each.get("namespace"), each["name"]) in streams:

@@ -114,7 +114,7 @@ class ModelSource(SourceEndpoint):
         return QueryReader(self._spark, self.model, diff, mailbox, lanes, submit)
 
     def given(self, catalog: Catalog | None = None) -> str:
-        """Nothing: its catalog is that of the run."""
+        """Returns nothing: its catalog is that of the run."""
         del catalog
         return ""
 
@@ -163,8 +163,8 @@ class ModelSource(SourceEndpoint):
         return fields
 
     def _with_keys(self, rows: "DataFrame", found: tuple[Field, ...]) -> tuple[Field, ...]:
-        """Returns the columns; those of a key by which rows are compared keep the types of the last
-        run, where that changes no value."""
+        """Returns the columns. Columns of a key by which rows are compared keep the types of the
+        last run, where that changes no value."""
         settings = self._pipeline.stream_settings(self.stream)
         if settings is None or not self._sends():
             return found
@@ -185,9 +185,9 @@ class ModelSource(SourceEndpoint):
         return tuple(msgspec.structs.replace(f, type=kept.get(f.source, f.type)) for f in found)
 
     def _typed(self, found: tuple[Field, ...], untyped: frozenset[FieldPath]) -> tuple[Field, ...]:
-        """Returns the columns, with the types of earlier runs for those of which every value is
-        null. A column or a field that never had a value comes with the first one; unless the
-        pipeline names it, or the model has no other."""
+        """Returns the columns. Those whose values are all null get the types of earlier runs. A
+        column or field that never had a value is left out until it has one, unless the pipeline
+        names it or the model has no other."""
         known = self._stored_types() | self._earlier_types()
         kept = dict(self._named_columns())
         made: list[Field] = []
@@ -205,8 +205,9 @@ class ModelSource(SourceEndpoint):
 
     def _known_types(self, spark: "SparkSession") -> dict[str, DataType]:
         """Returns the types of a text file's columns that do not depend on its rows: the user's,
-        else those of an earlier run. A version before did not keep them: its table has them; but
-        where transforms made the table's columns, Spark finds what that version found."""
+        else those of an earlier run. An earlier version did not store them: its table has them;
+        where transforms made the table's columns, Spark infers the same types as that version
+        did."""
         known = self._earlier_types()
         if not known:
             known = self._stored_types()
@@ -226,7 +227,8 @@ class ModelSource(SourceEndpoint):
         return {f.source: f.type for f in known.fields} if known is not None else {}
 
     def _sends(self) -> tuple[Change, ...]:
-        """Returns which rows are sent of a model that is compared by its key; none: it is not."""
+        """Returns which rows are sent of a model that is compared by its key; empty: it is not
+        compared."""
         overrides = self._pipeline.stream_settings(self.stream)
         if overrides is None or not overrides.primary_key or self.model.cursor:
             return ()
@@ -249,8 +251,7 @@ class ModelSource(SourceEndpoint):
         return msgspec.structs.replace(stream, assumed=not known)
 
     def _named_columns(self) -> Iterator[tuple[str, DataType]]:
-        """Yields the columns that the pipeline file names, with their types, as far as it gives
-        them."""
+        """Yields the columns that the pipeline file names, with their types where it gives them."""
         settings = self._pipeline.stream_settings(self.stream)
         if settings is None:
             return
@@ -271,7 +272,8 @@ class ModelSource(SourceEndpoint):
         )
 
     def _begins_after_cursor(self, types: Mapping[str, DataType]) -> bool:
-        """Not by a floating-point column: NaN is no saved cursor, and above every one."""
+        """Whether the read begins after the cursor. Not for a floating-point column: NaN is no
+        saved cursor, and sorts above every one."""
         settings = self._pipeline.stream_settings(self.stream)
         path = settings.cursor_field if settings is not None else None
         if path is None or (path[0] in types and types[path[0]].kind is Kind.number):
@@ -282,8 +284,8 @@ class ModelSource(SourceEndpoint):
 def _with_known(
     kind: DataType, known: DataType | None, path: FieldPath, untyped: frozenset[FieldPath]
 ) -> DataType | None:
-    """Returns the type of a column or a field, with the known ones for those of which every value
-    is null; None: there is none."""
+    """Returns the type of a column or a field, with the known types where all values are null;
+    None: there is none."""
     if path in untyped:
         return known
     if kind.kind is not Kind.struct or all(p[: len(path)] != path for p in untyped):
@@ -320,8 +322,8 @@ def _dialect(model: Model, config: Mapping[str, Any]) -> Model:
 
 
 def model_needs(pipeline: Pipeline) -> SessionNeeds:
-    """Returns what a pipeline's query requires of the Spark session, without opening anything; of
-    any other source: nothing. A reference that is wrong requires nothing: its run says so."""
+    """Returns what a pipeline's query requires of the Spark session, without opening anything;
+    nothing for any other source. A wrong reference requires nothing: its run reports the error."""
     try:
         ref = parse_ref(pipeline.source.use)
         queried = ref.kind is RefKind.query and "datasource" not in pipeline.source.config

@@ -1,9 +1,9 @@
 """Names the table that an unnamed query gets at a destination connector: the pipeline's name, where
 a user chose one.
 
-The stream of such a query is ``query`` in every pipeline, so that two of them would write to one
-table of the destination. Pipelines that ran before keep that name there; the store remembers which
-one a pipeline has. Neighbours: ``destination_endpoint`` asks, ``prepare`` stores the answer.
+The stream of such a query is ``query`` in every pipeline, so two of them would write to one table
+of the destination. Pipelines that ran before keep that name there; the store has the name of each
+pipeline. Neighbours: ``destination_endpoint`` calls, ``prepare`` stores the answer.
 """
 
 import re
@@ -28,7 +28,7 @@ KEPT_NAME = (
 
 
 class ModelTarget(msgspec.Struct, frozen=True):
-    """The name at the destination of the query's stream. ``note``: to be said once, in the run that
+    """The name at the destination of the query's stream. ``note``: shown once, in the run that
     stores the name first."""
 
     name: str
@@ -40,8 +40,8 @@ class ModelTarget(msgspec.Struct, frozen=True):
 
 
 def model_target(pipeline: Pipeline, store: Store) -> ModelTarget | None:
-    """Returns the name of an unnamed query's table; None: the source is none, or nobody named the
-    pipeline."""
+    """Returns the name of an unnamed query's table; None: the source is no unnamed query, or the
+    user did not name the pipeline."""
     ref = parse_ref(pipeline.source.use)
     if ref.kind is not RefKind.query or pipeline.source.config.get("stream"):
         return None

@@ -1,9 +1,10 @@
-"""Decides which package of the index a pipeline's reference means, and what is stored of it.
+"""Decides which package of the index a pipeline's reference means, and what the store keeps of
+this.
 
-A name is exactly that package. Before names were exact, ``singer:tap-x`` could also be a package
-under a longer name (``meltanolabs-tap-x``): a pipeline that ran then keeps the package that it had,
-whatever it is called (L1), and a pipeline that is new has the named one on every machine. Not here:
-installing (``connectors.install``). Neighbour: ``engine.plan.prepare`` stores what a run used.
+A name means exactly that package. Before names were exact, ``singer:tap-x`` could also be a package
+under a longer name (``meltanolabs-tap-x``). A pipeline that ran then keeps its package, whatever
+its name (L1); a new pipeline gets the named one on every machine. Not here: installing
+(``connectors.install``). Neighbour: ``engine.plan.prepare`` stores what a run used.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from penstock.connectors.reference import ConnectorRef, RefKind, parse_ref
 from penstock.errors import ConfigError
 from penstock.store.contract import Store
 
-_EXACT = "names"  # a row that each run stores, also one without packages; no reference is so called
+_EXACT = "names"  # a row that each run stores, even without packages; no reference has this name
 
 
 class MeantPackage(TypedDict, total=False):
@@ -25,8 +26,8 @@ class MeantPackage(TypedDict, total=False):
 
 
 def meant(store: Store, pipeline: str, use: str) -> MeantPackage:
-    """Returns which package the reference ``use`` means in this pipeline; empty: that of its
-    name."""
+    """Returns the package that the reference ``use`` means in this pipeline; empty: the package of
+    that name."""
     ref = parse_ref(use)
     if ref.kind is not RefKind.package or ref.url is not None:
         return {}
@@ -37,7 +38,7 @@ def meant(store: Store, pipeline: str, use: str) -> MeantPackage:
 
 
 def used(connectors: Iterable[RunnableConnector]) -> dict[str, str]:
-    """Returns what is stored of the packages that a run uses (``Remembered.packages``)."""
+    """Returns what is stored about the packages that a run uses (``Remembered.packages``)."""
     found = {_EXACT: "exact"}
     for connector in connectors:
         if connector.package is not None:
@@ -46,8 +47,7 @@ def used(connectors: Iterable[RunnableConnector]) -> dict[str, str]:
 
 
 def other_name(store: Store, pipeline: str, before: str, now: ConnectorRef) -> bool:
-    """Whether ``before``, a reference, and ``now`` are two names of one package in this
-    pipeline."""
+    """Whether the references ``before`` and ``now`` name the same package in this pipeline."""
     try:
         old = parse_ref(before)
     except ConfigError:

@@ -19,8 +19,8 @@ from penstock.store.remembered import Remembered
 
 
 def nested_key(path: FieldPath) -> str:
-    """The text that stands in the store for a path of original names, the column's first; lists on
-    the way are passed over."""
+    """Returns the stored text for a path of original names, the column's first. Skips lists on the
+    path."""
     return msgspec.json.encode(path).decode()
 
 
@@ -64,14 +64,14 @@ def _names(fields: tuple[Field, ...], taken: Mapping[str, str]) -> dict[str, str
 def nested_so_far(
     store: Store, pipeline: str, streams: Sequence[StreamId], known: Remembered
 ) -> dict[StreamId, dict[str, str]]:
-    """Returns the stored names of the streams; of those without any, the names in the schemas of
-    earlier runs, which did not store them. Not for streams whose schemas are what transforms make
-    of the source's."""
+    """Returns the stored names of the streams. For streams without any, returns the names in the
+    schemas of earlier runs, which did not store them. Not for streams whose stored schemas are the
+    output of transforms."""
     found = {stream: known.nested[stream] for stream in streams if stream in known.nested}
     unnamed = [stream for stream in streams if stream not in found and stream in known.columns]
     for stream, newest in store.newest_schemas(pipeline, unnamed).items():
         inside = (True for column in newest.fields for _ in _inside(column.type, ()))
-        if newest.version > 1 or any(inside):  # an older version may have objects that are gone
+        if newest.version > 1 or any(inside):  # an older version may have dropped objects
             found[stream] = names_so_far(store.schemas(pipeline, stream))
     return found
 

@@ -1,9 +1,9 @@
-"""Says of planned streams which tables lie inside one another, and which are rewritten under their
-readers.
+"""Finds planned tables that lie inside one another, and tables that are rewritten while readers use
+them.
 
-A new table above or below another one is a problem, a table that is there is only noted: it goes
-on. Pure but for what the destination finds out (``PlannedDestination.nested``). Neighbours:
-``engine.plan.streams`` and ``engine.plan.replan`` ask; ``tables.nested_folders`` looks at folders.
+A new table above or below another one is a problem; an existing table is only noted, and continues.
+Pure except for what the destination finds out (``PlannedDestination.nested``). Neighbours:
+``engine.plan.streams`` and ``engine.plan.replan`` call; ``tables.nested_folders`` looks at folders.
 """
 
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ _SHOWN = 10
 def nested_tables(
     streams: Sequence[PlannedStream], destination: PlannedDestination
 ) -> tuple[list[str], list[str]]:
-    """Returns (problems, notes), a sentence each: new tables that would lie inside another table's
-    folder or around it, and tables that do."""
+    """Returns (problems, notes), one sentence each: new tables that would lie inside another
+    table's folder or around it, and existing tables that do."""
     problems: list[str] = []
     notes: list[str] = []
     found = destination.nested([stream.table for stream in streams])
@@ -48,7 +48,7 @@ def nested_tables(
 def rewritten_tables(
     streams: Sequence[PlannedStream], destination: PlannedDestination
 ) -> list[str]:
-    """Returns the note about tables whose loads replace their files, where readers notice."""
+    """Returns the note about tables whose loads replace files that readers may be using."""
     dedup = DestinationSyncMode.append_dedup
     found = [str(s.id) for s in streams if s.replaces_table or s.disposition.mode is dedup]
     if destination.rewrite_note is None or not found:

@@ -1,6 +1,6 @@
-"""Joins notes that say the same of several streams into one, which names them all.
+"""Joins equal notes about several streams into one note, which names them all.
 
-A note of a stream begins with its name: ``users: ...`` or ``stream users: ...``. Neighbours:
+A note about a stream begins with its name: ``users: ...`` or ``stream users: ...``. Neighbours:
 ``reporting.accounting`` gives each note of a run as it comes, ``inspect.plan_check`` all of a plan.
 """
 
@@ -13,7 +13,8 @@ _STREAM = "stream "
 
 
 def joined_notes(notes: Iterable[str], streams: Iterable[str]) -> list[str]:
-    """Returns the notes in order, each once, joined where they say the same of several streams."""
+    """Returns the notes in order and without repetitions; equal notes about several streams are
+    joined."""
     known, of_streams = set(streams), NotesOfStreams()
     found: dict[str, None] = {}
     for note in notes:
@@ -26,15 +27,15 @@ def joined_notes(notes: Iterable[str], streams: Iterable[str]) -> list[str]:
 
 
 class NotesOfStreams:
-    """Remembers what was noted of which streams."""
+    """Remembers which streams each note named."""
 
     def __init__(self) -> None:
-        self._names: dict[str, list[str]] = {}  # by what is said of them
+        self._names: dict[str, list[str]] = {}  # by the note's text without names
         self._texts: dict[str, str] = {}
 
     def joined(self, text: str, streams: Iterable[str]) -> tuple[str | None, str]:
-        """Returns the note that says the same of streams before, or None, and the note to have in
-        its place. ``streams``: the names of the run's."""
+        """Returns the earlier note with the same text about other streams, or None, and the note
+        that replaces it. ``streams``: the names of the run's."""
         head, colon, rest = text.partition(": ")
         name = head.removeprefix(_STREAM)
         if not colon or name not in {shown(stream) for stream in streams}:

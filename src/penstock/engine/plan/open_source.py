@@ -1,4 +1,4 @@
-"""Opens a pipeline's source: resolves its connector, and installs it where it is not.
+"""Opens a pipeline's source: resolves its connector, and installs it if necessary.
 
 Moves no record. Neighbours: ``engine.plan.source_endpoint`` and ``engine.plan.model_source`` are
 what it opens; ``connectors.resolve`` finds the connector.

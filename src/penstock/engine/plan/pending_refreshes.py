@@ -1,9 +1,9 @@
-"""Notes pending refreshes (``run --recreate``), and refuses a run without their streams of which
-nothing could be saved.
+"""Notes pending refreshes (``run --recreate``). Refuses a run that leaves out their streams and
+could therefore save nothing.
 
 Pure. Not here: what a refresh is (``store.remembered``), which states wait for it
 (``engine.deliver.load_plan``). Neighbours: ``engine.plan.streams`` calls before a run,
-``engine.sync.sync`` where only the read shows what the source's state is like.
+``engine.sync.sync`` where only the read shows the form of the source's state.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,9 +38,9 @@ def refuse_left_out(
     states: Sequence[StoredState],
     earlier: Remembered,
 ) -> None:
-    """Raises ``ConfigError`` where a stream whose refresh is pending is not read, and the state of
-    those that are cannot be separated from its own: nothing of them could be saved. ``states``:
-    saved and sealed ones; what the state of a first run is like only its read shows."""
+    """Raises ``ConfigError`` where a stream whose refresh is pending is not read, and its state
+    cannot be separated from that of the streams that are read: nothing of them could be saved.
+    ``states``: saved and sealed ones; in a first run only the read shows the form of the state."""
     planned = {s.id for s in streams}
     shared = any(s.scope.stream is None for s in states)
     left = [s for s in sorted(earlier.pending_refreshes) if s not in planned]

@@ -1,9 +1,9 @@
-"""Decides whether a pipeline may go on with the state of its name from this place, and in which of
+"""Decides whether a pipeline may use the saved state of its name from this place, and in which of
 two folders its tables lie.
 
 A state belongs to the place at which the pipeline's relative paths start
-(``store.remembered.StoredPlace``): another pipeline of the same name elsewhere would go on where
-this one stopped, and lose the rows before. The tables themselves say whose they are
+(``store.remembered.StoredPlace``). Another pipeline of the same name elsewhere would continue from
+this state, and lose the rows before it. The tables themselves show whose they are
 (``lost_tables``); they are read only where the place or the folder is not the stored one. Not here:
 where relative paths start (``config.place``). Neighbours: ``engine.run`` and ``engine.inspect``
 call.
@@ -27,7 +27,7 @@ from penstock.store.remembered import Remembered, StoredPlace
 
 class SettledPlace(NamedTuple):
     """A pipeline whose place is proved. ``pipeline``: with the folder in which its tables lie;
-    ``kept``: its file means another folder than that. ``notes``: for the report."""
+    ``kept``: its file means another folder. ``notes``: for the report."""
 
     pipeline: Pipeline
     kept: bool = False
@@ -35,7 +35,7 @@ class SettledPlace(NamedTuple):
 
 
 def settle_place(pipeline: Pipeline, store: Store, home: Home) -> SettledPlace:
-    """Proves that the pipeline may go on with its state from its place, and finds the folder of its
+    """Proves that the pipeline may use its saved state from its place, and finds the folder of its
     tables. Raises ``ConfigError``: ``config.other_place``; ``config.other_folder`` where its tables
     lie in a folder that the file no longer means, and may not be written to from here."""
     place = pipeline.place
@@ -69,8 +69,8 @@ def settle_place(pipeline: Pipeline, store: Store, home: Home) -> SettledPlace:
 def store_place(
     settled: SettledPlace, store: Store, lease: Lease, planned: Sequence[PlannedStream]
 ) -> None:
-    """Stores the pipeline's place, where it has relative paths, an id or local tables, or its
-    connectors run elsewhere than before, and its tables have the ledger's last numbers."""
+    """Stores the pipeline's place, if its tables have the ledger's last numbers and it has relative
+    paths, an id or local tables, or its connectors run in another folder than before."""
     pipeline, place = settled.pipeline, settled.pipeline.place
     if place is None or not (place.relative or place.lake or place.moved or pipeline.id):
         return
@@ -93,17 +93,17 @@ def store_place(
 
 
 def move_place(here: Place, id: str | None, store: Store, lease: Lease) -> None:
-    """Stores that the pipeline's place is ``here`` now, under ``id`` where it has one. Where its
-    tables were stays known, and is compared as ever."""
+    """Stores that the pipeline's place is now ``here``, under ``id`` where it has one. The folder
+    of its tables stays stored, and is compared as before."""
     known = store.remembered(lease.pipeline, ()).place or StoredPlace(folder=here.folder)
     moved = replace(known, folder=here.folder, id=id, kept=False)
     store.remember(lease, Remembered(place=moved))
 
 
 def refuse_other_place(pipeline: Pipeline, store: Store, home: Home) -> None:
-    """Raises ``ConfigError`` (``config.other_place``) where the state of the pipeline's name is
-    that of another place. Where no path is relative, and where no run has stored a place, nothing
-    is refused."""
+    """Raises ``ConfigError`` (``config.other_place``) where the saved state of the pipeline's name
+    belongs to another place. Refuses nothing where no path is relative, or where no run has stored
+    a place."""
     place = pipeline.place
     if place is None or not place.relative:
         return
@@ -114,7 +114,7 @@ def refuse_other_place(pipeline: Pipeline, store: Store, home: Home) -> None:
 
 def _is_same(pipeline: Pipeline, place: Place, known: StoredPlace, store: Store) -> bool:
     if not (store.last_epoch(pipeline.pipeline) or store.states(pipeline.pipeline)):
-        return True  # nothing was begun
+        return True  # nothing has run yet
     if pipeline.id is not None and known.id is not None:
         return pipeline.id == known.id
     if same_folder(known.folder, place.folder):
@@ -130,7 +130,7 @@ def _is_same(pipeline: Pipeline, place: Place, known: StoredPlace, store: Store)
 
 
 def _says_as_much(known: StoredPlace, now: StoredPlace) -> bool:
-    """Whether nothing is to be stored: a checkout that moves under an id, or that is reached by
+    """Whether there is nothing to store: a checkout that moves under an id, or that is reached by
     several links, would add a row with each run."""
     by_id = known.id is not None and known.id == now.id
     folder = by_id or (known.id == now.id and same_folder(known.folder, now.folder))
@@ -142,8 +142,8 @@ def _says_as_much(known: StoredPlace, now: StoredPlace) -> bool:
 def _old_folder(
     pipeline: Pipeline, place: Place, known: StoredPlace | None, store: Store
 ) -> str | None:
-    """Returns the folder that has the pipeline's tables, where the pipeline means another one by
-    the same path, which has none of them. None: it goes on with the one that it means."""
+    """Returns the folder that has the pipeline's tables, where the same path now means another
+    folder without any of them. None: the current folder applies."""
     if place.lake is None or (known is not None and known.lake == place.lake):
         return None
     old = place.before if known is None else known.lake
@@ -193,8 +193,8 @@ def _other_folder(pipeline: Pipeline, place: Place, old: str) -> ConfigError:
 
 
 def _note_of_connectors(pipeline: Pipeline, place: Place, store: Store) -> tuple[str, ...]:
-    """Notes which connectors of a pipeline of before run in another folder now: files that they
-    find there by themselves stand in no configuration."""
+    """Notes which connectors of an earlier pipeline now run in another folder: files that they find
+    there by themselves appear in no configuration."""
     if place.ran is None or not store.last_epoch(pipeline.pipeline):
         return ()
     folder = written_from(place.ran, place.folder)

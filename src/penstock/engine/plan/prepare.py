@@ -1,8 +1,8 @@
 """Prepares a run before the first record: checks the connectors and their configuration, discovers
 the catalog, makes the plan.
 
-No JVM, no record. Neighbours: ``engine.run`` and the verbs that move no data start here;
-``engine.plan.streams`` makes the decisions; ``connectors`` runs a source.
+Uses no JVM and reads no record. Neighbours: ``engine.run`` and the commands that move no data start
+here; ``engine.plan.streams`` makes the decisions; ``connectors`` runs a source.
 """
 
 import dataclasses
@@ -67,12 +67,11 @@ from penstock.transforms.spark_sql import queries as queries_of
 
 class Prepared(msgspec.Struct, kw_only=True):
     """A prepared run; its plan grows while sources send new streams and schemas. ``states``: the
-    protocol's rules for states, with the names that its states use for streams. ``served``: the
-    source is another program (``engine.serve``), whose end does not complete the streams in
-    ``requires_complete_status``. ``keys``: where connectors keep their own keys; None: none of
-    them keeps any. ``queries``: over whole streams. ``passed``: streams that the
-    source sent in this run and that are not selected. ``anew``: of this run's streams, the states
-    were forgotten (``--full-refresh``)."""
+    protocol's rules for states, with the stream names that its states use. ``served``: the source
+    is another program (``engine.serve``), whose end does not complete the streams in
+    ``requires_complete_status``. ``keys``: where connectors keep their own keys; None: no connector
+    keeps any. ``queries``: over whole streams. ``passed``: unselected streams that the source sent
+    in this run. ``anew``: the states of this run's streams were deleted (``--full-refresh``)."""
 
     pipeline: Pipeline
     source: SourceEndpoint
@@ -117,7 +116,7 @@ class Prepared(msgspec.Struct, kw_only=True):
 
 
 def metadata_names(pipeline: Pipeline, native: MetadataNames) -> MetadataNames | None:
-    """Returns the names of the metadata columns that the pipeline asks for; None: it asks for no
+    """Returns the names of the metadata columns that the pipeline requests; None: it requests no
     such columns. ``native``: those of the source's protocol."""
     names = {"native": native, "neutral": NEUTRAL_METADATA, "none": None}
     return names[pipeline.destination.metadata_columns]
@@ -144,13 +143,13 @@ def prepare(
     ends_histories: bool = False,
     sealed: Sequence[StoredState] = (),
 ) -> Prepared:
-    """Checks the pipeline, discovers the streams, plans. ``transforms``: of ``transforms_of``.
-    ``first`` False: the source may be read beside its discovery; not where the kept catalog cannot
-    be planned with, nor a stream by cdc. ``recovers``: as of ``SourceEndpoint.discover``.
-    ``stateless``: give the source no state, whatever is saved. ``sealed``: states that this run
-    saves before it reads. ``recreate``: refresh the run's streams. ``ends_histories``: tables of
-    streams that ask for no history lose theirs. Raises ``ConfigError``, ``SourceError``,
-    ``DestinationError``."""
+    """Checks the pipeline, discovers the streams, makes the plan. ``transforms``: from
+    ``transforms_of``. ``first`` False: the source may be read during its discovery; this does not
+    apply where the plan cannot use the kept catalog, nor to streams read by cdc. ``recovers``: as
+    in ``SourceEndpoint.discover``. ``stateless``: give the source no state, whatever is saved.
+    ``sealed``: states that this run saves before it reads. ``recreate``: refresh the run's streams.
+    ``ends_histories``: tables of streams without a requested history lose theirs. Raises
+    ``ConfigError``, ``SourceError``, ``DestinationError``."""
 
     def made(*, first: bool) -> Prepared:
         found = partial(source.discover, first=first, recovers=recovers)
@@ -196,7 +195,7 @@ def _prepared(
     if not recreate:
         catalog = _with_kept_json(pipeline, source, catalog, store, earlier)
     if not destination.has_tables:
-        earlier = msgspec.structs.replace(earlier, refresh={})  # a refresh is of a table
+        earlier = msgspec.structs.replace(earlier, refresh={})  # only tables have refreshes
     role = state_role(source.package, earlier, known, catalog.streams)
     saved = store.states(pipeline.pipeline)
     given = with_own(role, saved, separable(role, saved, earlier.unread))
@@ -253,7 +252,7 @@ def _check(
     transforms: Sequence[TransformEndpoint],
     queries: Sequence[Query],
 ) -> None:
-    """Checks what the pipeline asks for and every configuration, before anything is discovered."""
+    """Checks the pipeline's settings and every configuration, before any discovery."""
     _refuse_unsupported(pipeline, destination, queries)
     refuse_other_protocol(store, pipeline.pipeline, source.package.name)
     source.validate()
@@ -265,7 +264,7 @@ def _check(
 def _with_kept_json(
     pipeline: Pipeline, source: SourceEndpoint, catalog: Catalog, store: Store, earlier: Remembered
 ) -> Catalog:
-    """Keeps as JSON text the columns that the tables of earlier runs have so."""
+    """Keeps the columns as JSON text that are JSON text in the tables of earlier runs."""
     ids = referring(catalog.streams, earlier.modes)
     if not ids:
         return catalog
@@ -274,8 +273,8 @@ def _with_kept_json(
 
 
 def _positions(plan: StreamsPlan, earlier: Remembered) -> list[StreamId]:
-    """Returns the streams whose states this run moves. Changes of a stream read by cdc go by while
-    it is not read: an older position would skip them."""
+    """Returns the streams whose states this run moves. A stream read by cdc misses changes while it
+    is not read: continuing from an older position would skip them."""
     moving = [id for id, modes in earlier.modes.items() if modes.sync_mode is SyncMode.cdc]
     return [*(s.id for s in plan.streams), *moving]
 
@@ -292,7 +291,7 @@ def _rules(
     recreate: bool,
     ends_histories: bool,
 ) -> StreamRules:
-    """Returns what holds for every stream of the run."""
+    """Returns the rules for every stream of the run."""
     package, changes = source.package, pipeline.destination.schema_evolution
     return StreamRules(
         package=package,
@@ -328,7 +327,7 @@ def _with_stored(
     store: Store,
     destination: DestinationEnd,
 ) -> StreamRules:
-    """Adds what the schemas of earlier runs bind: the columns of undeclared properties, unless all
+    """Adds what the schemas of earlier runs fix: the columns of undeclared properties, unless all
     are dropped, and the types of tables."""
     settings = (pipeline.source.defaults, *(pipeline.source.streams or ()))
     keeps = any(rules.policy(s) is not UndeclaredPolicy.drop for s in settings)
@@ -351,7 +350,7 @@ def _with_stored(
 
 
 def _notes(prepared: Prepared, outline: Outlines) -> tuple[str, ...]:
-    """Returns the plan's notes, with those of its connectors and transforms."""
+    """Returns the plan's notes, including those of its connectors and transforms."""
     plan, source = prepared.plan, prepared.source
     asked = (
         f"{s.id}: the source does not list this stream, and it is requested by its name"
@@ -392,9 +391,9 @@ def _with_named(
     pipeline: Pipeline, source: SourceEndpoint, catalog: Catalog, store: Store
 ) -> Catalog:
     """Adds the pipeline file's streams to the catalog of a source that discovers none and can be
-    read without (``package.undiscovered``), with the columns that the file names and those of
-    earlier rows. In a version 4 file, whose host never discovers, a stream that the catalog lacks
-    is added in any case."""
+    read without discovery (``package.undiscovered``), with the columns that the file names and
+    those of earlier rows. For a version 4 file, whose host never discovers, adds every stream that
+    the catalog lacks."""
     make, listed = source.package.undiscovered, pipeline.source.streams or ()
     if catalog.open or make is None or (catalog.streams and pipeline.dialect == "penstock"):
         return catalog
@@ -406,7 +405,7 @@ def _with_named(
     for stream in ids:
         columns: dict[str, DataType | None] = {}
         if (schema := before.get(stream)) is not None:
-            # A JSON column may only be the assumption for a stream without rows.
+            # A JSON column may only be an assumption about a stream without rows.
             kinds = {f.source: f.type for f in schema.fields if f.type.kind is not Kind.json}
             columns.update(kinds)
         overrides = pipeline.stream_settings(stream)
@@ -448,7 +447,7 @@ def _fits(destination: DestinationEnd, plan: StreamsPlan) -> None:
 
 def remember(prepared: Prepared, store: Store, lease: Lease) -> None:
     """Saves the names and schemas of the plan in the store, before anything uses them. A column
-    stays non-null, and keeps its frame type, as the last rows had it, until rows show otherwise
+    stays non-null, and keeps its frame type, as in the last rows, until rows show otherwise
     (``engine.worker.lane_events``)."""
     connector = prepared.source.connector
     ref = connector.ref

@@ -1,10 +1,11 @@
-"""Says of a planned stream whether its table may keep a row twice since the source sends it again.
+"""Determines whether a planned stream's table may hold a row twice because the source sends it
+again.
 
-Most sources compare their cursor by ``>=``, so that rows at the saved value come again in every
-run; so do readers of a log (tap-mongodb, tap-postgres) with the change at the saved position. No
-protocol has a word for it. Under append a table keeps each of them. Pure. Neighbours:
-``engine.plan.streams`` notes it in the plan, ``engine.reporting.accounting`` labels the run by it.
-Not here: rows that no state covers (``Segment.exact``).
+Most sources compare their cursor by ``>=``, so every run repeats the rows at the saved value.
+Readers of a log (tap-mongodb, tap-postgres) repeat the change at the saved position. No protocol
+declares this. Under append a table keeps each copy. Pure. Neighbours: ``engine.plan.streams`` notes
+it in the plan, ``engine.reporting.accounting`` labels the run by it. Not here: rows that no state
+covers (``Segment.exact``).
 """
 
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ REPEATS = "at-least-once: "  # begins the note
 
 
 def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
-    """Whether a later run may add a row again that the table has, also while the table is
-    refreshed. Not where rows are compared with those that were sent. A destination connector is at
-    least once in any case."""
+    """Whether a later run may add a row that the table already has, also while the table is
+    refreshed. Not where rows are compared with the rows already sent. Delivery to a destination
+    connector is at least once in any case."""
     configured, disposition = stream.configured, stream.disposition
     return (
         configured.sync_mode is not SyncMode.full_refresh
@@ -34,7 +35,7 @@ def may_repeat(stream: PlannedStream, destination: PlannedDestination) -> bool:
 
 
 def repeats(streams: Sequence[PlannedStream], destination: PlannedDestination) -> list[str]:
-    """Returns the note about such streams, which names their cursors."""
+    """Returns the note about such streams, with their cursors."""
     found = [s for s in streams if may_repeat(s, destination)]
     if not found:
         return []

@@ -1,7 +1,7 @@
 """Plans streams and schemas that a source sends only while it is read.
 
-``engine.plan.stream_plan`` decides, as before a run; here the decision is made durable (names,
-schema version) and becomes part of the run's plan. Neighbours: ``engine.sync.sync`` asks,
+``engine.plan.stream_plan`` decides, as before a run; this module makes the decision durable (names,
+schema version) and adds it to the run's plan. Neighbours: ``engine.sync.sync`` calls,
 ``engine.run.lane_runner`` answers the lane.
 """
 
@@ -57,7 +57,7 @@ class Planner:
         prepared, stream_id = self._prepared, ask.stream
         settings = prepared.pipeline.stream_settings(stream_id)
         if settings is None:
-            # before a state that speaks for its rows is saved
+            # before a state that covers its rows is saved
             self.pass_over(stream_id)
             return None
         before = prepared.by_id().get(stream_id)
@@ -89,7 +89,7 @@ class Planner:
         configured = msgspec.structs.replace(planned.configured, shards=shards)
         planned = msgspec.structs.replace(planned, configured=configured, lane=lane, shards=shards)
         if filling and before is not None and not (ask.fresh and _is_guess(ask, before)):
-            # another lane may have rows of a stream that is read in shards
+            # another lane may have rows of a sharded stream
             first = ask.fresh and before.shards == 1
             planned = _widened(planned, before.schema, first=first)
             if not ask.fresh and _rekeyed(planned, before):
@@ -140,8 +140,8 @@ class Planner:
         return generation, bool(visible)
 
     def _shown(self, ask: LaneQuestion, before: PlannedStream, lane: int) -> PlannedStream:
-        """Plans a stream of which other columns than planned are never null, or have other frame
-        types."""
+        """Plans a stream again whose rows showed other non-null columns, or other frame types, than
+        planned."""
         section = self._prepared.pipeline.destination
         table = self._prepared.destination.has_tables
         if ask.lost and table and section.schema_evolution.nullability_change == "fail":
@@ -151,7 +151,7 @@ class Planner:
         return self._remember(planned, TableNames())
 
     def _undeclared(self, ask: LaneQuestion, before: PlannedStream | None) -> MissingColumns | None:
-        """Returns the columns of undeclared properties, those that the rows lack included; None:
+        """Returns the columns of undeclared properties, including those that the rows lack; None:
         those that the stream has."""
         if before is None:
             newest = self._schema_before(ask.stream, None)
@@ -179,9 +179,9 @@ class Planner:
 
 
 def _stream(ask: LaneQuestion, before: PlannedStream | None, rules: SchemaRole) -> Stream:
-    """Returns the stream as the source describes it now. One that was never discovered is taken to
-    be incremental with the source's own cursor. A source that knew no property at first does not
-    know all of them when it declares some, unless it says so."""
+    """Returns the stream as the source describes it now. A stream that was never discovered is
+    assumed to be incremental with the source's own cursor. A source that first declared no
+    properties and then some may still have undeclared ones, unless it declares that it has none."""
     if (ask.showed is not None or ask.missing is not None) and before is not None:
         return before.configured.stream
     shown: dict[str, Any] = {"json_schema": ask.json_schema or {}}
@@ -202,14 +202,14 @@ def _stream(ask: LaneQuestion, before: PlannedStream | None, rules: SchemaRole) 
 
 
 def _is_guess(ask: LaneQuestion, before: PlannedStream) -> bool:
-    """Whether the columns before the first row were nobody's word: those of a stream that was never
+    """Whether the columns before the first row were assumed: those of a stream that was never
     discovered, or of a transform's output."""
     return ask.showed is not None or before.configured.stream.assumed
 
 
 def _first_key(planned: PlannedStream, before: PlannedStream) -> list[str]:
-    """Returns a note where the source brought a primary key before the first row, and none was
-    known: its table keeps one row for each value of it."""
+    """Returns a note where the source sent a primary key before the first row, and none was known:
+    its table keeps one row per key value."""
     if before.configured.primary_key or not planned.disposition.primary_key:
         return []
     key = key_text(planned.configured.primary_key)
@@ -220,15 +220,15 @@ def _first_key(planned: PlannedStream, before: PlannedStream) -> list[str]:
 
 
 def _rekeyed(planned: PlannedStream, before: PlannedStream) -> bool:
-    """Whether one row is kept for each value of another primary key than for the rows before: not
-    where the user has set the key."""
+    """Whether another primary key than that of the rows before now identifies a row. Not where the
+    user has set the key."""
     now, then = planned.configured.primary_key, before.configured.primary_key
     return bool(planned.disposition.primary_key) and set(now) != set(then)
 
 
 def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
-    """Returns the rules under which a stream whose rows are being read keeps its mode and the
-    types of its key, as it does between runs, and its columns of text stay as they are."""
+    """Returns the rules for a stream whose rows are being read: it keeps its mode and the types of
+    its key, as between runs, and its text columns."""
     modes = {**rules.earlier.modes, before.id: modes_of(before.configured)}
     earlier = msgspec.structs.replace(rules.earlier, modes=modes)
     schemas = {**rules.schemas, before.id: before.schema}
@@ -237,7 +237,8 @@ def _going_on(rules: StreamRules, before: PlannedStream) -> StreamRules:
 
 
 def _other_key(planned: PlannedStream, before: PlannedStream) -> SchemaError:
-    """A generation has one key: rows of an older one may have none under the newer."""
+    """Returns the error of a generation with two keys: rows of the older key may lack the newer
+    one."""
     return SchemaError(
         f"stream {planned.id}: its primary key changed in the middle of a full refresh: from"
         f" {key_text(before.configured.primary_key)} to {key_text(planned.configured.primary_key)}",
@@ -261,8 +262,8 @@ def _nullable_now(ask: LaneQuestion, before: PlannedStream) -> SchemaError:
 
 def _widened(planned: PlannedStream, before: RowSchema, *, first: bool) -> PlannedStream:
     """Adds the columns that rows of the same generation may have, and that the catalog has.
-    ``first``: there is no row of the generation yet. Raises ``SchemaError`` where a column of rows
-    changed its type."""
+    ``first``: the generation has no rows yet. Raises ``SchemaError`` where a column of existing
+    rows changed its type."""
     now = {f.name: f for f in planned.schema.fields}
     changed = [f for f in before.fields if f.name in now and now[f.name].type != f.type]
     if changed and not first:

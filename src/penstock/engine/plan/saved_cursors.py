@@ -1,8 +1,8 @@
-"""Keeps a stream's cursor as long as its saved state goes by it, and refuses a change of it (L1).
+"""Keeps a stream's cursor as long as its saved state uses it, and refuses a change (L1).
 
-A source that is given a state under another cursor passes over rows, or fails in every run. The
-cursor that a stream was read with is stored when it is read (``engine.sync.unread``). Pure. Not
-here: which cursors a protocol allows (``protocols/*/stream_config.py``), keys. Neighbours:
+A source that gets a state of another cursor skips rows, or fails in every run. The cursor that a
+stream was read with is stored when it is read (``engine.sync.unread``). Pure. Not here: which
+cursors a protocol allows (``protocols/*/stream_config.py``), keys. Neighbours:
 ``engine.plan.stream_plan`` plans the stream, ``engine.plan.prepare`` gathers what is saved.
 """
 
@@ -20,8 +20,8 @@ from penstock.store.remembered import Remembered
 
 
 class SavedCursor(msgspec.Struct, frozen=True):
-    """The cursor by which the saved state of a stream goes. ``reset``: the command that deletes
-    that state."""
+    """The cursor that a stream's saved state uses. ``reset``: the command that deletes that
+    state."""
 
     path: FieldPath
     reset: str
@@ -30,8 +30,8 @@ class SavedCursor(msgspec.Struct, frozen=True):
 def saved_cursors(
     role: StateRole, states: Sequence[StoredState], earlier: Remembered, pipeline: str
 ) -> dict[StreamId, SavedCursor]:
-    """Returns the cursors of streams of which ``states``, those that the source is given, say
-    something. A stream without a state takes today's cursor."""
+    """Returns the cursors of the streams that ``states``, which the source is given, cover. A
+    stream without a state takes the current cursor."""
     found: dict[StreamId, SavedCursor] = {}
     for stream, path in earlier.cursors.items():
         if path and role.without(states, (stream,)) != states:
@@ -45,9 +45,9 @@ def saved_cursors(
 def keep_cursor(
     stream: Stream, overrides: StreamOverrides, rules: SourceRole, saved: SavedCursor
 ) -> StreamOverrides:
-    """Returns the overrides with the saved cursor, where the user has not chosen one and the
-    source's own is another now. Raises ``ConfigError`` where the user chose another, and where the
-    saved one is gone from the stream."""
+    """Returns the overrides with the saved cursor, where the user has chosen none and the source's
+    own has changed. Raises ``ConfigError`` where the user chose another, and where the stream no
+    longer has the saved one."""
     try:
         today = rules.configure(stream, overrides)
     except ConfigError:
@@ -71,7 +71,7 @@ def keep_cursor(
 
 
 def kept_cursor(configured: ConfiguredStream) -> list[str]:
-    """Returns a note where a stream, for which the user chose no cursor, goes on by its saved
+    """Returns a note where a stream without a cursor chosen by the user continues with its saved
     one."""
     default = configured.stream.default_cursor_field
     if not configured.cursor_field or configured.cursor_field == default:
@@ -84,7 +84,8 @@ def kept_cursor(configured: ConfiguredStream) -> list[str]:
 
 
 def _goes_on(configured: ConfiguredStream) -> bool:
-    """Whether the stream goes on from its state by a cursor that is not the source's own affair."""
+    """Whether the stream continues from its state by a cursor that the source does not manage by
+    itself."""
     return (
         configured.sync_mode is SyncMode.incremental
         and not configured.fills_generation

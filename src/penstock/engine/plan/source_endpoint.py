@@ -1,8 +1,9 @@
-"""The source of a pipeline: asks its connector for its streams, before the read or beside it.
+"""Represents the source of a pipeline: discovers its streams through its connector, before or
+during the read.
 
 Moves no record. Neighbours: ``engine.plan.open_source`` makes it, ``engine.plan.model_source`` is
-the source that Spark reads, ``engine.plan.prepare`` and the verbs that move no data start here,
-``engine.plan.catalog_check`` waits for a discovery beside the read.
+the source that Spark reads, ``engine.plan.prepare`` and the commands that move no data start here,
+``engine.plan.catalog_check`` waits for a discovery during the read.
 """
 
 import re
@@ -50,13 +51,12 @@ _CONSUMES = re.compile(
 
 
 class SourceEndpoint(Endpoint[SourceConnector]):
-    """The source. ``connect``: returns the connector, which sends events beside its answers to the
-    sink. ``discovered``: when a discovery before the read began and ended (readings of
-    ``time.monotonic``); None: there was none. ``kept``: the catalog that :meth:`discover` returned
-    is that of an earlier run; ``undiscovered``: because the source could not be discovered.
-    ``typed``: the types of columns that are kept for later runs, as the source does not tell them.
-    ``unread``: columns that a plan needs are known once it is read, so that no transform is
-    planned."""
+    """The source. ``connect``: returns the connector, which sends events other than its answers to
+    the sink. ``discovered``: when a discovery before the read began and ended (readings of
+    ``time.monotonic``); None: there was none. ``kept``: :meth:`discover` returned the catalog of an
+    earlier run; ``undiscovered``: because the discovery failed. ``typed``: column types that are
+    kept for later runs, as the source does not declare them. ``unread``: columns that a plan needs
+    are known only once the source is read, so that no transform is planned."""
 
     def __init__(
         self,
@@ -87,16 +87,16 @@ class SourceEndpoint(Endpoint[SourceConnector]):
 
     def take(self, event: Event) -> None:
         if isinstance(event, Control) and threading.current_thread() is not self._thread:
-            self._controls.append(event)  # the store is the run's thread's
+            self._controls.append(event)  # only the run's thread uses the store
             return
         super().take(event)
 
     def discover(self, *, first: bool = True, recovers: bool = False) -> Catalog:
-        """Returns the source's catalog as it is now, or that of the catalog file that the user
-        gives. ``first`` False: where the source may be read beside its discovery, begins that and
-        returns the catalog of the last discovery. ``recovers``: if the discovery fails, that
-        catalog is returned, so that what was sealed is delivered without the source (L5). Raises
-        ``ConfigError``, ``SourceError``."""
+        """Returns the source's current catalog, or that of the user's catalog file. ``first``
+        False: where the source may be read during its discovery, begins a discovery and returns the
+        catalog of the last one. ``recovers``: if the discovery fails, returns that catalog, so that
+        sealed rows are delivered without the source (L5). Raises ``ConfigError``,
+        ``SourceError``."""
         self.kept = False
         if self._section.catalog is not None:
             self._catalog = self._of_file(self._section.catalog)
@@ -128,10 +128,10 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         snapshots: Path,
         handed_over: "Model | None" = None,
     ) -> None:
-        """Gives it the run's Spark, for what it needs it. ``spark``: opens the session;
-        ``snapshots``: the folder of what was sent before, for models that are compared with it;
-        ``handed_over``: the model that a program gives in place of the reference's. A connector
-        needs none."""
+        """Gives the source the means to use the run's Spark. ``spark``: opens the session;
+        ``snapshots``: the folder of the rows sent before, for models that are compared with them;
+        ``handed_over``: the model that a program passes in place of the reference's. A connector
+        needs none of them."""
 
     def reader(
         self,
@@ -143,9 +143,10 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         saved: Callable[[], Sequence[StoredState]],
         submit: Submit,
     ) -> LaneReader:
-        """Returns what reads the lanes of a sync: ``lanes``, which reads each in a process of its
-        own, or what uses that. ``form``: in which a destination connector is sent the rows;
-        ``saved``: returns the saved states; ``submit``: runs other processes of ours in tasks."""
+        """Returns the reader of a sync's lanes: ``lanes``, which reads each in a process of its
+        own, or a reader that uses it. ``form``: the form in which a destination connector gets the
+        rows; ``saved``: returns the saved states; ``submit``: runs other Penstock processes in
+        tasks."""
         del mailbox, streams, rules, form, saved, submit
         return lanes
 
@@ -169,8 +170,8 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         return self.connector.role.catalog_of(raw)
 
     def discovers_first(self) -> str | None:
-        """Returns why the source is discovered before each read, whatever it reads; None: it is
-        read beside its discovery, once one has returned."""
+        """Returns why the source is discovered before each read; None: once a discovery has
+        returned, later ones run during the read."""
         kept = self.connector.kept_catalog(self.base_hash)
         if self._section.discover is not None:
             return "the pipeline says so" if self._section.discover == "first" else None
@@ -188,22 +189,22 @@ class SourceEndpoint(Endpoint[SourceConnector]):
         return None
 
     def kept_beside(self) -> bool:
-        """Whether its catalog is kept for the next run: of an installed source that lists its
+        """Whether its catalog is kept for the next run: that of an installed source that lists its
         streams."""
         kept = self.connector.kept_catalog(self.base_hash)
         return kept is not None and not kept.catalog.open
 
     def begin_discovery(self) -> None:
-        """Begins a discovery beside the read."""
+        """Begins a discovery during the read."""
         config = self.config
         self._beside = BackgroundDiscovery(lambda: self.connector.discover(config, self.timeouts))
 
     def discovering(self) -> bool:
-        """Whether the discovery beside the read is under way."""
+        """Whether the discovery during the read is under way."""
         return self._beside is not None and self._beside.running()
 
     def discovered_beside(self) -> Catalog:
-        """Waits for the discovery beside the read, and keeps its catalog. Raises what it raised."""
+        """Waits for the discovery during the read, and keeps its catalog. Raises what it raised."""
         assert self._beside is not None
         try:
             catalog = self._beside.result()
@@ -231,8 +232,8 @@ class SourceEndpoint(Endpoint[SourceConnector]):
 
 
 def _declined(error: SourceError) -> bool:
-    """Whether the connector itself answered with an error that asking again would not change. For
-    a version 4 file, whose host never discovers, that is no failure."""
+    """Whether the connector itself answered with an error that a second call would not change. A
+    version 4 file, whose host never discovers, treats this as no failure."""
     own = error.connector or {}
     return "category" in own and not own.get("retryable") and own.get("host_fault") is None
 

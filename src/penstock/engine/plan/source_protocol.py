@@ -1,8 +1,8 @@
-"""Refuses a source that cannot go on from a pipeline's saved state: a source of another protocol,
-or another source.
+"""Refuses a source that cannot continue from a pipeline's saved state: one of another protocol, or
+another source.
 
-Reads the store, changes nothing. Neighbours: ``prepare``, ``engine.run`` and ``engine.inspect`` ask
-before a source is started.
+Reads the store, changes nothing. Neighbours: ``prepare``, ``engine.run`` and ``engine.inspect``
+call before a source is started.
 """
 
 from collections.abc import Callable
@@ -39,10 +39,10 @@ def refuse_other_source(
     here: Path | None = None,
 ) -> None:
     """Raises ``ConfigError`` (``config.other_source``) where another source than ``source`` made
-    the saved state: only that one can go on from it (L1). ``same_as``: the pipeline's statement of
-    which source it was before. ``here``: where its relative paths start; None: at the working
-    folder. ``sealed``: whether the log has a sealed state that is not saved yet. Another protocol
-    is :func:`refuse_other_protocol`'s case."""
+    the saved state: only that one can continue from it (L1). ``same_as``: the source's earlier
+    reference, by the pipeline file. ``here``: where its relative paths start; None: at the working
+    folder. ``sealed``: whether the log has a sealed state that is not saved yet.
+    :func:`refuse_other_protocol` handles another protocol."""
     had, here = store.source_of(pipeline), here or Path.cwd()
     if had is None or had.protocol != source.protocol or is_same(had.reference, source, here):
         return

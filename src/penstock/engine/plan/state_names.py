@@ -1,8 +1,8 @@
-"""Maps the names that saved states use for streams, and decides which streams may be read together.
+"""Maps the stream names in saved states, and decides which streams may be read together.
 
-Pure functions over the catalog and the names that the store has. Where a protocol's states name
-streams otherwise than its catalog (``StateRole.names_of``), the names of synced streams are kept in
-the store, so that a reset finds them without the source. Neighbours: ``engine.plan.streams`` and
+Pure functions over the catalog and the store's names. Where a protocol's states name streams
+differently from its catalog (``StateRole.names_of``), the store keeps the names of synced streams,
+so that a reset finds them without the source. Neighbours: ``engine.plan.streams`` and
 ``engine.sync.epochs`` refuse a mix, ``engine.inspect.states`` resets one stream.
 """
 
@@ -41,7 +41,7 @@ def names_in_states(
 
 
 def meant(earlier: Remembered, stream: StreamId) -> StreamId:
-    """Returns the stream whose state has this name, where exactly one has it; else ``stream``."""
+    """Returns the stream whose state has this name, if exactly one has; else ``stream``."""
     known = earlier.state_names
     found = [s for s, others in known.items() if stream.name in others]
     return found[0] if stream not in known and len(found) == 1 else stream
@@ -50,8 +50,8 @@ def meant(earlier: Remembered, stream: StreamId) -> StreamId:
 def meant_by(
     unread: Collection[StreamId], streams: Iterable[Stream], role: StateRole
 ) -> dict[StreamId, tuple[StreamId, ...]]:
-    """Returns those of ``streams`` that are among the ``unread`` ones, under their id or a name
-    that states use for them, each with the ids under which it is there."""
+    """Returns those of ``streams`` that are in ``unread``, under their id or a name that states use
+    for them, each with its ids there."""
     found: dict[StreamId, tuple[StreamId, ...]] = {}
     for stream in streams:
         called = {stream.id, *(StreamId(None, name) for name in role.names_of(stream))}
@@ -62,8 +62,7 @@ def meant_by(
 
 
 def begins_anew(configured: ConfiguredStream) -> bool:
-    """Whether the stream is read from the start in every sync, and must not be given a state
-    (L6)."""
+    """Whether every sync reads the stream from the start, and must give it no state (L6)."""
     return configured.fills_generation
 
 
@@ -75,7 +74,7 @@ def mixed(
     pipeline: str,
 ) -> str | None:
     """Returns why these streams cannot be read together, with the user's options; None: they can.
-    ``anew`` must be given no state, ``others`` go on from theirs, and the states cannot be
+    ``anew`` must be given no state, ``others`` continue from theirs, and the states cannot be
     split."""
     if not anew or not others or role.splits(states, anew):
         return None

@@ -1,9 +1,10 @@
-"""Decides which columns of a source's stream are read: their names, their types, and which parts of
-them, as the pipeline says.
+"""Decides which columns of a source's stream are read: their names, their types, and their selected
+parts.
 
-Pure. The protocol reads the JSON Schema of a record (``SchemaRole``), ``codec.json_schema`` makes
-columns of it, and ``model.names`` cleans their names. Not here: what transforms make of the columns
-(``transforms.chain``). Neighbours: ``engine.plan.stream_plan`` and ``engine.plan.streams`` call.
+Pure. The protocol reads a record's JSON Schema (``SchemaRole``), ``codec.json_schema`` makes
+columns from it, and ``model.names`` cleans their names. Not here: what transforms make of the
+columns (``transforms.chain``). Neighbours: ``engine.plan.stream_plan`` and ``engine.plan.streams``
+call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,19 +42,18 @@ from penstock.protocols.contract import ProtocolPackage, SchemaRole
 from penstock.protocols.json_schema.paths import closed_objects
 
 _JSON = DataType(Kind.json)
-_TEXT = DataType(Kind.string)  # which any mark of a delete fits, and every target takes
+_TEXT = DataType(Kind.string)  # any delete mark fits it, and every target takes it
 NO_COLUMNS = MissingColumns((), False)
 
 
 @dataclass(frozen=True, slots=True)
 class SourceColumns:
-    """The columns of a stream as they are read. ``declared``: with the source's own types.
-    ``names``: original property -> cleaned column; ``nested``: names of fields inside columns
-    (``engine.plan.nested_names``). ``whole``: the column ``WHOLE_RECORD`` is among them, since not
-    every property is known. ``ignored``: paths of properties that the source has and the schema
-    has not, as the pipeline or the catalog says.
-    ``narrowed``: columns whose numbers may have more digits than their type. ``closed``: paths of
-    objects whose undeclared properties are never kept."""
+    """A stream's columns as they are read. ``declared``: with the source's own types. ``names``:
+    original property -> cleaned column; ``nested``: names of fields inside columns
+    (``engine.plan.nested_names``). ``whole``: they include the column ``WHOLE_RECORD``, since not
+    every property is known. ``ignored``: paths of the source's properties that the pipeline or the
+    catalog leaves out of the schema. ``narrowed``: columns whose numbers may have more digits than
+    their type. ``closed``: paths of objects whose undeclared properties are never kept."""
 
     schema: RowSchema
     declared: RowSchema
@@ -77,12 +77,11 @@ def source_columns(
     undeclared: MissingColumns = NO_COLUMNS,
 ) -> SourceColumns:
     """Returns the columns of a configured stream: those that it selects, and those that its key and
-    its cursor need. Where its schema does not declare every property, each record is kept whole, as
-    JSON text, beside the declared columns. ``named``: cleaned names that earlier runs gave,
-    ``nested``: to fields inside columns;
-    ``reserved``: names that no column may have; ``deleted_at``: the property that marks deletes;
-    ``undeclared``: columns of properties that records have and the schema does not declare. Raises
-    ``ConfigError``, ``SchemaError``."""
+    its cursor need. Where its schema does not declare every property, each whole record is kept as
+    JSON text, next to the declared columns. ``named``: cleaned names that earlier runs gave,
+    ``nested``: to fields inside columns; ``reserved``: names that no column may have;
+    ``deleted_at``: the property that marks deletes; ``undeclared``: columns of properties that
+    records have and the schema does not declare. Raises ``ConfigError``, ``SchemaError``."""
     record = rules.data_type(configured.stream.json_schema)
     whole = lacks_properties(configured.stream, rules)
     if whole:
@@ -127,7 +126,7 @@ def source_columns(
 
 def _with_whole_mark(schema: RowSchema, mark: str) -> RowSchema:
     """Returns the schema with JSON for the property that marks deletes, where it is declared as an
-    object or a list: a mark is judged by all of what was sent."""
+    object or a list: the whole value decides whether it is a mark."""
     replace = msgspec.structs.replace
     fields = tuple(
         replace(f, type=_JSON)
@@ -139,7 +138,7 @@ def _with_whole_mark(schema: RowSchema, mark: str) -> RowSchema:
 
 
 def undeclared_columns(schema: RowSchema) -> MissingColumns:
-    """Returns the columns of ``schema`` that have undeclared properties."""
+    """Returns the columns of ``schema`` that hold undeclared properties."""
     names = (f.source for f in schema.fields if f.origin is Origin.undeclared and f.name != EXTRA)
     return MissingColumns(tuple(names), schema.extra is not None)
 
@@ -148,7 +147,7 @@ def _with_undeclared(
     schema: RowSchema, own: Sequence[tuple[str, str, DataType]], extra: bool, *, whole: bool
 ) -> RowSchema:
     """Returns the schema with columns for undeclared properties, and with the origin of the whole
-    record's. ``own``: (column, property, type)."""
+    record's column. ``own``: (column, property, type)."""
     replace = msgspec.structs.replace
     fields = [
         replace(f, origin=Origin.record) if whole and f.source == WHOLE_RECORD else f
@@ -163,8 +162,8 @@ def _with_undeclared(
 
 
 def _closed(configured: ConfiguredStream) -> tuple[FieldPath, ...]:
-    """Returns the paths of objects whose undeclared properties are never kept: those of which the
-    pipeline lists what it wants, and those whose schema allows no others."""
+    """Returns the paths of objects whose undeclared properties are never kept: objects whose
+    properties the pipeline lists, and objects whose schema allows no others."""
     listed = [] if configured.columns is None else [()]
     listed += [path[:end] for path in configured.nested for end in range(1, len(path))]
     return tuple(dict.fromkeys((*listed, *closed_objects(configured.stream.json_schema))))
@@ -172,16 +171,16 @@ def _closed(configured: ConfiguredStream) -> tuple[FieldPath, ...]:
 
 def lacks_properties(stream: Stream, rules: SchemaRole) -> bool:
     """Whether records may have properties that the stream's schema does not declare and that must
-    be kept: it declares none, or it came after one that declared none."""
+    be kept: the schema declares none, or it replaced one that declared none."""
     return stream.partial or not rules.data_type(stream.json_schema).fields
 
 
 def _with_whole_record(
     record: DataType, configured: ConfiguredStream, deleted_at: str | None
 ) -> DataType:
-    """Returns the type of a record with the whole of it as a column before its declared properties;
-    and after them, as JSON, those that the user lists and those by which rows are merged. Appended
-    rows need none of the latter: the whole record has them."""
+    """Returns the type of a record with the whole record as a column before its declared
+    properties. After them it has, as JSON, the properties that the user lists and those by which
+    rows are merged. Appended rows need none of the latter: the whole record has them."""
     needed = [*(configured.columns or ())]
     if configured.destination_sync_mode is not DestinationSyncMode.append:
         needed += [path[0] for path in configured.primary_key]
@@ -229,7 +228,7 @@ def unknown_columns(
 def _left_out(
     given: Sequence[Field], read: Sequence[Field], at: FieldPath = ()
 ) -> Iterator[FieldPath]:
-    """Yields the paths of properties that are not read; lists on the way are passed over."""
+    """Yields the paths of properties that are not read. Skips lists on the path."""
     types = {f.source: f.type for f in read}
     for field in given:
         path = (*at, field.source)
@@ -253,7 +252,7 @@ def _retyped(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
 
 
 def _pruned(schema: RowSchema, configured: ConfiguredStream) -> RowSchema:
-    """Returns the schema with only the selected parts of columns that are selected in part. Raises
+    """Returns the schema with only the selected parts of partly selected columns. Raises
     ``ConfigError``."""
     replace = msgspec.structs.replace
     fields: list[Field] = []

@@ -1,10 +1,10 @@
 """Plans one stream: its modes, key, columns and table.
 
-Pure. Used before a run and again when the source sends a change of the stream while it is read.
-Modes, cursors and keys are the protocol's rules (``SourceRole.configure``); columns are
-``engine.plan.stream_columns``'s. Not here: which streams are planned, and in how many lanes they
-are read (``engine.plan.streams``). Neighbours: ``engine.plan.replan`` plans while a source is read;
-``transforms.chain`` plans the transforms.
+Pure. Used before a run and again when the source sends a change of the stream while it is read. The
+protocol's rules (``SourceRole.configure``) decide modes, cursors and keys;
+``engine.plan.stream_columns`` decides columns. Not here: which streams are planned, and in how many
+lanes they are read (``engine.plan.streams``). Neighbours: ``engine.plan.replan`` plans while a
+source is read; ``transforms.chain`` plans the transforms.
 """
 
 from collections.abc import Collection, Mapping
@@ -66,20 +66,19 @@ _SEVERAL = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRules:
-    """What applies to every stream that a run plans. ``earlier``: what earlier runs stored; names
+    """The rules for every stream that a run plans. ``earlier``: what earlier runs stored; names
     that this run chose before its source sent the stream do not bind it. ``transforms``: those that
-    work on batches; ``outline``: returns the output columns of those that are connectors.
-    ``queried``: queries over the whole stream follow, which decide its columns. ``cursors``: those
-    by which saved states go. ``recreate``: this run asks for a refresh of its streams.
-    ``undeclared``: the columns of undeclared properties that earlier runs made. ``adds_columns``:
-    the destination takes columns that it does not have. ``takes_undeclared``: it is sent undeclared
-    properties, unless the pipeline says otherwise. ``names_extra``: a transform or query names
-    the column of undeclared properties, which has to be there. ``merges``: the destination is
-    tables, which merge rows by their keys; ``coerces``: a value whose type changes is cast to that
-    of the table's column. ``schemas``: of the rows that the tables have. ``table_types``: those
-    that tables have; None: the destination has no tables. ``going_on``: the schema of the rows that
-    the stream's lane has read, while it is planned in the middle of an epoch.
-    ``kept_histories``: what the destination can keep of histories."""
+    work on batches; ``outline``: returns the output columns of transform connectors. ``queried``:
+    queries over the whole stream follow, and decide its columns. ``cursors``: those that saved
+    states use. ``recreate``: this run requests a refresh of its streams. ``undeclared``: the
+    columns of undeclared properties that earlier runs made. ``adds_columns``: the destination takes
+    columns that it does not have. ``takes_undeclared``: it gets undeclared properties, unless the
+    pipeline sets otherwise. ``names_extra``: a transform or query names the column of undeclared
+    properties, so it must exist. ``merges``: the destination is tables, which merge rows by their
+    keys; ``coerces``: a value whose type changes is cast to that of the table's column.
+    ``schemas``: of the tables' rows. ``table_types``: the tables' types; None: the destination has
+    no tables. ``going_on``: the schema of the rows that the stream's lane has read, for planning in
+    the middle of an epoch. ``kept_histories``: what the destination can keep of histories."""
 
     package: ProtocolPackage
     destination: PlannedDestination
@@ -105,7 +104,7 @@ class StreamRules:
     kept_histories: histories.KeptHistories = histories.NONE
 
     def policy(self, settings: StreamSettings) -> UndeclaredPolicy:
-        """What is done with undeclared properties of a stream's records."""
+        """Returns the policy for undeclared properties of a stream's records."""
         keeps = self.package.keeps_undeclared and self.takes_undeclared
         default = "keep" if keeps else "drop"
         kept = self.adds_columns and not self.package.columnar
@@ -113,8 +112,8 @@ class StreamRules:
 
     @property
     def mark(self) -> str | None:
-        """The property that marks deletes, where it gets a column though a schema lacks it: rows
-        that are gone would be written as rows of NULLs."""
+        """Returns the property that marks deletes, where it gets a column even if a schema lacks
+        it: without it, deleted rows would be written as rows of NULLs."""
         makes = self.package.keeps_undeclared and self.adds_columns
         return self.package.deleted_at_field if makes else None
 
@@ -141,11 +140,10 @@ def plan_stream(
     undeclared: MissingColumns | None = None,
 ) -> PlannedStream:
     """Plans one stream. ``table_name``: cleaned. ``columns``: cleaned names of its columns so far,
-    ``nested``: of the fields inside them.
-    ``before``: the stream as it was planned before its source sent a change of it, which keeps its
-    sync mode. ``showed``: the columns that rows of transform connectors had (``transforms.chain``).
-    ``undeclared``: columns of undeclared properties; None: those that it had before. Raises
-    ``ConfigError``, ``SchemaError``."""
+    ``nested``: of the fields inside them. ``before``: the stream's plan before its source sent the
+    change; the stream keeps its sync mode. ``showed``: the columns that rows of transform
+    connectors had (``transforms.chain``). ``undeclared``: columns of undeclared properties; None:
+    those that it had before. Raises ``ConfigError``, ``SchemaError``."""
     package = rules.package
     overrides = _overrides_of(settings, stream)
     history = histories.with_modes(stream, settings, overrides, rules.earlier, package)
@@ -251,8 +249,8 @@ def _planned(
     undeclared: MissingColumns,
 ) -> PlannedStream:
     """Adds columns and table to a configured stream. ``named``: cleaned names that earlier runs
-    gave, to columns and to fields inside them. ``undeclared``: columns of properties that its
-    schema does not declare."""
+    gave to columns and to fields inside them. ``undeclared``: columns of properties that its schema
+    does not declare."""
     package, transforms, queried = rules.package, rules.transforms, rules.queried
     reserved = () if rules.metadata is None else msgspec.structs.astuple(rules.metadata)
     read = source_columns(
@@ -327,9 +325,9 @@ def _with_exact_keys(
     table: TableName,
 ) -> tuple[RowSchema, tuple[str, ...]]:
     """Returns the schema with the types in which a table keeps the stream's keys apart, and the
-    columns (dotted paths) that are decimals for it in a new table. ``declared``: the columns by
-    the source's own types. What transforms make, and doubles that a source sends as such, are exact
-    as they are."""
+    columns (dotted paths) that become decimals for this in a new table. ``declared``: the columns
+    with the source's own types. Columns that transforms make, and doubles that a source sends as
+    such, are already exact."""
     key, mode = configured.primary_key, configured.destination_sync_mode
     if mode is DestinationSyncMode.overwrite or not rules.merges:
         return schema, ()
@@ -359,8 +357,8 @@ def _with_exact_keys(
 def _kept_types(
     configured: ConfiguredStream, schema: RowSchema, rules: StreamRules, table: TableName
 ) -> dict[str, DataType]:
-    """Returns the types of columns that are decoded by the type that their table has: none where
-    the table's rows are replaced, or the source sends typed columns."""
+    """Returns the types of columns that are decoded by their table's type: none where the table's
+    rows are replaced, or the source sends typed columns."""
     overwrites = configured.destination_sync_mode is DestinationSyncMode.overwrite
     replaced = overwrites or configured.refreshes
     replaced = replaced or (configured.replaces and not configured.history)
@@ -376,7 +374,8 @@ def _kept_types(
         },
         transformed=bool(rules.transforms) or rules.queried,
     )
-    # a key that the table has as text and as JSON is text again, in which each text is one key
+    # a key that the table has both as text and as JSON becomes text again, in which each text is
+    # one key
     declared = {f.source: f for f in schema.fields if f.type.kind is Kind.string}
     again = [s for s, now in kept.items() if now.kind is Kind.json and s in declared]
     key = tuple((declared[s].name,) for s in again if (s,) in configured.primary_key)
@@ -391,7 +390,7 @@ def _disposition(
     rules: StreamRules,
     columns: Mapping[str, str],
 ) -> WriteDisposition:
-    """Returns how the stream's rows are written. ``schema``: of the rows that are; ``columns``:
+    """Returns how the stream's rows are written. ``schema``: of the written rows; ``columns``:
     original property -> cleaned column. Raises :class:`_KeyLost`."""
     mode = configured.destination_sync_mode
     dedup = mode is DestinationSyncMode.append_dedup
@@ -427,7 +426,7 @@ def _disposition(
 def _mixed_keys(
     configured: ConfiguredStream, key: tuple[FieldPath, ...], rules: StreamRules
 ) -> tuple[str, ...]:
-    """The columns of the key of which the table has rows as text and rows as JSON."""
+    """Returns the key columns of which the table has rows as text and rows as JSON."""
     stream, replaced = configured.id, configured.replaces or configured.refreshes
     newest = rules.schemas.get(stream)
     if replaced or rules.table_types is None or newest is None or newest.version < 2:
@@ -436,8 +435,8 @@ def _mixed_keys(
 
 
 def _in_log_order(configured: ConfiguredStream, package: ProtocolPackage) -> bool:
-    """Whether the stream's records are the changes of a log, in its order. The numbers that a log
-    gives its changes may begin again: they order nothing."""
+    """Whether the stream's records are the changes of a log, in its order. A log may restart the
+    numbers of its changes, so these give no order."""
     if configured.sync_mode is SyncMode.cdc:
         return True
     cursor, prefix = default_cursor(configured), package.log_cursor_prefix
@@ -450,8 +449,8 @@ def _deleted_at(
     schema: RowSchema,
     columns: Mapping[str, str],
 ) -> str | None:
-    """The property that says of a row that it is gone, where the rows have it; those of a model may
-    be unknown before it is read."""
+    """Returns the property that marks a row as deleted, where the rows have it. A model's columns
+    may be unknown before it is read."""
     name = package.deleted_at_field
     column = columns.get(name or "")
     has = Change.removed in configured.sends or any(f.name == column for f in schema.fields)
@@ -459,8 +458,8 @@ def _deleted_at(
 
 
 def deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:
-    """Whether transforms leave out the column which tells that a row is gone, though rows of a key
-    take each other's place."""
+    """Whether transforms leave out the column that marks deleted rows, though a row replaces the
+    earlier row of its key."""
     deleted = stream.columns.get(package.deleted_at_field or "")
     if stream.given is None or stream.queried or not stream.disposition.primary_key:
         return False
@@ -469,22 +468,24 @@ def deletions_lost(stream: PlannedStream, package: ProtocolPackage) -> bool:
 
 
 def deletes_held_back(stream: PlannedStream) -> bool:
-    """Whether deletes are carried out, and it cannot be told that the transforms let each pass."""
+    """Whether deletes are carried out, and it is unknown whether the transforms pass each
+    delete."""
     carried = stream.disposition.deleted_column is not None
     through = stream.chain is None or stream.chain.passes_deletes
     return carried and (not through or stream.queried)
 
 
 def left_out_unknown(stream: PlannedStream) -> bool:
-    """Whether the stream's rows are compared with what was sent before, and it cannot be told which
-    of them the transforms leave out."""
+    """Whether the stream's rows are compared with the rows sent before, and it is unknown which of
+    them the transforms leave out."""
     through = stream.chain is None or stream.chain.one_to_one
     return bool(stream.configured.sends) and (not through or stream.queried)
 
 
 def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> int:
-    """How often rejected rows are sent again. Raises ``ConfigError`` for a stream whose rows are
-    not compared with what was sent: a rejected row would have to be read from its source again."""
+    """Returns how often rejected rows are sent again. Raises ``ConfigError`` for a stream whose
+    rows are not compared with the rows sent before: a rejected row would have to be read from its
+    source again."""
     if settings.retry_rejected and not configured.sends:
         raise ConfigError(
             f"stream {configured.id}: retry_rejected sends rows again that were rejected, which "
@@ -501,8 +502,8 @@ def _retry_rejected(configured: ConfiguredStream, settings: StreamSettings) -> i
 def as_shown(
     stream: PlannedStream, required: Collection[str], frame_types: Mapping[str, str]
 ) -> PlannedStream:
-    """Returns the stream with what its rows have shown: ``required`` (original names) and its key
-    are its non-null columns, ``frame_types`` those whose frames have a type of their own."""
+    """Returns the stream with what its rows have shown: its non-null columns are ``required``
+    (original names) and its key; ``frame_types`` are the columns with frame types of their own."""
     keys = {path[0] for path in stream.key}
     schema = stream.schema.with_required({*required, *keys}).with_frame_types(frame_types)
     return msgspec.structs.replace(stream, schema=schema)

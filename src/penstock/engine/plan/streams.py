@@ -1,8 +1,8 @@
 """Plans the streams of a run, in pure decisions from the pipeline file, the source's catalog and
-what the store remembers of earlier runs.
+the store's memory of earlier runs.
 
-Reads nothing, writes nothing (`penstock plan` prints the result). Decides lanes, shards and what
-there is to note; gathers the problems of all streams. Not here: which streams are synced
+Reads nothing, writes nothing (`penstock plan` prints the result). Decides lanes, shards and notes;
+gathers the problems of all streams. Not here: which streams are synced
 (``engine.plan.stream_choice``), how each is planned (``engine.plan.stream_plan``). Neighbour:
 ``engine.plan.prepare`` gathers the inputs.
 """
@@ -89,8 +89,8 @@ def plan_streams(
 ) -> StreamsPlan:
     """Plans all streams of a run. ``known``: streams synced before. ``sealed``: states that this
     run would save first. ``cores``, ``slots``: of this machine, and of Spark (None: unknown).
-    ``changes_config``: the source has sent CONTROL before. ``stateless``: it is given no state,
-    whatever is saved. ``brought``: whether a user may have brought the saved state. Raises
+    ``changes_config``: the source has sent CONTROL before. ``stateless``: it gets no state,
+    whatever is saved. ``brought``: whether a user may have set or imported the saved state. Raises
     ``ConfigError`` with every problem of every stream at once."""
     package, earlier, destination = rules.package, rules.earlier, pipeline.destination
     problems: list[str] = []
@@ -109,7 +109,7 @@ def plan_streams(
             code="config.streams",
             problems=problems,
             hint=None
-            # a query's columns are known to who wrote it; places of tables are no source's
+            # the author of a query knows its columns; places of tables do not concern the source
             if spec_of(package.name).queries or problems == nested
             else "`penstock discover` shows the source's streams and what each supports",
         )
@@ -165,7 +165,7 @@ def plan_streams(
 
 
 def _gone(stream: StreamId, catalog: Catalog) -> str:
-    """Returns the note about a stream that the catalog does not name."""
+    """Returns the note about a stream that the catalog lacks."""
     if catalog.unnamed:
         return (
             f"the source's catalog does not name the stream {stream}, which may be one of its"
@@ -180,7 +180,8 @@ def _planned_each(
     called: TableNames,
     problems: list[str],
 ) -> list[PlannedStream]:
-    """Plans the chosen streams one by one; adds why one cannot be planned to ``problems``."""
+    """Plans the chosen streams one by one; adds the reason to ``problems`` where one cannot be
+    planned."""
     streams: list[PlannedStream] = []
     for stream, settings in chosen:
         try:
@@ -203,8 +204,8 @@ def _planned_each(
 
 
 def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str, str]) -> list[str]:
-    """Returns notes about a table that is written otherwise than until now, or in which rows stay
-    that are gone at the source. ``columns``: cleaned names by original ones, so far."""
+    """Returns notes about a table that is now written differently, or that keeps rows deleted at
+    the source. ``columns``: cleaned names by original ones, so far."""
     had = rules.earlier.modes.get(stream.id)
     notes = _written_otherwise(stream, had)
     notes += other_rule_notes(stream, had) if rules.merges else []
@@ -218,8 +219,7 @@ def table_notes(stream: PlannedStream, rules: StreamRules, columns: Mapping[str,
 
 
 def undeclared_notes(stream: PlannedStream, made: MissingColumns) -> list[str]:
-    """Returns notes about columns that are made for properties which the stream's schema does not
-    declare."""
+    """Returns notes about columns for properties that the stream's schema does not declare."""
     has = {f.source: f.name for f in stream.schema.fields if f.source in made.names}
     marked = has.pop(stream.mark or "", None)
     names = [*has.values(), *([EXTRA] if made.extra and stream.schema.extra is not None else [])]
@@ -298,8 +298,8 @@ def _given(
 
 
 def _written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str]:
-    """Returns a note where the stream's table is written in another mode, or under another primary
-    key (in whatever order), than ``had``, until now."""
+    """Returns a note where the stream's table is now written in another mode, or under another
+    primary key (in whatever order), than under ``had``, the modes of the last run."""
     mode = stream.disposition.mode
     if had is None:
         return []
@@ -320,7 +320,7 @@ def _written_otherwise(stream: PlannedStream, had: UsedModes | None) -> list[str
 
 def _narrowed_decimals(stream: PlannedStream) -> list[str]:
     """Returns a note where the source's schema allows numbers with more digits than their columns
-    have."""
+    hold."""
     fields = (stream.given or stream.schema).fields
     columns = [f"{f.source} ({type_text(f.type)})" for f in fields if f.source in stream.narrowed]
     if not columns:
@@ -334,7 +334,7 @@ def _narrowed_decimals(stream: PlannedStream) -> list[str]:
 
 
 def _exact_keys(stream: PlannedStream) -> list[str]:
-    """Returns a note where a new table gets decimals for numbers of the key."""
+    """Returns a note where a new table stores numbers of the key as decimals."""
     if not stream.exact:
         return []
     named = (p[0] for p in stream.configured.primary_key if len(p) == 1 and p[0] in stream.exact)
@@ -354,8 +354,8 @@ def _exact_keys(stream: PlannedStream) -> list[str]:
 
 
 def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
-    """Returns a note for each new column whose name differs only by case from one that the source
-    has no longer. ``earlier``: cleaned names by original ones, so far."""
+    """Returns a note for each new column whose name differs only by case from a column that the
+    source no longer has. ``earlier``: cleaned names by original ones, so far."""
     gone = {folded(name): name for name in earlier if name not in stream.columns}
     new = (f for f in (stream.given or stream.schema).fields if f.source not in earlier)
     return [
@@ -368,7 +368,7 @@ def _recased(stream: PlannedStream, earlier: Mapping[str, str]) -> list[str]:
 
 
 def _lost_deletions(stream: PlannedStream, package: ProtocolPackage) -> list[str]:
-    """Returns a note where transforms leave out the column which tells that a row is gone."""
+    """Returns a note where transforms leave out the column that marks deleted rows."""
     if not deletions_lost(stream, package):
         return []
     return [
@@ -378,7 +378,7 @@ def _lost_deletions(stream: PlannedStream, package: ProtocolPackage) -> list[str
 
 
 def _deletes_held_back(stream: PlannedStream, package: ProtocolPackage) -> list[str]:
-    """Returns a note where a transform may stop a delete, which is then not carried out."""
+    """Returns a note where a transform may drop a delete, which is then not carried out."""
     if not deletes_held_back(stream):
         return []
     return [
@@ -417,14 +417,14 @@ def _sharded(
 
 
 def _named(stream: Stream, text: str) -> str:
-    """Puts the stream's name before a problem that does not name it."""
+    """Prefixes a problem with the stream's name, unless it has it."""
     return text if f"stream {stream.id}" in text else f"stream {stream.id}: {text}"
 
 
 def _lanes(
     pipeline: Pipeline, streams: int, states: Sequence[StoredState], cores: int
 ) -> tuple[int, list[str]]:
-    """Returns the number of lanes and notes. One lane unless the pipeline asks for more; then as
+    """Returns the number of lanes, and notes. One lane unless the pipeline requests more; then as
     many as independent states allow."""
     wanted = pipeline.lanes
     if wanted == 1 or streams <= 1:

@@ -1,9 +1,9 @@
 """Names each stream's table, once: the store keeps the name for ever.
 
-Pure functions over the pipeline file and the names that the store has. ``model.targets`` names a
-stream at the destination, ``model.names`` cleans that name for tables. A connector gets the target
-itself (``engine.plan.destination_endpoint``). Neighbours: ``engine.plan.streams`` and
-``engine.plan.replan`` ask; ``engine.plan.prepare`` stores the result.
+Pure functions over the pipeline file and the store's names. ``model.targets`` names a stream at the
+destination, ``model.names`` cleans that name for tables. A connector gets the target itself
+(``engine.plan.destination_endpoint``). Neighbours: ``engine.plan.streams`` and
+``engine.plan.replan`` call; ``engine.plan.prepare`` stores the result.
 """
 
 from collections import Counter
@@ -20,9 +20,9 @@ from penstock.store.remembered import TableNames
 
 
 def record_names(streams: Iterable[Stream], names: TableNames) -> dict[StreamId, str]:
-    """Returns, for streams whose records carry a name of their own, that name as the table's,
-    unless another stream has it too. ``streams``: the source's catalog; ``names``: the store's,
-    which always win: a table keeps its name."""
+    """Returns the table names of streams whose records carry a name of their own: that name, unless
+    another stream has it too. ``streams``: the source's catalog; ``names``: the store's, which
+    always win: a table keeps its name."""
     given = {key: names.records.get(key) for key in names.tables}
     streams = list(streams)
     found = {s.id: given.get(s.id.key) if s.id.key in given else s.record_name for s in streams}
@@ -47,7 +47,7 @@ def table_names(
     records: Mapping[StreamId, str] | None = None,
 ) -> TableNames:
     """Returns the table names of these streams. ``names``: the store's, which always win.
-    ``records``: of :func:`record_names`."""
+    ``records``: from :func:`record_names`."""
     targets = _targets(section, streams, records)
     before = _before(names)
     taken = {before[key]: text for key, text in names.tables.items()}

@@ -1,13 +1,13 @@
-"""Decides which columns of a stream are decoded by the type that their table has, not by the type
-that the source declares now.
+"""Decides which columns of a stream are decoded by the type in their table, not by the type that
+the source declares now.
 
 A column that is text in its table stores the text that the source sends: a JSON string without its
-quotes, a number with its digits. If the table's column is one of JSON (it was made for a union or
-for `{}`), it goes on to hold JSON. So rows from before and after a change of the declaration have
-the same form, and a key stays one key. A column of another type gets the values that fit it, as
-exactly as if the source had declared it (L9).
+quotes, a number with its digits. A column that is JSON in its table (made for a union or for `{}`)
+still holds JSON. So rows from before and after a change of the declaration have the same form, and
+a key stays one key. A column of another type gets the values that fit it, as exactly as if the
+source had declared that type (L9).
 
-Reads the table only if a declared type is not that of all rows before. Not here: values that no
+Reads the table only if a declared type differs from that of earlier rows. Not here: values that no
 lane decodes by the table's type (``tables.frame.casts``), columns that become wider
 (``tables.frame.schema_evolution``). Neighbours: ``engine.plan.stream_plan`` calls,
 ``engine.plan.prepare`` makes :class:`TableTypes`."""
@@ -33,9 +33,9 @@ _EXACT = (*_TEXT, Kind.integer, Kind.boolean, Kind.date)  # of which no value lo
 
 @dataclass(frozen=True, slots=True)
 class TableTypes:
-    """What is known of the types in the tables of a run. ``columns_of``: as in ``TableFormat``.
-    ``newest``: the newest stored schema of each stream, ``versions`` returns all of a stream, by
-    their number. ``change``: the pipeline's ``schema_evolution.type_change``."""
+    """The known types in the tables of a run. ``columns_of``: as in ``TableFormat``. ``newest``:
+    the newest stored schema of each stream; ``versions`` returns all schemas of a stream, by their
+    number. ``change``: the pipeline's ``schema_evolution.type_change``."""
 
     columns_of: Callable[[TableName], Sequence[Field] | None]
     newest: Mapping[StreamId, RowSchema]
@@ -54,21 +54,21 @@ class TableTypes:
     ) -> dict[str, DataType]:
         """Returns the types by which columns are decoded, by original name, where the source
         declares others. ``before``: the schema of rows that this run has read already; None: there
-        are no such rows. ``compared``: the properties by which rows are merged: no number of them
-        may be rounded here, as the load proves that it lost nothing. ``transformed``: transforms
+        are no such rows. ``compared``: the properties by which rows are merged: their numbers must
+        not be rounded here, as the load proves that it lost nothing. ``transformed``: transforms
         expect the declared types, so that only text stays text."""
         rows = before or self.newest.get(stream)
         had = {f.source: f.type for f in rows.fields} if rows is not None else {}
         changed = [f for f in fields if had.get(f.source) != f.type]
         if before is None and rows is not None and rows.version > 1:
-            # versions before this one stored types that the table may not have
+            # earlier versions stored types that the table may not have
             other = self._other_types(stream, had)
             changed += [f for f in fields if f.source in other and f not in changed]
         if not changed:
             return {}
         columns = None if before is not None else self.columns_of(table)
         types = {f.name: f.type for f in columns or ()}
-        if columns is None:  # whether a column has another type than text is the load's to find
+        if columns is None:  # the load finds out whether a column has another type than text
             types = {f.name: f.type for f in rows.fields if f.type.kind in _TEXT} if rows else {}
         kept: dict[str, DataType] = {}
         for field in changed:
@@ -81,8 +81,8 @@ class TableTypes:
         return kept
 
     def as_in_table(self, stream: StreamId, table: TableName, newest: RowSchema) -> RowSchema:
-        """Returns the ``newest`` stored schema with the types that the table has, where the stored
-        schemas differ: the table may have a column of another type than the newest one says."""
+        """Returns the ``newest`` stored schema with the table's types, where the stored schemas
+        differ: the table's column may have another type than in the newest one."""
         had = {f.source: f.type for f in newest.fields}
         other = self._other_types(stream, had) if newest.version > 1 else set[str]()
         columns = self.columns_of(table) if other else None
@@ -98,9 +98,9 @@ class TableTypes:
         return with_types(newest, found)
 
     def of_others(self, table: TableName, schema: RowSchema) -> RowSchema:
-        """Returns the columns of ``schema`` that a table has of which no schema is stored, since
-        another pipeline or another home made it, with the types that they have there; without
-        texts, of which a table does not say how they were written."""
+        """Returns the columns of ``schema`` whose table another pipeline or another home made, so
+        that no schema is stored, with their types in that table. Leaves out texts, because a table
+        does not show how they were written."""
         types = {f.name: f.type for f in self.columns_of(table) or ()}
         known = (f for f in schema.fields if f.name in types and types[f.name].kind not in _TEXT)
         replace = msgspec.structs.replace
@@ -125,7 +125,7 @@ class TableTypes:
         return at
 
     def _text(self, stream: StreamId, field: Field, had: Mapping[str, DataType]) -> DataType | None:
-        """Returns the kind of text that the column has: that of its newest rows."""
+        """Returns the kind of text in the column: that of its newest rows."""
         last = had.get(field.source)
         if last is None or last.kind not in _TEXT:
             last = next(self._earlier(stream, field.source), None)
@@ -141,7 +141,7 @@ class TableTypes:
         return {f.source for f in every if had.get(f.source, f.type) != f.type}
 
     def _earlier(self, stream: StreamId, source: str) -> Iterator[DataType]:
-        """Yields the kinds of text that the column had, the newest first."""
+        """Yields the kinds of text in the column so far, the newest first."""
         versions = self.versions(stream)
         for number in sorted(versions, reverse=True):
             yield from (
@@ -152,7 +152,7 @@ class TableTypes:
 
 
 def with_types(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
-    """Returns the schema with these types of columns, by original name."""
+    """Returns the schema with these column types, by original name."""
     if not types:
         return schema
     replace = msgspec.structs.replace
@@ -163,9 +163,8 @@ def with_types(schema: RowSchema, types: Mapping[str, DataType]) -> RowSchema:
 def decoded_whole(
     configured: ConfiguredStream, schema: RowSchema, apart: Set[str | None]
 ) -> list[Field]:
-    """Returns the columns that may be decoded by another type: each is a property of its own, of
-    which no part is selected, or is part of the key or the cursor. ``apart``: properties that are
-    read by rules of their own."""
+    """Returns the columns that may be decoded by another type: each is a whole property, or is part
+    of the key or the cursor. ``apart``: properties with decoding rules of their own."""
     paths = (*configured.primary_key, configured.cursor_field, *configured.nested)
     looked_into = {path[0] for path in paths if len(path) > 1}
     return [
@@ -179,15 +178,15 @@ def decoded_whole(
 
 
 def json_texts(schema: RowSchema, declared: Mapping[str, DataType]) -> tuple[str, ...]:
-    """Returns the properties that are declared as text and are decoded as JSON. Parameters as in
+    """Returns the properties that are declared as text and decoded as JSON. Parameters as in
     :func:`kept_notes`."""
     json = (f.source for f in schema.fields if f.type.kind is Kind.json)
     return tuple(s for s in json if s in declared and declared[s].kind in (Kind.string, *_TIMES))
 
 
 def kept_notes(stream: StreamId, schema: RowSchema, declared: Mapping[str, DataType]) -> list[str]:
-    """Returns notes about columns that are decoded by their table's type. ``schema``: as they are
-    decoded; ``declared``: the source's types, by original name."""
+    """Returns notes about columns that are decoded by their table's type. ``schema``: as decoded;
+    ``declared``: the source's types, by original name."""
     as_text: list[str] = []
     as_json: list[str] = []
     typed: list[str] = []
@@ -245,7 +244,7 @@ def double_notes(stream: StreamId, schema: RowSchema, before: RowSchema | None) 
 
 
 def _types(fields: Sequence[Field], at: FieldPath = ()) -> Iterator[tuple[FieldPath, DataType]]:
-    """Yields the type at each path of original names; lists on the way are passed over."""
+    """Yields the type at each path of original names. Skips lists on the path."""
     for field in fields:
         path, type_ = (*at, field.source), field.type
         while type_.kind is Kind.array and type_.item is not None:

@@ -127,7 +127,7 @@ def transforms_of(
 
 class Outlines:
     """Implements ``transforms.chain.Outline``: runs each transform over one empty batch, under the
-    permissions and limits of a run, once for the same columns. ``notes``: failures, for plan and
+    permissions and limits of a run, once per set of columns. ``notes``: failures, for plan and
     report."""
 
     def __init__(self, ends: Sequence[TransformEndpoint]) -> None:
@@ -168,9 +168,9 @@ class Outlines:
 def transform_jobs(
     pipeline: Pipeline, connectors: Sequence[TransformEndpoint], deleted_at: str | None
 ) -> tuple[TransformJob, ...]:
-    """Returns the jobs of the transforms that work on batches, in the pipeline's order, then of its
-    enrichments. ``connectors``: the endpoints of those that are connectors. ``deleted_at``: the
-    property by which the source marks a row that is gone."""
+    """Returns the jobs of the transforms that work on batches, in the pipeline's order, followed by
+    those of its enrichments. ``connectors``: the endpoints of transform connectors. ``deleted_at``:
+    the property by which the source marks a deleted row."""
     ends = {end.place: end for end in connectors}
 
     def job(index: int, section: Transform) -> TransformJob:

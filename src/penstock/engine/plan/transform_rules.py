@@ -1,8 +1,8 @@
-"""Names the rules by which a model's transforms leave out rows, so that a run can tell whether an
-earlier run had others.
+"""Identifies the rules by which a model's transforms leave out rows, so that a run can detect that
+an earlier run had others.
 
-Pure. Neighbours: ``engine.query.model_diff`` keeps the name with what was sent;
-``stream_plan.left_out_unknown`` says when nothing can be told.
+Pure. Neighbours: ``engine.query.model_diff`` keeps the identifier with the rows sent;
+``stream_plan.left_out_unknown`` detects when it is unknown which rows are left out.
 """
 
 import hashlib
@@ -22,9 +22,8 @@ _CHANGING = re.compile(
 
 
 def transform_rules(streams: Sequence[PlannedStream], rules: StreamRules) -> str | None:
-    """Returns the name of the rules, another one for each run where a query asks for the time or
-    for chance; empty where nothing leaves out rows; None where it cannot be told which rows are
-    left out."""
+    """Returns the identifier of the rules. It differs in each run where a query uses the time or
+    random values. Empty: nothing leaves out rows; None: it is unknown which rows are left out."""
     if any(left_out_unknown(stream) for stream in streams):
         return None
     transforms = [t for t in rules.transforms if t.launch is None]

@@ -1,13 +1,13 @@
-"""Decides which streams' share of the saved state is not theirs, since earlier runs did not read
-them.
+"""Decides for which streams the saved state holds a share that is not theirs, since earlier runs
+did not read them.
 
-A source may write into one state the positions of streams that it was not asked for. Such a state
-is saved as it is (L1); the share that a stream's own last run left is kept in the store
-(``store.remembered``), and the stream goes on from that when it is read again, or begins at its
-start. A share that cannot be told from the others' is kept as a digest of the saved states: they
-are the stream's own as long as they are the same. Pure. Not here: how states are taken apart
-(``protocols.contract.SharedStates``), when shares are kept and given back
-(``engine.sync.unread``). Neighbour: ``engine.plan.streams`` plans a run.
+A source may write the positions of unselected streams into one state. Such a state is saved
+unchanged (L1). The store keeps the share that a stream's own last run left (``store.remembered``).
+When the stream is read again it continues from that share, or begins at its start. A share that
+cannot be separated from the others is kept as a digest of the saved states: they are the stream's
+own as long as they are unchanged. Pure. Not here: how states are split
+(``protocols.contract.SharedStates``), when shares are kept and given back (``engine.sync.unread``).
+Neighbour: ``engine.plan.streams`` plans a run.
 """
 
 import hashlib
@@ -43,9 +43,9 @@ def unread_streams(
     brought: Callable[[], bool],
     stateless: bool,
 ) -> UnreadStreams:
-    """Returns the streams that were not read or will not be. ``known``: streams synced before.
-    ``brought``: whether a user may have brought the saved state. ``stateless``: the states of this
-    run's streams are deleted before it begins."""
+    """Returns the streams that earlier runs did not read, or that this run will not read.
+    ``known``: streams synced before. ``brought``: whether a user may have set or imported the saved
+    state. ``stateless``: the states of this run's streams are deleted before it begins."""
     if not isinstance(role, SharedStates):
         return UnreadStreams()
     unread, wanted = earlier.unread, {s.id for s in streams}
@@ -54,7 +54,7 @@ def unread_streams(
     else:
         found = meant_by(unread, [s.configured.stream for s in streams], role)
     again = {s: _first(unread[name] for name in names) for s, names in found.items()}
-    if catalog.open:  # of a table that is replaced, the increment would be all that is left
+    if catalog.open:  # a table that is replaced would be left with the increment alone
         of = pipeline.stream_settings
         again = {s: None if overwritten(of(s), s, earlier) else own for s, own in again.items()}
     else:
@@ -81,8 +81,8 @@ def _never_read(
     known: Set[StreamId],
     brought: Callable[[], bool],
 ) -> dict[StreamId, None]:
-    """Returns the streams of which the state says something though no run has read them: in a home
-    of the version before, and where a source is ahead of its catalog."""
+    """Returns the streams that the state covers though no run has read them: in a home of the
+    version before, and where a source is ahead of its catalog."""
     had = known | earlier.modes.keys() | earlier.unread.keys() | earlier.owned
     found = [
         s.id
@@ -95,13 +95,13 @@ def _never_read(
 
 
 def brought_by_user(history: Iterable[Mapping[str, object]]) -> bool:
-    """Whether a user set or imported a state, by the history of the states."""
+    """Whether a user set or imported a state, by the states' history."""
     return any(entry["run"] in _BROUGHT for entry in history)
 
 
 def undivided(states: Sequence[StoredState]) -> str | None:
-    """Returns the share of a stream of which the states say nothing by itself: all of them, as a
-    digest. None: there are none."""
+    """Returns the share of a stream that the states do not hold separately: a digest of all of
+    them. None: there are no states."""
     if not states:
         return None
     found = sorted((s.scope.type.value, str(s.scope.stream), s.blob) for s in states)
@@ -111,8 +111,8 @@ def undivided(states: Sequence[StoredState]) -> str | None:
 def moved_on(
     states: Sequence[StoredState], shares: Mapping[StreamId, str | None]
 ) -> dict[StreamId, str | None]:
-    """Returns the shares of streams whose own the states are not: those that are digests of other
-    states are unknown (None)."""
+    """Returns the shares of streams that do not own the states. Shares that are digests of other
+    states become unknown (None)."""
     digests = any(own is not None and own.startswith(_DIGEST) for own in shares.values())
     now = undivided(states) if digests else None
     return {
@@ -130,7 +130,7 @@ def with_own(
     role: StateRole, states: Sequence[StoredState], again: Mapping[StreamId, str | None]
 ) -> list[StoredState]:
     """Returns the states in which each of these streams has its own share; of states that cannot be
-    split, only what is left without them (:func:`inseparable`)."""
+    split, only the rest without those streams (:func:`inseparable`)."""
     left, again = list(states), moved_on(states, again)
     if not isinstance(role, SharedStates):
         return left
@@ -145,7 +145,7 @@ def with_own(
 def separable(
     role: StateRole, states: Sequence[StoredState], unread: Mapping[StreamId, str | None]
 ) -> dict[StreamId, str | None]:
-    """Returns those of the streams whose share of the states can be told from the others'."""
+    """Returns the streams whose share of the states can be separated."""
     unread = moved_on(states, unread)
     without = [s for s, own in unread.items() if own is None]
     all_of_them = role.splits(states, without)
@@ -164,8 +164,8 @@ def inseparable(
     pipeline: str,
 ) -> str | None:
     """Returns why these streams cannot be read, with the user's options: the saved state may have
-    passed over rows of streams that the last run did not read; None: they can. Where it is known to
-    have done so, they begin anew, and so do all others."""
+    skipped rows of streams that the last run did not read; None: they can. Where it certainly has,
+    they begin at their start, and so do all others."""
     going_on = {s.id for s in streams if not begins_anew(s.configured)}
     asked = (going_on & moved_on(states, unread.again).keys()) - unread.passed
     lost = sorted(s for s in asked if not role.splits(states, (s,)))
@@ -185,7 +185,8 @@ def inseparable(
 def unread_notes(
     role: StateRole, states: Sequence[StoredState], unread: UnreadStreams
 ) -> list[str]:
-    """Returns a note for each stream that goes on otherwise than the saved state says."""
+    """Returns a note for each stream that continues from another position than that in the saved
+    state."""
     notes: list[str] = []
     for stream, own in separable(role, states, unread.again).items():
         if stream in unread.passed:

@@ -1,5 +1,5 @@
-"""Finds the settings of a pipeline that this version does not support or cannot enforce, a sentence
-each: they are refused, never ignored (L10).
+"""Finds the settings of a pipeline that this version does not support or cannot enforce, one
+sentence each: they are refused, never ignored (L10).
 
 Starts no connector. Neighbours: ``engine.plan.prepare`` raises the result,
 ``engine.inspect.plan_check`` lists it.
@@ -120,7 +120,7 @@ def _unenforced_limits(transform: Transform) -> Iterable[str]:
 
 
 def _unenforced(connector: ConnectorSection) -> list[str]:
-    """What a process, or a container, of this machine cannot be held to."""
+    """Returns what cannot be enforced on a process, or a container, of this machine."""
     ref = _speaks_lines(connector.use)
     if ref is None:
         return []
@@ -132,8 +132,8 @@ def _unenforced(connector: ConnectorSection) -> list[str]:
 
 
 def _speaks_lines(use: str) -> ConnectorRef | None:
-    """A connector that runs as a process or a container; None for any other, and for a reference
-    that cannot be parsed, which is refused elsewhere."""
+    """Returns a connector that runs as a process or a container; None for any other, and for a
+    reference that cannot be parsed, which is refused elsewhere."""
     try:
         ref = parse_ref(use)
     except ConfigError:
@@ -161,8 +161,8 @@ def _keys_unreachable(pipeline: Pipeline) -> list[str]:
 
 def _unprotected(pipeline: Pipeline) -> list[str]:
     """Returns a problem for a cluster without authentication: anybody who reaches its ports can
-    read what tasks carry, and have its processes run code; a cluster on this machine is reached by
-    all its users."""
+    read the data of tasks, and have its processes run code. All users of this machine can reach a
+    cluster on it."""
     master = choose_master(pipeline.spark.master, 1, 1)
     secured = setting(pipeline.spark.conf, "spark.authenticate") == "true"
     if not is_cluster(master) or secured or pipeline.spark.allow_unencrypted:
@@ -175,7 +175,7 @@ def _unprotected(pipeline: Pipeline) -> list[str]:
 
 def _of_tables(pipeline: Pipeline, place: DestinationEnd) -> dict[str, bool]:
     """Returns the keys that apply to tables only, and whether the pipeline sets them for a
-    connector. A component is told ``schema_evolution``."""
+    connector. A component gets ``schema_evolution``."""
     section = pipeline.destination
     default = type(section)(use=section.use)
     if place.has_tables or pipeline.dialect != "penstock":
@@ -190,7 +190,7 @@ def _of_tables(pipeline: Pipeline, place: DestinationEnd) -> dict[str, bool]:
 
 
 def _unsupported(pipeline: Pipeline, place: DestinationEnd) -> list[str]:
-    """Returns problems for keys that are parsed and that this version does not support."""
+    """Returns problems for keys that are parsed but not supported."""
     destination, connector = pipeline.destination, not place.has_tables
     asked = {
         "destination.stream": destination.stream is not None and not _has_streams(destination),
@@ -255,7 +255,7 @@ def _connectors(pipeline: Pipeline) -> list[tuple[str, ConnectorSection]]:
 
 
 def _named(permissions: Permissions | None) -> list[str]:
-    """Returns the permissions that the file sets, as its keys name them."""
+    """Returns the permissions that the file sets, by their keys in the file."""
     if permissions is None:
         return []
     network = permissions.network
