@@ -1,8 +1,10 @@
-"""Delivers rows into a destination connector: they are fed to it, and its acks save the states.
+"""Delivers rows into a destination connector: feeds rows to it, and saves the states when it acks
+them.
 
-At least once: a group of loads is settled in the ledger when the destination has acked it, so what
-was fed and not acked is fed again by the next run. A *conversation* is one run of the destination,
-from its first order to the end of its input: one at a time, and none before there are rows.
+At least once: a group of loads is settled in the ledger when the destination has acked it, so the
+next run feeds again what was fed and not acked. A *conversation* is one run of the destination,
+from its first order to the end of its input. There is one at a time, and none before there are
+rows.
 
 Neighbours: ``engine.deliver.delivery`` has the contract and the delivery into tables;
 ``engine.deliver.feeder_runner`` runs a conversation as a Spark job; ``engine.worker.feeder`` is its
@@ -38,7 +40,7 @@ from penstock.store.contract import GroupIntent, LoadIntent
 from penstock.store.keys import CoveredKeys
 from penstock.tables.contract import LoadResult
 
-STOP_SECONDS = 30.0  # for a destination that is told to stop
+STOP_SECONDS = 30.0  # for a destination that is stopping
 
 JoinsBy = tuple[DestinationSyncMode, tuple[FieldPath, ...]]
 """The mode and the primary key (cleaned names) of a load."""
@@ -48,14 +50,14 @@ class Conversation(Protocol):
     """The contract of one run of a destination connector."""
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
-        """Whether these loads can be fed: not where they are of a stream or a schema that this
-        destination must be given at its start, or join under another mode or key than it was
-        told."""
+        """Whether these loads can be fed. Not where they have a stream or a schema that this
+        destination must get at its start, or where they join under another mode or key than it was
+        given."""
         ...
 
     def changes(self, loads: Sequence[LoadIntent]) -> FeedOrder:
         """Returns an order with the streams of these loads that are new to the destination, or
-        whose schema is."""
+        whose schema is new."""
         ...
 
     def order(self, order: FeedOrder) -> None:
@@ -72,7 +74,7 @@ class Conversation(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Asks the destination's process to stop."""
+        """Requests the destination's process to stop."""
         ...
 
 
@@ -106,7 +108,7 @@ class _Flight(msgspec.Struct, frozen=True):
 class PushDelivery:
     """Implements ``engine.deliver.delivery.Delivery`` for a destination connector."""
 
-    ack_per_state = True  # so that what was acked of a long backlog is not sent again
+    ack_per_state = True  # so that acked rows of a long backlog are not sent again
 
     def __init__(
         self,
@@ -151,8 +153,8 @@ class PushDelivery:
     def _deliver(
         self, ready: Sequence[GroupIntent], pending: Pending, meanwhile: LaneWatcher
     ) -> bool:
-        """Orders these groups in one conversation, but for those that a conversation before has
-        blocked. Returns False where none can be had now."""
+        """Orders these groups in one conversation, except those that an earlier conversation
+        blocked. Returns False where no conversation is possible now."""
         self._while_it(meanwhile, self._will_begin_again)
         if self._dead or self._again_at is not None:
             return False
@@ -206,9 +208,9 @@ class PushDelivery:
         return segment
 
     def _begun(self, loads: Sequence[LoadIntent], *, again: bool = False) -> list[LoadIntent]:
-        """Returns the loads, of which those are ``anew`` that begin their stream's epoch: of the
-        rows after them a destination must not be told that they are all. ``again``: what is under
-        way is sent again."""
+        """Returns the loads. Only those that begin their stream's epoch stay ``anew``: a
+        destination must not treat the later rows as the whole stream. ``again``: what is under way
+        is sent again."""
         if not any(load.disposition.anew for load in loads):
             return list(loads)
         epochs = {segment.epoch for load in loads for segment in load.segments}
@@ -299,15 +301,16 @@ class PushDelivery:
         return sorted({flight.group.epoch for flight in self._flying.values()})
 
     def _less(self, load: Load) -> Load:
-        """Returns the load with its rows that the destination left out counted as filtered: they
-        were not committed."""
+        """Returns the load. Its rows that the destination left out count as filtered: they were not
+        committed."""
         rows = self._taken(self._filtered, load)
         return msgspec.structs.replace(load, filtered=load.filtered + rows) if rows else load
 
     @staticmethod
     def _taken(counts: dict[StreamId, int], load: Load) -> int:
-        """Returns how many of the counted rows are a load's, and takes them from ``counts``. An ack
-        also tells of rows that it does not cover, of its own stream or another."""
+        """Returns how many of the counted rows belong to a load, and subtracts them from
+        ``counts``. An ack also reports rows that it does not cover, of its own stream or
+        another."""
         rows = min(counts.get(load.stream, 0), load.covered)
         if rows:
             counts[load.stream] -= rows
@@ -346,8 +349,8 @@ class PushDelivery:
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 
     def _goes_on_without_damaged(self, result: PushResult) -> bool:
-        """Blocks the streams of which the feeder found a part damaged, and their shared state, and
-        has the others begun again. Returns False where something else ended the conversation."""
+        """Blocks the streams of which the feeder found a damaged part, and their shared state, and
+        begins the others again. Returns False where something else ended the conversation."""
         flights, failures = self._flying.values(), self._failures
         streams = {str(s): s for flight in flights for s in flight.group.streams}
         errors = [PenstockError.from_dict(e) for e in result.errors]
@@ -390,8 +393,8 @@ class PushDelivery:
         self._while_it(meanwhile, lambda: self._talk is not None or self._will_begin_again())
 
     def _will_begin_again(self) -> bool:
-        """Whether another attempt follows: not in a run that was cancelled, even while a lane is
-        still stopping."""
+        """Whether another attempt follows: not in a cancelled run, even while a lane is still
+        stopping."""
         return self._again_at is not None and not self._feeder.cancelled()
 
     def _while_it(self, meanwhile: LaneWatcher, waits: Callable[[], bool]) -> None:
@@ -421,7 +424,7 @@ class PushDelivery:
     def source_done(self, streams: Iterable[StreamId]) -> None:
         new = [s for s in streams if s not in self._done]
         if self._again_at is not None:
-            self._done.update(new)  # told when it is begun again
+            self._done.update(new)  # sent when it is begun again
         elif self._talk is not None and not self._ended and new:
             self._done.update(new)
             self._talk.order(FeedOrder(done=tuple(new)))
@@ -442,8 +445,8 @@ def how_it_joins(load: LoadIntent) -> JoinsBy:
 
 
 def _by_key(groups: Sequence[GroupIntent]) -> Iterator[list[GroupIntent]]:
-    """Yields the groups in order, cut where the mode or the primary key of a stream changes: a
-    destination is told them when its conversation begins."""
+    """Yields the groups in order, split where the mode or the primary key of a stream changes: a
+    destination gets these when its conversation begins."""
     part: list[GroupIntent] = []
     known: dict[StreamId, JoinsBy] = {}
     for group in groups:
@@ -471,7 +474,7 @@ def _consumed(group: GroupIntent) -> list[ConsumedSlice]:
 
 
 def _scope(group: GroupIntent, pending: Pending) -> StateScope:
-    """Returns the scope of a group: that of its state, else the one of which a later state covers
+    """Returns the scope of a group: that of its state, else that of the later state which covers
     it. A version's rows are settled in their order among the stream's others, so that they never
     come after them."""
     if group.states:

@@ -1,9 +1,9 @@
 """Defines how sealed rows reach a destination (:class:`Delivery`), and delivers them into tables
 (:class:`TableDelivery`).
 
-``engine.sync.sync`` says what may be delivered now; a :class:`Delivery` writes it to the ledger,
+``engine.sync.sync`` decides what may be delivered now; a :class:`Delivery` writes it to the ledger,
 commits it and saves the states (L1, L3). Tables commit each load under a number of its own;
-destination connectors are ``engine.deliver.connector_delivery``'s. Everything durable goes through
+``engine.deliver.connector_delivery`` serves destination connectors. Everything durable goes through
 the store and the log.
 """
 
@@ -67,7 +67,8 @@ class Loader(Protocol):
         ...
 
     def planned_on(self, stream: StreamId) -> PlannedOn | None:
-        """What a load of the stream is planned on (``TableFormat.planned_on``)."""
+        """Returns the version on which a load of the stream is planned
+        (``TableFormat.planned_on``)."""
         ...
 
 
@@ -117,17 +118,17 @@ class Delivery(Protocol):
 
 
 class Preconditions:
-    """Checks groups before they are delivered: their parts are as they were sealed, and their
-    states do not cover streams that were reset since."""
+    """Checks groups before they are delivered: their parts are unchanged since they were sealed,
+    and their states do not cover streams that were reset since."""
 
     def __init__(self, session: SyncSession, check: PartCheck | None = None) -> None:
         self._session, self._failures = session, session.failures
         self._check = check or CheckInDriver(session.log)
 
     def passed(self, pending: Pending, meanwhile: LaneWatcher) -> list[GroupIntent]:
-        """Returns the groups that may be delivered. A group that follows one that stays behind
-        waits for it. A version that becomes visible is saved in the store before its rows are
-        delivered: once it is sealed whole only a reset can stop it."""
+        """Returns the groups that may be delivered. A group waits for earlier ones that stay
+        behind. A version that becomes visible is saved in the store before its rows are delivered:
+        once it is sealed whole only a reset can stop it."""
         session, failures = self._session, self._failures
         damaged = self._damaged(pending.ready, meanwhile)
         found: list[GroupIntent] = []
@@ -148,7 +149,7 @@ class Preconditions:
         return found
 
     def whole(self, groups: Sequence[Group], meanwhile: LaneWatcher) -> list[Group]:
-        """Returns the groups whose parts are as they were sealed."""
+        """Returns the groups whose parts are unchanged since they were sealed."""
         damaged = self._damaged(groups, meanwhile)
         return [group for group in groups if self._is_whole(group, damaged)]
 
@@ -168,7 +169,7 @@ class Preconditions:
 
     def _is_whole(self, group: Group | GroupIntent, damaged: Damaged) -> bool:
         """Whether no part of a group is damaged. A stream with a damaged part is blocked, and so is
-        a state that it shares."""
+        a shared state of it."""
         shared = is_shared(group.states)
         for load in group.loads:
             e = next((damaged[part.path] for part in load.parts if part.path in damaged), None)
@@ -195,7 +196,7 @@ class Preconditions:
         return msgspec.structs.replace(group, states=states)
 
     def announce(self, taken: Iterable[SegmentId]) -> None:
-        """Tells the observer which segments are about to be delivered."""
+        """Reports to the observer which segments are about to be delivered."""
         wanted = set(taken)
         if wanted:
             found = self._session.log.segments()
@@ -236,7 +237,7 @@ class TableDelivery:
         self._published |= pending.publishes - self._failures.blocked.keys()
 
     def _planned(self, groups: Sequence[GroupIntent]) -> list[GroupIntent]:
-        """Adds to each load the version of its table on which it is planned: each load before it
+        """Adds to each load the version of its table on which it is planned: each earlier load
         makes one version."""
         versions: dict[StreamId, PlannedOn | None] = {}
 
@@ -260,7 +261,7 @@ class TableDelivery:
         """No-op: commits end within :meth:`deliver`."""
 
     def source_done(self, streams: Iterable[StreamId]) -> None:
-        """No-op: the load of a table says whether its stream is complete."""
+        """No-op: the load of a table records whether its stream is complete."""
 
     def under_way(self) -> set[ConsumedSlice]:
         return set()
@@ -307,8 +308,8 @@ class TableDelivery:
 
     def _wave(self, groups: Sequence[Group]) -> tuple[list[Group], list[Group]]:
         """Splits off the groups that may be committed together: no stream twice, one shared state
-        at most, and no group before an earlier one of the same stream or state. Groups that wait
-        for a failed load stay in the ledger, for the next run."""
+        at most, and no group before an earlier one of the same stream or state. Groups behind a
+        failed load stay in the ledger, for the next run."""
         wave: list[Group] = []
         later: list[Group] = []
         taken: set[StreamId] = set()
@@ -366,7 +367,7 @@ class TableDelivery:
         results: Sequence[LoadResult | PenstockError],
     ) -> set[StreamId]:
         """Gives new numbers to loads whose table has another number than expected, where the user
-        adopted the table (``Store.adopt``); once a run, lest two homes do it in turns. Returns
+        adopted the table (``Store.adopt``); once a run, so that two homes do not alternate. Returns
         their streams."""
         found = {
             load.stream: result.number

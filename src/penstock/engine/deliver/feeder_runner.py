@@ -1,8 +1,8 @@
 """Feeds a destination connector by a Spark job of its own: the driver's side of a conversation.
 
 Neighbours: ``engine.deliver.connector_delivery`` decides what is fed, ``engine.worker.feeder`` is
-the process, ``engine.channel.feeder_mail`` carries orders and acks. A job that gets no free slot
-waits for the lanes to end, which do not depend on it, and then within a bound
+the process, ``engine.channel.feeder_mail`` carries orders and acks. A job without a free slot waits
+for the end of the lanes, which do not depend on it, and then within a bound
 (``tasks.spark_job.START_SECONDS``).
 """
 
@@ -105,7 +105,7 @@ class _Conversation:
         self._mail, self._run, self._task, self._described = mail, run, task, described
         self._describe, self._describe_once = describe, describe_once
         self._save_config, self._gave_result = save_config, gave_result
-        self._known_ways: dict[StreamId, JoinsBy] = {}  # of loads, those that were compared
+        self._known_ways: dict[StreamId, JoinsBy] = {}  # of loads that were compared
 
     def takes(self, loads: Sequence[LoadIntent]) -> bool:
         begun = (load.disposition.anew and load.stream in self._described for load in loads)
@@ -122,7 +122,7 @@ class _Conversation:
         return FeedOrder(streams=tuple(streams.values()))
 
     def _joins_otherwise(self, load: LoadIntent) -> bool:
-        """Whether the destination was told another mode or primary key for the load's stream: a
+        """Whether the destination was given another mode or primary key for the load's stream: a
         source may have sent them since."""
         told, way = self._described.get(load.stream), how_it_joins(load)
         if told is None or self._known_ways.get(load.stream) == way:
@@ -137,8 +137,8 @@ class _Conversation:
         return False
 
     def _lacks(self, loads: Sequence[LoadIntent]) -> list[StreamId]:
-        """Returns the streams whose description, or this schema version of it, the destination does
-        not have."""
+        """Returns the streams whose description, or whose schema version in the load, the
+        destination does not have."""
         found = {
             load.stream
             for load in loads

@@ -13,8 +13,8 @@ JOIN_SECONDS = 0.2  # of a poll, which returns as soon as the function has
 
 
 class InThread(Generic[T]):
-    """Starts ``work`` at once, in a thread ``name``. A program that is told to end does not wait
-    for it: what it leaves half done is repeated by the next run."""
+    """Starts ``work`` at once, in a thread ``name``. A program that is stopping does not wait for
+    the thread: the next run repeats unfinished work."""
 
     def __init__(self, name: str, work: Callable[[], T]) -> None:
         self._work = work

@@ -10,9 +10,9 @@ Not here: commits, clocks, files. Neighbour: ``engine.sync.backlog``. The rules:
   load (L6). They do not hold a shared state back: a full refresh starts without state, and a
   version of an incremental stream waits in the log until it is whole.
 * A version's load comes after the stream's rows before it and before those after it.
-* What a state says of a stream whose refresh is not published is not saved: only that part of a
-  shared state waits where it can be separated, else the whole state and every row that it covers,
-  and then one group has the refresh's load and the state.
+* The part of a state for a stream whose refresh is not published is not saved. In a shared state
+  only that part waits where it can be separated. Else the whole state and every row that it covers
+  wait, and one group has the refresh's load and the state.
 """
 
 from collections import Counter
@@ -38,12 +38,12 @@ Taken = tuple[SegmentId, StreamId]
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """What is sealed and not consumed. ``ready``: groups that may be committed now, in order.
     ``publishes``: streams of which ``ready`` completes a generation. ``waiting``: per stream, the
-    slices of generations that are not complete, with their states. ``spent``: segments that are no
-    longer needed. ``activates``: (stream, generation, version) of incremental streams, whose rows
-    of older versions are replaced; ``refreshes``: the same of full refreshes whose rows have a
-    version. ``amid_shared``: streams in ``activates`` whose other rows share a state. ``held``:
-    segments that wait for a refresh whose part of their shared state cannot be separated, with all
-    of their rows."""
+    slices of incomplete generations, with their states. ``spent``: segments that are not needed any
+    more. ``activates``: (stream, generation, version) of incremental streams, whose rows of older
+    versions are replaced; ``refreshes``: the same of full refreshes whose rows have a version.
+    ``amid_shared``: streams in ``activates`` whose other rows share a state. ``held``: segments
+    that wait, with all of their rows, for a refresh whose part of their shared state cannot be
+    separated."""
 
     ready: tuple[GroupIntent, ...]
     publishes: frozenset[StreamId]
@@ -56,13 +56,13 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def raw_bytes(self) -> int:
-        """Bytes of the records in ``ready``, as the source sent them."""
+        """Returns the bytes of the records in ``ready``, as the source sent them."""
         return sum(p.raw_bytes for g in self.ready for load in g.loads for p in load.parts)
 
 
 class Refreshes(msgspec.Struct, frozen=True):
     """The refreshes that users requested. ``newest``: of each stream, ended or not. ``moves``:
-    whether these streams' parts of this state can be separated, and of what is saved."""
+    whether these streams' parts can be separated in this state, and in the saved one."""
 
     newest: Mapping[StreamId, Refresh] = {}
     moves: Callable[[StoredState, Collection[StreamId]], bool] = lambda state, streams: True
@@ -88,8 +88,8 @@ class Refreshes(msgspec.Struct, frozen=True):
 
 
 class PendingSlice(msgspec.Struct, frozen=True):
-    """A slice of a generation that is not complete, with the stream's own state (None: shared, or
-    the segment has none), or of a refresh its part of the shared state."""
+    """A slice of an incomplete generation, with the stream's own state (None: shared, or the
+    segment has none); for a refresh, with its part of the shared state."""
 
     segment: SegmentId
     slice: StreamSlice
@@ -160,10 +160,10 @@ def decide(
     """Decides what may be loaded. ``segments``: visible ones, by id. ``blocked``: streams whose
     last load failed: none of their rows, and no state that they share, is delivered. ``deferred``:
     streams that load only at the end of the sync; they hold a state back that they share.
-    ``patient``: a generation that is not complete holds it back too. ``ack_per_state``: one group
-    for each state, where states are acked one by one. ``ended``: streams that their source
-    completed in this sync, with the newest visible generation of each: a later version is complete,
-    also where an earlier epoch has read all of it. ``refreshes``: those that were requested."""
+    ``patient``: an incomplete generation holds it back too. ``ack_per_state``: one group for each
+    state, where states are acked one by one. ``ended``: streams that their source completed in this
+    sync, with the newest visible generation of each: a later version is complete, even if an
+    earlier epoch read it entirely. ``refreshes``: those that were requested."""
     refreshes = refreshes or Refreshes()
     groups: list[GroupIntent] = []
     generations: dict[tuple[StreamId, int], list[PendingSlice]] = {}
@@ -223,8 +223,8 @@ def decide(
 
 
 def _joined(groups: list[GroupIntent], published: Sequence[GroupIntent]) -> list[GroupIntent]:
-    """Adds the loads of refreshes to the last group, whose state covers them: it is saved after
-    them, as it says of them what cannot be separated."""
+    """Adds the loads of refreshes to the last group, whose state covers them: the state is saved
+    after them, because their parts of it cannot be separated."""
     if not published:
         return groups
     last = groups[-1]
@@ -270,7 +270,7 @@ def _collect(
 
 
 def _part_of(segment: Segment, stream: StreamId) -> StoredState | None:
-    """Returns what the segment's shared state says of one stream; None: it has no state."""
+    """Returns the part of the segment's shared state for one stream; None: it has no state."""
     if segment.scope is None or segment.state is None:
         return None
     scope = StateScope(StateType.stream, stream)
@@ -284,7 +284,7 @@ def _groups(
     ack_per_state: bool,
     refreshes: Refreshes,
 ) -> list[GroupIntent]:
-    """Returns the groups of one scope's segments, in order, cut where a stream's schema or write
+    """Returns the groups of one scope's segments, in order, split where a stream's schema or write
     disposition changes, where a version becomes visible between them (``cuts``, in order), and
     after each state (``ack_per_state``)."""
     groups: list[GroupIntent] = []
@@ -399,7 +399,7 @@ def _load(
 
 
 def _shards(slices: Sequence[tuple[SegmentId, StreamSlice]]) -> tuple[tuple[int, int], ...]:
-    """As ``Load.shards``; of one lane alone, none."""
+    """Returns the shards, as in ``Load.shards``; for one lane alone, none."""
     found = {i.epoch: s.shard.index for i, s in slices if s.shard is not None}
     return tuple(sorted(found.items())) if len({*found.values()}) > 1 else ()
 
@@ -470,7 +470,7 @@ def _publication(
             filtered=load.filtered + sum(w.slice.read - w.slice.rejected for w in older),
         )
     states = [w.state for w in slices if w.state is not None]
-    if last.disposition.refreshes and not states:  # what was saved before is of other rows
+    if last.disposition.refreshes and not states:  # the state saved before belongs to other rows
         scope = StateScope(StateType.stream, stream)
         states = [StoredState(scope, NO_STATE, part=scope)]
     group = GroupIntent(

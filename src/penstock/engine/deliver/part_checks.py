@@ -1,8 +1,8 @@
-"""Verifies that parts are as they were sealed (L2), before their rows are delivered.
+"""Verifies that parts are unchanged since they were sealed (L2), before their rows are delivered.
 
-Those of a table are read whole in Spark's tasks (``engine.run.part_tasks``, L13). A dry run and a
-log in memory have no tasks (:class:`CheckInDriver`); a feeder compares the bytes itself as it feeds
-them, in its own task (:class:`CheckSizes`). Not here: what follows (``delivery``). Neighbours:
+Spark's tasks read whole parts of a table's loads (``engine.run.part_tasks``, L13). A dry run and a
+log in memory have no tasks (:class:`CheckInDriver`). A feeder compares the bytes itself as it feeds
+them, in its own task (:class:`CheckSizes`). Not here: the consequences (``delivery``). Neighbours:
 ``tasks.sealed_files`` has the comparison, ``engine.log.log`` makes its errors,
 ``engine.run.wiring`` chooses.
 """
@@ -25,8 +25,8 @@ class RunningCheck(Protocol):
     """A verification that runs."""
 
     def poll(self) -> Damaged | None:
-        """Returns the damaged parts; None, after a short wait, while they are verified. Raises
-        what ended the verification."""
+        """Returns the damaged parts; None, after a short wait, while they are verified. Raises the
+        error that ended the verification."""
         ...
 
 
@@ -44,12 +44,13 @@ class PartCheck(Protocol):
     """Verifies parts."""
 
     def begin(self, parts: Sequence[PartRef]) -> RunningCheck:
-        """Starts verifying the parts, of which there is one at least."""
+        """Starts verifying the parts; there is at least one."""
         ...
 
 
 class CheckInDriver:
-    """Implements :class:`PartCheck` in this process, by the log: for dry runs and simulations."""
+    """Implements :class:`PartCheck` in this process, through the log: for dry runs and
+    simulations."""
 
     def __init__(self, log: Log) -> None:
         self._log = log

@@ -1,11 +1,11 @@
-"""Holds back the loads of streams of which too many records were rejected (L8, L9).
+"""Holds back the loads of streams with too many rejected records (L8, L9).
 
 Decides over the groups of ``engine.deliver.load_plan``; ``engine.sync.backlog`` carries the result
-out. A generation is judged by itself, once it is complete; of other streams, what this run has
-delivered and what is ready count together. While a stream is read, what is over its limit waits,
-since good records may follow. Changes that were removed at the source by reading (cdc) are
-delivered whatever the limit: they cannot be read again. Nor are rejects that a user has tried
-again judged, which no source sends again.
+out. A generation is judged by itself, once it is complete; for other streams, the rows that this
+run has delivered and those that are ready count together. While a stream is read, what exceeds its
+limit waits, since good records may follow. Changes that reading removes at the source (cdc) are
+delivered whatever the limit: they cannot be read again. Retried rejects are not judged either,
+since no source sends them again.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -39,7 +39,7 @@ class StreamCounts:
 
 @dataclass(slots=True)
 class ExceededLimit:
-    """A stream that is over its limit. ``new``: the counts of its records that are not delivered.
+    """A stream that exceeds its limit. ``new``: the counts of its records that are not delivered.
     ``final``: no further records can bring it back under the limit. ``shared``: it shares its state
     with other streams."""
 
@@ -72,8 +72,8 @@ class ExceededLimit:
 
 class LimitDecision(msgspec.Struct, frozen=True):
     """The decision. ``pending``: what may be delivered. ``over``: streams of which nothing more is
-    delivered. ``lost``: streams over their limit that are delivered all the same, since they cannot
-    be read again."""
+    delivered. ``lost``: streams over their limit that are still delivered, since they cannot be
+    read again."""
 
     pending: Pending
     over: tuple[ExceededLimit, ...] = ()
@@ -81,8 +81,8 @@ class LimitDecision(msgspec.Struct, frozen=True):
 
 
 class Rejections:
-    """Judges the streams of one sync. ``limit``: of streams that have none of their own.
-    ``streams``: of this sync, including those planned later."""
+    """Judges the streams of one sync. ``limit``: for streams without one of their own. ``streams``:
+    of this sync, including those planned later."""
 
     def __init__(self, limit: MaxRejected, streams: Mapping[StreamId, PlannedStream]) -> None:
         self._limit, self._streams = limit, streams
@@ -167,7 +167,7 @@ def _by_itself(load: LoadIntent, pending: Pending) -> bool:
 
 def _without(pending: Pending, over: Mapping[StreamId, ExceededLimit]) -> Pending:
     """Returns what does not depend on these streams: a group that stays holds back later groups
-    that have a stream or a shared state in common with it."""
+    that share a stream or a state with it."""
     behind, shut = set(over), False
     ready: list[GroupIntent] = []
     for group in pending.ready:

@@ -1,7 +1,7 @@
 """Holds the collaborators of one sync: the lease and its store, the log, the protocol's rules for
 states, the copier of rejects, the observer, and the failures so far.
 
-Built once (``engine.run.wiring``) and passed whole. Not here: decisions, plans of streams
+Built once (``engine.run.wiring``) and passed as a whole. Not here: decisions, plans of streams
 (``engine.specs.plan``). Neighbours: ``engine.sync`` and the other modules of ``engine.deliver``
 take one.
 """
@@ -24,8 +24,8 @@ from penstock.store.rules import lease_lost
 class SyncFailures:
     """The failures of a sync so far. ``errors``: in order of time. ``blocked``: streams of which
     nothing more is delivered or read, each with its error (None: the destination halted it, which
-    is no failure); ``shared_blocked``: nor is a shared state. ``shared_halted``: it is blocked,
-    and the destination halted a stream that it covers."""
+    is no failure); ``shared_blocked``: a shared state is blocked too. ``shared_halted``: it is
+    blocked because the destination halted a stream that it covers."""
 
     def __init__(self) -> None:
         self.errors: list[PenstockError] = []
@@ -39,7 +39,7 @@ class SyncFailures:
         self.errors.append(error)
 
     def halt(self, streams: Iterable[StreamId], *, shared: bool) -> None:
-        """Blocks streams of which the destination wants no more in this run, and (``shared``) the
+        """Blocks streams of which the destination takes no more in this run, and (``shared``) the
         state that they share. What it did not take stays sealed: rows that are read or delivered
         now would come before it, or a second time."""
         for stream in streams:
@@ -49,12 +49,12 @@ class SyncFailures:
 
     @property
     def failed(self) -> dict[StreamId, PenstockError]:
-        """The blocked streams that failed."""
+        """Returns the blocked streams that failed."""
         return {stream: error for stream, error in self.blocked.items() if error is not None}
 
     @property
     def halted(self) -> set[StreamId]:
-        """The blocked streams that did not fail."""
+        """Returns the blocked streams that did not fail."""
         return {stream for stream, error in self.blocked.items() if error is None}
 
 
@@ -92,5 +92,5 @@ class SyncSession:
 
     @property
     def merge(self) -> Merge:
-        """How new states join the saved ones."""
+        """Returns how new states join the saved ones."""
         return merging(self.state_role)

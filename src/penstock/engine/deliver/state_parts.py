@@ -1,4 +1,4 @@
-"""Merges states of which not every part counts into the saved ones: those of runs in which a stream
+"""Merges states of which only some parts count into the saved ones: those of runs in which a stream
 is refreshed (``StoredState.part``, ``StoredState.without``).
 
 Pure, over the protocol's rules. Not here: which parts wait (``engine.deliver.load_plan``).
@@ -55,7 +55,7 @@ def stand_alone(
 def moved(
     role: StateRole, into: Sequence[StoredState], given: Sequence[StoredState], stream: StreamId
 ) -> list[StoredState]:
-    """Returns the states ``into`` in which the stream's share is what ``given`` say of it."""
+    """Returns the states ``into``, with the stream's share replaced by that in ``given``."""
     if not isinstance(role, SharedStates):
         return [*role.without(into, (stream,)), *(s for s in given if s.scope.stream == stream)]
     return role.with_own(into, stream, role.own(given, stream))

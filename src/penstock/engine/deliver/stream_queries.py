@@ -2,11 +2,11 @@
 
 Before the source is started, Spark analyses them for each planned stream: errors are raised then,
 and keys and cursor are mapped to columns of the result. At a load, the result is written as parts
-beside the log, which replace the load's own; the code that commits a load does not depend on
-queries. These parts may be deleted at any time: a load that is repeated (L3) runs the query again,
-as the pipeline file then has it, so that a query that fails on the rows can be fixed.
+next to the log, which replace the load's own; the code that commits a load does not depend on
+queries. These parts may be deleted at any time: a repeated load (L3) runs the query again, as the
+pipeline file then has it, so that a query that fails on the rows can be fixed.
 
-Neighbours: ``transforms.spark_sql`` reads the pipeline file, ``spark.query`` asks Spark,
+Neighbours: ``transforms.spark_sql`` reads the pipeline file, ``spark.query`` calls Spark,
 ``engine.deliver.table_loader`` commits.
 """
 
@@ -40,8 +40,8 @@ PARALLEL_LOADS = 4
 
 
 class Queries:
-    """The queries of one run. ``folder``: for the result's parts; what another run left in it is
-    deleted."""
+    """The queries of one run. ``folder``: for the result's parts; leftovers of another run in it
+    are deleted."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Queries:
 
     def settle_all(self, streams: Sequence[PlannedStream]) -> tuple[PlannedStream, ...]:
         """Calls :meth:`settle` for each stream. Raises ``ConfigError`` with the problems of every
-        stream whose columns are known before its rows are."""
+        stream whose columns are known before its rows."""
         settled: list[PlannedStream] = []
         failed: list[tuple[StreamId, ConfigError]] = []
         for stream in streams:
@@ -81,8 +81,8 @@ class Queries:
         return tuple(settled)
 
     def settle(self, stream: PlannedStream) -> PlannedStream:
-        """Returns the stream with key, cursor and deletes mapped to columns of the query's result,
-        whose names are saved in the store. Raises ``ConfigError``."""
+        """Returns the stream with key, cursor and deletes mapped to columns of the query's result.
+        Saves the columns' names. Raises ``ConfigError``."""
         found = answer(
             self._spark,
             self._queries,

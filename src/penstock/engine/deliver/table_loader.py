@@ -1,8 +1,8 @@
 """Commits loads of the ledger into tables, whose rows Spark's tasks handle (L3, L13).
 
 Adds what the ledger does not keep (paths, names, schemas, policies) and translates failures. Spark
-works in a thread of its own, one call at a time, so that the driver can look after its lanes
-meanwhile. Neighbours: ``engine.deliver.delivery`` decides, ``tables`` commits.
+works in a thread of its own, one call at a time, so that the driver can watch its lanes meanwhile.
+Neighbours: ``engine.deliver.delivery`` decides, ``tables`` commits.
 """
 
 import time
@@ -33,16 +33,16 @@ from penstock.tables.contract import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_BY_DEATH = (SPARK_FAILED, WRITE_FAILED, JAVA_DIED)  # what the death of Java may show as
+_BY_DEATH = (SPARK_FAILED, WRITE_FAILED, JAVA_DIED)  # errors that the death of Java may cause
 _NAMED = 5  # tables, in the description of a load's jobs
-DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+DEATH_SECONDS = 2.0  # time for a JVM that stopped answering to be seen as dead
 
 
 class TableLoader:
-    """Implements ``engine.deliver.delivery.Loader`` for tables. ``tasks``: runs the
-    processes that merge. ``policy``: of every load. ``streams``: as this run plans them; for others
-    the store has the schemas. ``queries``: their result is committed in place of a load's rows;
-    None: there are no queries."""
+    """Implements ``engine.deliver.delivery.Loader`` for tables. ``tasks``: runs the processes that
+    merge. ``policy``: of every load. ``streams``: as this run plans them; for others the store has
+    the schemas. ``queries``: their result is committed in place of a load's rows; None: there are
+    no queries."""
 
     def __init__(
         self,

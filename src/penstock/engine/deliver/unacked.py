@@ -1,7 +1,7 @@
 """Records segments sent to a destination connector but not yet acknowledged, so that the next run
 can report how many rows it sends again.
 
-Only ever counted: no decision depends on it. Driver only; one JSON file beside the log.
+Only for counting: no decision depends on it. Driver only; one JSON file next to the log.
 """
 
 from collections.abc import Iterable

@@ -1,11 +1,11 @@
-"""Keeps what a run left that failed before it began: a refused configuration or plan, a connector
-that cannot be installed, a pipeline that another run holds.
+"""Keeps the traces of a run that failed before it began: a refused configuration or plan, a
+connector that cannot be installed, a pipeline that another run holds.
 
-Such a run never had the lease, so the store knows nothing of it: ``runs/RUN/attempt.json`` has its
-report, in the form of a run without an end, and ``log.jsonl`` beside it what was logged until then.
-``penstock runs`` lists it with the others. Not here: dry runs, which keep nothing, and runs that
-began (``engine.run.run``). Neighbours: ``start`` and ``cli`` call this, ``engine.inspect.runs``
-reads it.
+Such a run never had the lease, so the store does not know it. ``runs/RUN/attempt.json`` has its
+report, in the form of a run without an end; ``log.jsonl`` in the same folder has its log until
+then. ``penstock runs`` lists it with the others. Not here: dry runs, which keep nothing, and runs
+that began (``engine.run.run``). Neighbours: ``start`` and ``cli`` call this,
+``engine.inspect.runs`` reads it.
 """
 
 import os
@@ -38,18 +38,18 @@ from penstock.store.rules import unfinished_report
 _NAMED = re.compile(r"^pipeline\s*:\s*([\"']?)([^\s\"'#{}]+)\1\s*(?:#.*)?$", re.MULTILINE)
 
 _URL_PASSWORD = re.compile(r"://[^/@\s]*?:([^/@\s]+)@")
-_LEAST = 4  # characters of what is taken for a secret: less would mask words of every text
+_LEAST = 4  # characters of a possible secret: shorter ones would mask common words
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 def now_text() -> str:
-    """Returns the time as runs have it: ISO 8601 in UTC, in seconds."""
+    """Returns the time in the form of run reports: ISO 8601 in UTC, in seconds."""
     return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def new_run_id() -> str:
-    """Returns a ULID: 48 bits of time, 80 of chance, so that runs sort by their start."""
+    """Returns a ULID: 48 bits of time, 80 random bits, so that runs sort by their start."""
     number = (int(time.time() * 1000) << 80) | secrets.randbits(80)
     return "".join(_ALPHABET[(number >> shift) & 31] for shift in range(125, -1, -5))
 
@@ -66,9 +66,9 @@ def keep_attempt(
     asked: AskedLog | None = None,
     cause: BaseException | None = None,
 ) -> None:
-    """Writes the report and the log of a run that failed before it began. ``asked``: what was
-    logged until then. ``cause``: of a defect, whose trace goes into the log. That it cannot be
-    written hides no error: nothing is raised."""
+    """Writes the report and the log of a run that failed before it began. ``asked``: the log until
+    then. ``cause``: of a defect, whose trace goes into the log. Raises nothing: a failed write must
+    not hide the run's error."""
     masker = masker or Masker(())
     with suppress(OSError, PenstockError):
         folder = home.run(run)
@@ -96,9 +96,9 @@ def keep_attempt(
 
 @contextmanager
 def kept_fault(home: Home, words: Sequence[str], name: str | None = None) -> Generator[None]:
-    """Keeps the error of the block, in which a pipeline is read, as that of a run that failed
-    before it began. ``words``: its file, or its source and destination; ``name``: its name, if the
-    user gave one."""
+    """Keeps the error of the block, which reads a pipeline, as that of a run that failed before it
+    began. ``words``: its file, or its source and destination; ``name``: its name, if the user gave
+    one."""
     began, started_at = time.monotonic(), now_text()
     try:
         yield
@@ -113,8 +113,8 @@ def kept_fault(home: Home, words: Sequence[str], name: str | None = None) -> Gen
 
 
 def secrets_of_words(words: Iterable[str]) -> set[str]:
-    """Returns what may be a secret in the command lines of connectors: each argument that is no
-    option's name and no file, what stands after ``=`` in one, and the password of a URL."""
+    """Returns possible secrets in the command lines of connectors: each argument that is neither an
+    option's name nor a file, each value after ``=``, and the password of a URL."""
     found: set[str] = set()
     for word in words:
         found.update(_URL_PASSWORD.findall(word))
@@ -128,8 +128,7 @@ def secrets_of_words(words: Iterable[str]) -> set[str]:
 
 
 def _name_of_source(word: str) -> str:
-    """Returns the name of a source that cannot be read; of a configuration that stands in its place
-    none."""
+    """Returns the name of a source that cannot be read; ``unnamed`` for an inline configuration."""
     return "unnamed" if word.lstrip().startswith(("{", "[")) else short_name(word)
 
 
@@ -141,8 +140,8 @@ def _arguments(word: str) -> list[str]:
 
 
 def _name_of_file(word: str) -> str:
-    """Returns the name of the pipeline of a file that cannot be loaded, as far as its text shows
-    it, else the file's."""
+    """Returns the pipeline's name in a file that cannot be loaded, as far as its text shows it,
+    else the file's name."""
     found = None
     with suppress(OSError, UnicodeDecodeError):
         found = _NAMED.search(Path(word).read_text(encoding="utf-8"))

@@ -1,9 +1,9 @@
-"""Keeps the configurations that connectors change while they run (a new refresh token) in the
-store, and the key that encrypts them on their way there.
+"""Stores the configurations that connectors change while they run (a new refresh token), and the
+key that encrypts them in transit.
 
-Workers put a changed configuration into the run's mailbox (``engine.channel.mailbox``), the driver
-saves it here at once, and what a driver that died had not saved is saved by the next one.
-Neighbour: ``engine.run``, one object a run.
+Workers put a changed configuration into the run's mailbox (``engine.channel.mailbox``), and the
+driver saves it here at once. What a dead driver had not saved, the next one saves. Neighbour:
+``engine.run``, one object a run.
 """
 
 import secrets
@@ -20,7 +20,7 @@ _MAILBOX = "mailbox"  # the key's name among the roles whose configurations the 
 
 
 class ConnectorConfigs:
-    """Of the pipeline that ``lease`` holds."""
+    """The configurations of the pipeline that ``lease`` holds."""
 
     def __init__(self, store: Store, lease: Lease) -> None:
         self._store, self._lease = store, lease
@@ -31,8 +31,8 @@ class ConnectorConfigs:
         self._store.set_config_override(self._lease, role, new.base_hash, new.config)
 
     def recover(self, log: Path, observer: RunObserver) -> None:
-        """Stores configurations that connectors changed in a run whose driver died before it
-        could. ``log``: the log's folder."""
+        """Stores configurations that connectors changed in a run whose driver died before storing
+        them. ``log``: the log's folder."""
         for folder in sorted((log / "mailbox").glob("*/")) if log.is_dir() else []:
             key = self.mail_key()
             mailbox = Mailbox(log, folder.name, key)
@@ -47,8 +47,7 @@ class ConnectorConfigs:
 
     def mail_key(self) -> bytes:
         """Returns the pipeline's key for the mailbox's configurations. It is made once and kept in
-        the store, so that the driver after one that died can decrypt what was written for that
-        one."""
+        the store, so that a driver can decrypt what was written for a dead one."""
         if (known := self._store.config_override(self._lease.pipeline, _MAILBOX)) is None:
             made = {"key": secrets.token_hex(32)}
             self._store.set_config_override(self._lease, _MAILBOX, "", made)

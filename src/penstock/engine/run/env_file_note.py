@@ -1,7 +1,7 @@
-"""Notes once which variables of a pipeline file the file ``.env`` beside it gave.
+"""Notes once which variables of a pipeline file came from the file ``.env`` in its folder.
 
-A file of before may have had a default for them, or no ``.env`` that anybody read. Reading the file
-is ``config.variables``. Neighbour: ``engine.run.run`` calls it before anything is read.
+An earlier pipeline may have used their defaults, or had a ``.env`` that no version read. Reading
+the file is ``config.variables``. Neighbour: ``engine.run.run`` calls it before anything is read.
 """
 
 from penstock.config.pipeline import Pipeline
@@ -12,7 +12,7 @@ from penstock.store.remembered import Remembered
 def new_names_note(
     pipeline: Pipeline, store: Store, lease: Lease, *, keep: bool = True
 ) -> str | None:
-    """Returns the note, and stores that it was given, if ``keep``; None: nothing is new."""
+    """Returns the note, and with ``keep`` stores that it was given; None: nothing is new."""
     if not pipeline.env_file_names:
         return None
     known = store.remembered(lease.pipeline, ()).env_names

@@ -1,5 +1,5 @@
-"""Runs lanes, one reading an epoch: a connector in a process of its own (:class:`LaneProcess`), or
-a query (``engine.query.query_reader``).
+"""Runs lanes, each reading one epoch: a connector in a process of its own (:class:`LaneProcess`),
+or a query (``engine.query.query_reader``).
 
 The process runs as a Spark job; dry runs use :func:`tasks.spark_job.here` in place of Spark, with
 the same process. Neighbours: ``engine.sync.sync`` starts and polls; ``engine.channel.mailbox``
@@ -89,9 +89,9 @@ class _Handle:
         self._cancelled_at: float | None = None
 
     def poll(self) -> LaneResult | None:
-        """Returns the lane's result, or None while it runs. A lane that does not stop
-        after a cancellation is given up, as is one without a slot (``tasks.spark_job``): its epoch
-        is closed, and what it writes later does not count (L4, L11)."""
+        """Returns the lane's result, or None while it runs. Gives up a lane that does not stop
+        after a cancellation, or that gets no slot (``tasks.spark_job``): its epoch is closed, and
+        what it writes later does not count (L4, L11)."""
         result = self._result()
         if result is not None:
             self._mailbox.take_configs(self._start.epoch, self._save_config)
@@ -112,7 +112,7 @@ class _Handle:
         return None
 
     def _claimed_by(self) -> str | None:
-        """The process that had begun the epoch, as it named itself; None: that is not known."""
+        """Returns the process that had begun the epoch, as it named itself; None: unknown."""
         with suppress(OSError):
             return self._claim.read_text() or None
         return None
@@ -136,7 +136,7 @@ class _Handle:
 
 
 def _not_seen(claim: Path) -> LogError:
-    """Makes the error of a lane that sealed rows in a folder which only its worker sees."""
+    """Returns the error of a lane that sealed rows in a folder that only its worker sees."""
     return LogError(
         f"the worker that ran the source does not share the log's folder {claim.parent}: what it "
         "sealed there is not seen on this machine",

@@ -1,10 +1,10 @@
-"""Refuses a run whose log is not the one that has the rows of loads that are written down.
+"""Refuses a run whose log lacks the rows of loads that are in the ledger.
 
-Homes that share a state store must share the log too (``log.path``). The store remembers which log
-a pipeline's last run had; a load that is in the ledger can be repeated only from that one (L3), and
-whoever lacks it must be sent there. Not here: a log of another state store
-(``FileLog.belong_to``), a file of the right log that is missing (``engine.deliver.delivery``).
-Neighbour: ``engine.run`` calls it before anything is read.
+Homes that share a state store must share the log too (``log.path``). The store remembers the log of
+a pipeline's last run. A load in the ledger can be repeated only from that log (L3), so the error of
+a run without it names that log. Not here: a log of another state store (``FileLog.belong_to``), a
+file of the right log that is missing (``engine.deliver.delivery``). Neighbour: ``engine.run`` calls
+it before anything is read.
 """
 
 import shlex
@@ -22,11 +22,11 @@ from penstock.store.remembered import LogPlace, Remembered
 
 
 def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -> str | None:
-    """Stores that this run's log is the pipeline's. Where an earlier run had another one, it read
-    from the saved state what this log has sealed and not loaded: that is given up, or it would come
-    twice (not of cdc, whose source sends nothing again). Returns a note where rows are read again;
-    None: there is nothing to note. Raises ``LogError`` (``log.elsewhere``) where loads are written
-    down whose rows are in the other log."""
+    """Stores that this run's log is the pipeline's. If an earlier run had another log, it started
+    from the saved state and read again what this log has sealed and not loaded. These rows are
+    given up, or they would be loaded twice (except with cdc, whose source sends nothing again).
+    Returns a note where rows are read again; None: there is nothing to note. Raises ``LogError``
+    (``log.elsewhere``) where the ledger has loads whose rows are in the other log."""
     pipeline = lease.pipeline
     known = store.remembered(pipeline, ()).log
     after = store.last_epoch(pipeline)
@@ -34,7 +34,7 @@ def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -
     if known is not None and known.id == here.id:
         return None
     waiting = [load for group in store.open_groups(pipeline) for load in group.loads if load.parts]
-    if known is None:  # written by a version that did not remember it
+    if known is None:  # written by a version that did not store it
         if all((log.root / part.path).exists() for load in waiting for part in load.parts):
             store.remember(lease, Remembered(log=here))
         return None
@@ -52,11 +52,11 @@ def settle_log(store: Store, lease: Lease, log: FileLog, home: Path, run: str) -
 
 
 def _give_up(store: Store, lease: Lease, log: FileLog, until: int) -> None:
-    """Gives up what this log sealed up to an epoch and no load took."""
+    """Gives up the rows that this log sealed up to an epoch and that no load took."""
     modes = store.remembered(lease.pipeline).modes.values()
     if any(mode.sync_mode is SyncMode.cdc for mode in modes):
         return
-    with suppress(LogError):  # a damaged log is the sync's to report
+    with suppress(LogError):  # the sync reports a damaged log
         sealed = [s for s in log.segments() if s.id.epoch <= until]
         taken = store.consumed(lease.pipeline, {s.id.epoch for s in sealed})
         shares = [

@@ -1,8 +1,8 @@
-"""Does what happens beside a sync's own steps: reads the clock, checks the lease, copies lanes'
-logs, shows progress.
+"""Does the work between a sync's own steps: reads the clock, checks the lease, copies lanes' logs,
+shows progress.
 
 Implements ``engine.sync.ports.Time`` and ``engine.specs.observer.SyncObserver`` at once: whenever
-the sync sleeps or asks whether it may go on, what the lanes wrote to the mailbox is passed on.
+the sync sleeps or checks whether it may continue, it passes on what the lanes wrote to the mailbox.
 Neighbours: ``engine.reporting.accounting`` counts, ``engine.channel.heartbeat`` keeps the lease.
 """
 
@@ -46,8 +46,7 @@ class RunMonitor:
         java_death: Callable[[], PenstockError | None] = lambda: None,
     ) -> None:
         """``echo``: sends states back to the program that feeds the source (``engine.serve``).
-        ``java_death``: returns why nothing can go on, where Spark's Java process died; else
-        None."""
+        ``java_death``: returns the error where Spark's Java process died; else None."""
         self._java_death = java_death
         self._destination, self._echo = destination, echo
         self._accounting, self._pulse, self._run_log = accounting, pulse, run_log

@@ -1,8 +1,8 @@
-"""Ends the logs and reports of a pipeline's past runs that are older than the file's ``keep``.
+"""Deletes logs and reports of a pipeline's past runs that are older than the file's ``keep``.
 
 Rejects stay, and with them the run's entry in the store, by which ``penstock rejects`` finds them.
-The newest run stays. Nothing is ended while the log has sealed segments: a later run may still copy
-their rejects. Segments and parts are the log's (``engine.log``), and are not touched.
+The newest run stays. Nothing is deleted while the log has sealed segments: a later run may still
+copy their rejects. Segments and parts belong to the log (``engine.log``), and are not touched.
 """
 
 import shutil
@@ -26,7 +26,7 @@ def end_old_runs(
     store: Store, lease: Lease, home: Home, log: FileLog, seconds: float, now: datetime
 ) -> list[str]:
     """Ends runs that began more than ``seconds`` before ``now``; returns the ids of those that the
-    store has no more. Runs that failed before they began end too: the store never had them.
+    store no longer has. Also ends runs that failed before they began, which the store never had.
     ``now``: with a zone. Raises ``StateError``, ``LeaseLost``."""
     known = store.runs(lease.pipeline, _MOST)[1:]
     before = now - timedelta(seconds=min(seconds, (now - _FIRST).total_seconds()))
@@ -44,7 +44,7 @@ def end_old_runs(
 
 
 def _began(run: Mapping[str, Any], now: datetime) -> datetime:
-    """When a run began; ``now`` where no time is known."""
+    """Returns when a run began; ``now`` where no time is known."""
     try:
         began = datetime.fromisoformat(str(run["started_at"]))
     except ValueError:
@@ -53,8 +53,8 @@ def _began(run: Mapping[str, Any], now: datetime) -> datetime:
 
 
 def _end_files(folder: Path, run: Mapping[str, Any]) -> bool:
-    """Deletes a run's files but its rejects. Returns whether the run has no rejects: neither here
-    nor, by its report, on another machine that ran it."""
+    """Deletes a run's files except its rejects. Returns whether the run has no rejects, neither
+    here nor, by its report, on another machine that ran it."""
     if not folder.is_dir():
         counts = [stream["rejected"] for stream in run["streams"]]
         return bool(counts) and not any(counts)
@@ -63,7 +63,7 @@ def _end_files(folder: Path, run: Mapping[str, Any]) -> bool:
             if entry.name != _REJECTS:
                 _delete(entry)
         with suppress(FileNotFoundError):
-            (folder / _REJECTS).rmdir()  # where it is empty
+            (folder / _REJECTS).rmdir()  # if it is empty
         folder.rmdir()
     return not folder.exists()
 

@@ -1,8 +1,8 @@
-"""Verifies parts in Spark's tasks (L13), which read them whole: implements
-``engine.deliver.part_checks.PartCheck`` by a Spark job.
+"""Verifies whole parts in Spark's tasks (L13): implements ``engine.deliver.part_checks.PartCheck``
+by a Spark job.
 
 One job verifies the parts of all loads that are ready together, so that a small load costs one
-task; many bytes are spread over at most as many tasks as Spark has cores. Each part's path is the
+task. Many bytes are spread over at most as many tasks as Spark has cores. Each part's path is the
 one that the load then reads, links or merges. Neighbours: ``tasks.sealed_files`` has the comparison
 that the tasks run, ``engine.run.wiring`` makes it.
 """
@@ -28,7 +28,7 @@ from penstock.tasks.spark_job import DEATH_SECONDS, why_lost
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TASK_BYTES = 64 << 20  # that one task reads, where more than one is worth its start
+TASK_BYTES = 64 << 20  # that one task reads, unless one task reads all
 
 
 class CheckInTasks:
@@ -42,7 +42,7 @@ class CheckInTasks:
         return InThread("check", lambda: self._damaged(parts))
 
     def _damaged(self, parts: Sequence[PartRef]) -> Damaged:
-        """Raises the error of a job that was lost, as its lane's would be."""
+        """Raises the error of a lost job, in the form of a lost lane's error."""
         shares = _shares(parts)
         try:
             with described(self._spark, f"penstock verifies {len(parts)} parts"):
@@ -59,8 +59,8 @@ class CheckInTasks:
         return damaged
 
     def _error(self, part: PartRef, finding: Finding, worker: str) -> LogError:
-        """A file that this machine has, and a task cannot read, is one that its worker does not
-        share."""
+        """Returns the error of a part. A file that exists on this machine but that a task cannot
+        read is one that its worker does not share."""
         path = self._root / part.path
         if finding[0] != DIFFERS and runs_elsewhere(self._spark) and os.path.exists(path):
             error = not_shared(str(path), "it does not see the log's folder")
@@ -85,8 +85,8 @@ def _shares(parts: Sequence[PartRef]) -> list[list[PartRef]]:
 def _answers(
     spark: "SparkSession", root: str, shares: Sequence[Sequence[PartRef]]
 ) -> list[tuple[str, int, list[tuple[int, str, int]]]]:
-    """Runs the job. Returns for each share that is not whole its worker, its number, and for each
-    part that is not its number in the share and what was found."""
+    """Runs the job. Returns, for each share with damage: its worker, its number, and for each
+    damaged part its number in the share and what was found."""
     from pyspark.sql import functions as F
 
     asked = [[(part.path, part.size, part.crc) for part in share] for share in shares]
@@ -97,8 +97,8 @@ def _answers(
 
 
 def _task(root: str, asked: Sequence[Sequence[tuple[str, int, int]]]) -> Callable[[int], str]:
-    """Returns what a task runs for the number of a share: its answer is JSON, or empty where the
-    share is whole. It uses the standard library alone."""
+    """Returns the function that a task runs for the number of a share: its answer is JSON, or empty
+    where the share is whole. It uses the standard library alone."""
     check, worker = checker(), worker_namer()
 
     def task(number: int) -> str:

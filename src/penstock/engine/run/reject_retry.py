@@ -1,19 +1,19 @@
-"""Chooses the rejects that ``penstock rejects retry`` gives another try, and writes them for the
-lane that reads them.
+"""Chooses the rejects that ``penstock rejects retry`` retries, and writes them for the lane that
+reads them.
 
-A reject is tried again once, and never where that could double, replace or bring back a row:
+A reject is retried once, and never where that could double, replace or bring back a row:
 
 * its bytes are the record as its source sent it, and nothing else was made of that record;
 * no run gave it up: then its source sends it again by itself;
 * its stream is read incrementally into a table, and the table's rows were not replaced since;
 * under append its stream's state was not reset since, and it was not read in full;
-* in a table that keeps one row per key no row can have been removed, nor replaced by another key.
-  Its key's later row is there then, and a merge compares the two: the retried row counts as the
-  older one (``tables.newest``).
+* in a table that keeps one row per key, no row can have been removed or replaced by another key.
+  Then the later row of its key is there, and a merge compares the two: the retried row counts as
+  the older one (``tables.newest``).
 
-All else stays a reject, and the report says why. Neighbours: ``engine.log.retries`` defines the
-files, ``engine.sync.sync`` asks once what earlier runs sealed is loaded, ``engine.worker.lane``
-reads the files.
+All others stay rejects, and the report has the reason. Neighbours: ``engine.log.retries`` defines
+the files, ``engine.sync.sync`` calls it once what earlier runs sealed is loaded,
+``engine.worker.lane`` reads the files.
 """
 
 from collections import Counter
@@ -78,7 +78,7 @@ OTHER_MODE = "its table's mode takes no single rows"
 
 
 class RetryRequest(msgspec.Struct, frozen=True):
-    """What a user has tried again. ``run``: rejects of this run only; ``stream``: of this stream
+    """A user's request for retries. ``run``: rejects of this run only; ``stream``: of this stream
     only."""
 
     run: str | None = None
@@ -86,9 +86,9 @@ class RetryRequest(msgspec.Struct, frozen=True):
 
 
 class RejectRetry:
-    """Implements ``engine.sync.ports.RetriedRecords``. ``log``: of the pipeline. ``folder``: in
-    which the lane's files are written. ``deleted_at``: the property by which the source's protocol
-    marks deletes. ``chosen``: is called with the streams that have some."""
+    """Implements ``engine.sync.ports.RetriedRecords``. ``log``: of the pipeline. ``folder``: for
+    the lane's files. ``deleted_at``: the property by which the source's protocol marks deletes.
+    ``chosen``: called with the streams that have some."""
 
     def __init__(
         self,
@@ -112,8 +112,8 @@ class RejectRetry:
         self._files: tuple[RetriedFile, ...] = ()
 
     def choose(self, streams: Sequence[PlannedStream]) -> set[StreamId]:
-        """Writes the files of the lane. Returns the streams of which rejects are tried again.
-        Raises ``LogError``."""
+        """Writes the files of the lane. Returns the streams whose rejects are retried. Raises
+        ``LogError``."""
         planned = {s.id: s for s in streams}
         self._tried, self._left = Counter(), Counter()
         with ExitStack() as stack:
@@ -139,11 +139,11 @@ class RejectRetry:
         return set(files)
 
     def files(self) -> tuple[RetriedFile, ...]:
-        """The files that :meth:`choose` wrote."""
+        """Returns the files that :meth:`choose` wrote."""
         return self._files
 
     def add_to(self, report: Report) -> None:
-        """Adds to the report what was tried again, and what was left and why."""
+        """Adds to the report what was retried, and what was not and why."""
         left = [LeftRejects(s or None, why, n) for (s, why), n in sorted(self._left.items())]
         report.retried = RetriedRejectsReport(tried=sum(self._tried.values()), left=left)
         report.notes += [
@@ -152,7 +152,7 @@ class RejectRetry:
         ]
 
     def _open_rejects(self) -> Iterator[tuple[KeptReject, bool]]:
-        """Yields the rejects that were not tried again, oldest first, each with whether a run gave
+        """Yields the rejects that were not retried yet, oldest first, each with whether a run gave
         it up. Raises ``LogError``."""
         runs = runs_with_rejects(self._store, self._pipeline, self._request.run)
         folders = {run: self._home.run(run) / "rejects" for run in runs}
@@ -165,7 +165,7 @@ class RejectRetry:
             for file, streams in given_up(folder).items():
                 gone.setdefault(file, set()).update(streams)
         wanted = [self._request.run] if self._request.run is not None else runs
-        # two runs may have a copy of a file: the first one was killed before the log forgot it
+        # two runs may have a copy of a file: the first one was killed before the log deleted it
         found = {path.name: (run, path) for run in wanted for path in reject_files(folders[run])}
         for name, (run, path) in sorted(found.items()):
             for reject in rejects_of(run, path):
@@ -186,7 +186,7 @@ class RejectRetry:
         *,
         sent_again: bool,
     ) -> str | None:
-        """Returns why a reject is not tried again; None: it is."""
+        """Returns why a reject is not retried; None: it is."""
         line = reject.line
         if stream is None or line.generation is None or line.file is not None:
             return NOT_WHOLE
@@ -224,8 +224,8 @@ class RejectRetry:
 
 
 def tried_in(store: Store, lease: Lease, run: str) -> Callable[[str, Sequence[str]], None]:
-    """Returns what stores the ids of rejects that were tried again, given the name of their file:
-    once, whatever is repeated."""
+    """Returns a function that stores the ids of retried rejects under the name of their file: once,
+    even if it is repeated."""
 
     def keep(name: str, ids: Sequence[str]) -> None:
         if name not in store.remembered(lease.pipeline, ()).tried:
@@ -235,8 +235,8 @@ def tried_in(store: Store, lease: Lease, run: str) -> Callable[[str, Sequence[st
 
 
 def leave_unread(prepared: Prepared, store: Store, lease: Lease) -> None:
-    """Records that streams which no run has read, and of which the saved state says something, are
-    unread still: a retry remembers its streams, and reads none of them."""
+    """Records that streams which no run has read, and which the saved state covers, are still
+    unread: a retry stores its streams, and reads none of them."""
     known = store.remembered(lease.pipeline).unread
     left = {s: own for s, own in prepared.plan.unread.again.items() if s not in known}
     if left:
@@ -244,7 +244,7 @@ def leave_unread(prepared: Prepared, store: Store, lease: Lease) -> None:
 
 
 def _never(planned: PlannedStream) -> str | None:
-    """Returns why no reject of a stream is tried again; None: some may be."""
+    """Returns why no reject of a stream is retried; None: some may be."""
     if planned.configured.fills_generation:
         return READ_IN_FULL
     if planned.queried:

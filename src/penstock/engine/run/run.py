@@ -1,10 +1,10 @@
 """Runs one pipeline: opens what a sync needs, runs it, makes the report, closes everything.
 
-The order matters: whatever needs no Java comes first (installing, spec, validation, the lease,
-discover, plan), so that a wrong configuration fails in a second. Spark starts beside that, where
-it can be known which Spark a run needs, and is given up where the run is refused. Neighbours:
-``start`` calls it; ``engine.plan.prepare`` does what comes before the first record,
-``engine.sync.sync`` what comes after it.
+The order matters: steps without Java come first (installing, spec, validation, the lease, discover,
+plan), so that a wrong configuration fails in a second. Spark starts in parallel, where it is known
+which Spark a run needs, and is given up where the run is refused. Neighbours: ``start`` calls it;
+``engine.plan.prepare`` does what comes before the first record, ``engine.sync.sync`` what comes
+after it.
 """
 
 import secrets
@@ -102,11 +102,11 @@ from penstock.store.task_keys import keys_url
 if TYPE_CHECKING:
     from penstock.spark.model import Model
 
-DEATH_SECONDS = 2.0  # in which a JVM that stopped answering is seen to be dead
+DEATH_SECONDS = 2.0  # time for a JVM that stopped answering to be seen as dead
 
 
 class BuiltSync(NamedTuple):
-    """A sync that is built, with what it was built of."""
+    """A built sync, with what it was built from."""
 
     prepared: Prepared
     sync: SyncRun
@@ -138,10 +138,10 @@ class Run:
         retry: RetryRequest | None = None,
         ends_histories: bool = False,
     ) -> None:
-        """``began``: when the process began, where it began for this run (a reading of
+        """``began``: when the process began, if it began for this run (a reading of
         ``time.monotonic``). ``retry``: reads these rejects in place of the source.
-        ``ends_histories``: as of ``prepare``."""
-        self.begun = False  # the store knows of it
+        ``ends_histories``: as in ``prepare``."""
+        self.begun = False  # the store knows it
         self._asked_retry = retry
         self._ends_histories = ends_histories
         self._retry: RejectRetry | None = None
@@ -243,7 +243,7 @@ class Run:
         return report
 
     def _end_old_runs(self, lease: Lease, log: FileLog, seconds: float) -> None:
-        """Ends logs and reports of past runs. What this run did is done, whether or not this
+        """Deletes logs and reports of past runs. This run's work is complete, whether or not this
         succeeds."""
         with suppress(LeaseLost):  # already an error in the report
             try:
@@ -252,7 +252,7 @@ class Run:
                 self._warn(f"old runs were not ended, as `keep` says: {e.message}")
 
     def _finish(self, lease: Lease, report: Report) -> None:
-        """Stores the report. What the run did is done, whether or not this succeeds."""
+        """Stores the report. The run's work is complete, whether or not this succeeds."""
         try:
             self._store.finish_run(lease, self.id, msgspec.to_builtins(report))
         except LeaseLost:
@@ -261,7 +261,7 @@ class Run:
             self._warn(f"the store does not have this run's report: {e.message}")
 
     def _release(self, lease: Lease) -> None:
-        """Gives the lease back. One that stays is taken over by the next run."""
+        """Releases the lease. If that fails, the next run takes it over."""
         try:
             self._store.release(lease)
         except (StateError, Cancelled) as e:
@@ -274,8 +274,8 @@ class Run:
         self._shown.log("WARN", "penstock", text)
 
     def _refuse_other_source(self, log: FileLog) -> None:
-        """Refuses another source than the saved state's, before it is started. Input of ``penstock
-        serve`` is given no state, and so not checked."""
+        """Refuses another source than that of the saved state, before it is started. Input of
+        ``penstock serve`` gets no state, and so is not checked."""
         if self._served is not None:
             return
         name, source = self._pipeline.pipeline, self._pipeline.source
@@ -292,7 +292,7 @@ class Run:
 
     @staticmethod
     def _sealed(log: FileLog, after: int) -> list[StoredState]:
-        """Returns the states that earlier runs sealed, since epoch ``after``, and that this run
+        """Returns the states that earlier runs sealed since epoch ``after``, and that this run
         saves before it reads. Raises ``LogError``."""
         return [
             StoredState(s.scope, s.state)
@@ -301,8 +301,8 @@ class Run:
         ]
 
     def _sealed_states(self, log: FileLog) -> list[StoredState]:
-        """Returns :meth:`_sealed` since the last reset of any stream; of a damaged log none: the
-        sync reports it."""
+        """Returns :meth:`_sealed` since the last reset of any stream; nothing for a damaged log,
+        which the sync reports."""
         floors = self._store.floors(self._pipeline.pipeline)
         with suppress(LogError):
             return self._sealed(log, max(floors.values(), default=0))
@@ -310,7 +310,7 @@ class Run:
 
     def _end_keys(self, lease: Lease, log: FileLog) -> None:
         """Drops connector keys of earlier runs that no sealed checkpoint covers, before any reset.
-        A damaged log is skipped: the sync reports it."""
+        Skips a damaged log, which the sync reports."""
         with suppress(LogError):
             self._store.end_keys(lease, covered(log.segments()))
 
@@ -356,7 +356,7 @@ class Run:
         return self._with_ends(prepared)
 
     def _with_ends(self, prepared: Prepared) -> Prepared:
-        """Adds where connectors keep their own keys, and what ``penstock serve`` knows."""
+        """Adds where connectors keep their own keys, and what ``penstock serve`` provides."""
         if any(spec_of(e.connector.launch().protocol).keeps_keys for e in prepared.endpoints()):
             url = keys_url(self._home.state_url(self._pipeline.state))
             prepared.keys = KeysAt(url=url, pipeline=self._pipeline.pipeline, dry=self._dry)
@@ -389,7 +389,7 @@ class Run:
             return self._sync(stack, prepared, lease, log, pulse, run_log)
         except PenstockError as e:
             return self._failed(e, run_log)
-        except Exception as e:  # a JVM that died shows as OSError too: its socket is closed
+        except Exception as e:  # a dead JVM shows as OSError too: its socket is closed
             failure = self._death(DEATH_SECONDS) or _outside(e)
             if failure is not None:
                 return self._failed(failure, run_log)
@@ -397,8 +397,8 @@ class Run:
             return self._failed(defect(e, _masker(prepared)), run_log)
 
     def _death(self, seconds: float = 0.0) -> PenstockError | None:
-        """Returns the error of Spark's Java process where it has ended, see ``java_died``: the
-        user's own, where the run was stopped and Java was killed to end it."""
+        """Returns the error of an ended Java process of Spark, see ``java_died``: the user's stop,
+        if Java was killed to end the run."""
         death = java_died(seconds)
         return death if death is None or not self._cancel.is_set() else stopped()
 
@@ -458,7 +458,8 @@ class Run:
         )
 
     def _retries(self, prepared: Prepared, log: FileLog, mailbox: Mailbox) -> RejectRetry | None:
-        """``log``: of the pipeline. ``mailbox``: in whose folder the lane finds the rejects."""
+        """Returns the retry of rejects, if requested. ``log``: of the pipeline. ``mailbox``: its
+        folder is where the lane finds the rejects."""
         if self._asked_retry is not None:
             self._retry = RejectRetry(
                 self._asked_retry, self._home, self._store, self._pipeline.pipeline,
@@ -476,8 +477,8 @@ class Run:
         )
 
     def _prepared_again(self, before: Prepared, lease: Lease) -> Prepared:
-        """Prepares the run with the catalog that was discovered beside the read, as it gives other
-        streams to the source than the kept one."""
+        """Prepares the run again with the catalog that was discovered during the read, because it
+        gives other streams to the source than the kept one."""
         self._accounting.note(
             "the source's catalogue has changed since the last run: what was read with the one"
             " before was given up, and was read again with the new one"
@@ -505,7 +506,8 @@ class Run:
         run_log: RunLog,
         again: Callable[[], BuiltSync] | None = None,
     ) -> Report:
-        """``again``: builds the sync with the catalog that was discovered beside the first one."""
+        """Runs the sync. ``again``: builds the sync with the catalog that was discovered during the
+        first one."""
         errors: list[PenstockError] = []
         mailboxes, monitor = [built.mailbox], built.monitor
         self._place(built.prepared)
@@ -552,7 +554,7 @@ class Run:
 
     def _never_came(self, prepared: Prepared) -> list[ConfigError]:
         """Returns an error for each stream that the user named and that the source, which reveals
-        its streams only while it is read, has sent in no run, though it sent others in this one."""
+        its streams only while it is read, has never sent, though it sent others in this run."""
         sent = {s.id for s in prepared.plan.streams} | prepared.passed
         if not prepared.plan.open or prepared.served or not sent:
             return []
@@ -638,33 +640,33 @@ class Run:
         return self._run_sync(BuiltSync(prepared, sync, monitor, mailbox), run_log)
 
     def closed(self, report: Report) -> None:
-        """Adds the seconds since the report was made, in which all was closed, to the report."""
+        """Adds the seconds since the report was made, spent on closing, to the report."""
         now = time.monotonic()
         report.time.close = round(now - self._reported_at, 3)
         report.time.wall = round(now - self._began, 3)
 
     def send_telemetry(self, telemetry: Telemetry, report: Report) -> list[str]:
-        """Sends the run that has ended. Returns what went wrong, a sentence each."""
+        """Sends the ended run. Returns the problems, one sentence each."""
         done = self._accounting
         return telemetry.ended(report, self.timeline, done.planned, done.lived)
 
     def write_report(self, report: Report) -> None:
-        """Into the run's folder."""
+        """Writes the report into the run's folder."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         body = msgspec.json.format(msgspec.json.encode(report), indent=2)
         replace(self._folder / "report.json", body)
 
 
 def _has_sealed(log: FileLog) -> bool:
-    """Whether an earlier run sealed what is not delivered yet; a damaged log is the sync's to
-    report."""
+    """Whether an earlier run sealed rows that are not delivered yet. The sync reports a damaged
+    log."""
     with suppress(LogError):
         return bool(log.segments())
     return True
 
 
 def _mend(error: PenstockError, prepared: Prepared) -> None:
-    """Gives the error of a connector that a moved dependency broke the hint that mends it."""
+    """Adds the repairing hint to the error of a connector that a moved dependency broke."""
     kinds = {SOURCE: SourceError, DESTINATION: DestinationError}
     for end in prepared.endpoints():
         if isinstance(error, kinds.get(end.role_name, ())):
@@ -676,7 +678,7 @@ def _masker(prepared: Prepared) -> Masker:
 
 
 def _outside(error: Exception) -> PenstockError | None:
-    """Returns the error of a failure that is not ours: of Java, or of the machine. None: it is."""
+    """Returns the error of a failure in Java or in the machine; None: it is Penstock's own."""
     if (failure := silent(error) or not_ours(error)) is not None:
         return failure
     if isinstance(error, OSError):
@@ -689,8 +691,8 @@ def _outside(error: Exception) -> PenstockError | None:
 
 
 def defect(error: Exception, masker: Masker, trace: str = "in this run's log") -> Defect:
-    """Returns the error that is reported where our own code failed: the exception's text, masked.
-    ``trace``: where the user finds the trace."""
+    """Returns the error that is reported for a failure of our own code: the exception's text,
+    masked. ``trace``: where the user finds the trace."""
     kind = type(error).__name__
     return Defect(
         masker.mask(f"Penstock failed where it should not: {kind}: {error}".rstrip(": ")),

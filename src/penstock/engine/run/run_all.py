@@ -1,7 +1,7 @@
 """Runs several pipelines one after the other, on one Spark session: the syncs of a project.
 
-Each is a run like any other, with its own lease, log, state and report. One that fails leaves the
-others alone; a run that was cancelled is the last. Not here: one run (``run``), the project
+Each is a run of its own, with its own lease, log, state and report. A failed one does not affect
+the others; a cancelled one is the last. Not here: one run (``run``), the project
 (``config.project``).
 """
 
@@ -29,7 +29,7 @@ Observe = Callable[[str], AbstractContextManager[RunObserver]]
 
 
 class PipelineResult(msgspec.Struct, kw_only=True):
-    """What became of one pipeline. ``report``: None where it failed before it began, with
+    """The outcome of one pipeline. ``report``: None where it failed before it began, with
     ``error``, or where it was not begun."""
 
     sync: str
@@ -43,7 +43,7 @@ class PipelineResult(msgspec.Struct, kw_only=True):
 def run_all(
     pipelines: Mapping[str, Pipeline], home: Home, *, observe: Observe, **options: Any
 ) -> list[PipelineResult]:
-    """Runs the pipelines in order and returns what became of each. ``options``: of
+    """Runs the pipelines in order and returns the outcome of each. ``options``: of
     :func:`~penstock.engine.run.start.run_pipeline`. Raises nothing that one run raises."""
     needs = SessionNeeds()
     for pipeline in pipelines.values():

@@ -1,8 +1,8 @@
 """Counts the rows that the log has sealed and no table has yet, at the end of a run.
 
-A run that was stopped, or failed, has read them; the next one loads them and reads on. Not here:
-what the next run does with them (``engine.sync.backlog``). Neighbour: ``engine.run.run`` puts the
-counts into the report.
+A stopped or failed run has read them; the next one loads them and reads on. Not here: what the next
+run does with them (``engine.sync.backlog``). Neighbour: ``engine.run.run`` puts the counts into the
+report.
 """
 
 from contextlib import suppress
@@ -16,8 +16,8 @@ from penstock.store.contract import Store
 
 
 def count_sealed(report: Report, store: Store, log: FileLog) -> None:
-    """Fills in ``sealed`` of each stream. A store or log that cannot be read leaves it at 0: the
-    report has another error then."""
+    """Fills in ``sealed`` of each stream. Leaves it at 0 where the store or log cannot be read: the
+    report then has another error."""
     with suppress(StateError, LogError, Cancelled):
         rows = sealed_rows(store, report.pipeline, log)
         for line in report.streams:
@@ -25,8 +25,8 @@ def count_sealed(report: Report, store: Store, log: FileLog) -> None:
 
 
 def sealed_rows(store: Store, pipeline: str, log: FileLog) -> dict[StreamId, int]:
-    """Returns the rows of each stream that the log has and that no committed load took. Rows that
-    were given up are not among them."""
+    """Returns the rows of each stream that are in the log and in no committed load. Excludes rows
+    that were given up."""
     segments = log.segments()
     taken = store.consumed(pipeline, {s.id.epoch for s in segments})
     for group in store.open_groups(pipeline):  # a group takes its rows before they are loaded

@@ -1,6 +1,5 @@
-"""Opens the Spark of one run: begins its start beside the preparation where it can be told which
-Spark the run needs, gives it up where nobody took it, and has the classes of one that worked
-archived for the next start.
+"""Opens the Spark of one run: starts it during the preparation where it is known which Spark the
+run needs, gives it up if unused, and archives its classes for the next start.
 
 Not here: how a session is opened (``spark.session``), started early (``spark.early_session``) or
 left for the next run (``spark.warm``). Neighbour: ``engine.run``, one object a run.
@@ -47,7 +46,8 @@ class SharedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSpark:
-    """``folder``: the run's. ``daemon``, ``shared``: as of ``engine.run.start.run_pipeline``."""
+    """The Spark of one run. ``folder``: the run's. ``daemon``, ``shared``: as in
+    ``engine.run.start.run_pipeline``."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class RunSpark:
         """Whether the run succeeded: only then are classes archived."""
 
     def start_early(self, stack: ExitStack, check: Callable[[], None]) -> None:
-        """Starts Spark beside the preparation, where the run will need the Spark of one lane on
-        this machine: in nearly all runs. What is wrong here is told by the preparation."""
+        """Starts Spark during the preparation, where the run will need the Spark of one lane on
+        this machine: in nearly all runs. The preparation reports what is wrong here."""
         pipeline = self._pipeline
         if self._shared is not None:
             return
@@ -92,7 +92,7 @@ class RunSpark:
         stack.callback(self._give_early_up)
 
     def _give_early_up(self) -> None:
-        """Ends a Spark that nobody took, and leaves nothing of it in the run's folder."""
+        """Ends an unused Spark, and removes its traces from the run's folder."""
         early, self._early = self._early, None
         if early is not None and early.give_up() and not (self._folder / RUN_LOG).exists():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -118,7 +118,7 @@ class RunSpark:
 
     def _staying(self, needs: SessionNeeds) -> SessionNeeds:
         """Returns the needs of a Spark that stays: one serves the runs of all table formats, unless
-        the user's settings bring jars, which those of another format may not fit."""
+        the user's settings bring jars that may conflict with another format's."""
         from penstock.spark.warm import wanted
         from penstock.tables.formats import ready_needs
 
@@ -128,8 +128,8 @@ class RunSpark:
     def open(
         self, stack: ExitStack, needs: SessionNeeds, lanes: int, check: Callable[[], None]
     ) -> "SparkSession":
-        """Opens the session, or takes the one that was begun early where it is such a one.
-        ``stack`` closes it. ``check``: raises once the run is to stop."""
+        """Opens the session, or takes the one that was started early if it fits. ``stack`` closes
+        it. ``check``: raises once the run is to stop."""
         from penstock.spark.session import close_session, how_started, is_ours
 
         self._observer.phase("start", "starting Spark")
@@ -167,8 +167,8 @@ class RunSpark:
 
 
 def java_died(seconds: float = 0.0) -> PenstockError | None:
-    """Returns the error of Spark's Java process where it has ended; None: it lives, or there is
-    none. ``seconds``: how long to wait for its end."""
+    """Returns the error of an ended Java process of Spark; None: it lives, or there is none.
+    ``seconds``: how long to wait for its end."""
     from penstock.spark.session import java_death
 
     return java_death(seconds)
@@ -182,7 +182,7 @@ def kill_java() -> None:
 
 
 def jvm_peak() -> int:
-    """Returns the most memory that Spark's Java process had, in bytes."""
+    """Returns the peak memory of Spark's Java process, in bytes."""
     from penstock.spark.session import jvm_peak_bytes
 
     return jvm_peak_bytes()

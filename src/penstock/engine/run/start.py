@@ -1,6 +1,6 @@
 """Starts runs of pipelines: from the file, or from the messages on stdin of ``penstock serve``.
 
-Opens the store, refuses what needs no run to be refused, executes the run, sends its report to
+Opens the store, refuses what can be refused without a run, executes the run, sends its report to
 hooks and telemetry, and stops runs at a signal. Not here: the run (``run``), several of them
 (``run_all``). Neighbours: ``cli`` and ``api`` call the functions.
 """
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 class _RunningRuns:
-    """The runs of this process, each with what stops it. No lock: a signal's handler may interrupt
-    any of this."""
+    """The runs of this process, each with the event that stops it. Without a lock: a signal's
+    handler may interrupt any method."""
 
     def __init__(self) -> None:
         self._stops: list[threading.Event] = []
@@ -57,7 +57,7 @@ class _RunningRuns:
 
     @contextmanager
     def one(self, stop: threading.Event) -> Generator[None]:
-        """Counts a run as going on during the block."""
+        """Registers a run during the block."""
         self._stops.append(stop)
         try:
             if self._asked_before:
@@ -96,19 +96,18 @@ def run_pipeline(
 ) -> Report:
     """Runs one sync and returns its report. Raises ``PenstockError`` for what fails before it
     begins (configuration, a locked pipeline, a source that does not answer); later failures are in
-    the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the
-    source is discovered before it is read. ``recreate``: read the streams from the start; once one
-    is complete, its rows replace what its table holds. ``daemon``: Spark's JVM may have been left
-    by an earlier run, and is left for the next one (``spark.warm.wanted`` decides).
-    ``shared``: keeps the session open after the run, for the next one of this process. ``cancel``:
-    stops this run once it is set. ``model``: what the source ``spark:`` reads, in place of what its
-    reference names. ``profile``: a file for the run's timeline as trace events
-    (``engine.reporting.timeline``); one that cannot be written is refused before the run.
-    ``retry``: reads rejects of earlier runs in place of the source (``engine.run.reject_retry``).
-    ``ends_histories``: tables of streams that ask for no history lose theirs.
-    The pipeline's hooks are told how it ended, unless nothing is kept
-    (``engine.reporting.hooks``), and so are OpenTelemetry and OpenLineage where the environment
-    asks for it (``engine.reporting.telemetry``)."""
+    the report. ``dry_run`` and ``limit`` read and decode, and keep nothing. ``refresh``: the source
+    is discovered before it is read. ``recreate``: read the streams from the start; once one is
+    complete, its rows replace those of its table. ``daemon``: an earlier run may have left Spark's
+    JVM, and this one leaves it for the next (``spark.warm.wanted`` decides). ``shared``: keeps the
+    session open after the run, for the next one of this process. ``cancel``: stops this run once it
+    is set. ``model``: what the source ``spark:`` reads, in place of its reference. ``profile``: a
+    file for the run's timeline as trace events (``engine.reporting.timeline``); an unwritable one
+    is refused before the run. ``retry``: reads rejects of earlier runs in place of the source
+    (``engine.run.reject_retry``). ``ends_histories``: tables of streams without a requested history
+    lose theirs. Notifies the pipeline's hooks (``engine.reporting.hooks``) of the run's end, unless
+    nothing is kept, and OpenTelemetry and OpenLineage where the environment requests it
+    (``engine.reporting.telemetry``)."""
     began = process_start.take()
     if profile is not None:
         refuse_unwritable(profile)
@@ -160,13 +159,14 @@ def run_pipeline(
 
 
 def _masker(pipeline: Pipeline) -> Masker:
-    """Returns what masks the pipeline's secrets, and what may be one in a connector's command."""
+    """Returns the masker of the pipeline's secrets, and of possible secrets in a connector's
+    command."""
     ends = (pipeline.source, pipeline.destination, *pipeline.transforms)
     return Masker(pipeline.secret_values | secrets_of_words(end.use for end in ends))
 
 
 def _in_tree(error: Exception, masker: Masker) -> PenstockError:
-    """Returns the error that a run's end is reported with."""
+    """Returns the error with which a run's end is reported."""
     if isinstance(error, PenstockError):
         return error
     return silent(error) or not_ours(error) or defect(error, masker)
@@ -188,8 +188,8 @@ def _send_report(
     telemetry: Telemetry | None,
     observer: RunObserver,
 ) -> None:
-    """Sends the report of a run that has ended to telemetry and hooks. Adds what went wrong with it
-    to the report's notes."""
+    """Sends the report of an ended run to telemetry and hooks. Adds their problems to the report's
+    notes."""
     problems = [] if telemetry is None else run.send_telemetry(telemetry, report)
     report.notes += problems
     if hooks is not None and (problem := hooks.ended(report)) is not None:
@@ -200,7 +200,7 @@ def _send_report(
 
 
 def _write_closed(run: Run, report: Report, observer: RunObserver) -> None:
-    """Writes the report once more, with what came after it: its last seconds and notes."""
+    """Writes the report once more, with its last seconds and notes."""
     try:
         run.write_report(report)
     except OSError as e:  # the run is committed, and its report was written before

@@ -1,10 +1,10 @@
-"""Deletes saved states before a run reads: of ``--full-refresh``, and of streams whose rows replace
-a table. What is deleted is read from the start (L6). Asks for refreshes (``--recreate``), which
-delete no state before they are complete.
+"""Deletes saved states before a run reads: for ``--full-refresh``, and of streams whose rows
+replace a table. Deleted states are read from the start (L6). Requests refreshes (``--recreate``),
+which delete no state before they are complete.
 
-Each function changes the store that it is given, which of a dry run is one in memory, and says in a
-note what a user would not expect. Not here: ``penstock state reset`` (``engine.inspect``).
-Neighbour: ``engine.run`` shows when.
+Each function changes the given store, which is in memory for a dry run, and adds a note about what
+a user would not expect. Not here: ``penstock state reset`` (``engine.inspect``). Neighbour:
+``engine.run`` decides when.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,18 +19,18 @@ Note = Callable[[str], None]
 
 
 def reset_states(store: Store, lease: Lease, prepared: Prepared, note: Note) -> None:
-    """Deletes the states of ``--full-refresh``: of the streams of this run, of those that its
-    source may send while it is read, and of those that the source no longer has."""
+    """Deletes the states for ``--full-refresh``: of the run's streams, of streams that its source
+    may send while it is read, and of streams that the source no longer has."""
     wanted = _of_run(store, lease, prepared) | set(prepared.plan.gone)
     _reset(store, lease, prepared, sorted(wanted), note)
 
 
 def ask_for_refresh(store: Store, lease: Lease, prepared: Prepared, run: str, at: str) -> None:
-    """Stores that the streams of this run are to be refreshed (``--recreate``), and accepts their
-    tables as they are, since the refresh replaces their rows."""
+    """Stores that this run's streams are to be refreshed (``--recreate``), and accepts their tables
+    as they are, since the refresh replaces their rows."""
     streams = sorted(_of_run(store, lease, prepared))
     store.adopt(lease, streams)
-    if prepared.keys is not None:  # a connector would go on from them
+    if prepared.keys is not None:  # a connector would continue from them
         store.reset_keys(lease, streams)
     before = store.remembered(lease.pipeline, streams).refresh
     last = store.last_epoch(lease.pipeline)
@@ -48,8 +48,8 @@ def _of_run(store: Store, lease: Lease, prepared: Prepared) -> set[StreamId]:
 
 
 def reset_overwritten(store: Store, lease: Lease, prepared: Prepared, note: Note) -> None:
-    """Deletes the states of streams that the source reveals only while it is read and whose
-    rows replace a table: from a state only the increment would be left (L6)."""
+    """Deletes the states of streams that the source reveals only while it is read and whose rows
+    replace a table: reading from a state would leave only the increment (L6)."""
     known, earlier = sorted(store.known_streams(lease.pipeline)), prepared.rules.earlier
     settings = prepared.pipeline.stream_settings
     streams = [s for s in known if overwritten(settings(s), s, earlier)]

@@ -1,7 +1,7 @@
 """Bounds the time from the request to stop a run to its end (L11).
 
-A run stops at its next step. A step may wait for Java, and Java for a task that never ends: so
-:data:`STOP_SECONDS` after the request Spark's Java process is killed, and the call returns. Nothing
+A run stops at its next step. A step may wait for Java, and Java for a task that never ends. So
+:data:`STOP_SECONDS` after the request, Spark's Java process is killed and the call returns. Nothing
 is lost: the load is in the ledger, and the next run repeats it. Not here: a lane that does not stop
 (``engine.run.lane_runner``), the end of the process (``cli.run``). Neighbour: ``engine.run.run``.
 """
@@ -17,8 +17,8 @@ _LOOK_SECONDS = 0.5
 
 
 class StopBound:
-    """Calls ``kill`` once where ``cancel`` has been set for :data:`STOP_SECONDS` while this is
-    entered as a context manager."""
+    """Calls ``kill`` once, if ``cancel`` has been set for :data:`STOP_SECONDS` inside this context
+    manager."""
 
     def __init__(self, cancel: threading.Event, kill: Callable[[], None]) -> None:
         self._cancel, self._kill = cancel, kill

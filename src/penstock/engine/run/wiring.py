@@ -1,5 +1,4 @@
-"""Puts a sync together from its parts, in the only composition root: which delivery, which lanes,
-which twins.
+"""Puts a sync together from its parts, as the only composition root: delivery, lanes, twins.
 
 Neighbour: ``engine.run`` opens what is passed in and runs the result.
 """
@@ -68,9 +67,9 @@ class Assembly:
         discovery: Discovery | None = None,
         retry: RejectRetry | None = None,
     ) -> SyncRun:
-        """Builds the sync. ``spark`` None: a dry run. ``discovery``: the one that confirms its
-        catalog. ``retry``: rejects that are read in place of the source. Raises ``ConfigError``
-        where Spark cannot analyse a query."""
+        """Builds the sync. ``spark`` None: a dry run. ``discovery``: confirms the sync's catalog.
+        ``retry``: rejects that are read in place of the source. Raises ``ConfigError`` where Spark
+        cannot analyse a query."""
         prepared, session = self._prepared, self._session
         queries = None if spark is None else self._queries(spark)
         if queries is not None:
@@ -149,7 +148,7 @@ class Assembly:
         )
 
     def _check(self, spark: "SparkSession | None") -> PartCheck:
-        """How parts are verified before they are delivered. ``spark`` None: to a connector."""
+        """Returns how parts are verified before delivery. ``spark`` None: to a connector."""
         root = self._mailbox.log_root
         return CheckSizes(root) if spark is None else CheckInTasks(spark, root)
 

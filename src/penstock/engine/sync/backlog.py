@@ -1,5 +1,5 @@
 """Manages the sealed segments of the log: closes epochs, decides what may be loaded now, deletes
-what is no longer needed, and returns the sealed states that a lane begins from.
+segments that are no longer needed, and returns the sealed states from which a lane begins.
 
 Not here: lanes and questions (``engine.sync.sync``), which segments become which loads
 (``engine.deliver.load_plan``), how rows reach their destination (``engine.deliver.delivery``).
@@ -28,11 +28,11 @@ from penstock.store.keys import lane_task
 
 
 class Backlog:
-    """The sealed segments of one sync. ``published``: streams of which a generation was published.
-    ``waiting``: slices of generations that are not complete, per stream. ``begun``: epochs of this
-    sync; ``kept``: streams of which they sealed rows that were not given up. ``unconfirmed``:
-    epochs whose catalogue no discovery has confirmed yet, with what their source was given: nothing
-    of them is delivered or committed."""
+    """The sealed segments of one sync. ``published``: streams with a published generation.
+    ``waiting``: slices of incomplete generations, per stream. ``begun``: epochs of this sync;
+    ``kept``: streams of which they sealed rows that were not given up. ``unconfirmed``: epochs
+    whose catalogue no discovery has confirmed yet, with what their source was given: nothing from
+    them is delivered or committed."""
 
     def __init__(
         self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: LaneWatcher
@@ -52,16 +52,16 @@ class Backlog:
         self.unconfirmed: dict[int, str] = {}
 
     def has_rows(self, stream: StreamId, generation: int | None) -> bool:
-        """Whether rows of the stream are sealed that those of a new epoch join: of an earlier epoch
-        of this sync, or of a generation that an earlier sync left incomplete."""
+        """Whether sealed rows of the stream exist that the rows of a new epoch join: of an earlier
+        epoch of this sync, or of a generation that an earlier sync left incomplete."""
         waiting = self.waiting.get(stream, ())
         return stream in self.kept or any(w.slice.generation == generation for w in waiting)
 
     # -- epochs
 
     def close_all(self) -> None:
-        """Closes every open epoch at its last sealed segment: later segments of it do not count
-        (L4, L12)."""
+        """Closes every open epoch at its last sealed segment: its later segments do not count (L4,
+        L12)."""
         self._close(self._store.open_epochs(self._session.pipeline))
 
     def drop_old(self) -> None:
@@ -106,8 +106,9 @@ class Backlog:
         self.unconfirmed[epoch] = given
 
     def settle_unconfirmed(self, found: str) -> None:
-        """Confirms the epochs whose source was given what a discovery has ``found``; gives up the
-        others whole, which no lane may read any more. None of their states was saved."""
+        """Confirms the epochs whose source was given the same as in ``found``, by a discovery;
+        gives up the other epochs entirely, which no lane may still read. None of their states was
+        saved."""
         marks = self.unconfirmed
         other = {e for e, given in marks.items() if given != found}
         if other:
@@ -130,8 +131,8 @@ class Backlog:
         return self._sealed()[0]
 
     def _sealed(self) -> tuple[list[Segment], set[ConsumedSlice]]:
-        """Returns the segments that count, and what of them (and of earlier ones) is consumed; not
-        those of an epoch whose catalogue is not confirmed. Adds to ``kept``. Raises ``LogError``
+        """Returns the segments that count, and the consumed slices of these and earlier ones.
+        Leaves out epochs whose catalogue is not confirmed. Adds to ``kept``. Raises ``LogError``
         where a segment is missing."""
         name, waits = self._session.pipeline, self.unconfirmed
         closed = self._store.closed_epochs(name)
@@ -152,9 +153,9 @@ class Backlog:
 
     def _patient(self) -> frozenset[StreamId]:
         """Returns the streams whose sealed rows stay in the log when a lane is begun again, so that
-        they load with the rest: the lane goes on from the last sealed state. Empty where connectors
-        keep keys, which must be settled first; where that state also covers generations; and where
-        rows have versions, which are published one after the other."""
+        they load with the rest: the lane continues from the last sealed state. Empty where
+        connectors keep keys, which must be settled first; where that state also covers generations;
+        and where rows have versions, which are published one after the other."""
         streams = self._progress.streams.values()
         deferred = {s.id for s in streams if s.deferred and not s.configured.fills_generation}
         if not deferred or self._plan.keyed:
@@ -195,9 +196,9 @@ class Backlog:
         return Refreshes(newest, lambda state, streams: stand_alone(role, [*saved, state], streams))
 
     def give_up_stale(self) -> None:
-        """Discards what was sealed of refreshes that were cancelled, or requested once more. If a
-        shared state has a part of such a refresh that cannot be separated, all that it covers is
-        discarded, and read again from the saved state."""
+        """Discards the sealed rows of refreshes that were cancelled, or requested once more. If the
+        part of such a refresh in a shared state cannot be separated, everything that the state
+        covers is discarded, and read again from the saved state."""
         refreshes = self._refreshes()
         newest = refreshes.newest
         if not newest:
@@ -234,8 +235,8 @@ class Backlog:
         return held
 
     def give_up_held(self) -> None:
-        """Gives up what waits for a refresh together with the shared state that covers it: all of
-        it is read again from the saved state."""
+        """Gives up the rows that wait for a refresh, and everything else under the shared state
+        that covers them: it is read again from the saved state."""
         if self._held:
             taken = self._store.consumed(
                 self._session.pipeline, {segment.id.epoch for segment in self._held}
@@ -254,8 +255,8 @@ class Backlog:
         self._drain(frozenset(), lambda stream: True)
 
     def drain_recovered(self) -> None:
-        """Delivers what an earlier run sealed (L5). Streams of which too many records were rejected
-        are given up, and read again."""
+        """Delivers what an earlier run sealed (L5). Streams with too many rejected records are
+        given up, and read again."""
         judged = self._judge(self._decide(), lambda stream: True)
         if judged.over and not self._progress.cancelled:
             for over in judged.over:
@@ -292,8 +293,8 @@ class Backlog:
         return self._rejections.judge(pending, ended, unnamed)
 
     def _admitted(self, pending: Pending, ended: Callable[[StreamId], bool]) -> Pending:
-        """Returns what may be delivered in spite of rejects; streams that are over their limit for
-        good fail."""
+        """Returns what may be delivered in spite of rejects; fails the streams that exceed their
+        limit for good."""
         judged = self._judge(pending, ended)
         for over in (o for o in judged.over if o.final):
             error = over.error()
@@ -306,13 +307,14 @@ class Backlog:
         return judged.pending
 
     def give_up_refused(self) -> None:
-        """At the end of a sync, gives up the rest of all streams that failed for their rejects, in
-        one step, and leaves their states: the next sync reads it again. Rejects are kept."""
+        """Gives up, at the end of a sync and in one step, the remaining rows of all streams that
+        failed for their rejects. Keeps their states and their rejects: the next sync reads the rows
+        again."""
         if self._refused:
             self._give_up_of(set(self._refused), shared=any(self._refused.values()))
 
     def _give_up_of(self, streams: Set[StreamId], *, shared: bool) -> None:
-        """Gives up the sealed rows of these streams. ``shared``: and everything that their shared
+        """Gives up the sealed rows of these streams. ``shared``: also everything that their shared
         state covers."""
         segments = self._visible()
         taken = self._store.consumed(self._session.pipeline, {s.id.epoch for s in segments})
@@ -340,7 +342,7 @@ class Backlog:
         self._sweep(self._decide())
 
     def _sweep(self, pending: Pending) -> None:
-        """Deletes segments that are no longer needed from the log, after their rejects were
+        """Deletes segments that are no longer needed from the log, once their rejects are
         copied."""
         self.published |= self._delivery.published()
         self.waiting, self._held = pending.waiting, pending.held
@@ -355,8 +357,8 @@ class Backlog:
         self._log.discard(spent)
 
     def _written_down(self) -> set[SegmentId]:
-        """Returns the segments of loads that failed: the next run repeats the loads, so their parts
-        must stay (L3)."""
+        """Returns the segments of failed loads: the next run repeats the loads, so their parts must
+        stay (L3)."""
         if not self._failures.blocked:
             return set()
         groups = self._store.open_groups(self._session.pipeline)
@@ -385,8 +387,8 @@ class Backlog:
     # -- what a lane begins from
 
     def sealed_states(self) -> list[StoredState]:
-        """Returns the last state of each scope that waits in the log with its rows, for a lane that
-        is begun again."""
+        """Returns, for a lane that is begun again, the last state of each scope that waits in the
+        log with its rows."""
         patient, found = self._patient(), dict[StateScope, StoredState]()
         if not patient:
             return []
@@ -401,7 +403,7 @@ class Backlog:
         return list(found.values())
 
     def forget_keys(self) -> None:
-        """Drops the connector keys that belong to rows that were given up."""
+        """Drops the connector keys of rows that were given up."""
         if not self._plan.keyed:
             return
         sealed, taken = self._sealed()
@@ -410,6 +412,6 @@ class Backlog:
 
 
 def _shares(segment: Segment) -> list[ConsumedSlice]:
-    """Returns all shares of a segment, and that of a shared state."""
+    """Returns all shares of a segment, including that of a shared state."""
     streams = (*(part.stream for part in segment.slices), SHARED_STATE)
     return [ConsumedSlice(segment.id, stream) for stream in streams]

@@ -38,9 +38,9 @@ class Epochs:
         before: LaneStart | None = None,
     ) -> dict[int, LaneStart]:
         """Opens an epoch for each of these lanes, and returns what each begins with: the saved
-        states, and for a generation that is resumed the state that it has sealed. ``before``: the
-        lane is begun again; of a stream read in shards only the lane's shard is, in the generation
-        that the other shards fill. Raises ``StateError`` as :meth:`_refuse_mix`."""
+        states, and for a resumed generation the state that it has sealed. ``before``: the lane is
+        begun again; for a sharded stream only the lane's shard is, in the generation that the other
+        shards fill. Raises ``StateError`` as :meth:`_refuse_mix`."""
         self._backlog.give_up_held()
         role, known = self._progress.state_role(), self._progress.streams
         waiting, sealed = self._backlog.waiting, self._backlog.sealed_states()
@@ -90,7 +90,7 @@ class Epochs:
         return starts
 
     def begin_retry(self, streams: Sequence[PlannedStream]) -> dict[int, LaneStart]:
-        """Opens an epoch that reads rejects of these streams in place of the source. It is given no
+        """Opens an epoch that reads rejects of these streams in place of the source. It gets no
         state and seals none; no generation is begun or given up."""
         if not streams:
             return {}
@@ -110,10 +110,10 @@ class Epochs:
         gone: Set[StreamId],
         sealed: Sequence[StoredState],
     ) -> None:
-        """Raises ``StateError``, before anything is given up, where streams that must be given no
-        state would be read together with streams that need it (L6). ``plan`` refuses the same for
-        states saved before the run; a source may send its first shared state only now. Input of
-        ``penstock serve`` is given no state."""
+        """Raises ``StateError``, before anything is given up, where streams that must get no state
+        would be read together with streams that need it (L6). ``plan`` refuses the same for states
+        saved before the run; a source may send its first shared state only now. Input of ``penstock
+        serve`` gets no state."""
         if self._plan.resent or self._progress.go_on(gone):
             return
         role = self._progress.state_role()
@@ -178,7 +178,7 @@ class Epochs:
             if stream.configured.refreshes and stream.id in refreshes:
                 same &= all(refreshes[stream.id].has(w.segment.epoch) for w in slices)
             known = any(w.state is not None for w in slices)
-            # else the shared state says nothing of the stream, and the source sends all of it again
+            # else the shared state does not cover the stream, and the source sends all of it again
             known |= (
                 shared
                 and not stream.disposition.refreshes
@@ -192,8 +192,7 @@ class Epochs:
 
     def _given_up(self, streams: Iterable[StreamId], waiting: WaitingSlices) -> set[StreamId]:
         """Returns those of these streams that have unfinished generations, and streams no longer
-        synced. In an open lane it is not known which streams are still synced, so unfinished
-        versions wait."""
+        synced. An open lane may still send any stream, so unfinished versions wait."""
         floors, known = self._store.floors(self._pipeline), self._progress.streams
         halted = self._progress.session.failures.halted
         gone = {
@@ -209,8 +208,8 @@ class Epochs:
         }
 
     def _waits_on(self, waiting: PendingSlice) -> bool:
-        """Whether a slice of a stream that is not in the plan waits for a later run: of a version
-        of an open lane, whose streams are not known yet, and of a refresh that is pending."""
+        """Whether a slice of a stream outside the plan waits for a later run: a version of an open
+        lane, whose streams are not known yet, or a pending refresh."""
         if self._plan.open:
             return waiting.slice.version is not None
         return waiting.slice.disposition.refreshes
@@ -219,7 +218,7 @@ class Epochs:
         """Gives up the unfinished generations of these streams."""
         items = [ConsumedSlice(w.segment, s) for s in gone for w in waiting[s]]
         if items:
-            # of a refresh no state was saved
+            # no state was saved for a refresh
             covered = {s for s in gone for w in waiting[s] if not w.slice.disposition.refreshes}
             if covered:
                 self._progress.take_states_back(covered)

@@ -1,5 +1,5 @@
 """Defines the contracts of a sync's collaborators: the runner of lanes, the planner of streams, the
-discovery next to them, the clock.
+discovery during the read, the clock.
 
 Each has an in-memory twin in the tests. Neighbours: ``engine.sync.sync`` is written against these;
 ``engine.deliver.delivery`` has the contract of delivery, ``engine.specs.observer`` that of
@@ -28,12 +28,12 @@ class LaneHandle(Protocol):
         ...
 
     def answer(self, ask: LaneQuestion, answer: ContinuedStream | PenstockError | None) -> None:
-        """Answers a question: how the stream goes on, why it cannot, or (None) that it is not
+        """Answers a question: how the stream continues, why it cannot, or (None) that it is not
         selected."""
         ...
 
     def cancel(self) -> None:
-        """Asks the lane to stop."""
+        """Requests the lane to stop."""
         ...
 
 
@@ -50,10 +50,10 @@ class StreamPlanner(Protocol):
 
     def version(self, stream: StreamId, version: int, *, goes_on: bool) -> tuple[int, bool]:
         """Returns the generation that a version of an incremental stream fills, and whether its
-        rows wait until it is complete: they do not where rows of it are visible already, or where
-        no other version ever was. ``goes_on``: the source was given a state that refers to this
-        version; if another version was seen since (an older state was imported), its rows join the
-        table."""
+        rows wait until it is complete. They do not wait where rows of it are visible already, or
+        where there never was another version. ``goes_on``: the source was given a state that refers
+        to this version; if another version was seen since (an older state was imported), its rows
+        join the table."""
         ...
 
     def pass_over(self, stream: StreamId) -> None:
@@ -63,35 +63,35 @@ class StreamPlanner(Protocol):
 
     def plan(self, ask: LaneQuestion, lane: int, *, filling: bool) -> PlannedStream | None:
         """Plans a stream with the schema that its source has just sent, or with what its rows have
-        shown of their columns (``LaneQuestion.required``, ``frame_types``); None: it is not
+        shown about their columns (``LaneQuestion.required``, ``frame_types``); None: it is not
         selected. Names and schema version are in the store on return. ``filling``: its generation
-        has rows under the schema before, which must fit the new one. Raises ``ConfigError``,
+        has rows under the earlier schema, which must fit the new one. Raises ``ConfigError``,
         ``SchemaError``."""
         ...
 
 
 class Discovery(Protocol):
-    """The discovery of the source's streams in this run. ``given``: what the catalogue of the plan
-    gives to the source. ``beside``: whether a discovery of this run returns the same is not known
-    yet; ``first``: and no lane begins before it is, else epochs begin unconfirmed."""
+    """The discovery of the source's streams in this run. ``given``: what the plan's catalogue gives
+    to the source. ``beside``: no discovery of this run has confirmed this yet; ``first``: lanes
+    wait for the confirmation, else epochs begin unconfirmed."""
 
     given: str
     beside: bool
     first: bool
 
     def poll(self, *, reading: bool) -> str | None:
-        """Returns what the catalogue of a discovery of this run gives to the source; None: it is
-        under way. ``reading``: a lane reads; a discovery that failed next to one is tried once more
-        after it. Raises ``PenstockError`` where it failed for good."""
+        """Returns what a catalogue discovered in this run gives to the source; None: the discovery
+        is under way. ``reading``: a lane reads; a discovery that failed during a read is tried once
+        more after it. Raises ``PenstockError`` where it failed for good."""
         ...
 
     def read_failed(self) -> None:
-        """Saves that a read failed next to a discovery: later runs discover first."""
+        """Saves that a read failed during a discovery: later runs discover first."""
         ...
 
 
 class DiscoveryDone:
-    """Implements :class:`Discovery` where the plan's catalogue is that of a discovery of this run,
+    """Implements :class:`Discovery` where the plan's catalogue comes from a discovery of this run,
     or where none is needed: the user's file, a source without discovery."""
 
     beside = first = False
@@ -108,10 +108,10 @@ class DiscoveryDone:
 
 
 class RetriedRecords(Protocol):
-    """Rejects that a user has tried again, which the lane reads in place of the source."""
+    """Rejects that a user retries, which the lane reads in place of the source."""
 
     def choose(self, streams: Sequence[PlannedStream]) -> set[StreamId]:
-        """Decides which are tried, once what earlier runs sealed is loaded; returns the streams
+        """Decides which are retried, once what earlier runs sealed is loaded; returns the streams
         that have some."""
         ...
 

@@ -1,6 +1,6 @@
-"""Holds the streams of a sync while it goes on, and reads the saved states.
+"""Holds the streams of a sync while it runs, and reads the saved states.
 
-Data, and questions to the store. Not here: sealed segments (``engine.sync.backlog``), epochs
+Data, and reads of the store. Not here: sealed segments (``engine.sync.backlog``), epochs
 (``engine.sync.epochs``); both read what ``engine.sync.sync`` writes here.
 """
 
@@ -21,7 +21,7 @@ from penstock.store.remembered import Refresh
 @dataclass(slots=True)
 class SyncProgress:
     """The streams of one sync. ``streams``: planned before and during the read. ``complete``: those
-    that the source has read to their end. ``cancelled``: the run was told to stop."""
+    that the source has read to their end. ``cancelled``: the run was cancelled."""
 
     session: SyncSession
     streams: dict[StreamId, PlannedStream]
@@ -41,8 +41,8 @@ class SyncProgress:
         return self.session.store.states(self.session.pipeline)
 
     def refreshes(self) -> Mapping[StreamId, Refresh]:
-        """Returns the newest refresh of each stream that ever had one, ended or not. None begins
-        during a sync."""
+        """Returns the newest refresh of each stream that ever had one, ended or not. No refresh
+        begins during a sync."""
         store, pipeline = self.session.store, self.session.pipeline
         if self.refreshed is None:
             found = store.remembered(pipeline).refresh
@@ -51,11 +51,11 @@ class SyncProgress:
         return store.remembered(pipeline, self.refreshed).refresh if self.refreshed else {}
 
     def state_types(self) -> str:
-        """Returns the types of the saved states, as a user reads them; empty: there is none."""
+        """Returns the types of the saved states, as shown to users; empty: there are none."""
         return " and ".join(sorted({s.scope.type.value for s in self.states()}))
 
     def note_new_type(self, before: str) -> None:
-        """Notes that the states that the source sent are of other types than those ``before``."""
+        """Notes that the source's states now have other types than ``before``."""
         now = self.state_types()
         if before and now and now != before:
             legacy = StateType.legacy.value
@@ -74,14 +74,14 @@ class SyncProgress:
             )
 
     def go_on(self, streams: Iterable[StreamId]) -> bool:
-        """Whether any of these streams goes on from its state; a stream that is not planned may."""
+        """Whether any of these streams continues from its state; an unplanned stream may."""
         known = self.streams
         return any(s not in known or not begins_anew(known[s].configured) for s in streams)
 
     def take_states_back(self, gone: Set[StreamId]) -> None:
         """Removes these streams from a shared saved state, before rows of theirs that it covers are
-        given up. Where the state cannot be split, all of it is deleted, and a stream that relies on
-        it is read again."""
+        given up. A state that cannot be split is deleted entirely, and a stream that relies on it
+        is read again."""
         saved = self.states()
         if not is_shared(saved):
             return

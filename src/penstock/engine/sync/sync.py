@@ -43,7 +43,8 @@ _SHOWN = 10
 
 
 class _Running(msgspec.Struct):
-    """``result``: of a lane that has ended and waits until its catalogue is confirmed."""
+    """A lane that runs. ``result``: of a lane that has ended and waits until its catalogue is
+    confirmed."""
 
     start: LaneStart
     handle: LaneHandle
@@ -69,7 +70,7 @@ class SyncRun:
         self._discovery: Discovery = discovery or DiscoveryDone()
         self._found: str | None = None  # what a discovery of this run gives to the source
         self._undiscovered = False  # the discovery failed
-        self._unsure: set[int] = set()  # epochs that were begun next to the discovery
+        self._unsure: set[int] = set()  # epochs that were begun during the discovery
         self._log = session.log
         self._plan, self._delivery, self._runner, self._planner = plan, delivery, runner, planner
         self._observer, self._time, self._failures = session.observer, time, session.failures
@@ -78,7 +79,7 @@ class SyncRun:
         self._shards: dict[StreamId, set[int]] = {}  # lanes that have read their shard
         self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
         self._running: dict[int, _Running] = {}
-        self._stopped = False  # the lanes were told to stop
+        self._stopped = False  # the lanes are stopping
         self._backlog = Backlog(plan, self._progress, delivery, meanwhile=self)
         self._epochs = Epochs(plan, self._progress, self._backlog)
 
@@ -126,14 +127,14 @@ class SyncRun:
             self._failures.errors.append(left_out(self._progress.session.pipeline, left))
 
     def _given_another(self) -> SyncOutcome:
-        """Ends a sync whose source is given another catalogue now."""
+        """Ends a sync whose source is now given another catalogue."""
         self._backlog.settle()
         self._backlog.drop_old()
         return SyncOutcome(complete=set(), failed={}, errors=[], changed=True)
 
     def _halted(self) -> set[StreamId]:
-        """Returns the streams that the destination halted, and those that cannot go on without
-        them: streams of the same state, and of a source that cannot be asked for the others
+        """Returns the streams that the destination halted, and those that cannot continue without
+        them: streams of the same state, and streams of a source that cannot read the others
         alone."""
         found = self._failures.halted
         alone = not self._failures.shared_halted and not self._plan.open
@@ -149,8 +150,8 @@ class SyncRun:
     # -- recovery (L3, L5)
 
     def recover(self) -> None:
-        """Repeats the loads that are written in the ledger, then delivers what was sealed, without
-        asking the source (L3, L5)."""
+        """Repeats the loads in the ledger, then delivers what was sealed, without using the source
+        (L3, L5)."""
         self._backlog.close_all()
         self._delivery.repeat(self)
         if self._plan.resent:
@@ -163,11 +164,12 @@ class SyncRun:
         self._backlog.settle()
         self._backlog.drop_old()
 
-    # -- the discovery next to the read
+    # -- the discovery during the read
 
     def _wait_for_discovery(self) -> None:
-        """Waits, before a lane begins, where lanes must or where an epoch of an earlier run is not
-        confirmed: it is delivered where its source was given the same, else given up whole."""
+        """Waits before lanes begin, where they must wait for the discovery or where an epoch of an
+        earlier run is not confirmed: that epoch is delivered if its source was given the same, else
+        given up entirely."""
         earlier = bool(self._backlog.unconfirmed)
         if not (earlier or (self._discovery.beside and self._discovery.first)):
             return
@@ -197,7 +199,8 @@ class SyncRun:
         return self._found is not None and self._found != self._discovery.given
 
     def _confirmed(self) -> bool:
-        """Whether the catalogue of the lanes that run is confirmed. Stops them where it is not."""
+        """Whether the catalogue of the running lanes is confirmed. Stops the lanes if it was
+        refuted."""
         if not self._unsure or not self._backlog.unconfirmed:
             return True
         reading = any(it.result is None for it in self._running.values())
@@ -210,9 +213,9 @@ class SyncRun:
         return True
 
     def _ended_unconfirmed(self) -> bool:
-        """Whether all lanes have ended and their catalogue was not confirmed; settles that. What
-        they sealed is given up where another one was discovered, else it waits for a discovery of
-        the next run."""
+        """Whether all lanes have ended and their catalogue was not confirmed. If another catalogue
+        was discovered, what they sealed is given up; else it waits for a discovery of the next
+        run."""
         if any(it.result is None for it in self._running.values()):
             return False
         if not (self._changed() or self._undiscovered or self._progress.cancelled):
@@ -291,8 +294,8 @@ class SyncRun:
                 self._time.sleep(self._plan.poll_after(self._time.now() - began))
 
     def _end_refreshes(self) -> None:
-        """Makes streams incremental again whose refresh was complete in the log, and is published
-        now."""
+        """Makes streams incremental again whose refresh was complete in the log, and is now
+        published."""
         planned = [s for s in self._plan.streams if s.configured.refreshes]
         refreshes = self._progress.refreshes() if planned else {}
         for stream in planned:
@@ -301,8 +304,8 @@ class SyncRun:
                 self._streams[stream.id] = stream.refreshed()
 
     def _state_is_held(self) -> bool:
-        """Whether no stream may be read, as rows that wait in the log would come a second time:
-        they share a state with the others, or the source cannot be asked for the others alone."""
+        """Whether no stream may be read, because rows that wait in the log would be read twice:
+        they share a state with the others, or the source cannot read the others alone."""
         halted = self._plan.open and bool(self._failures.halted)
         return halted or self._failures.shared_blocked
 
@@ -331,7 +334,7 @@ class SyncRun:
             )
             self._running[start.lane] = self._start(again)
 
-    # -- while something is waited for (engine.deliver.delivery.LaneWatcher)
+    # -- while waiting (engine.deliver.delivery.LaneWatcher)
 
     def pause(self) -> None:
         """Looks after lanes and delivery, then waits for a moment."""
@@ -339,8 +342,8 @@ class SyncRun:
         self._time.sleep(self._plan.poll_seconds)
 
     def look(self) -> None:
-        """Looks after everything but the end of lanes: cancellation, configurations, questions,
-        acks. Raises ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
+        """Handles everything but the end of lanes: cancellation, configurations, questions, acks.
+        Raises ``LeaseLost``, and ``Cancelled`` where no lane has to be stopped first."""
         if not self._progress.cancelled:
             self._look_for_end()
         for it in self._running.values():
@@ -370,7 +373,7 @@ class SyncRun:
     def _answer(
         self, ask: LaneQuestion, start: LaneStart
     ) -> ContinuedStream | PenstockError | None:
-        """Returns how a stream goes on whose source has just sent a schema or a version, or whose
+        """Returns how a stream continues whose source has just sent a schema or a version, or whose
         rows have shown which columns are never null; an error: it cannot; None: it is not
         selected."""
         known, generation, fills = self._streams.get(ask.stream), None, False
@@ -426,8 +429,8 @@ class SyncRun:
             self._failures.errors += [PenstockError.from_dict(e) for e in result.errors]
 
     def _doubt_refreshes(self, streams: Collection[StreamId]) -> None:
-        """Has the pending refreshes of these streams begin again: their source may have left rows
-        out before the last state that is sealed, so that nothing may go on from that (L6)."""
+        """Has the pending refreshes of these streams begin again: their source may have left out
+        rows before the last sealed state, so that nothing may continue from that (L6)."""
         session, pending = self._progress.session, self._progress.refreshes() if streams else {}
         last = session.store.last_epoch(session.pipeline)
         anew = {
@@ -446,10 +449,10 @@ class SyncRun:
         return shards == 1 or len(done) == shards
 
     def _unfinished(self, start: LaneStart, result: LaneResult) -> list[PlannedStream]:
-        """Returns the streams that are left to be read of a lane that was lost, or that tries
-        streams again. A published generation is not filled again. Where streams share a state, all
-        of the lane's streams are read again, since the state covers those too that had ended; a
-        stream whose refresh was published is incremental again."""
+        """Returns the streams that remain to be read of a lane that was lost, or that retries
+        streams. A published generation is not filled again. Where streams share a state, all of the
+        lane's streams are read again, since the state also covers those that had ended; a stream
+        whose refresh was published is incremental again."""
         retried = {s for s, _ in result.retries}
         shared = self._epochs.state_is_shared()
         everything = result.end is LaneEnd.lost or shared
@@ -477,8 +480,8 @@ class SyncRun:
     def _may_begin_again(self, start: LaneStart, result: LaneResult) -> bool:
         """Whether the lane is read again in another epoch; else its errors are final. What was
         sealed is settled first: from an older state it would be read again. An open lane whose
-        generation was published is not, since it cannot leave the stream out and would replace the
-        table again. The source decides how often a stream is tried again."""
+        generation was published is not read again, since it cannot leave the stream out and would
+        replace the table again. The source decides how often a stream is retried."""
         if not result.again:
             return False
         lost = result.end is LaneEnd.lost
@@ -507,7 +510,7 @@ class SyncRun:
 
 
 def _joining(ask: LaneQuestion, known: PlannedStream) -> LaneQuestion:
-    """Returns the question of rows that join earlier ones of the stream: they are not its first,
+    """Returns the question for rows that join earlier ones of the stream: they are not its first,
     and a column that may be null in those, or that has the type of its kind, stays so, whatever
     these show (L9)."""
     required, before = ask.required, known.schema.frame_types

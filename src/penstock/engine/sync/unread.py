@@ -21,14 +21,14 @@ from penstock.store.remembered import Refresh, Remembered
 def settle_unread(
     progress: SyncProgress, unread: UnreadStreams, wanted: Collection[PlannedStream]
 ) -> None:
-    """Settles the states of streams that were not read (``unread.again``) and will not be.
-    ``wanted``: the planned streams that are read now. Each step may be repeated after a crash: the
-    shares are given back before they are forgotten, and kept before a source can write over them.
-    Raises ``StateError`` where an earlier run sealed a state that cannot be split."""
+    """Settles the states of streams that were not read (``unread.again``) and of those that will
+    not be. ``wanted``: the planned streams that are read now. Each step may be repeated after a
+    crash: shares are given back before they are forgotten, and kept before a source can overwrite
+    them. Raises ``StateError`` where an earlier run sealed a state that cannot be split."""
     session = progress.session
     known = session.store.remembered(session.pipeline)
     _give_back(progress, unread)
-    # The state of rows that were not delivered is saved with them, in a later run.
+    # A later run saves the state of undelivered rows together with them.
     pending = {*session.failures.blocked, *session.failures.halted}
     left = {*unread.left} - known.unread.keys() - pending
     refreshes = _read_now(progress, known, wanted)
@@ -52,8 +52,8 @@ def settle_unread(
 def _read_now(
     progress: SyncProgress, known: Remembered, wanted: Collection[PlannedStream]
 ) -> dict[StreamId, Refresh]:
-    """Returns the pending refreshes of these streams that are read by another cursor now than until
-    now, or for the first time: the cursor is recorded of the stream when its refresh ends."""
+    """Returns the pending refreshes of those streams that are now read by another cursor, or for
+    the first time: their cursor is recorded when the refresh ends."""
     session = progress.session
     last = session.store.last_epoch(session.pipeline)
     found: dict[StreamId, Refresh] = {}
@@ -67,8 +67,8 @@ def _read_now(
 
 
 def _give_back(progress: SyncProgress, unread: UnreadStreams) -> None:
-    """Saves the states in which the streams have their own share. Where the states cannot be split
-    and have passed over rows of a stream, all of them are deleted."""
+    """Saves the states in which the streams have their own share. Deletes all states where they
+    cannot be split and have skipped rows of a stream."""
     session, role, states = progress.session, progress.state_role(), progress.states()
     again = moved_on(states, unread.again)
     inseparable = [s for s in sorted(again) if not role.splits(states, (s,))]
