@@ -1,8 +1,8 @@
-"""Stages the rows of a model that is CSV or JSON files: typed rows, and the lines that are none.
+"""Stages the rows of a model that is CSV or JSON files: typed rows, and broken lines.
 
-Lines that are broken become rejects in the lane (``engine.worker.staged_source``). A row that is
-not there may be one of them, so that a mirror removes nothing while there are any. Not here: how
-lines are decoded (``spark.text_files``). Neighbour: ``query_reader`` stages all models.
+Broken lines become rejects in the lane (``engine.worker.staged_source``). A missing row may be one
+of them, so a mirror removes nothing while there are any. Not here: how lines are decoded
+(``spark.text_files``). Neighbour: ``query_reader`` stages all models.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _SHOWN = 10
 def stage_files(
     spark: "SparkSession", model: Model, diff: ModelDiff, lane: LaneJob, folder: Path, at: int
 ) -> StagedRows:
-    """Writes the rows of files into ``folder``, or what differs of them into that of the snapshots.
+    """Writes the rows of files into ``folder``, or their differences into that of the snapshots.
     Raises ``ConfigError``, ``SourceError``."""
     assert model.text is not None
     stream = lane.streams[0].configured
@@ -70,7 +70,7 @@ def stage_files(
 
 
 def _misfits(staged: "DataFrame") -> dict[int, int]:
-    """For each column, by its number, how many of its values lost something."""
+    """Returns, for each column by its number, how many of its values lost something."""
     from pyspark.sql import functions as F
 
     numbers = staged.filter(f"{MISFITS} IS NOT NULL").select(F.explode(MISFITS).alias("number"))
@@ -79,7 +79,7 @@ def _misfits(staged: "DataFrame") -> dict[int, int]:
 
 
 def _named(staged: "DataFrame", fields: Sequence[Field], carried: Sequence[str]) -> "DataFrame":
-    """The rows under the names of their columns, and the columns ``carried``."""
+    """Returns the rows under the names of their columns, and the columns ``carried``."""
     from pyspark.sql import functions as F
 
     named = [F.col(f"c{n}").alias(f.source) for n, f in enumerate(fields)]

@@ -1,27 +1,26 @@
-"""Stages what differs between a model and the rows of it that were sent before (reverse ETL).
+"""Stages the differences between a model and its rows that were sent before (reverse ETL).
 
-The snapshot of what was sent lies next to the log, in sets of changes by epoch
-(``spark.diff``)::
+The snapshot of the sent rows lies next to the log, in sets of changes by epoch (``spark.diff``)::
 
     snapshots/STREAM/00000007/changes/part-*.parquet    what epoch 7 had to send
     snapshots/STREAM/00000007/changes.json              its columns
     snapshots/STREAM/00000007/table/, table.json        sometimes: all before it, as one set
     snapshots/STREAM/00000007/left_out/*.parquet        the keys of changes that did not go out
 
-A state names the sets that hold, and how many files of each. The lane emits one after each file, so
+A state names the valid sets, and how many files of each. The lane emits one after each file, so
 that the ledger's transaction which saves a state moves the snapshot too: it holds what was
-committed or acknowledged, nothing else (L1). A set that no state names means nothing. Where a set
-that a state names is gone, every row is sent again and none is removed.
+committed or acknowledged, nothing else (L1). A set that no state names does not count. Where a set
+that a state names is missing, every row is sent again and none is removed.
 
-A row that the transforms leave out is not sent, whatever the set says of it: the lane records its
-key (``engine.worker.transforms.compared_rows``). A state has the rules under which that was found
-(``engine.plan.transform_rules``). Under other rules the rows that were left out are tried again,
-and in ``mirror`` those that were sent are tried whether they still pass. A snapshot without rules
-was made before that was recorded: a row that is left out today may never have been sent, so it
-is never removed, and counts as sent no longer.
+A row that the transforms leave out is not sent, even if the set has it: the lane records its key
+(``engine.worker.transforms.compared_rows``). A state has the rules under which that was found
+(``engine.plan.transform_rules``). Under other rules the left-out rows are retried, and in
+``mirror`` the sent rows are tested whether they still pass. An old snapshot has no rules: a row
+that is left out today may never have been sent, so it is never removed, and no longer counts as
+sent.
 
-A state also has the form in which a destination connector was sent the rows: its stream, options
-and mapping. Under one that has more every row counts as changed.
+A state also has the form in which a destination connector got the rows: its stream, options and
+mapping. Under a form that has more, every row counts as changed.
 
 Not here: what is compared and how (``spark.diff``), when a lane begins (``query_reader``).
 """
@@ -82,10 +81,10 @@ Sets = tuple[tuple[str, int], ...]
 
 
 class DiffState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A model's state. ``key``: the primary key under which the rows were compared. ``rules``:
-    those of the transforms under which it was told which rows went out; None: it was not told.
-    ``form``: in which the destination was sent the rows; None: it is a table, or it was not
-    told."""
+    """A model's state. ``key``: the primary key under which the rows were compared. ``rules``: the
+    transform rules under which the sent rows were determined; None: they were not determined.
+    ``form``: in which the destination got the rows; None: it is a table, or the form was not
+    recorded."""
 
     stream: str
     key: tuple[str, ...]
@@ -95,13 +94,13 @@ class DiffState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ModelDiff:
-    """``home``: the folder of the snapshots. What a lane stages goes into ``snapshots`` of its own
-    log, which is another folder in a dry run. ``allow_empty``: a model without rows may have all of
-    them removed. ``tries_again``: rows that were rejected count as not sent. ``rules``: of the
-    transforms, empty where there are none; None: it cannot be told which rows they leave out.
-    ``form``: in which a destination connector is sent the rows. ``saved``: returns the saved
-    states. ``notes``: what there is to say. ``anew``: whether the last lane sends every row, as
-    what was sent is not known any more."""
+    """Compares a model with its snapshot. ``home``: the folder of the snapshots. A lane stages into
+    ``snapshots`` of its own log, which is another folder in a dry run. ``allow_empty``: a model
+    without rows may have all of them removed. ``tries_again``: rejected rows count as not sent.
+    ``rules``: of the transforms, empty where there are none; None: it is unknown which rows they
+    leave out. ``form``: in which a destination connector gets the rows. ``saved``: returns the
+    saved states. ``notes``: for the report. ``anew``: whether the last lane sends every row, as it
+    is no longer known what was sent."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class ModelDiff:
         self._spark, self._model, self._home, self._saved = spark, model, home, saved
         self._allow_empty, self._tries_again = allow_empty, tries_again
         self._rules, self._form = rules, form
-        self._doubted: Path | None = None  # the set of which rows may never have been sent
+        self._doubted: Path | None = None  # the set of which some rows may never have been sent
         self.notes: list[str] = []
         self.anew = False
 
@@ -132,8 +131,8 @@ class ModelDiff:
         carried: tuple[str, ...] = (),
         removes: bool = True,
     ) -> StagedRows:
-        """Stages what differs. ``carried``: columns of ``rows`` that are not values. ``removes``
-        False: rows may be missing that are not gone. Raises ``SourceError``."""
+        """Stages the differences. ``carried``: columns of ``rows`` that are not values. ``removes``
+        False: missing rows may still exist at the source. Raises ``SourceError``."""
         stream = lane.streams[0].configured
         names = [f.source for f in fields]
         key = tuple(path[0] for path in stream.primary_key)
@@ -165,7 +164,7 @@ class ModelDiff:
             rows, was, places, sends, own / epoch / CHANGES, self._model, recheck, carried=carried
         )
         _keep_columns(own / epoch / CHANGES, wanted)
-        sync_file_system(own)  # a state is durable: what it names must be
+        sync_file_system(own)  # a state is durable, so the files that it names must be too
         self._refuse_empty(stream, counts, sends)
         self._tell(lane, counts, files, names, sends, first=was is None)
         if was is not None:
@@ -173,7 +172,7 @@ class ModelDiff:
         if recheck.doubted:
             self._doubted = own / epoch
         named = [(*kept, (f"{epoch}/{CHANGES}", number + 1)) for number in range(len(files))]
-        # Every row was tried under the rules of now once the last file was read.
+        # Every row was tested under the current rules once the last file was read.
         under = [(rules, form) for _ in named[1:]] + [(self._rules, self._form)]
         moved = kept != before or ((rules or self._rules) and rules != self._rules)
         moved = moved or form != self._form
@@ -203,7 +202,7 @@ class ModelDiff:
 
     def refuse_unheaded(self, stream: ConfiguredStream, path: str) -> None:
         """Raises ``SourceError`` where files without a header, such as those that are being
-        written, would take the place of the rows that are there."""
+        written, would replace the existing rows."""
         over = stream.destination_sync_mode is DestinationSyncMode.overwrite or stream.replaces
         if not over or self._allow_empty:
             return
@@ -216,9 +215,9 @@ class ModelDiff:
         )
 
     def forgotten(self, stream: ConfiguredStream) -> str | None:
-        """Returns the state that goes with rows which are not compared and take the place of others
-        at the destination: that it is not known any more what was sent before. None: it never was,
-        or no row is replaced."""
+        """Returns the state for rows that are not compared and replace others at the destination:
+        it records that the rows sent before are no longer known. None: they never were, or no row
+        is replaced."""
         state = _decoded(self._saved(), stream.id)
         if state is None or not state.sets:
             return None
@@ -231,7 +230,8 @@ class ModelDiff:
         return _state(stream, state.key, (), None, None)
 
     def clean(self, lane: LaneJob) -> None:
-        """Remove sets older than the newest that the lane's state names, and that it does not."""
+        """Removes sets older than the newest that the lane's state names, and sets that it does not
+        name."""
         stream = lane.streams[0].configured
         state = _decoded(lane.states, stream.id)
         if state is None or not state.sets or lane.dry:
@@ -249,7 +249,7 @@ class ModelDiff:
         key: tuple[str, ...],
         home: Path,
     ) -> Sets:
-        """The sets that hold; none where nothing was sent, or it cannot be told what was."""
+        """Returns the valid sets; none where nothing was sent, or where it is unknown what was."""
         state = _decoded(states, stream.id)
         if state is None:
             return ()
@@ -279,7 +279,7 @@ class ModelDiff:
         )
         if self._model.text is not None:
             columns = tuple(_of_64_bits(column) for column in columns)
-        # What a table holds are the rows of sets that were read without theirs.
+        # A table holds the rows of sets that were read without their rejected and left-out rows.
         rejected, left_out = (), ()
         if folder.name == CHANGES:
             rejected = rejected_files(folder.parent)
@@ -289,7 +289,8 @@ class ModelDiff:
     def _recheck(
         self, stream: ConfiguredStream, rules: str | None, form: RowForm | None
     ) -> Recheck:
-        """``rules``, ``form``: those under which the snapshot was made."""
+        """Returns what is tested again. ``rules``, ``form``: those under which the snapshot was
+        made."""
         inserts = Change.changed not in stream.sends
         again = self._form is not None and form is not None and self._form.has_more_than(form)
         again = again and not inserts
@@ -308,7 +309,7 @@ class ModelDiff:
         return Recheck(left_out=True, same=same, again=again)
 
     def sent(self) -> None:
-        """Notes what the lane found of a snapshot that does not show which rows went out."""
+        """Notes the lane's findings about a snapshot that does not show which rows were sent."""
         if self._doubted is None:
             return
         if any((self._doubted / LEFT_OUT).glob("*.parquet")):
@@ -328,7 +329,7 @@ class ModelDiff:
         epoch: Path,
         files: Sequence[str],
     ) -> None:
-        """Keeps which rejected rows this epoch tries again, and notes how many it sends."""
+        """Keeps which rejected rows this epoch retries, and notes how many it sends."""
         if not self._tries_again or not any(one.rejected for one in read):
             return
         found = tried_again(self._spark, read, wanted, places).cache()
@@ -353,7 +354,7 @@ class ModelDiff:
         self, stream: ConfiguredStream, counts: dict[str, int], sends: Sequence[Change]
     ) -> None:
         """Raises ``SourceError`` where rows would be removed, and the model has no row, or none
-        with a key of its own: such a query is broken, and does not show that rows are gone."""
+        with a key of its own: such a query is broken, and does not prove that rows were deleted."""
         refused = sum(counts[name] for name in REJECTED)
         here = sum(counts.values()) - counts[Change.removed.value] - refused
         gone = counts[Change.removed.value]
@@ -404,13 +405,13 @@ class ModelDiff:
 
 
 def _of_64_bits(column: DiffColumn) -> DiffColumn:
-    """The column of a file with the type that integers have now: a version before, in which Spark
-    read files, kept small ones as INT, which compare as they are."""
+    """Returns the column of a file with the current integer type: an earlier version, in which
+    Spark read files, kept small integers as INT, which compare equally."""
     return DiffColumn(column.name, "bigint") if column.type == "int" else column
 
 
 def _decoded(states: Sequence[StoredState], stream: StreamId) -> DiffState | None:
-    """The stream's state; None where it has none, or one of a cursor."""
+    """Returns the stream's state; None where it has none, or one of a cursor."""
     blob = next((s.blob for s in states if s.scope.stream == stream), None)
     saved = cast(dict[str, Any], msgspec.json.decode(blob)) if blob is not None else {}
     return msgspec.convert(saved, DiffState) if "sets" in saved else None

@@ -1,14 +1,14 @@
 """Reads a lane that is a model: has Spark stage its rows, then a lane's process read them.
 
-A model (``spark:``) has no connector that a lane could run, and a lane has no Spark. So the rows of
-an epoch are written by a Spark job, into the epoch's folder of the log, and its lane reads them as
-it reads what a connector says: under the epoch's CLAIM (L4), through transforms, rejects and the
-sealer, so that whatever follows is the same. Spark may run the query's tasks more than once; what a
-task wrote that did not end well is no part of the rows.
+A model (``spark:``) has no connector that a lane could run, and a lane has no Spark. So a Spark job
+writes the rows of an epoch into the epoch's folder of the log. The epoch's lane reads them like the
+output of a connector: under the epoch's CLAIM (L4), through transforms, rejects and the sealer, so
+that whatever follows is the same. Spark may run the query's tasks more than once; the output of a
+failed task is not part of the rows.
 
 Where a database runs the query, the lane reads the rows from there itself. Rows that are compared
-with those that were sent before, and those of a dry run, are first written to files by a task of
-its own (``engine.worker.database_files``), which Spark reads.
+with the rows sent before, and those of a dry run, are first written to files by a task of its own
+(``engine.worker.database_files``), which Spark reads.
 
 Not here: the query (``spark.model``), when lanes begin (``engine.run.lane_runner``). Neighbours:
 ``engine.plan.model_source`` makes it, ``engine.worker.staged_source`` reads what is staged.
@@ -58,7 +58,7 @@ _FETCH = "penstock.engine.worker.database_files"
 
 class QueryReader:
     """Implements ``engine.specs.lane.LaneReader`` for a model: stages its rows, and has ``lanes``,
-    which reads lanes in processes of their own, read them. ``submit``: runs a process of ours in a
+    which reads lanes in processes of their own, read them. ``submit``: runs a Penstock process in a
     task."""
 
     def __init__(
@@ -74,9 +74,9 @@ class QueryReader:
         self._mailbox, self._lanes, self._submit = mailbox, lanes, submit
 
     def read(self, job: LaneJob) -> LaneResult:
-        """As of ``LaneReader``. A failure of the query is the lane's result."""
+        """Reads the epoch, as in ``LaneReader``. A failure of the query is the lane's result."""
         folder = Path(job.log_root) / "epochs" / f"{job.epoch:08d}" / FOLDER
-        # It has started, as far as whoever waits for the lane is concerned.
+        # For those who wait for the lane, it has started.
         self._mailbox.put_progress(job.epoch, Progress())
         began = time.monotonic()
         if self._model.database is not None and not (job.dry or job.streams[0].configured.sends):
@@ -108,7 +108,7 @@ class QueryReader:
         return LaneResult(end=end, errors=[error.as_dict()])
 
     def _from_database(self, job: LaneJob) -> LaneResult:
-        """Has the lane read the rows itself."""
+        """Has the lane read the rows from the database itself."""
         stream = job.streams[0].configured
         incremental = stream.sync_mode is SyncMode.incremental
         state = next((s for s in job.states if s.scope.stream == stream.id), None)
@@ -127,7 +127,7 @@ class QueryReader:
     def _read_of(
         self, stream: ConfiguredStream, state: StoredState | None, limit: int | None
     ) -> DatabaseRead:
-        """The read of the query from the saved cursor on."""
+        """Returns the read of the query from the saved cursor on."""
         query, cursor = self._model.database, None
         assert query is not None
         if state is not None:
@@ -170,7 +170,8 @@ class QueryReader:
     def _analysed(
         self, folder: Path, stream: ConfiguredStream, state: StoredState | None, limit: int | None
     ) -> "tuple[DataFrame, tuple[Field, ...]]":
-        """The rows of a query that Spark runs, from the saved cursor on, and their columns."""
+        """Returns the rows of a query that Spark runs, from the saved cursor on, and their
+        columns."""
         del folder
         rows = frame(self._spark, self._model)
         fields = columns(rows, self._model)
@@ -182,7 +183,8 @@ class QueryReader:
     def _fetched(
         self, folder: Path, stream: ConfiguredStream, state: StoredState | None, limit: int | None
     ) -> "tuple[DataFrame, tuple[Field, ...]]":
-        """As :meth:`_analysed`, of a query that a database runs: its rows are in files first."""
+        """Does the same as :meth:`_analysed` for a query that a database runs: its rows are written
+        to files first."""
         from pyspark.sql import functions as F
 
         job = FetchJob(
@@ -206,7 +208,8 @@ class QueryReader:
         stream: ConfiguredStream,
         fields: tuple[Field, ...],
     ) -> str | None:
-        """The highest cursor of the staged rows; None where no row has one: the state stays."""
+        """Returns the highest cursor of the staged rows; None where no row has one: the state
+        stays."""
         if not files:
             return None
         index, kind = _column(stream.cursor_field[0], fields)
@@ -218,7 +221,7 @@ class QueryReader:
 
     @contextmanager
     def _stopped_with_the_run(self, epoch: int) -> Generator[None]:
-        """A query may run for hours: it ends when the run is cancelled (L11)."""
+        """Ends the query when the run is cancelled, since it may run for hours (L11)."""
         tag, done = f"penstock-model-{self._mailbox.run}-{epoch}", threading.Event()
 
         def watch() -> None:
@@ -245,7 +248,7 @@ def _column(name: str, fields: tuple[Field, ...]) -> tuple[int, DataType]:
 def _bound(
     state: StoredState, stream: ConfiguredStream, fields: tuple[Field, ...]
 ) -> tuple[str, Any]:
-    """The saved cursor, to be bound: its text, and its value. Raises ``StateError``."""
+    """Returns the saved cursor for binding: its text, and its value. Raises ``StateError``."""
     saved = msgspec.json.decode(state.blob)
     name = stream.cursor_field[0]
     if saved.get("cursor_field") != name:
@@ -269,7 +272,7 @@ def _bound(
 
 
 def _anew(lane: LaneJob) -> tuple[StreamJob, ...]:
-    """The lane's streams, of which every row is sent again."""
+    """Returns the lane's streams of which every row is sent again."""
     change = msgspec.structs.replace
     return tuple(
         change(s, lane=change(s.lane, disposition=change(s.lane.disposition, anew=True)))

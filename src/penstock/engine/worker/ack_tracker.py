@@ -1,12 +1,13 @@
 """Decides which segments an ack of a destination covers. Pure.
 
-A segment with a state is covered by the ack of its state mark, or, where the state covers no row
-that is not acked, when the destination ends well: some destinations give back only the first of
+A segment with a state is covered by the ack of its state mark. Where the state covers no unacked
+row, a successful end of the destination covers it too: some destinations return only the first of
 such states, or none. A shared state covers the rows of every scope, also of generations, which are
-fed after it. A segment without a state is covered by the next acked mark of its scope (a
-shared scope: any later shared mark), by the ack of its stream where the scope is that stream's, or,
-where no mark follows it, when the destination ends well; one without a scope only when the
-destination ends well. Neighbour: ``engine.worker.feeder`` feeds and asks.
+fed after it. A segment without a state is covered by the next acked mark of its scope (a shared
+scope: any later shared mark), by the ack of its stream where the scope is that stream's, or, where
+no mark follows it, when the destination ends successfully. A segment without a scope is covered
+only when the destination ends successfully. Neighbour: ``engine.worker.feeder`` feeds and queries
+this.
 """
 
 import threading
@@ -78,7 +79,8 @@ class FedSegments:
 
     def stream_acked(self, stream: StreamId) -> list[SegmentId]:
         """Returns the segments of the stream's own scope, at the end of the input: all of its rows
-        are written. A segment of a shared scope has other streams' rows too, which may not be."""
+        are written. A segment of a shared scope has other streams' rows too, which may not be
+        written."""
         with self._lock:
             key = StateScope(StateType.stream, stream).key
             waiting = self._waiting.pop(key, deque[_Fed]())
@@ -86,9 +88,9 @@ class FedSegments:
 
     def ended_well(self) -> list[SegmentId]:
         """Returns the segments that exit code 0 after the end of the input covers, where the
-        destination stopped no stream before its end: those whose states cover no row that is not
-        acked, and those after them without a state. Nothing from the first rows on that a mark
-        covers which was not acked (L1): they are fed again, and newer ones must come after them."""
+        destination stopped no stream before its end: those whose states cover no unacked row, and
+        those after them without a state. Excludes everything from the first rows on that an unacked
+        mark covers (L1): they are fed again, and newer ones must come after them."""
         with self._lock:
             shared = self._waiting.get(_SHARED, deque[_Fed]())
             others = sum(f.rows for k, w in self._waiting.items() if k != _SHARED for f in w)

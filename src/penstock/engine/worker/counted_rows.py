@@ -1,7 +1,7 @@
-"""Compares what a destination counts itself with what it was fed: rows that it rejected, and rows
-that it does not account for (L8).
+"""Compares a destination's own counts with the rows that it was fed: rejected rows, and rows that
+it does not account for (L8).
 
-Pure. Some destinations give no more than such numbers. Neighbours: ``engine.worker.feeder`` asks,
+Pure. Some destinations report only such numbers. Neighbours: ``engine.worker.feeder`` calls,
 ``engine.log.feeder_rejects`` counts and keeps rejects.
 """
 
@@ -19,12 +19,12 @@ class CountedRows:
     def __init__(self) -> None:
         self._rejected: dict[StreamId, int] = {}
         self._whose: dict[tuple[StreamId, ...], int] = {}  # rejected rows, of one of the streams
-        # rows fed, written, rejected, where these do not fit
+        # rows fed, written, rejected, where these do not add up
         self._differs: dict[tuple[StreamId, ...], tuple[int, int, int]] = {}
 
     def rejected(self, counts: DestinationCounts) -> Iterator[tuple[StreamId, int]]:
-        """Yields how many rows of each stream were certainly rejected: all of them, where only one
-        stream was fed."""
+        """Yields how many rows of each stream were certainly rejected: all rejected rows, if only
+        one stream was fed."""
         streams, total = tuple(sorted(counts.fed)), sum(counts.fed.values())
         rejected = min(counts.rejected, total)
         if counts.written is not None and counts.written + counts.rejected != total:

@@ -52,7 +52,7 @@ def _while_wanted(
 
 
 def _write(tables: Generator[Table], rows: DatabaseRows, folder: Path) -> None:
-    """Writes one file at least."""
+    """Writes the rows as one or more files."""
     import pyarrow.parquet as pq
 
     number, size, writer = 0, 0, None

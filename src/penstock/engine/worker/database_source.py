@@ -1,7 +1,7 @@
 """Reads the rows of a query that a database runs for a lane, as the events of a source.
 
-Rows stay columns. Not here: the database (``databases``), rows that Spark compares with those that
-were sent before (``database_files``). Neighbour: ``engine.worker.lane`` seals what is read.
+Rows stay in columns. Not here: the database (``databases``), rows that Spark compares with the rows
+sent before (``database_files``). Neighbour: ``engine.worker.lane`` seals what is read.
 """
 
 from collections.abc import Generator
@@ -34,8 +34,8 @@ TICK_SECONDS = 0.5
 def database_events(
     read: DatabaseRead, stream: StreamId, stats: ConnectionStats
 ) -> Generator[Event]:
-    """Yields the rows as a source's events; the last one is ``ConnectorExited``. ``stats``: is
-    given the bytes. Raises what ``DatabaseRows.tables`` raises."""
+    """Yields the rows as a source's events; the last one is ``ConnectorExited``. ``stats``: counts
+    the bytes. Raises what ``DatabaseRows.tables`` raises."""
     stats.spoke = True
     highest = HighestCursor()
     with closing(DatabaseRows(read, TICK_SECONDS).tables()) as tables:
@@ -58,7 +58,7 @@ def database_events(
 
 
 class HighestCursor:
-    """Finds the highest value of a column that comes in pieces. NaN is none."""
+    """Finds the highest value of a column that comes in pieces. Ignores NaN."""
 
     def __init__(self) -> None:
         self._found: Any = None
@@ -74,7 +74,7 @@ class HighestCursor:
         self._found = pc.max(pa.array([one.as_py() for one in both], column.type))
 
     def text(self) -> str | None:
-        """The value as Spark writes it, timestamps in UTC; None: there was none."""
+        """Returns the value as Spark writes it, timestamps in UTC; None: there was none."""
         if self._found is None:
             return None
         value, kind = self._found.as_py(), self._found.type

@@ -35,10 +35,10 @@ POLL_SECONDS = 0.1
 
 class OrderFeed:
     """The input of one destination. ``rows``, ``bytes`` (as the source sent them): what was fed,
-    per stream. ``busy``: seconds from reading rows of a part until the last byte of them is
-    written. ``done``: streams that were completed. ``ended_at``: when the last order was fed, by
-    the monotonic clock; None before. ``nulls``: by stream and column, how many doubles JSON does
-    not have; counted where the destination reads JSON (``json``)."""
+    per stream. ``busy``: seconds from reading rows of a part until their last byte is written.
+    ``done``: streams that were completed. ``ended_at``: when the last order was fed, by the
+    monotonic clock; None before. ``nulls``: by stream and column, how many doubles JSON cannot
+    represent; counted where the destination reads JSON (``json``)."""
 
     def __init__(
         self,
@@ -118,7 +118,8 @@ class OrderFeed:
         self.busy += time.monotonic() - began
 
     def _verify(self, stream: StreamId, part: PartRef) -> None:
-        """Raises ``LogError`` naming the stream where the part is not as it was sealed."""
+        """Raises ``LogError``, naming the stream, where the part has changed since it was
+        sealed."""
         try:
             self._log.verify([part])
         except LogError as e:

@@ -2,10 +2,10 @@
 
 Reads a ``PushJob`` from stdin, writes a ``PushResult`` to stdout; orders and acks go through the
 mailbox (``engine.channel.feeder_mail``). It stops when its stdin ends (its owner died), when the
-driver's lease is old or when the run is cancelled. Not here: what an ack means for states: covered
-segments are written to the mailbox for the driver, which saves states. Imports little, as
-``engine.worker.lane``. Neighbours: ``tasks.child_process`` starts it,
-``engine.worker.feed`` reads the rows.
+driver's lease is old or when the run is cancelled. Not here: what an ack means for states. It
+writes covered segments to the mailbox, and the driver saves states. Imports little, like
+``engine.worker.lane``. Neighbours: ``tasks.child_process`` starts it, ``engine.worker.feed`` reads
+the rows.
 """
 
 import threading
@@ -142,8 +142,8 @@ class PushRun:
 
     def _retry(self, end: PushEnd) -> float | None:
         """Returns the seconds to wait before another attempt; None: it must not be repeated. It may
-        be where every failure is one that the destination declared temporary. Exit code 0 counts as
-        a failure where the destination sent such an error and something was not acked."""
+        be repeated where the destination declared every failure temporary. Exit code 0 counts as a
+        failure where the destination sent such an error and something was not acked."""
         left = bool(self._cover.left() or self._covered)
         if end is not PushEnd.failed and not (end is PushEnd.finished and left):
             return None
@@ -154,7 +154,7 @@ class PushRun:
 
     def _stats(self) -> dict[str, float]:
         """Returns the figures for the report. ``destination_wait``: seconds until the destination
-        read what was written, and until its end. ``encode``: seconds for reading parts and encoding
+        read its input, and until its end. ``encode``: seconds for reading parts and encoding
         messages."""
         now, ended_at = time.monotonic(), self._feed.ended_at
         talk = self._process.talk
@@ -214,9 +214,9 @@ class PushRun:
         return PushEnd.failed
 
     def _protested(self, undone: list[StreamId]) -> None:
-        """Makes a note of errors that concern incomplete streams only. The destination has acked
-        everything and fails because streams ended incomplete, which most destinations report as a
-        failure of their own; but it is the source's."""
+        """Notes errors that concern incomplete streams only. The destination has acked everything
+        and fails because streams ended incomplete. Most destinations report this as a failure of
+        their own, but it is the source's."""
         said = "; ".join(e.message for e in self._errors)
         shown = ", ".join(map(str, undone[:SHOWN])) + (", ..." if len(undone) > SHOWN else "")
         self._complaints.append(

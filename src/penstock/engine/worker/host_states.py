@@ -2,10 +2,10 @@
 back to the host.
 
 :class:`EveryState`: each of them, with the number of records that it covers. A state is written
-when it is read, as it may be long; the counts follow once what it covers is decoded, and before
-that is sealed. :class:`NewestStates`: the newest of each scope, before what it covers is sealed;
-all others are superseded before they could be sent back. Neighbours: ``engine.worker.sealer``
-reports what comes and what is rejected, ``engine.serve.Echo`` reads the file
+when it is read, as it may be long; the counts follow once the covered records are decoded, and
+before these are sealed. :class:`NewestStates`: the newest of each scope, before what it covers is
+sealed; all others are superseded before they could be sent back. Neighbours:
+``engine.worker.sealer`` reports records and rejects, ``engine.serve.Echo`` reads the file
 (``Mailbox.states_path``).
 """
 
@@ -41,13 +41,13 @@ class HostStates(Protocol):
         ...
 
     def decoded(self) -> None:
-        """Writes what is not written: what all states so far cover has been decoded, and is sealed
-        next."""
+        """Writes the pending counts: everything that the states so far cover has been decoded, and
+        is sealed next."""
         ...
 
 
 class NewestStates:
-    """Implements :class:`HostStates` for a host that is sent the newest state of each scope.
+    """Implements :class:`HostStates` for a host that gets the newest state of each scope.
     ``write``: appends to the file."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
@@ -75,15 +75,15 @@ class NewestStates:
 @dataclass(slots=True)
 class _Uncounted:
     """A state that was written without counts. ``upto``: for each stream that it covers, the number
-    of records that had come; ``refused``: rejects that had not come as records."""
+    of records received; ``refused``: rejects that were not received as records."""
 
     upto: dict[StreamId, int]
     refused: int
 
 
 class EveryState:
-    """Implements :class:`HostStates` for a host that is sent every state, with its counts.
-    ``write``: appends to the file."""
+    """Implements :class:`HostStates` for a host that gets every state, with its counts. ``write``:
+    appends to the file."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write = write

@@ -111,7 +111,7 @@ class Lane:
         return self._result(end, complete, sealer)
 
     def _host_states(self) -> HostStates | None:
-        """Returns the writer of the states that a host is sent back; None: the source is none."""
+        """Returns the writer of states for a host; None: the source is no host."""
         if not self._job.served:
             return None
         path = self._mailbox.states_path(self._job.epoch)
@@ -145,8 +145,8 @@ class Lane:
         )
 
     def _settled(self, end: LaneEnd, complete: Mapping[StreamId, bool]) -> FailureDecision:
-        """Separates final errors from those that a retry may mend. Where a record was refused or
-        the log could not be written, no stream is retried."""
+        """Separates final errors from those that a retry may fix. Retries no stream where a record
+        was refused or the log could not be written."""
         names = [stream.id for stream in self._job.streams]
         kept = end is not LaneEnd.cancelled and bool(complete)
         return self._heard.failures.settle([s for s in names if kept and not complete.get(s)])
@@ -167,8 +167,8 @@ class Lane:
     def _converse(
         self, sealer: Sealer, read: Callable[[], Iterator[Event]]
     ) -> tuple[LaneEnd, Mapping[StreamId, bool]]:
-        """Reads to the end, or until something stops the lane; what may be kept is sealed either
-        way."""
+        """Reads to the end, or until something stops the lane; seals what may be kept in both
+        cases."""
         ahead = ReadAhead(read())
         events: Iterator[Event] = ahead
         if self._transforming is not None:
@@ -224,8 +224,8 @@ class Lane:
         )
 
     def _ended_well(self) -> bool:
-        """Returns whether the source ended so that its streams without a status are complete (L6);
-        where it did not, there is an error that says why."""
+        """Returns whether the source's end completes its streams without a status (L6); if not, an
+        error has the reason."""
         clean = self._heard.exit is not None and self._heard.exit.code == 0
         spoke = self._process.talk.spoke
         if clean and self._heard.failures:
@@ -233,7 +233,7 @@ class Lane:
             # stream without a status is complete (L6).
             clean = False
         elif clean and not spoke and (self._overwrites() or not self._job.served):
-            # Even an empty sync prints a message; silence must not empty a table (L6).
+            # Even an empty sync prints a message; a silent source must not empty a table (L6).
             clean = False
             self._heard.failures.found(_silent())
         elif not clean:
@@ -251,7 +251,7 @@ class Lane:
         self._process.between(partial(self._progress, sealer))
         limit, read = self._job.limit, self._heard.read
         if sealer.widening:
-            return  # rows wait, which the end must not pass by
+            return  # rows wait, and the end must not overtake them
         if limit is not None and read and all(n >= limit for n in read.values()):
             raise LimitReached
 

@@ -1,5 +1,5 @@
-"""Handles a source's events one by one: counts records and passes them to the sealer, asks the
-driver how a stream goes on, and collects what the report shows.
+"""Handles a source's events one by one: counts records and passes them to the sealer, sends
+questions about streams to the driver, and collects the figures for the report.
 
 Not here: the process, and what may stop it (``engine.worker.lane``); what a state covers
 (``engine.worker.sealer``). Neighbours: ``engine.channel.mailbox`` carries the questions,
@@ -66,7 +66,7 @@ _NOTHING_CAME_HINT = (
 
 
 class LaneEvents:
-    """Handles the events of one epoch. ``between``: is called while the driver's answer is awaited;
+    """Handles the events of one epoch. ``between``: called while waiting for the driver's answer;
     raises where the lane must stop. ``read``: records of each stream. ``expected``: the source's
     estimates, per stream or (None) of all streams together. ``exit``: how the source ended."""
 
@@ -93,13 +93,13 @@ class LaneEvents:
         self._configs, self._asked = 0, 0
         self._versions: dict[StreamId, int] = {}
         self._announced: dict[StreamId, int] = {}  # versions activated before their first row
-        self._shown: set[StreamId] = set()  # rows of it were read in this epoch
+        self._shown: set[StreamId] = set()  # streams with rows in this epoch
         self.in_doubt: list[tuple[StreamId, str, str | None]] = []
-        self._doubts: list[str] = []  # notes of them
+        self._doubts: list[str] = []  # notes about them
 
     def take(self, event: Event, sealer: Sealer) -> None:
         """Handles one event. Raises ``SourceError`` (``source.shared_state``), the driver's error
-        for a stream that cannot go on, and what the sealer raises."""
+        for a stream that cannot continue, and what the sealer raises."""
         match event:
             case Batch() if event.stream not in self._streams.jobs:
                 self._count(f"stream_not_configured:{event.stream}", len(event.bodies))
@@ -207,8 +207,8 @@ class LaneEvents:
             self.in_doubt.append((stream, event.reason, event.hint))
 
     def _left_out(self, sealer: Sealer) -> None:
-        """Withholds refreshes of which a host sent nothing: the end of its input is no exit code,
-        and must not empty a table (L6)."""
+        """Withholds refreshes of streams for which a host sent nothing: the end of its input is no
+        exit code, and must not empty a table (L6)."""
         if streams := sealer.unseen_refreshes():
             self._doubted(DoubtfulEnd(streams, _NOTHING_CAME, hint=_NOTHING_CAME_HINT), sealer)
 
@@ -238,8 +238,8 @@ class LaneEvents:
         self._counted[what] = self._counted.get(what, 0) + count
 
     def _retold(self, schema: Schema, sealer: Sealer) -> None:
-        """Asks the driver how a stream goes on whose schema the job does not have; records wait
-        meanwhile. A stream that is not selected stays out of the lane."""
+        """Queries the driver how to continue a stream whose schema the job does not have; records
+        wait meanwhile. An unselected stream stays out of the lane."""
         sealer.drain(schema.stream)
         ask = LaneQuestion(
             number=self._asked + 1,
@@ -256,7 +256,8 @@ class LaneEvents:
             self._bytes.setdefault(schema.stream, 0)
 
     def _lacks(self, schema: Schema, sealer: Sealer) -> None:
-        """Asks the driver for the columns that records lack which a transform is about to take."""
+        """Requests from the driver the columns that records lack which a transform is about to
+        take."""
         sealer.drain(schema.stream)
         ask = LaneQuestion(
             number=self._asked + 1,
@@ -267,7 +268,7 @@ class LaneEvents:
         self._goes_on(ask, sealer)
 
     def _shows(self, batch: Batch, sealer: Sealer) -> None:
-        """Asks the driver to change the planned non-null columns and frame types where rows
+        """Requests the driver to change the planned non-null columns and frame types where rows
         contradict them, and once where the first rows declare more. For JSON records only the key
         columns are known to be non-null, which decoding checks."""
         stream, bodies = batch.stream, batch.bodies
@@ -293,8 +294,8 @@ class LaneEvents:
         self._shown.add(stream)
 
     def _frame_types(self, batch: Batch) -> dict[str, str]:
-        """Returns the frame types under which the stream goes on: those of its first rows, as long
-        as all later ones have them. A column that is absent from ``batch`` keeps its own."""
+        """Returns the frame types under which the stream continues: those of its first rows, as
+        long as all later ones have them. A column that is absent from ``batch`` keeps its own."""
         schema = self._streams.jobs[batch.stream].schema
         if not isinstance(batch.bodies, Columns):
             return {}
@@ -307,8 +308,8 @@ class LaneEvents:
         return {s: t for s, t in planned.items() if now.get(s) == t}
 
     def widened(self, stream: StreamId, missing: MissingColumns, sealer: Sealer) -> LaneStream:
-        """Asks the driver for the columns that rows of a stream lack, in the middle of their
-        decoding; returns how the stream goes on."""
+        """Requests from the driver the columns that rows of a stream lack, in the middle of their
+        decoding; returns the stream's further plan."""
         ask = LaneQuestion(
             number=self._asked + 1,
             stream=stream,
@@ -323,8 +324,8 @@ class LaneEvents:
         return lane
 
     def _goes_on(self, ask: LaneQuestion, sealer: Sealer) -> bool:
-        """Asks the driver and applies its answer to the sealer and the decoder; earlier rows keep
-        the old schema. Returns whether the stream is selected."""
+        """Sends a question to the driver and applies its answer to the sealer and the decoder;
+        earlier rows keep the old schema. Returns whether the stream is selected."""
         answer = self._asking(ask, sealer)
         if answer is None:
             return False
@@ -337,9 +338,10 @@ class LaneEvents:
         self._streams.learn(msgspec.structs.replace(answer, lane=lane))
 
     def _lane_of(self, answer: StreamJob) -> LaneStream:
-        """How a stream goes on. A version that was activated before its rows, and whose stream has
-        a cursor, is an increment that started from the beginning: no message follows its rows, so
-        that the end of the input completes it, where a state covers all of them."""
+        """Returns the stream's further plan. A version that was activated before its rows, and
+        whose stream has a cursor, is an increment that started from the beginning: no message
+        follows its rows. So the end of the input completes it, where a state covers all of its
+        rows."""
         lane = answer.lane
         early = lane.version is not None and lane.version == self._announced.get(lane.stream)
         if early and lane.fills_generation and answer.configured.stream.default_cursor_field:
@@ -378,8 +380,8 @@ class LaneEvents:
 
     def _activated(self, event: Activate, sealer: Sealer) -> None:
         """Handles ACTIVATE_VERSION. One before any row of its version changes nothing yet: the
-        table keeps its rows until the new ones are complete, which a second message, or the
-        source's clean end, says (L6)."""
+        table keeps its rows until the new ones are complete. A second message, or the source's
+        clean end, completes them (L6)."""
         stream = event.stream
         job = self._streams.jobs.get(stream)
         if event.version != self._versions.get(stream):
@@ -392,7 +394,7 @@ class LaneEvents:
         sealer.drain(stream)
         job = self._streams.jobs[stream]
         lane = job.lane
-        begun = event.version == self._versions.get(stream)  # rows of it, in this epoch
+        begun = event.version == self._versions.get(stream)  # it has rows in this epoch
         if begun and lane.fills_generation and lane.version == event.version:
             live = msgspec.structs.replace(
                 lane, fills_generation=False, requires_complete_status=False
@@ -401,8 +403,8 @@ class LaneEvents:
             self._streams.learn(msgspec.structs.replace(job, lane=live))
 
     def miss_versions(self, complete: Mapping[StreamId, bool]) -> None:
-        """Adds a failure for each stream of which a version was read and is not complete, at a
-        clean end. ``complete``: as ``Sealer.finish`` returns it."""
+        """Adds a failure, at a clean end, for each stream with a version that was read and is
+        incomplete. ``complete``: as ``Sealer.finish`` returns it."""
         for stream, version in self._versions.items():
             lane = self._streams.jobs[stream].lane
             if lane.fills_generation and not complete.get(stream):

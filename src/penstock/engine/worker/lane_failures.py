@@ -1,10 +1,10 @@
-"""Collects the failures of an epoch, and decides which streams a retry may mend.
+"""Collects the failures of an epoch, and decides which streams a retry may fix.
 
-A temporary failure (``Error.retry``) belongs to its stream; where the source names none, or ended
-without reporting on other streams, it belongs to every stream that is not complete. A stream that
-failed for good is not retried, and where the source as a whole failed for good, only streams whose
-own failure is temporary are. A source that names the streams that failed may add a summary at its
-end: a failure in the source's own words that names no stream and follows theirs decides nothing.
+A temporary failure (``Error.retry``) belongs to its stream. Where the source names none, or ended
+without reporting on other streams, it belongs to every incomplete stream. A stream that failed for
+good is not retried. Where the source as a whole failed for good, only streams whose own failure is
+temporary are retried. A source that names the failed streams may add a summary at its end: a
+failure in the source's own words that names no stream and follows theirs decides nothing.
 Neighbours: ``engine.worker.lane_events`` adds failures, ``engine.sync.sync`` begins the next epoch.
 """
 
@@ -18,8 +18,8 @@ from penstock.model.events import Error
 
 
 class FailureDecision(msgspec.Struct, frozen=True):
-    """The decision. ``errors``: final ones. ``passing``: those that the ``retries`` may mend,
-    (stream, seconds to wait) each. All in order of time."""
+    """The decision. ``errors``: final ones. ``passing``: those that the ``retries``, (stream,
+    seconds to wait) each, may fix. All in order of time."""
 
     errors: list[PenstockError]
     passing: list[PenstockError]

@@ -1,8 +1,8 @@
-"""Writes the parts of a lane, at once or in a thread next to the decoding of the next rows.
+"""Writes the parts of a lane, at once or in a thread while the next rows are decoded.
 
-Parquet and zstd take a fifth of a lane's time and do not need Python meanwhile. What a part became
-(its size, its checksum) is requested when it is sealed, and so is what went wrong. Not here: when
-parts are cut and sealed (``engine.worker.sealer``), where they lie (``engine.log.log``).
+Parquet and zstd take a fifth of a lane's time and do not need Python meanwhile. The seal requests a
+part's result (size, checksum) or its error. Not here: when parts are cut and sealed
+(``engine.worker.sealer``), where they lie (``engine.log.log``).
 """
 
 import threading
@@ -41,8 +41,8 @@ class ImmediatePartWriter:
 
 
 class ThreadedPartWriter:
-    """Writes one part at a time, so that at most one more table is in memory. A part that failed
-    fails the next one too, or the seal that names it. :meth:`close` always."""
+    """Writes one part at a time, so that at most one more table is in memory. A failed part also
+    fails the next one, or the seal that names it. Always call :meth:`close`."""
 
     def __init__(self, log: Log) -> None:
         self._at_once = ImmediatePartWriter(log)
@@ -60,7 +60,8 @@ class ThreadedPartWriter:
         return self._last.part
 
     def close(self) -> None:
-        """Waits for the part that is being written; whether it failed, its seal would have said."""
+        """Waits for the part that is being written. Ignores its failure, which its seal would
+        report."""
         if self._last is not None:
             self._last.wait()
 

@@ -1,11 +1,10 @@
-"""Provides what lanes and feeders share, whichever way rows flow: the run they belong to, the
-connection to their connector, the log, the progress.
+"""Provides what lanes and feeders share: their run, the connection to their connector, the log, the
+progress.
 
 Stops the process when its run is over: it was cancelled, the driver's lease is old, or the owner of
 the process is gone (L11). Masks secrets in everything that is logged, and reports progress once a
 second. Not here: the conversation with the connector. Neighbours: ``engine.worker.lane`` (a source)
-and ``engine.worker.feeder`` (a destination) hold one each; ``tasks.child_main`` starts
-them.
+and ``engine.worker.feeder`` (a destination) hold one each; ``tasks.child_main`` starts them.
 """
 
 import os

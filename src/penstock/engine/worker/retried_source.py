@@ -1,8 +1,8 @@
-"""Reads rejects that a user has tried again, as the events of a source, in place of a connector.
+"""Reads rejects that a user retries, as the events of a source, in place of a connector.
 
-Each is the record as its source sent it (``engine.log.rejects``), and is decoded by the schema of
-today. Neighbours: ``engine.run.reject_retry`` chooses them and writes the files,
-``engine.worker.lane`` seals what they become, together with their ids.
+Each is the record as its source sent it (``engine.log.rejects``), and is decoded by the current
+schema. Neighbours: ``engine.run.reject_retry`` chooses them and writes the files,
+``engine.worker.lane`` seals the resulting rows, together with their ids.
 """
 
 import base64
@@ -35,8 +35,8 @@ def write_ids(root: Path, epoch: int, files: Sequence[RetriedFile], sealer: Seal
 
 
 def retried_events(files: Sequence[RetriedFile], stats: ConnectionStats) -> Generator[Event]:
-    """Yields the rejects as a source's events; the last one is ``ConnectorExited``. ``stats``: is
-    given the bytes."""
+    """Yields the rejects as a source's events; the last one is ``ConnectorExited``. ``stats``:
+    counts the bytes."""
     stats.spoke = True
     for file in files:
         for batch in _batches(file):

@@ -1,7 +1,7 @@
 """Decodes a lane's records into rows, stream by stream, and counts values that were changed or
 dropped.
 
-Neighbours: ``engine.worker.lane_events`` adds streams, ``engine.worker.sealer`` asks for rows;
+Neighbours: ``engine.worker.lane_events`` adds streams, ``engine.worker.sealer`` requests rows;
 ``codec.decode`` does the work.
 """
 
@@ -73,8 +73,8 @@ class ChangedValueCounts:
             self._incomplete.setdefault(stream, set()).update(decoded.incomplete)
 
     def notes(self) -> list[str]:
-        """Returns a note for each field, the fields with the highest counts first, and how to keep
-        those inside objects."""
+        """Returns a note for each field, those with the highest counts first, and how to keep
+        values inside objects."""
         notes = [*self._misfit_notes()]
         for words, counts in self._found.items():
             ordered = sorted(counts.items(), key=lambda kv: -kv[1])
@@ -122,7 +122,7 @@ class ArrowRows:
 
 
 class StreamDecoders:
-    """The streams of a lane with their decoders. ``jobs``: as the driver planned them last.
+    """The streams of a lane with their decoders. ``jobs``: as the driver last planned them.
     ``seconds``: spent decoding."""
 
     def __init__(self, job: LaneJob) -> None:
@@ -136,7 +136,7 @@ class StreamDecoders:
         self._mask = masker.mask if masker else None
 
     def learn(self, stream: StreamJob) -> None:
-        """Adds a stream, or replaces how it goes on."""
+        """Adds a stream, or replaces its plan."""
         before = self.jobs.get(stream.id)
         self.jobs[stream.id] = stream
         if before is None or _decoding(before) != _decoding(stream):
@@ -164,10 +164,10 @@ class StreamDecoders:
         return self._counted(stream, decoded, job.schema, texts=listed)
 
     def rows(self, batch: Batch, schema: RowSchema, place: int) -> ArrowRows:
-        """Decodes a batch into the columns that a transform takes; their sequence numbers mean
-        nothing. ``place``: of the transform's stage; only the first stage is given source records.
-        That no key is NULL is not checked here but in the transform's output, so that a transform
-        can fill it in."""
+        """Decodes a batch into the columns that a transform takes; their sequence numbers have no
+        meaning. ``place``: of the transform's stage; only the first stage gets source records. NULL
+        keys are checked in the transform's output, not here, so that a transform can fill them
+        in."""
         began = time.monotonic()
         columnar = isinstance(batch.bodies, Columns)
         job, bodies = self.jobs[batch.stream], cast(Any, batch.bodies)
@@ -208,10 +208,10 @@ class StreamDecoders:
         first: bool = False,
         sent: bool,
     ) -> Any:
-        """``texts``: of records as the table gets them. What a transform is given has no texts in
-        its entries: the transform may hash or drop the value. ``first``: transforms follow, which
-        are given marks as they were sent. ``sent``: the columns are the source's, and not a
-        transform's, in which JSON is JSON already."""
+        """Returns a decoder. ``texts``: of records as the table gets them. The input of a transform
+        has no texts in its entries: the transform may hash or drop the value. ``first``: transforms
+        follow, and get delete marks as they were sent. ``sent``: the columns are the source's, not
+        a transform's, in which JSON is JSON already."""
         marks = job.deletes
         if marks is not None and first:
             marks = msgspec.structs.replace(marks, null_if_live=False)
@@ -242,7 +242,7 @@ class StreamDecoders:
 
 
 def _decoding(job: StreamJob) -> tuple[Any, ...]:
-    """What a decoder is made of."""
+    """Returns the inputs of a decoder."""
     return (
         job.schema, job.given, job.key, job.exact, job.whole, job.ignored, job.undeclared,
         job.closed, job.mark, job.deletes, job.json_texts, job.texts,

@@ -69,10 +69,10 @@ class Sealer:
     ) -> None:
         """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
         report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at once.
-        ``host``: hears of states and counts that go back to the program which feeds this one.
-        ``widen``: is asked for the columns that rows lack; None: they are left out. Where it
-        raises, nothing more is sealed. ``whole``: the bodies of batches are records as the source
-        sent them."""
+        ``host``: gets the states and counts that go back to the program which feeds this one.
+        ``widen``: returns the columns that rows lack; None: they are left out. Where it raises,
+        nothing more is sealed. ``whole``: the bodies of batches are records as the source sent
+        them."""
         self._log, self._epoch, self._lane = log, epoch, lane
         self._decode, self._clock, self._now = decode, clock, now
         self._bounds = bounds or LaneBounds()
@@ -83,7 +83,7 @@ class Sealer:
         self._uncovered: set[StreamId] = set()
         self._pending: dict[StateScope, set[StreamId]] = {}
         self._shared: StateScope | None = None
-        self._unnamed: set[StreamId] = set()  # of those that the shared state covers
+        self._unnamed: set[StreamId] = set()  # of the streams that the shared state covers
         self._unknown = SealCounts()
         self._buffered = 0
         self._rejects_size = 0
@@ -100,7 +100,7 @@ class Sealer:
         self._host = host
         self._widen = widen
         self._whole = whole
-        self.widening = False  # rows wait for an answer of ``widen``, or got none
+        self.widening = False  # rows wait for an answer of ``widen``, or failed to get one
 
     # -- events
 
@@ -120,8 +120,8 @@ class Sealer:
         if self._host is not None:
             self._host.records(batch.stream, len(batch.bodies))
         if stream.size >= self._bounds.part_bytes:
-            # What no state covers yet waits, so that it becomes a part with what follows it; but
-            # not where the part before it would be small.
+            # Uncovered rows wait, so that they become one part with the rows that follow. Not where
+            # the part before would be small.
             marked = sum(b.size for b in stream.buffer[: stream.marked])
             self._drain(stream, only_marked=marked >= self._bounds.part_bytes // 2)
         elif self._buffered >= self._bounds.buffer_bytes:
@@ -132,7 +132,7 @@ class Sealer:
     def stream(self, info: LaneStream) -> None:
         """Begins a stream, or continues it under another schema: earlier records are decoded first,
         and sealed in segments of their own. A generation has one schema version, the newest, which
-        every part of it fits."""
+        all of its parts fit."""
         stream = self._open.get(info.stream)
         if stream is None:
             self._open[info.stream] = OpenStream(info)
@@ -141,13 +141,13 @@ class Sealer:
         self._go_on(stream, info)
 
     def drain(self, name: StreamId) -> None:
-        """Decodes what is buffered of a stream, so that its schema is the one that its rows so far
-        need, before anything is decided by it."""
+        """Decodes a stream's buffer, so that its schema is the one that its rows so far need,
+        before anything depends on it."""
         if name in self._open:
             self._drain(self._open[name])
 
     def _go_on(self, stream: OpenStream, info: LaneStream) -> None:
-        """Continues a stream under another schema; what is decoded has the earlier one."""
+        """Continues a stream under another schema; decoded rows have the earlier one."""
         if _is_live(stream.info, info):
             info = msgspec.structs.replace(
                 info, fills_generation=False, requires_complete_status=False
@@ -232,7 +232,7 @@ class Sealer:
             self._open[name].in_doubt = True
 
     def unseen_refreshes(self) -> tuple[StreamId, ...]:
-        """Returns the streams that fill a generation and of which no record, state or status
+        """Returns the streams that fill a generation and for which no record, state or status
         came."""
         found = (n for n, s in self._open.items() if s.info.fills_generation and not s.seen)
         return tuple(sorted(found))
@@ -242,7 +242,7 @@ class Sealer:
         self._open[name].refreshed_as = version
 
     def refreshed(self, name: StreamId, version: int) -> None:
-        """Marks a full refresh complete if ``version`` is that of its last rows, until more of them
+        """Marks a full refresh complete if ``version`` is that of its last rows, until more rows
         come: a source may also announce a version before its rows (L6)."""
         stream = self._open[name]
         stream.activated = stream.refreshed_as in (None, version)
@@ -284,7 +284,7 @@ class Sealer:
 
     def finish(self, *, clean: bool) -> dict[StreamId, bool]:
         """Seals what may be sealed at the source's end (``clean``: exit code 0). Returns for each
-        stream whether it is complete (L6): its status decides; exit code 0 does where the source
+        stream whether it is complete (L6): its status decides; exit code 0 decides where the source
         reports no stream's end."""
         if self.widening:
             return dict.fromkeys(self._open, False)
@@ -311,8 +311,8 @@ class Sealer:
     # -- inside
 
     def _done(self, stream: OpenStream, *, clean: bool) -> bool:
-        """Whether the stream is complete. What a source that failed said before its last rows does
-        not count: there may be more of them."""
+        """Whether the stream is complete. A report of a failed source before its last rows does not
+        count: there may be more of them."""
         if stream.in_doubt:
             return False
         if clean:
@@ -321,7 +321,7 @@ class Sealer:
 
     def _ended_whole(self, stream: OpenStream) -> bool:
         """Whether exit code 0 completes the stream: not where the source reports the end of other
-        streams and not of this one; a report that a stream began is none."""
+        streams and not of this one. A report that a stream began is no report of its end."""
         info = stream.info
         cut = info.requires_state and info.stream in self._uncovered
         return not (self._reports_ends or info.requires_complete_status or cut)
@@ -502,7 +502,7 @@ class Sealer:
 
     def _count_owed(self, stream: OpenStream, tally: SealCounts) -> None:
         """Counts rejects of a transform's rows as rejected source records, at most as many as were
-        read: it is not known which record such a row was made from (L8)."""
+        read: the source record of such a row is unknown (L8)."""
         counted = max(min(stream.owed, tally.read - tally.rejected - tally.filtered), 0)
         stream.owed -= counted
         self._count_rejected(tally, counted)
@@ -516,8 +516,8 @@ class Sealer:
     def _add_reject(
         self, tally: SealCounts, line: RejectLine, records: int, *, spooled: int = 0
     ) -> None:
-        """Keeps a reject as ``on_data_error`` says. ``records``: source records that it counts as
-        now. ``spooled``: bytes of its file."""
+        """Keeps a reject according to ``on_data_error``. ``records``: source records that it counts
+        as now. ``spooled``: bytes of its file."""
         if self._on_data_error == "fail":
             raise refused(line)
         self._count_rejected(tally, records)
@@ -537,8 +537,8 @@ class Sealer:
 
     def _within_quota(self, line: RejectLine, spooled: int) -> None:
         """Raises :class:`FatalReject` where a stream's rejects exceed ``reject_quota``: a source
-        whose records are all rejected must not fill the log's disk, nor may a record be lost in
-        silence (L8)."""
+        whose records are all rejected must not fill the log's disk, and no record may be lost
+        silently (L8)."""
         stream = line.stream
         size = self._reject_bytes_of.get(stream, 0) + line.size + spooled
         if size > self._bounds.reject_quota:
@@ -561,7 +561,7 @@ class Sealer:
 
 
 class FatalReject(SourceError):
-    """Raised for a rejected record, where the pipeline says that such a record fails the run."""
+    """Raised for a rejected record, where the pipeline sets that such a record fails the run."""
 
 
 def too_many(line: RejectLine, quota: int) -> FatalReject:
@@ -591,12 +591,12 @@ def refused(line: RejectLine) -> FatalReject:
 
 
 def _in_full(info: LaneStream) -> bool:
-    """Whether the stream is read in full each time; a refresh is read so once."""
+    """Whether the stream is read in full each time; a refresh is read in full once."""
     return info.fills_generation and not info.disposition.refreshes
 
 
 def _is_live(before: LaneStream, now: LaneStream) -> bool:
-    """Whether the stream goes on in a version that was activated: an answer of the driver may be
-    older than the activation."""
+    """Whether the stream continues in an activated version: an answer of the driver may be older
+    than the activation."""
     same = now.version is not None and now.version == before.version
     return same and now.generation == before.generation and not before.fills_generation

@@ -1,8 +1,8 @@
 """Reads the rows that a query's reader has staged for a lane, as the events of a source.
 
-Rows stay columns. Not here: the query, which Spark alone runs (``engine.query.query_reader`` has
-its rows staged). Neighbours: ``model.staged_rows`` shows what is read, ``engine.worker.lane`` seals
-it.
+Rows stay in columns. Not here: the query, which only Spark runs (``engine.query.query_reader`` has
+its rows staged). Neighbours: ``model.staged_rows`` defines what is read, ``engine.worker.lane``
+seals it.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -39,8 +39,8 @@ _ROWS = 1 << 16
 
 
 def staged_events(staged: StagedRows, stream: StreamId, stats: ConnectionStats) -> Generator[Event]:
-    """Yields the rows as a source's events; the last one is ``ConnectorExited``. ``stats``: is
-    given the bytes."""
+    """Yields the rows as a source's events; the last one is ``ConnectorExited``. ``stats``: counts
+    the bytes."""
     stats.spoke = True
     scope = StateScope(StateType.stream, stream)
     for index, path in enumerate(staged.files):
@@ -58,8 +58,8 @@ def staged_events(staged: StagedRows, stream: StreamId, stats: ConnectionStats) 
 
 
 def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch | Reject]:
-    """The rows of one file that are sent, those that are refused, and those that transforms are
-    only to be tried on."""
+    """Yields the rows of one file that are sent, those that are refused, and those that only test
+    the transforms."""
     import pyarrow.parquet as pq
 
     wanted = [f"c{index}" for index in range(len(staged.columns))]
@@ -89,7 +89,7 @@ def _events(path: str, staged: StagedRows, stream: StreamId) -> Iterator[Batch |
 
 
 def _broken_lines(path: str, stream: StreamId) -> Iterator[Reject]:
-    """The lines of one file of staged rows that are not rows."""
+    """Yields the lines of one file of staged rows that are not rows."""
     import pyarrow.parquet as pq
 
     for batch in pq.ParquetFile(path).iter_batches(_ROWS, columns=[BROKEN, LINE]):
@@ -102,7 +102,8 @@ def _broken(table: Table, stream: StreamId) -> Iterator[Reject]:
 
 
 def _bodies(table: Table, staged: StagedRows) -> Iterator[tuple[Table, Sequence[bytes]]]:
-    """The rows as the bodies of batches, in their order: those with GIVEN as what was given."""
+    """Yields the rows as the bodies of batches, in their order; rows with GIVEN as they were
+    given."""
     if not table.num_rows:
         return
     if not staged.given or table[GIVEN].null_count == table.num_rows:
@@ -124,7 +125,7 @@ def _bodies(table: Table, staged: StagedRows) -> Iterator[tuple[Table, Sequence[
 
 
 def _as_given(rows: Table, staged: StagedRows) -> Table:
-    """Rows with the texts of their fields in the place of the columns."""
+    """Returns the rows with the texts of their fields in place of the columns."""
     given = rows[GIVEN].combine_chunks()
     for index in range(len(staged.columns)):
         at = rows.column_names.index(f"c{index}")
@@ -142,14 +143,15 @@ def _compared(table: Table, staged: StagedRows, *, probe: bool = False) -> Compa
     if not staged.compared:
         return None
     keys = table.select([f"c{index}" for index in staged.compared])
-    keys = keys.replace_schema_metadata()  # Spark's own tells of all columns
+    keys = keys.replace_schema_metadata()  # Spark's own metadata lists all columns
     held = table.column(HELD).combine_chunks()
     return ComparedRows(keys, held, staged.folder, staged.at, staged.removals, probe)
 
 
 def _named(table: Table, staged: StagedRows) -> Table:
-    """Rows under the columns' original names; columns that are never null report it, and a removed
-    row when that was seen, in the model's own column where it has one for that."""
+    """Returns the rows under the columns' original names. Marks columns that are never null. A
+    removed row has the time at which the removal was seen, in the model's own column for this if
+    there is one."""
     wanted = [f"c{index}" for index in range(len(staged.columns))]
     values = table.select(wanted)
     fields = [

@@ -105,8 +105,8 @@ class EarlierRows:
 class OpenStream:
     """A stream's buffer. The first ``marked`` batches are covered by a state, with ``covered``; the
     others, with ``tail``, are not. ``past``: oldest first, see :meth:`Sealer.stream`. ``owed``:
-    rejects that are still to be counted as source records. ``activated``: the source's last word is
-    that the version of the rows is whole. ``reopened``: rows came after a COMPLETE status.
+    rejects that are still to be counted as source records. ``activated``: by the source's last
+    message the version of the rows is whole. ``reopened``: rows came after a COMPLETE status.
     ``seen``: a record, a state or a status of it came. ``in_doubt``: nothing completes it."""
 
     info: LaneStream
@@ -128,14 +128,14 @@ class OpenStream:
 
     @property
     def complete(self) -> bool:
-        """Whether the source reported it."""
+        """Whether the source reported COMPLETE."""
         return self.activated or self.status is Status.complete
 
 
 def groups(batches: list[Batch]) -> Iterator[list[Batch]]:
-    """Divides batches into those that :func:`joined` takes together, in order: all of them; or
-    those next to each other whose columns have one type, where a column has types that Arrow does
-    not merge (text, then a dictionary of texts) or not without an overflow."""
+    """Divides batches, in order, into those that :func:`joined` takes together: all of them, or
+    adjacent ones whose columns have one type, where Arrow cannot merge a column's types (text, then
+    a dictionary of texts) or not without an overflow."""
     columns = [b.bodies.table for b in batches if isinstance(b.bodies, Columns)]
     if len(columns) != len(batches) or _mergeable(columns):
         yield batches
@@ -145,7 +145,7 @@ def groups(batches: list[Batch]) -> Iterator[list[Batch]]:
 
 
 def _mergeable(tables: list[Any]) -> bool:
-    """Whether all columns of a name have one type, or types whose common one holds every value."""
+    """Whether all columns of a name have one type, or types whose common type holds every value."""
     schemas = [table.schema for table in tables]
     if all(schema.equals(schemas[0]) for schema in schemas[1:]):
         return True

@@ -1,4 +1,4 @@
-"""Loads what the first decode needs while the source starts, with the guards that go with it.
+"""Loads what the first decode needs while the source starts, and runs the related guards.
 
 A guard that fires there ends the lane. Neighbours: ``codec.decode`` has what is loaded,
 ``engine.worker.lane`` checks between events and at the end.
@@ -12,7 +12,7 @@ _LONGEST_SECONDS = 60.0
 
 
 class Warming:
-    """Loads in a thread from the start on; :meth:`check` and :meth:`finish` raise what failed
+    """Loads in a thread, from its creation on; :meth:`check` and :meth:`finish` raise what failed
     there, ``ConfigError`` for a guard."""
 
     def __init__(self) -> None:

@@ -1,12 +1,12 @@
 """Holds a source's states and stream statuses until the transform has emitted every row that they
 cover.
 
-Pure bookkeeping. A transform emits rows without saying which input they were made from. Only where
-it ends, or answers for a number of input tables, is it known that the rows so far come from those
-and no others. A state passes there and nowhere else. One that would also cover rows made from later
-records is dropped in favour of the next one of its scope, or, where its stream has ended, passes as
-the last and leaves the rows after it uncovered (L1, L2). Checkpoints of the transform's own keys
-pass after the rows they belong to, and before what covers those rows. Neighbours:
+Pure bookkeeping. A transform emits rows without naming their input. Only where it ends, or answers
+for a number of input tables, do the rows so far certainly come from those tables and no others. A
+state passes only there. A state that would also cover rows made from later records is dropped in
+favour of the next one of its scope. Where its stream has ended, it passes as the last and leaves
+the rows after it uncovered (L1, L2). Checkpoints of the transform's own keys pass after the rows
+they belong to, and before what covers those rows. Neighbours:
 ``engine.worker.transforms.connector`` calls it, ``engine.worker.sealer`` gets what passes.
 """
 
@@ -26,7 +26,8 @@ Deferred = State | StreamStatus | Batch
 @dataclass(slots=True)
 class _Flow:
     """A stream's progress through the transform, in input tables. ``through``: all rows made from
-    so many are emitted; ``clean``: and none made from a later one (None: not known)."""
+    this many tables are emitted; ``clean``: in addition, none made from a later one is (None:
+    unknown)."""
 
     fed: int = 0
     through: int = 0
@@ -45,8 +46,8 @@ class _Item:
 
 
 class EventBarrier:
-    """The events that wait. Call the methods in the order in which things happen; then take what
-    :meth:`ready` returns."""
+    """The waiting events. Call the methods in the order of events; then take what :meth:`ready`
+    returns."""
 
     def __init__(self) -> None:
         self._flows: dict[StreamId, _Flow] = {}
@@ -118,7 +119,7 @@ class EventBarrier:
         self._tidy()
 
     def ended(self, stream: StreamId) -> None:
-        """Notes that the transform's run over this stream ended well."""
+        """Notes that the transform's run over this stream ended successfully."""
         self.through(stream, self._flows[stream].fed)
         self._flows[stream].ended = True
 
@@ -244,7 +245,7 @@ class EventBarrier:
         return True
 
     def _tidy(self) -> None:
-        """Joins counts that are neighbours now that items between them have gone."""
+        """Joins adjacent counts after items between them have gone."""
         items, self._items = self._items, []
         self._counts.clear()
         self._states = [len(i.event.blob) for i in items if isinstance(i.event, State)]

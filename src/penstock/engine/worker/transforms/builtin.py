@@ -1,9 +1,9 @@
 """Applies built-in transforms in a lane: each batch becomes another one at once.
 
 Counts stay the source's (L8): a batch carries the number of source records that it stands for, and
-a reject counts as one record at most. A stream of which a batch fails ends incomplete, and no state
-that covers it passes any more (L1); the others go on. Neighbours: ``transforms.chain`` applies the
-transforms, ``engine.worker.transforms.stages`` puts stages together.
+a reject counts as one record at most. A stream with a failed batch ends incomplete, and no state
+that covers it passes any more (L1); the others continue. Neighbours: ``transforms.chain`` applies
+the transforms, ``engine.worker.transforms.stages`` puts stages together.
 """
 
 from collections import Counter
@@ -47,8 +47,8 @@ from penstock.transforms.deletes import delete_columns
 class BuiltInStage:
     """A stage of built-in transforms. ``given``: returns the schema of the stage's input.
     ``place``: its position among stages. ``last``: no other follows, so that a row without a key is
-    rejected here. ``open``: the source may send streams that are not planned. ``tick``: called now
-    and then while a batch is worked on; may raise to stop. ``of_records``: batches have the
+    rejected here. ``open``: the source may send streams that are not planned. ``tick``: called
+    repeatedly while a batch is processed; may raise to stop. ``of_records``: batches have the
     source's records."""
 
     def __init__(
@@ -73,7 +73,7 @@ class BuiltInStage:
         self._of_records = of_records
         self._chains: dict[StreamId, Chain] = {}
         self._failed: set[StreamId] = set()
-        self._left_out: dict[StreamId, LeftOut] = {}  # of rows whose records are not known
+        self._left_out: dict[StreamId, LeftOut] = {}  # of rows whose source records are unknown
         self._keys_left_out = KeysLeftOut()
 
     def schema(self, job: StreamJob) -> RowSchema:
@@ -201,8 +201,8 @@ class BuiltInStage:
         yield out
 
     def _probed(self, batch: Batch, rows: ComparedRows, job: StreamJob) -> Iterator[Batch]:
-        """Applies the transforms to rows that are as before, and yields a delete of each that is
-        left out, and that the destination has."""
+        """Applies the transforms to unchanged rows, and yields a delete for each row that is left
+        out and that the destination has."""
         chain = self._chain(job)
         given = self._streams.rows(batch, chain.given, self._place)
         rows = of_decoded(rows, {index for index, _, _ in given.rejects})
@@ -217,7 +217,7 @@ class BuiltInStage:
         yield Batch(batch.stream, _named(table, chain), times, size=table.nbytes)
 
     def _count_made(self, batch: Batch, made: ChainResult, rows: int, refused: int) -> None:
-        """Counts what came of rows that a transform made before. Where the query does not tell
+        """Counts the results of rows that an earlier transform made. Where the query does not show
         which rows it kept, it kept all, unless none remains."""
         counts, out = self._counts(batch.stream), made.table.num_rows
         kept_all = made.origin is None and out > 0
@@ -243,8 +243,8 @@ def _is_columns(batch: Batch) -> bool:
 
 
 def _alone(made: ChainResult) -> set[int]:
-    """Returns the records of which nothing but one rejected row was made: such a record can be
-    tried again without a second copy of another row."""
+    """Returns the records whose only result is one rejected row: such a record can be retried
+    without a second copy of another row."""
     found = Counter(turned.index for turned in made.rejected if turned.index is not None)
     once = [index for index, count in found.items() if count == 1]
     if made.origin is None or not once:
@@ -286,8 +286,8 @@ def _records(batch: Batch, given: ArrowRows) -> Callable[[int], bytes]:
 
 
 def _carried(rows: Table, count: int, origin: Array | None) -> "tuple[list[int], dict[int, bytes]]":
-    """Returns extraction times and change lists of the output rows: those of the records they were
-    made from; where these are not known, the newest time, and no list."""
+    """Returns extraction times and change lists of the output rows: those of their source records;
+    where these are unknown, the newest time and no list."""
     millis = pc.cast(
         pc.floor(pc.divide(pc.cast(rows.column(EXTRACTED_AT), "int64"), 1000)), "int64"
     )

@@ -1,7 +1,7 @@
 """Records which rows of a compared model a lane's transforms left out, so that they do not count as
 sent.
 
-Beside the set of changes that an epoch staged (``engine.query.model_diff``)::
+Next to the set of changes that an epoch staged (``engine.query.model_diff``)::
 
     snapshots/STREAM/00000007/left_out/000001.parquet    c0, ...: the key; penstock_removed
 
@@ -34,8 +34,8 @@ class KeysLeftOut:
         self._written: dict[str, int] = {}
 
     def add(self, rows: ComparedRows, made: ChainResult) -> None:
-        """Adds the rows that did not come out of the transforms as they went in, also those that
-        they rejected. ``rows``: those of the batch."""
+        """Adds the rows that the transforms left out, rejected or turned into deletes. ``rows``:
+        those of the batch."""
         if made.origin is None:
             return
         none: Any = pa.array([], pa.int64())
@@ -62,13 +62,13 @@ class KeysLeftOut:
 
 
 def sent_rows(rows: ComparedRows) -> SentRows:
-    """Returns what a chain has to know of the rows."""
+    """Returns what a chain needs of the rows."""
     at: Any = pa.scalar(rows.at, pa.timestamp("ms", tz="UTC"))
     return SentRows(rows.held, at.cast(pa.timestamp("us", tz="UTC")), rows.removes)
 
 
 def of_decoded(rows: ComparedRows, refused: "set[int]") -> ComparedRows:
-    """Returns ``rows`` without those of which the numbers are in ``refused``."""
+    """Returns ``rows`` without those whose numbers are in ``refused``."""
     if not refused:
         return rows
     kept: Array = pa.array([i not in refused for i in range(len(rows.held))])

@@ -1,7 +1,7 @@
 """Applies a transform connector in a lane: one run for each stream, from its first batch to its end
-at the source, while the source goes on.
+at the source, while the source continues.
 
-Rows pass as soon as the transform emits them, in batches that stand for no source record; states,
+Rows pass as soon as the transform emits them, in batches that stand for no source record. States,
 ends and counts of their stream wait until all rows they cover are emitted
 (``engine.worker.transforms.barrier``). The transform is called once for each batch: its output is
 written to parts, under the claim of the lane's epoch. Counts stay the source's (L8): the
@@ -155,8 +155,8 @@ class ComponentStage:
         yield event
 
     def _source_failed(self, stream: StreamId, why: str) -> Iterator[Event]:
-        """Fails the run of a stream that the source did not finish; a run whose input had ended
-        goes on to its end."""
+        """Fails the run of a stream that the source did not finish. A run whose input had ended
+        continues to its end."""
         run = self._runs.get(stream)
         if run is not None and run.ended:
             return
@@ -228,8 +228,8 @@ class ComponentStage:
         return self._left_out.setdefault(stream, LeftOut())
 
     def _ready(self) -> Iterator[Event]:
-        """Yields what waited and may pass. Counts tell how many records the transform left out,
-        unless rows of their stream are lost, which nothing covers."""
+        """Yields the waiting events that may pass. Counts include how many records the transform
+        left out, unless rows of their stream are lost, which nothing covers."""
         for event in self._waiting.ready():
             if isinstance(event, Batch) and event.read and event.stream not in self._failed:
                 self._counts(event.stream).mark(event)
@@ -316,7 +316,7 @@ class ComponentStage:
             case TransformProgress():
                 yield from self._through(run, answer)
             case Reject():
-                answer.records = None  # it is not known which records it was made from
+                answer.records = None  # its source records are unknown
                 self._counts(run.stream).refused += 1
                 self._waiting.came(run.stream)
                 yield answer
@@ -378,7 +378,7 @@ class ComponentStage:
 
     def _shown(self, stream: StreamId, came: ArrowSchema) -> Iterator[Event]:
         """Yields a schema event where rows do not fit the plan: the driver answers how the stream
-        goes on."""
+        continues."""
         job = self._streams.jobs[stream]
         given, made = self._given(job), job.made[self._number]
         before = self._showed.get(stream)
@@ -393,8 +393,8 @@ class ComponentStage:
 
 
 def _told(came: ArrowSchema, given: RowSchema, made: RowSchema) -> RowSchema:
-    """The columns of a transform's rows. One that can hold nothing but NULL (Arrow's ``null``) says
-    nothing of its type: it has the planned one."""
+    """Returns the columns of a transform's rows. A column that can only hold NULL (Arrow's
+    ``null``) does not show its type: it gets the planned one."""
     planned, told = columns_by_output_name(given, made), columns.row_schema(came)
     fields = (
         msgspec.structs.replace(field, type=planned[field.name].type)

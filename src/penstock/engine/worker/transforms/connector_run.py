@@ -1,7 +1,7 @@
-"""Runs a transform connector over one stream, in a thread beside the lane's own.
+"""Runs a transform connector over one stream, in a thread next to the lane's own.
 
-Takes tables from a queue bounded in bytes and puts its answers into one, bounded too, that all runs
-of a stage share. Not here: what the answers mean (``connector``).
+Takes tables from a queue with a bound in bytes. Puts its answers into another one, also bounded,
+that all runs of a stage share. Not here: what the answers mean (``connector``).
 """
 
 import threading
@@ -24,7 +24,7 @@ class FeedFailed(Exception):
 
 @dataclass(slots=True)
 class LastAnswer:
-    """The last answer of every run."""
+    """Marks the last answer of every run."""
 
 
 Answer = Given | LastAnswer
@@ -63,7 +63,7 @@ class TransformRun:
                             return
             except PenstockError as e:
                 self._failed(e)
-            except BaseException as e:  # the stage must learn of any failure
+            except BaseException as e:  # the stage must be notified of any failure
                 self._failed(Defect(f"a transform's run broke: {e!r}"))
             finally:
                 self._tables.abandon()

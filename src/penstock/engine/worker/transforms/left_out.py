@@ -1,10 +1,10 @@
-"""Counts the records of a stream of which no row comes out of a stage, and marks them as filtered.
+"""Counts the records of a stream that yield no row at a stage's output, and marks them as filtered.
 
-Where nothing says which record a row was made from, only the numbers tell: as many records are
-left out as rows went into the stage and came to nothing, and never more than the records that the
-rows after the stage cannot stand for. So a transform that makes many rows of one record hides as
-many that it leaves out. Pure. Neighbours: ``connector`` and ``builtin`` are the stages; the sealer
-counts what they marked (L8).
+Where the source record of a row is unknown, only the numbers decide: as many records are left out
+as rows went into the stage without a result, and never more than the records that the stage's
+output rows cannot stand for. So a transform that makes many rows from one record hides as many
+left-out ones. Pure. Neighbours: ``connector`` and ``builtin`` are the stages; the sealer counts
+what they marked (L8).
 """
 
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from penstock.model.events import Batch
 
 @dataclass(slots=True)
 class LeftOut:
-    """The counts of one stream so far. ``given``: rows that the stage is done with; ``made``: rows
-    that came of them; ``refused``: rejects of these rows, each in place of one; ``owed``: rejects
-    before the stage whose records are not known."""
+    """The counts of one stream so far. ``given``: rows that the stage has finished; ``made``: rows
+    made from them; ``refused``: rejects of these rows, each in place of one; ``owed``: rejects
+    before the stage whose records are unknown."""
 
     given: int = 0
     made: int = 0
@@ -26,8 +26,8 @@ class LeftOut:
     _filtered: int = 0
 
     def mark(self, count: Batch) -> None:
-        """Takes a count of source records, all of whose rows were given and have come out, and
-        adds those that were left out to its ``filtered``."""
+        """Takes a count of source records, all of whose rows have passed the stage, and adds those
+        that were left out to its ``filtered``."""
         here = count.read - count.filtered
         self._records += here
         used = self.made + self.refused
