@@ -1,16 +1,16 @@
-"""Serves Penstock as a destination connector: another program's messages on stdin are synced into
+"""Serves Penstock as a destination connector: syncs another program's messages on stdin into
 tables.
 
-The input is a source like any other: it is copied into a named pipe, which a lane reads as it reads
-a connector's stdout; the log, the loads and the ledger are those of every run. Four things differ.
-The host (the program that feeds us) sends again what was not acknowledged, so what an earlier run
-sealed without a load in the ledger is given up. The input cannot be begun again, so a lane that is
-lost fails the run. Its end may be the end of a source that died, so no table is replaced before the
-host shows that the stream is complete, where its protocol has a message for that. States are sent
-back, in order, once everything before them is committed: each of them or the newest of each scope
-that a load covers, as the protocol demands.
+The input is a source like any other: it is copied into a named pipe, which a lane reads like a
+connector's stdout; log, loads and ledger work as in every run. Four things differ. The host (the
+program that feeds us) sends again what was not acknowledged, so rows that an earlier run sealed
+without a load in the ledger are given up. The input cannot be restarted, so a lost lane fails the
+run. Its end may be the end of a source that died, so no table is replaced before the host shows
+that the stream is complete, where its protocol has a message for that. States are sent back, in
+order, once everything before them is committed: each of them or the newest of each scope that a
+load covers, as the protocol demands.
 
-Neighbours: ``cli.serve`` speaks to the host; ``engine.run`` runs it.
+Neighbours: ``cli.serve`` communicates with the host; ``engine.run`` runs it.
 """
 
 import hashlib
@@ -80,9 +80,9 @@ class ServedInput(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     def settled(self, plan: StreamsPlan, earlier: Remembered) -> StreamsPlan:
-        """Returns the plan with the host's numbers, and each refreshed stream replacing its table.
-        A refresh that was published before replaces nothing more: its host resumes from a state
-        that was sent back, and sends the rest only."""
+        """Returns the plan with the host's numbers, in which each refreshed stream replaces its
+        table. A refresh that was published before replaces nothing more: its host resumes from a
+        state that was sent back, and sends only the rest."""
         streams: list[PlannedStream] = []
         refreshes = self.refreshes()
         for stream in plan.streams:
@@ -107,7 +107,7 @@ class ServedInput(msgspec.Struct, frozen=True, kw_only=True):
         return known
 
     def echo(self, store: Store, lease: Lease) -> "Echo":
-        """Returns what sends the states back."""
+        """Returns the sender of states."""
         as_served = spec_of(self.protocol).served
         every = as_served is not None and as_served.every_state
         return Echo(self.say, self.published(store, lease), every=every)
@@ -151,7 +151,7 @@ class InputSource(SourceEndpoint):
         return self._catalog
 
     def given(self, catalog: Catalog | None = None) -> str:
-        """Nothing: there is no discovery of it."""
+        """Returns nothing: the input has no discovery."""
         del catalog
         return ""
 
@@ -201,8 +201,8 @@ def refuse_remote(pipeline: Pipeline) -> None:
 
 @contextmanager
 def input_pipe(broke: Callable[[OSError], None], fd: int = 0) -> Generator[Path]:
-    """Yields a named pipe that carries the bytes of ``fd`` as long as the block lasts. ``broke`` is
-    called where ``fd`` cannot be read any more; the pipe does not end then, since its end means
+    """Yields a named pipe that carries the bytes of ``fd`` while the block lasts. ``broke`` is
+    called where ``fd`` cannot be read any more. The pipe does not end then, since its end means
     that the input is complete."""
     with tempfile.TemporaryDirectory(prefix="penstock-input-") as folder:
         pipe = Path(folder) / "input"
@@ -260,10 +260,10 @@ class _Met(msgspec.Struct):
 
 class Echo:
     """Sends states back once they are committed, in the order in which they were read, per scope.
-    ``every``: each state, else the newest of each scope that a load covers, and no others: some
-    hosts save each line of a target by itself, which costs more than the sync. The lane writes the
-    states to a file (``engine.worker.host_states``) before it seals what they cover; a state that
-    waits takes a hundred bytes of memory, however long it is."""
+    ``every``: each state; else only the newest of each scope that a load covers: some hosts save
+    each line of a target by itself, which costs more than the sync. The lane writes the states to a
+    file (``engine.worker.host_states``) before it seals what they cover; a waiting state takes a
+    hundred bytes of memory, however long it is."""
 
     def __init__(
         self, say: Say, published: Published = lambda stream: None, *, every: bool = True
@@ -278,15 +278,15 @@ class Echo:
         self._files[path] = 0
 
     def loaded(self, load: Load) -> None:
-        """Reports a published refresh. A load before the first lane is an earlier run's, whose
-        states are not sent back."""
+        """Reports a published refresh. Ignores a load before the first lane: it is an earlier
+        run's, whose states are not sent back."""
         if load.replaces and self._files:
             self._published(load.stream)
 
     def committed(self, states: Sequence[StoredState]) -> None:
         """Sends back these states of a load, and before each the earlier ones of its scope, where
-        every state is sent. Of equal states the first is taken: it may be the only one whose rows
-        are committed."""
+        every state is sent. Of equal states it takes the first, which may be the only one with
+        committed rows."""
         self._read()
         for state in states:
             waiting = self._waiting.get(state.scope.key, deque[_Met]())

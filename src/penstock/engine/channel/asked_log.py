@@ -1,8 +1,8 @@
-"""Keeps what connectors log beside their answers to ``spec``, ``check`` and ``discover`` for the
-run's log, which begins only when the run is planned.
+"""Keeps the log lines of connectors that run ``spec``, ``check`` and ``discover`` for the run's
+log, which begins only when the run is planned.
 
 Not here: lines of lanes and feeders, which have log files of their own (``run_log``). Neighbour:
-``engine.run`` gives this observer to everything that asks connectors.
+``engine.run`` gives this observer to everything that calls connectors.
 """
 
 import threading
@@ -10,7 +10,7 @@ import threading
 from penstock.engine.channel.run_log import RunLog
 from penstock.engine.specs.observer import RunObserver
 
-MOST_LINES = 10_000  # kept until the run's log begins; of more only the number is
+MOST_LINES = 10_000  # kept until the run's log begins; further ones are only counted
 
 
 class AskedLog:

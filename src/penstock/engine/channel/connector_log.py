@@ -35,9 +35,9 @@ class LogLine(msgspec.Struct, frozen=True):
 
 class EventLog:
     """Writes a log file of bounded size. Thread-safe: stderr is drained by a thread of its own.
-    Never raises: lines that the disk does not take are counted in ``lost``. After ``limit`` bytes
-    only the newest lines (:data:`TAIL_BYTES`) are kept, and written at the end, after a line that
-    counts the omitted ones."""
+    Never raises: lines that cannot be written are counted in ``lost``. After ``limit`` bytes only
+    the newest lines (:data:`TAIL_BYTES`) are kept, and written at the end, after a line that counts
+    the omitted ones."""
 
     def __init__(self, path: Path, masker: Masker, limit: int = LOG_BYTES) -> None:
         self._mask = masker

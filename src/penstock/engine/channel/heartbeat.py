@@ -18,7 +18,7 @@ from penstock.store.contract import Lease, Store
 
 RENEW_SECONDS = 15.0
 LEASE_TTL = 60.0  # seconds after which another run may take a silent holder's pipeline over
-STUCK_SECONDS = 240.0  # of one call of the store: it gives up by itself well before
+STUCK_SECONDS = 240.0  # of one call of the store, which gives up by itself well before
 _POLL_SECONDS = 0.2
 
 
@@ -74,14 +74,14 @@ class LeaseHeartbeat:
 
     def _renew(self) -> None:
         """Renews the lease until the end, or until a call of another thread is stuck in the store:
-        a run that goes no further must not keep the pipeline for ever."""
+        a run that makes no progress must not keep the pipeline for ever."""
         pause = RENEW_SECONDS
         while not self._stop.wait(pause):
             stuck = self._store.waiting()
             if stuck > STUCK_SECONDS:
                 self._failure = _unreachable(f"a call of it has not returned for {stuck:.0f} s")
                 return
-            began = time.monotonic()  # of a call that took long, no more is known of the lease
+            began = time.monotonic()  # after a long call, nothing newer is known about the lease
             try:
                 self._store.renew(self._lease, LEASE_TTL)
                 self._renewed = began
@@ -96,16 +96,17 @@ class LeaseHeartbeat:
             pause = max(RENEW_SECONDS - (time.monotonic() - began), 0.0)
 
     def check(self) -> None:
-        """Raises ``LeaseLost`` where the lease is lost or the store has been out of reach for too
-        long, ``Cancelled`` where the run was stopped, and what else ended one of the threads. Waits
-        while the lease may have run out: nothing is committed until it was renewed."""
+        """Raises ``LeaseLost`` where the lease is lost or the store has been unreachable for too
+        long, ``Cancelled`` where the run was stopped, and any other error that ended one of the
+        threads. Waits while the lease may have expired: nothing is committed until it is
+        renewed."""
         self._raise_failure()
         while not self._stop.is_set() and self._is_in_doubt():
             self._cancel.wait(_POLL_SECONDS)
             self._raise_failure()
 
     def _is_in_doubt(self) -> bool:
-        """Whether the lease may have run out since it was renewed last."""
+        """Whether the lease may have expired since its last renewal."""
         return self._renewed is not None and time.monotonic() - self._renewed > LEASE_TTL
 
     def _raise_failure(self) -> None:
@@ -119,12 +120,12 @@ class LeaseHeartbeat:
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Waits, until a cancellation at most."""
+        """Waits, at most until a cancellation."""
         self._cancel.wait(seconds) if not self._cancel.is_set() else time.sleep(seconds)
 
 
 def stopped() -> Cancelled:
-    """Returns the error of a run that was asked to stop."""
+    """Returns the error of a cancelled run."""
     return Cancelled("the run was stopped", hint="run again: what is sealed is kept")
 
 

@@ -1,7 +1,7 @@
 """Takes a pipeline's lease in the driver, and names the command that breaks its lock.
 
-Every run and every verb that changes what is saved takes the lease here. Not here: who may take it,
-how long it is waited for (``store.pipeline_lock``), renewing it (``heartbeat``).
+Every run and every command that changes saved data takes the lease here. Not here: who may take it,
+how long to wait for it (``store.pipeline_lock``), renewing it (``heartbeat``).
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def take_lease(
     stopped: Callable[[float], bool] | None = None,
 ) -> Lease:
     """Takes the lease of a pipeline, which is named by its file or by its name. Raises ``Locked``,
-    and ``Cancelled``; callbacks as of ``pipeline_lock.take``."""
+    and ``Cancelled``; callbacks as in ``pipeline_lock.take``."""
     return take(
         store,
         pipeline if isinstance(pipeline, str) else pipeline.pipeline,

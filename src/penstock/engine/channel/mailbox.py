@@ -66,7 +66,7 @@ class Mailbox:
     def _get(self, name: str) -> bytes | None:
         try:
             return (self.folder / name).read_bytes()
-        except OSError:  # absent, or not readable at the moment: the caller asks again either way
+        except OSError:  # absent, or not readable at the moment: the caller retries in both cases
             return None
 
     # -- the driver's side
@@ -76,7 +76,7 @@ class Mailbox:
         replace(self.folder / "lease", os.urandom(8).hex().encode())
 
     def cancel(self) -> None:
-        """Asks every lane and push task of the run to stop."""
+        """Requests every lane and push task of the run to stop."""
         replace(self.folder / "cancel", b"")
 
     def progress(self, epoch: int) -> Progress | None:
@@ -122,8 +122,8 @@ class Mailbox:
 
     def states_path(self, epoch: int) -> Path:
         """Returns the file of an epoch's states in the order they were read, a JSON line each: the
-        scope's key, the state's text. Lines ``{"counts": [[taken, rejected], ...]}`` between them
-        are of the states before them that have none yet."""
+        scope's key, the state's text. Lines ``{"counts": [[taken, rejected], ...]}`` in between
+        have the counts of the earlier states that have none yet."""
         return self.folder / f"states-{epoch}.jsonl"
 
     def log_path(self, epoch: int) -> Path:

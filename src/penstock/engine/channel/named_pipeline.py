@@ -1,7 +1,7 @@
 """Makes the commands that errors and notes name for a pipeline, as they run from this folder and
 with this home.
 
-A pipeline stands in them by its name where that is enough, else by its file. Not here: running
+A command names the pipeline by its name where that is enough, else by its file. Not here: running
 them. Neighbours: ``lease``, ``engine.plan.place`` and ``engine.run`` put them into hints.
 """
 
@@ -21,7 +21,7 @@ _NAMED_WORDS = ("rejects", "plan", "check")
 """Verbs that texts write without the pipeline that they are for."""
 
 _WITHOUT_STATE = ("set", "import")  # of ``penstock state``: they need more than a pipeline
-_OF_A_RUN = ("--recreate", "--full-refresh")  # what texts that know no pipeline say of a run
+_OF_A_RUN = ("--recreate", "--full-refresh")  # a run in texts without its pipeline
 
 
 def home_options(home: Home) -> tuple[str, ...]:
@@ -31,7 +31,7 @@ def home_options(home: Home) -> tuple[str, ...]:
 
 def words_of(pipeline: Pipeline | str, home: Home, *, by_file: bool = False) -> list[str]:
     """Returns the words that name a pipeline to ``penstock state``: its file where that names
-    another store than the home's, or a command does not take the name, else its name.
+    another store than the home's, or where a command does not take the name; else its name.
     ``by_file``: its file, where it has one and the command line gave it no other name."""
     if isinstance(pipeline, str):
         return [pipeline, *home_options(home)]
@@ -76,14 +76,14 @@ def run_command(pipeline: Pipeline, home: Home, *options: str) -> str | None:
 
 
 def has_file(pipeline: Pipeline) -> bool:
-    """Whether a command may name the pipeline by its file, which the file of a project is not."""
+    """Whether a command may name the pipeline by its file. Not by the file of a project."""
     in_project = pipeline.place is not None and pipeline.place.project
     return not in_project and os.path.isfile(pipeline.origin)
 
 
 class CompleteCommands:
-    """Completes the commands in texts of a run, so that each runs as it is printed: with the
-    pipeline that it is for, and with the home."""
+    """Completes the commands in a run's texts, with the pipeline and the home, so that each can be
+    run as printed."""
 
     def __init__(self, pipeline: Pipeline | str, home: Home) -> None:
         self._pipeline, self._home = pipeline, home

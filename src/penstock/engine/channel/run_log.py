@@ -1,8 +1,8 @@
 """Writes a run's log: one JSON-lines file, `runs/RUN/log.jsonl`, mode 0600.
 
 Copies the log files that lanes and feeders write into the mailbox, and takes the driver's own
-messages. Secrets are masked by whoever writes a line first (``engine.channel.connector_log``); the
-driver's own go through the same masker. Neighbour: ``engine.run`` polls it while a sync runs.
+messages. The first writer of a line masks its secrets (``engine.channel.connector_log``); the
+driver's own lines go through the same masker. Neighbour: ``engine.run`` polls it while a sync runs.
 """
 
 from contextlib import suppress
@@ -41,8 +41,7 @@ class RunLog:
 
     def _take(self, file: BinaryIO, offset: int, rest: bytes) -> tuple[int, bytes]:
         """Copies a file's lines from ``offset`` on, block by block: a connector may log more in a
-        second than memory should hold. Returns the new offset and the rest that is no whole line
-        yet."""
+        second than memory should hold. Returns the new offset and the rest, an incomplete line."""
         file.seek(offset)
         while block := file.read(BLOCK_BYTES):
             offset += len(block)
@@ -57,7 +56,7 @@ class RunLog:
         return offset, rest
 
     def write(self, level: str, message: str, origin: str = "penstock") -> None:
-        """Appends a message of the driver, or of a connector that it asks."""
+        """Appends a message of the driver, or of a connector that it calls."""
         self._own.log(level, message, origin)
         self._own.flush()
 

@@ -1,4 +1,4 @@
-"""Checks whether this machine can run pipelines, and says how to fix what is missing (`penstock
+"""Checks whether this machine can run pipelines, and how to fix what is missing (`penstock
 doctor`).
 
 Uses no network. ``mend`` changes only what a run would change itself, and starts Java once to make
@@ -94,7 +94,7 @@ def _spark() -> DoctorCheck:
 
 
 def _packages() -> DoctorCheck:
-    """Compares the packages that are installed with what this package was tested with."""
+    """Compares the installed packages with those that this package was tested with."""
     stated = [r for r in metadata.requires("penstock") or () if ";" not in r]
     wrong: dict[str, str] = {}
     for requirement in stated:
@@ -133,7 +133,7 @@ def _holds(version: str, operator: str, bound: str) -> bool:
 
 
 def _numbers(version: str) -> list[int]:
-    """The numbers of a version, without zeros at its end: 2.0 and 2.0.0 are the same."""
+    """Returns the numbers of a version, without trailing zeros: 2.0 and 2.0.0 are the same."""
     numbers = [int(n) for n in re.split(r"[^0-9.]", version)[0].split(".") if n]
     while numbers and not numbers[-1]:
         numbers.pop()
@@ -179,7 +179,7 @@ def _classes(mend: bool) -> DoctorCheck:
 
 
 def _sets() -> list[tuple[str, SessionNeeds]]:
-    """The table formats whose jars are on disk, those without jars as one."""
+    """Returns the table formats whose jars are on disk; formats without jars count as one."""
     found: list[tuple[str, SessionNeeds]] = []
     for spec in table_formats().values():
         needs = session_needs(spec.name)
@@ -296,8 +296,8 @@ def _connectors(home: Home, mend: bool) -> DoctorCheck:
 
 
 def _containers(mend: bool) -> DoctorCheck:
-    """The engine that runs images, and what killed runs left in it. None is needed by those who run
-    no images."""
+    """Checks the engine that runs images, and the containers that killed runs left in it. Without
+    images no engine is needed."""
     try:
         engine = find_engine()
     except ConnectorError as error:

@@ -1,7 +1,7 @@
 """Answers ``search``, ``info`` and ``list --available``: connectors of the index as JSON data, and
 whether each runs on this machine.
 
-Installs nothing and asks no network. Neighbours: ``connectors.catalog`` has the index,
+Installs nothing and uses no network. Neighbours: ``connectors.catalog`` has the index,
 ``runs_here`` the machine, ``cli.find`` prints.
 """
 
@@ -26,9 +26,9 @@ _PACKAGED = (RefKind.package, RefKind.image)
 
 
 class FoundConnector(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector of the index as JSON data, whose keys docs/cli.md has. ``lacks``: the checks that
-    fail for it here, each with ``name``, ``detail`` and ``fix``. ``required`` of a setting is None
-    where the index does not know."""
+    """A connector of the index as JSON data, with the keys in docs/cli.md. ``lacks``: the checks
+    that fail for it here, each with ``name``, ``detail`` and ``fix``. ``required`` of a setting is
+    None where the index does not know."""
 
     connector: str | None
     protocol: str
@@ -54,8 +54,9 @@ class FoundConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SearchResult(NamedTuple):
-    """``tables``: formats that the words name and that Penstock writes itself, as references
-    (``parquet:PATH``). ``found``: how many connectors match; ``hits``: the best of them."""
+    """The result of a search. ``tables``: formats that the words name and that Penstock writes
+    itself, as references (``parquet:PATH``). ``found``: how many connectors match; ``hits``: the
+    best of them."""
 
     tables: list[str]
     found: int
@@ -64,7 +65,7 @@ class SearchResult(NamedTuple):
 
 def find(words: Sequence[str], role: EndpointRole | None, limit: int | None = None) -> SearchResult:
     """Returns the best ``limit`` connectors that all words match. Raises ``ConfigError``:
-    ``connector.none_found``, with names that are near; ``connector.index``."""
+    ``connector.none_found``, with similar names; ``connector.index``."""
     hits = search(words, role)
     tables = [] if role == "source" else _tables(words)
     if not hits and not tables:
@@ -91,7 +92,8 @@ def describe(word: str) -> tuple[FoundConnector, list[FoundConnector]]:
 
 
 def _canonical(ref: ConnectorRef) -> str:
-    """The reference as the index has it: the package index takes ``tap_x`` for ``tap-x``."""
+    """Returns the reference as the index has it: the package index treats ``tap_x`` as
+    ``tap-x``."""
     if ref.kind is RefKind.image or ref.url is not None:
         return ref.text
     version = f"@{ref.version}" if ref.version else ""

@@ -1,5 +1,4 @@
-"""Reads how far a run that goes on has come, from what its lanes wrote to the home, whichever
-process it is.
+"""Reads the progress of a running run, in any process, from what its lanes wrote to the home.
 
 Read only. Neighbours: ``engine.channel.mailbox`` has the files, ``engine.inspect.runs`` what ended
 runs left. Not here: the progress of this process's own run (``engine.specs.observer``).
@@ -22,7 +21,7 @@ _PROGRESS = re.compile(r"progress-(\d+)\.json")
 
 def progress(home: Home, what: Pipeline | str, run: str) -> dict[str, Any] | None:
     """Returns ``{"streams": [{"namespace", "name", "read", "bytes", "expected_rows"}], "states"}``
-    of a run that goes on; None: no lane of it has said anything that this machine sees."""
+    of a running run; None: this machine sees no report of any of its lanes."""
     name, settings = (what, None) if isinstance(what, str) else (what.pipeline, what.log)
     root = home.log(name, settings)
     if "://" in root:

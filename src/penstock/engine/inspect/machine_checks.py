@@ -1,8 +1,8 @@
 """Checks one thing of this machine at a time: its Python, its Java.
 
-What ``doctor`` examines and what ``runs_here`` asks before anything is installed. Imports no Spark
-and starts no process but a Java that does not say its version. Neighbours: ``doctor`` has the
-checks that only it needs.
+``doctor`` and, before any installation, ``runs_here`` use these checks. Imports no Spark and starts
+no process except a Java whose version is otherwise unknown. Neighbours: ``doctor`` has the checks
+that only it needs.
 """
 
 import platform
@@ -18,8 +18,8 @@ _PYTHONS = ((3, 11), (3, 13))
 
 
 class DoctorCheck(msgspec.Struct, kw_only=True):
-    """The result of one check. ``fix``: what the user does about it; None: nothing is to be done.
-    ``mended``: ``--fix`` did it."""
+    """The result of one check. ``fix``: what the user should do; None: nothing. ``mended``:
+    ``--fix`` did it."""
 
     name: str
     ok: bool

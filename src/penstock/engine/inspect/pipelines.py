@@ -1,6 +1,6 @@
 """Opens a pipeline's state store, by the pipeline's file or by its name.
 
-For the verbs that inspect what runs left; a run itself opens its store in ``engine.run``.
+For the commands that inspect what runs left; a run itself opens its store in ``engine.run``.
 Neighbours: ``engine.inspect.states`` and ``engine.inspect.runs`` work on what :func:`open_known`
 yields.
 """
@@ -39,10 +39,10 @@ _FROM_ANY_PLACE = ("adopt", "unlock")
 class OpenPipeline:
     """A pipeline with its store open. ``protocol``: of the source whose states are saved, by the
     store; None: the store has none. ``source``: the reference in the pipeline file; None: the
-    pipeline was named without a file. ``same_as``: the file's statement of which source it was
-    before. ``listed``: the streams that the file names; None: no file, or every stream. ``what``:
-    as it was named. ``waiting``: is given what a change waits for. ``here``: where
-    the source's relative paths start."""
+    pipeline was named without a file. ``same_as``: the source's earlier reference, by the pipeline
+    file. ``listed``: the streams that the file names; None: no file, or every stream. ``what``: as
+    it was named. ``waiting``: called with what a change waits for. ``here``: where the source's
+    relative paths start."""
 
     name: str
     store: Store
@@ -57,9 +57,9 @@ class OpenPipeline:
 
     @contextmanager
     def lease(self, verb: str) -> Generator[Lease]:
-        """Holds the pipeline's lease while ``verb`` of ``penstock state`` changes what is saved.
-        Raises ``Locked`` while a run goes on, and ``ConfigError`` (``config.other_place``) where
-        the state is not that of the pipeline file that was named."""
+        """Holds the pipeline's lease while ``verb`` of ``penstock state`` changes saved data.
+        Raises ``Locked`` during a run, and ``ConfigError`` (``config.other_place``) where the state
+        is not that of the named pipeline file."""
         if isinstance(self.what, Pipeline) and verb not in _FROM_ANY_PLACE:
             refuse_other_place(self.what, self.store, self.home)
         holder = this_holder(f"state {verb}")
@@ -113,9 +113,9 @@ def open_known(
 ) -> Generator[OpenPipeline]:
     """Yields the pipeline with its store open. A name without a file is looked up in the default
     store; raises ``ConfigError`` (``config.unknown_pipeline``) where that store does not have it.
-    ``must_exist``: raise that for the pipeline of a file too, if it never ran. ``waiting``: as of
-    ``pipeline_lock.take``. ``attempts``: a pipeline counts as known whose runs all failed before
-    they began."""
+    ``must_exist``: raise that for the pipeline of a file too, if it never ran. ``waiting``: as in
+    ``pipeline_lock.take``. ``attempts``: a pipeline counts as known even if all of its runs failed
+    before they began."""
     settings = None if isinstance(what, str) else what.state
     store = open_store(home.state_url(settings))
     try:

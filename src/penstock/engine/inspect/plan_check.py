@@ -1,9 +1,8 @@
 """Plans and checks a pipeline without moving data (`penstock plan`, `penstock check`): no JVM is
 started.
 
-Writes nothing but a configuration that a connector changed while it was asked (CONTROL).
-Neighbours: ``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.open_source`` ask the
-connectors.
+Writes nothing but a configuration that a connector changed during a call (CONTROL). Neighbours:
+``cli`` calls; ``engine.plan.prepare`` and ``engine.plan.open_source`` call the connectors.
 """
 
 from collections.abc import Generator
@@ -135,13 +134,14 @@ def plan_pipeline(pipeline: Pipeline, home: Home, *, observer: RunObserver) -> d
 
 
 def _with_ways(error: ConfigError) -> str:
-    """Returns the error's text; of a place, whose ways out are its point, with them."""
+    """Returns the error's text; for an error about a place, with its hint, which has the ways
+    out."""
     placed = error.code in ("config.other_place", "config.other_folder")
     return f"{error.message}. {error.hint}" if placed else error.message
 
 
 def _discovery(prepared: Prepared) -> list[str]:
-    """Why an installed source is discovered before it is read, and not next to its read."""
+    """Returns why an installed source is discovered before it is read, and not during its read."""
     source = prepared.source
     if not source.kept_beside() or prepared.pipeline.source.catalog is not None:
         return []
@@ -154,7 +154,7 @@ def _discovery(prepared: Prepared) -> list[str]:
 
 
 def _isolation(*ends: Endpoint[Any]) -> list[str]:
-    """The isolation of each process connector."""
+    """Returns the isolation of each process connector."""
     images = [e.connector.image for e in ends]
     notes = [
         "a connector that runs as a process can read what its user can read; containers "

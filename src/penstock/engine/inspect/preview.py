@@ -50,7 +50,7 @@ def preview(
 ) -> dict[str, Any]:
     """Returns ``{"rows": [...], "changes": n, "notes": [...]}``: at most ``limit`` rows of the
     stream (of the first one where ``stream`` is None), in which values that do not fit their type
-    are NULL; ``changes``: their number; ``notes``: what a run's report would say of the decoding.
+    are NULL; ``changes``: their number; ``notes``: the notes on decoding in a run's report.
     ``changed`` is called with a configuration that the connector changed while it was read. Raises
     ``SourceError``."""
     timeouts = RunTimeouts(total=MAX_SECONDS)
@@ -89,7 +89,7 @@ def preview(
 
 class _Rows:
     """Collects the rows of the wanted stream (None: the first that is read), decoded by its newest
-    schema; a stream whose schema has no properties, or had none at first, gives its records as
+    schema. A stream whose schema has no properties, or had none at first, gives its records as
     text, ``{"record": ...}``."""
 
     def __init__(self, package: ProtocolPackage, wanted: str | None, limit: int) -> None:

@@ -1,8 +1,8 @@
 """Moves one stream's saved cursor to another value (``penstock state rewind``): a backfill.
 
-A state is the source's own, so what is changed is one scalar in it, which keeps its type and its
-form, and everything else stays. Not here: how a change is saved (``states``), and ranges with an
-end, which only a connector's configuration can say.
+A state belongs to the source, so only one scalar in it changes, and keeps its type and form. Not
+here: how a change is saved (``states``), and ranges with an end, which only a connector's
+configuration can express.
 """
 
 import re
@@ -34,8 +34,8 @@ def rewind(
     known: OpenPipeline, stream: StreamOptions, to: str, field: str | None = None
 ) -> dict[str, Any]:
     """Sets the cursor in the saved state of one stream to ``to``. ``field``: its name in the state,
-    ``a.b`` for one inside of another; None: it is the only one, or the only time. A day in place of
-    a time is its first moment. Returns the state as ``show`` does. Raises ``StateError``
+    ``a.b`` for a nested one; None: it is the only one, or the only time. A day in place of a time
+    means its first moment. Returns the state as ``show`` does. Raises ``StateError``
     (``state.cursor``) where no or several values could be meant, or ``to`` is of another type."""
     role = known.states()
     entries = {
@@ -59,7 +59,8 @@ def rewind(
 
 
 def _leaves(state: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yields the scalars of a state with their paths; what lists hold is no cursor of a stream."""
+    """Yields the scalars of a state with their paths. Skips lists, which hold no cursor of a
+    stream."""
     if isinstance(state, dict):
         for key, value in cast(dict[str, Any], state).items():
             yield from _leaves(value, (*path, key))

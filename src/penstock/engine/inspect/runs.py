@@ -31,7 +31,7 @@ ATTEMPT, LOG = "attempt.json", "log.jsonl"
 
 
 def runs(store: Store, home: Home, pipeline: str | None, limit: int = 100) -> list[dict[str, Any]]:
-    """Returns reports, newest first, those of runs that failed before they began among them. A run
+    """Returns reports, newest first, including those of runs that failed before they began. A run
     without an end has status ``running``, or ``failed`` where its process is gone."""
     tried = {r["run"]: r for r in attempts(home, pipeline, limit)}
     known = [r for r in store.runs(pipeline, limit) if r["run"] not in tried]
@@ -64,7 +64,7 @@ def attempts(home: Home, pipeline: str | None, limit: int) -> Iterator[dict[str,
 
 
 def one_run(store: Store, home: Home, pipeline: str | None, run: str, lines: int) -> dict[str, Any]:
-    """Returns a run's report, with one key more, ``log_lines``: the last ``lines`` of its log.
+    """Returns a run's report with the additional key ``log_lines``: the last ``lines`` of its log.
     Raises ``ConfigError`` (``config.unknown_run``)."""
     known = runs(store, home, pipeline, _SEARCHED)
     found = next((r for r in known if r["run"] == run), None)
@@ -107,7 +107,7 @@ def log_tail(path: Path, lines: int) -> list[dict[str, Any]]:
 
 def runs_with_rejects(store: Store, pipeline: str, run: str | None) -> list[str]:
     """Returns the runs of a pipeline whose folders may have rejects, newest first. Raises
-    ``ConfigError`` (``config.unknown_run``) where ``run`` is none of them."""
+    ``ConfigError`` (``config.unknown_run``) where ``run`` is not one of them."""
     known = [str(r["run"]) for r in store.runs(pipeline, _SEARCHED)]
     if run is not None and run not in known:
         raise ConfigError(
@@ -128,10 +128,10 @@ def rejects(
 ) -> Iterator[dict[str, Any]]:
     """Yields ``{"run", "stream", "reason", "field", "bytes", "at", "namespace", "name", "encoding",
     "file", "key", "attempt", "id", "retried"}`` for each reject of this machine's runs, newest run
-    first; of a reject of which several runs kept a copy, the newest one. ``bytes`` is the record as
+    first; where several runs kept a copy of a reject, the newest one. ``bytes`` is the record as
     text, or as base64 where ``encoding`` is ``base64``; ``file``: a file that has the whole record;
-    ``retried``: the run in which it was tried again. Raises ``ConfigError`` for an unknown run,
-    ``LogError`` for a damaged file."""
+    ``retried``: the run that retried it. Raises ``ConfigError`` for an unknown run, ``LogError``
+    for a damaged file."""
     known = runs_with_rejects(store, pipeline, run)
     tried = ids_stored(store.remembered(pipeline, ()).tried.values())
     tried |= {id_: each for each in known for id_ in ids_tried(home.run(each) / "rejects")}

@@ -1,9 +1,10 @@
-"""Says whether a connector of the index can run on this machine, before anything is installed.
+"""Determines whether a connector of the index can run on this machine, before anything is
+installed.
 
 Every run needs a Python and a Java; a package needs uv, a repository git too, an image a container
 engine. These are the checks of ``doctor``. Each is made once, and only where a connector needs it:
-an engine that does not answer costs nobody time who looks for a package. Not here: whether a
-package accepts this Python or an image this processor, which only its installation shows.
+a search for packages must not wait for an engine that does not answer. Not here: whether a package
+accepts this Python or an image this processor, which only its installation shows.
 """
 
 import shutil
@@ -16,7 +17,7 @@ from penstock.runtimes.container.engine import find_engine
 
 
 class ThisMachine:
-    """What this machine has, as far as it was asked."""
+    """What this machine has, as far as it was checked."""
 
     def __init__(self) -> None:
         self._made: dict[str, DoctorCheck] = {}

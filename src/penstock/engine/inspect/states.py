@@ -2,7 +2,7 @@
 
 Not here: what a state means (the protocol's ``StateRole``). Every change holds the pipeline's
 lease, so it is refused while a run holds it (L12), and raises the floor, so that no segment sealed
-before brings an older state back. Neighbours: ``engine.inspect.pipelines`` opens the pipeline;
+before restores an older state. Neighbours: ``engine.inspect.pipelines`` opens the pipeline;
 ``cli.state`` prints.
 """
 
@@ -42,7 +42,7 @@ def show(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, 
     """Returns ``{"pipeline", "type", "streams", "shared"}``, limited to one stream if it is given;
     ``connector_keys`` where connectors keep keys; and ``refreshes``, a list of ``{"namespace",
     "name", "run", "at"}``, where refreshes are pending. A stream that the last run did not read has
-    ``unread``: ``{"state"}``, from which it goes on when it is read again (None: it begins at its
+    ``unread``: ``{"state"}``, from which it continues when it is read again (None: it begins at its
     start). Raises ``ConfigError`` for a stream that has no state."""
     described = known.states().describe(known.store.states(known.name))
     given = {_id(e): e["state"] for e in known.states().describe(given_states(known))["streams"]}
@@ -88,7 +88,7 @@ def history(
 ) -> list[dict[str, Any]]:
     """Returns changes of the state, newest first: ``{"at", "run", "type", "namespace", "name",
     "state"}``. ``state``: the source's own message; None: it was removed. ``name`` None: a state
-    for all streams. ``damaged``: what was saved is not known any more."""
+    for all streams. ``damaged``: the saved value is no longer known."""
     entries: list[dict[str, Any]] = []
     for entry in known.store.state_history(known.name, limit):
         scope, blob = str(entry["scope"]), entry["blob"]
@@ -110,9 +110,8 @@ def history(
 
 
 def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
-    """Deletes the state, or one stream's. Returns the state that is left, as :func:`show` does.
-    Raises ``StateError`` where the protocol cannot reset one stream, ``Locked`` while a run goes
-    on."""
+    """Deletes the state, or one stream's. Returns the remaining state, as :func:`show` does. Raises
+    ``StateError`` where the protocol cannot reset one stream, ``Locked`` during a run."""
     role = known.states()
     if stream is None:
         return _change(known, "reset", lambda _: [], settled=lambda _: _unread(known))
@@ -131,9 +130,9 @@ def reset(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str,
 
 
 def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]:
-    """Ends the pending refresh of a stream: its rows and its state stay, and what was read for the
-    refresh is given up by the next run. Returns the state, as :func:`show` does. Raises
-    ``StateError`` (``state.no_refresh``) where none is pending, ``Locked`` while a run goes on."""
+    """Ends the pending refresh of a stream: its rows and its state stay, and the next run gives up
+    what was read for the refresh. Returns the state, as :func:`show` does. Raises ``StateError``
+    (``state.no_refresh``) where none is pending, ``Locked`` during a run."""
     store, name = known.store, known.name
     wanted = find_stream(stream, sorted(store.known_streams(name), key=str))
     with known.lease("reset") as lease:
@@ -152,7 +151,8 @@ def cancel_refresh(known: OpenPipeline, stream: StreamOptions) -> dict[str, Any]
 
 def adopt_place(known: OpenPipeline) -> dict[str, Any]:
     """Makes the place of the pipeline's file, or the folder in which Penstock was started, the
-    state's. Load numbers are compared as ever. Returns ``{"pipeline", "adopted", "place"}``."""
+    state's place. Load numbers are compared as before. Returns ``{"pipeline", "adopted",
+    "place"}``."""
     with known.lease("adopt") as lease:
         place = _move_place(known, lease)
     return {"pipeline": known.name, "adopted": [], "place": place}
@@ -168,10 +168,10 @@ def _move_place(known: OpenPipeline, lease: Lease) -> str:
 
 def adopt(known: OpenPipeline, stream: StreamOptions | None = None) -> dict[str, Any]:
     """Accepts the tables, of one stream or all, at whatever load number they have: the next run
-    goes on from the saved state, with a higher number. All of them of a pipeline that is named by
-    its file: its place becomes the state's too. Returns ``{"pipeline", "adopted"}``, a list of
-    ``{"namespace", "name"}``, and ``place`` where that is stored. Raises ``Locked`` while a run
-    goes on."""
+    continues from the saved state, with a higher number. If the pipeline is named by its file and
+    all tables are accepted, its place becomes the state's too. Returns ``{"pipeline", "adopted"}``,
+    a list of ``{"namespace", "name"}``, and ``place`` where that is stored. Raises ``Locked``
+    during a run."""
     streams = sorted(known.store.known_streams(known.name), key=str)
     if stream is not None:
         streams = [find_stream(stream, streams)]
@@ -187,8 +187,8 @@ def unlock(known: OpenPipeline) -> dict[str, Any]:
     """Breaks the pipeline's lock where its holder is dead, or cannot be checked from here. A new
     token takes the lock's place first, so that the holder can commit nothing more (L12). Returns
     ``{"pipeline", "unlocked", "checked", "holder"}``; ``holder``: ``{"name", "pid", "run",
-    "started_at"}`` of the one that had it, None: nobody had it. Raises ``Locked`` where the
-    holder's process lives."""
+    "started_at"}`` of the former holder, None: there was none. Raises ``Locked`` where the holder's
+    process lives."""
     store, name = known.store, known.name
     while (found := store.lock(name)) is not None:
         unlock = unlock_of(known.what, known.home)
@@ -236,8 +236,8 @@ def update(
 
 
 def moved(known: OpenPipeline, stream: StreamId, states: Sequence[StoredState]) -> dict[str, Any]:
-    """Replaces the saved state by one in which only this stream's cursor differs (``rewind``); it
-    goes by the same field. Returns the state as :func:`show` does."""
+    """Replaces the saved state with one in which only this stream's cursor differs (``rewind``);
+    the cursor's field stays the same. Returns the state as :func:`show` does."""
     return _change(
         known, "rewind", lambda _: list(states), settled=lambda _: {stream}, same_cursor=True
     )
@@ -349,10 +349,10 @@ def _change(
     brings: bool = False,
     same_cursor: bool = False,
 ) -> dict[str, Any]:
-    """Applies a change under the pipeline's lease. ``settled``: the streams of which the states
-    after it say what the user wants, whether or not the last run read them; by which cursor they go
-    is not known any more, except under ``same_cursor``. ``brings``: the states come from outside,
-    and must be of the source's protocol."""
+    """Applies a change under the pipeline's lease. ``settled``: the streams for which the new
+    states are what the user wants, whether or not the last run read them; the cursors of these
+    states are no longer known, except under ``same_cursor``. ``brings``: the states come from
+    outside, and must be of the source's protocol."""
     store, role = known.store, known.states()
     with known.lease(verb) as lease:
         if brings:
@@ -373,8 +373,8 @@ def _change(
 def _refuse_damaged(
     known: OpenPipeline, after: Sequence[StoredState], streams: set[StreamId]
 ) -> None:
-    """Raises ``StateError`` (``state.damaged``) for a damaged state that a change does not replace:
-    ``after`` are the states after it, ``streams`` those that it is about."""
+    """Raises ``StateError`` (``state.damaged``) for a damaged state that a change does not replace.
+    ``after``: the states after the change; ``streams``: those that it concerns."""
     replaced = {state.scope.key for state in after}
     for scope in known.store.damaged_states(known.name):
         if scope.key not in replaced and scope.stream not in streams:
@@ -383,7 +383,8 @@ def _refuse_damaged(
 
 def _joining(known: OpenPipeline, states: Sequence[StoredState]) -> Remembered:
     """Returns, for each stream, the versions in a state from outside that this store has never
-    seen: the table is taken to hold their rows, and later rows of them join these (L6)."""
+    seen: the table is assumed to hold their rows, and later rows of these versions join them
+    (L6)."""
     store, role = known.store, known.states()
     joining: dict[StreamId, dict[int, int]] = {}
     for stream in store.known_streams(known.name):

@@ -44,7 +44,7 @@ class PushRejects:
             self.count(reject.stream, records)
 
     def count(self, stream: StreamId, rows: int) -> None:
-        """Counts rejects, of which there need be nothing in a file."""
+        """Counts rejects, which need not be in a file."""
         self._counts[stream] = self._counts.get(stream, 0) + rows
 
     def take(self) -> Taken:

@@ -18,9 +18,9 @@ from penstock.tasks.storage import storage
 
 class RejectsKeeper:
     """Copies reject files. ``root``: the log's folder. ``folder``: of the run; None (a dry run):
-    copy nothing. ``note``: is called with a warning for the report. ``keys``: records the rows that
-    are to be tried again; None: there are none. ``tried``: stores ids of rejects that were tried
-    again, given the name of their file, before the log forgets them."""
+    copy nothing. ``note``: called with a warning for the report. ``keys``: records the rows that
+    are to be retried; None: there are none. ``tried``: stores ids of retried rejects, given the
+    name of their file, before the log deletes them."""
 
     def __init__(
         self,
@@ -36,23 +36,23 @@ class RejectsKeeper:
 
     def give_up(self, segments: Iterable[Segment], items: Iterable[ConsumedSlice]) -> None:
         """Records, before these shares of segments are given up, that their source sends them
-        again, so that nobody tries their rejects again as well (``engine.log.retries``)."""
+        again, so that their rejects are not retried as well (``engine.log.retries``)."""
         if self._folder is not None:
             mark_given_up(given_up_folder(self._root), segments, items)
 
     def keep(self, segment: Segment) -> None:
-        """Copies the rejects of a segment, and notes each file that is missing. Each copy is
-        renamed into place under a unique name, so that a repetition changes nothing; all are
-        durable on return, since the log then deletes its own. Those that no state covers are sent
-        again by their source. Raises ``LogError``."""
+        """Copies the rejects of a segment, and notes each missing file. Each copy is renamed into
+        place under a unique name, so that a repetition changes nothing; all are durable on return,
+        since the log then deletes its own. Rejects that no state covers are sent again by their
+        source. Raises ``LogError``."""
         if not segment.exact:
             self.give_up([segment], [ConsumedSlice(segment.id, s.stream) for s in segment.slices])
         for source in self.keep_files(segment.rejects, [segment.id.epoch]):
             self._missed(segment, source)
 
     def keep_files(self, paths: Sequence[str], epochs: Sequence[int]) -> list[Path]:
-        """Copies files of the log as :meth:`keep` does. ``epochs``: those that their records may be
-        of. Returns those that are neither in the log nor in the run's folder."""
+        """Copies files of the log as :meth:`keep` does. ``epochs``: possible epochs of their
+        records. Returns those that are neither in the log nor in the run's folder."""
         folder = self._folder
         missed: list[Path] = []
         if not paths or folder is None:
@@ -75,8 +75,8 @@ class RejectsKeeper:
 
     def _missed(self, segment: Segment, source: Path) -> None:
         """Notes a missing reject file, unless an earlier run copied and discarded it. A manifest
-        stays until its last segment is discarded, and parts are deleted before rejects: only where
-        the segment still has a part is the file missing without reason."""
+        stays until its last segment is discarded, and parts are deleted before rejects. So the file
+        is missing without reason only where the segment still has a part."""
         parts = (p.path for s in segment.slices for p in s.parts)
         if any((self._root / path).exists() for path in parts):
             self._note(f"the log's file {source} is gone: the rejects in it cannot be shown")
@@ -89,7 +89,8 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _recorded(source: Path, target: Path, keys: RejectedKeys, epochs: Sequence[int]) -> None:
-    """Copies a file whose lines then say which attempt they are, after their keys were recorded."""
+    """Copies a file, after recording its keys. The copied lines have the number of their
+    attempt."""
     with source.open("rb") as whole, replacing(target) as copy:
         lines = (line for raw in whole for line in decode_rejects(raw))
         for line in keys.record(lines, epochs):

@@ -1,7 +1,7 @@
 """Stores parts and rejects in files that are invisible until a manifest seals them, and verifies
 that they are whole.
 
-Decides nothing. Neighbours: ``engine.worker.sealer`` writes (beside the connector),
+Decides nothing. Neighbours: ``engine.worker.sealer`` writes (next to the connector),
 ``engine.sync.sync`` lists and removes (on the driver), ``engine.log.memory`` is the in-memory twin.
 The layout, one folder an epoch::
 
@@ -100,7 +100,7 @@ class Log(Protocol):
 
     def discard(self, segments: Sequence[Segment]) -> None:
         """Deletes the parts and rejects of these segments, and every manifest whose segments are
-        all among them. Idempotent; a crash in the middle leaves files, never a wrong segment."""
+        all among them. Idempotent; a crash midway leaves files, never a wrong segment."""
         ...
 
     def drop_epochs(self, epochs: Sequence[int]) -> None:
@@ -164,8 +164,8 @@ class FileLog:
             )
 
     def id(self) -> str:
-        """Returns the id of this folder, drawn at the first call: a copy of the folder has it too,
-        another folder under the same path has another."""
+        """Returns the id of this folder, drawn at the first call. A copy of the folder has the same
+        id; another folder under the same path has another."""
         path = self.root / "ID"
         with storage(path, "write"), suppress(FileExistsError):
             write_new(path, secrets.token_hex(16).encode(), durable=True)
@@ -267,7 +267,8 @@ class FileLog:
     def discard(self, segments: Sequence[Segment]) -> None:
         gone = {s.id for s in segments}
         manifests = list(self._manifests()) if gone else []
-        # Manifests are deleted before their files: one whose files are gone means a damaged log.
+        # Manifests are deleted before their files: a manifest without its files means a damaged
+        # log.
         _remove(p for p, m in manifests if all(s.id in gone for s in m.segments))
         left = [s for _, m in manifests for s in m.segments if s.id in gone]
         _remove(self.root / name for segment in left for name in _files(segment))
@@ -330,7 +331,8 @@ def _decode_manifest(path: Path, raw: bytes) -> Manifest:
 
 
 def part_error(root: Path, part: PartRef, finding: Finding) -> LogError:
-    """Makes the error of a part that is not as it was sealed. ``root``: the log's folder."""
+    """Returns the error of a part that has changed since it was sealed. ``root``: the log's
+    folder."""
     path, (what, number) = root / part.path, finding
     if what == MISSING:
         return _damaged(path, "is missing")
@@ -340,8 +342,8 @@ def part_error(root: Path, part: PartRef, finding: Finding) -> LogError:
 
 
 def written_down_hint(pipeline: str) -> str:
-    """Makes the hint of a damaged file whose load is in the ledger. A refresh does not give the
-    load up: where the refresh is cancelled, the pipeline goes on from the states behind it."""
+    """Returns the hint for a damaged file whose load is in the ledger. A refresh does not give the
+    load up: if the refresh is cancelled, the pipeline continues from the states behind it."""
     name = shlex.quote(pipeline)
     return (
         "nothing was loaded from it and no state moved past it: a load of it is written down, and "

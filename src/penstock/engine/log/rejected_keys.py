@@ -1,14 +1,14 @@
 """Keeps the primary keys of a compared model's rejected rows, so that later runs send them again,
-and remove none that the destination never took.
+and never remove a row that the destination did not take.
 
-A model's snapshot (``engine.query.model_diff``) is sets of changes by epoch. Beside the set of an
-epoch lie the keys that were rejected of it, and the keys that it tried again::
+A model's snapshot (``engine.query.model_diff``) is sets of changes by epoch. Next to an epoch's set
+lie the keys of its rejected rows, and the keys that it retried::
 
     snapshots/STREAM/00000007/rejected/000001.jsonl    {"key": ["5"], "attempt": 1, "again": true}
     snapshots/STREAM/00000007/tried_again.jsonl        the same, of the attempts before
 
 A key is a list of texts, in the order of the primary key. A file of ``rejected`` is written whole
-and durable before the state that covers its rows is saved, so no crash forgets a row; one that is
+and durable before the state that covers its rows is saved, so no crash loses a row; a file that is
 written twice names the same keys. Neighbours: ``kept_rejects`` writes here, ``model_diff`` reads.
 """
 
@@ -29,8 +29,8 @@ REJECTED, TRIED_AGAIN = "rejected", "tried_again.jsonl"
 
 
 class RejectedKey(msgspec.Struct, frozen=True):
-    """``attempt``: in how many runs in a row the row of this key was rejected. ``again``: the next
-    one tries it again."""
+    """The key of a rejected row. ``attempt``: in how many consecutive runs this row was rejected.
+    ``again``: the next run retries it."""
 
     key: tuple[str, ...]
     attempt: int
@@ -38,8 +38,8 @@ class RejectedKey(msgspec.Struct, frozen=True):
 
 
 class RetriedRejects(msgspec.Struct, frozen=True):
-    """How a stream's rejected rows are tried again. ``key``: the properties of its primary key.
-    ``most``: after so many attempts more a row is left as it is."""
+    """How a stream's rejected rows are retried. ``key``: the properties of its primary key.
+    ``most``: after this many further attempts a row is not retried."""
 
     key: tuple[str, ...]
     most: int
@@ -51,18 +51,18 @@ def folder_of(stream: StreamId) -> str:
 
 
 def rejected_files(epoch: Path) -> tuple[str, ...]:
-    """Returns the files of keys that were rejected of an epoch, by the epoch's folder."""
+    """Returns the files of an epoch's rejected keys, by the epoch's folder."""
     return tuple(sorted(str(p) for p in (epoch / REJECTED).glob("*.jsonl")))
 
 
 def write_tried_again(epoch: Path, keys: Iterable[RejectedKey]) -> None:
-    """Writes which keys an epoch tries again, with the attempts that there were."""
+    """Writes which keys an epoch retries, with their attempts so far."""
     replace(epoch / TRIED_AGAIN, b"".join(msgspec.json.encode(k) + b"\n" for k in keys))
 
 
 class RejectedKeys:
-    """Records the rejects of one run. ``home``: the folder of the snapshots. ``streams``: those of
-    which rejected rows are recorded."""
+    """Records the rejects of one run. ``home``: the folder of the snapshots. ``streams``: those
+    whose rejected rows are recorded."""
 
     def __init__(self, home: Path, streams: Mapping[StreamId, RetriedRejects]) -> None:
         self._home, self._streams = home, streams
@@ -70,9 +70,8 @@ class RejectedKeys:
         self._count: dict[Path, int] = {}
 
     def record(self, lines: Iterable[RejectLine], epochs: Sequence[int]) -> Iterator[RejectLine]:
-        """Yields the lines with the attempt that each is, and records, once all were taken, the
-        keys of their rows. ``epochs``: those that the rows may be of. Raises
-        ``LogError``."""
+        """Yields the lines with the number of their attempt. Records the keys of their rows once
+        all lines were taken. ``epochs``: possible epochs of the rows. Raises ``LogError``."""
         found: dict[Path, list[RejectedKey]] = {}
         for line in lines:
             stream = None if line.name is None else StreamId(line.namespace, line.name)
@@ -101,7 +100,8 @@ class RejectedKeys:
         return known
 
     def _write(self, epoch: Path, keys: Sequence[RejectedKey]) -> None:
-        """Nothing is to be subtracted from a set that is not there."""
+        """Writes an epoch's rejected keys. Without the epoch's set there is nothing to subtract
+        from."""
         if not epoch.is_dir():
             return
         with storage(epoch, "write to"):
@@ -119,7 +119,7 @@ class RejectedKeys:
 
 
 def _key(line: RejectLine, names: Sequence[str]) -> tuple[str, ...] | None:
-    """The key of the line's row as texts; None: it is not known, or a part of it is null."""
+    """Returns the key of the line's row as texts; None: it is unknown, or a part of it is null."""
     row = line.key
     if row is None:
         if line.encoding != "utf-8" or line.file is not None:

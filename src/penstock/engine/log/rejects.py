@@ -1,8 +1,8 @@
 """Encodes rejects as JSON lines with the record's original bytes (L8), and names their files.
 
-Neighbours: ``engine.worker.sealer`` writes them into the log beside the connector,
+Neighbours: ``engine.worker.sealer`` writes them into the log next to the connector,
 ``engine.log.kept_rejects`` copies them to the run's folder when their segment is committed, the
-``rejects`` verb reads them.
+``rejects`` command reads them.
 """
 
 import base64
@@ -20,12 +20,12 @@ _ENTRY = 128
 
 class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """One reject. ``body`` (``bytes`` on disk): the record as text, or as base64 where ``encoding``
-    is ``base64`` (the record was not UTF-8). ``file``: a file beside this one that has the whole
+    is ``base64`` (the record was not UTF-8). ``file``: a file in the same folder with the whole
     record; ``body`` then has its beginning. ``key``: the primary key by the source's names, where a
-    destination rejected the row. ``attempt``: in how many runs in a row it was rejected,
-    where such rows are tried again. ``generation``: of the stream, where ``body`` is the record as
-    the source sent it, so that it can be decoded again; None: it is not, or an earlier version of
-    Penstock wrote the line. ``full``: its stream was read in full."""
+    destination rejected the row. ``attempt``: in how many consecutive runs it was rejected, where
+    such rows are retried. ``generation``: of the stream, where ``body`` is the record as the source
+    sent it, so that it can be decoded again; None: it is not, or an earlier version of Penstock
+    wrote the line. ``full``: its stream was read in full."""
 
     namespace: str | None
     name: str | None
@@ -46,7 +46,7 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def raw(self) -> bytes:
-        """The record's bytes, or their beginning where ``file`` has all of them."""
+        """Returns the record's bytes, or their beginning where ``file`` has all of them."""
         return base64.b64decode(self.body) if self.encoding == "base64" else self.body.encode()
 
     @property
@@ -68,8 +68,8 @@ class RejectLine(msgspec.Struct, frozen=True, omit_defaults=True):
         *,
         full: bool = False,
     ) -> "RejectLine":
-        """Builds a line. ``raw``: the record's bytes, or their beginning where ``file`` (beside
-        this one, in the run's folder) has all of them. ``at``: time as ISO 8601."""
+        """Builds a line. ``raw``: the record's bytes, or their beginning where ``file`` (in the
+        same folder of the run) has all of them. ``at``: time as ISO 8601."""
         namespace, name = (None, None) if stream is None else (stream.namespace, stream.name)
         try:
             text, encoding = raw.decode(), "utf-8"

@@ -1,7 +1,7 @@
-"""Names, writes and reads the files that say which rejects were tried again, and which the source
-sends again by itself.
+"""Names, writes and reads the files that list retried rejects, and rejects that the source sends
+again by itself.
 
-Of a kept file of rejects (``runs/RUN/rejects/00000007-000001.jsonl``) these say so::
+For a kept file of rejects (``runs/RUN/rejects/00000007-000001.jsonl``) they are::
 
     LOG/given-up/00000007-000001.jsonl.given-up   the streams of which a run gave these rows up:
                                                   their source sends them again
@@ -10,9 +10,9 @@ Of a kept file of rejects (``runs/RUN/rejects/00000007-000001.jsonl``) these say
 An id is the kept file's name and the line, ``00000007-000001:3``; an epoch's number is never used
 again in its pipeline, so neither is an id. A file of ids is sealed with the rows that its rejects
 became, in one step. Before the log forgets it, the ids go into the state store: several homes and
-runs may have a copy of a reject, and each reject is tried once, whatever is killed. The copy in the
-run's folder says which run it was. Neighbours: ``engine.worker.retried_source`` writes the ids into
-the log, ``engine.log.kept_rejects`` keeps them, ``engine.run.reject_retry`` reads them all.
+runs may have a copy of a reject, and each reject is retried once, whatever is killed. The copy in
+the run's folder shows which run it was. Neighbours: ``engine.worker.retried_source`` writes the ids
+into the log, ``engine.log.kept_rejects`` keeps them, ``engine.run.reject_retry`` reads them all.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ _GIVEN_UP_FOLDER = "given-up"
 
 
 class KeptReject(msgspec.Struct, frozen=True):
-    """A reject that is kept. ``run``: whose folder has it. ``file``: its name there."""
+    """A kept reject. ``run``: whose folder has it. ``file``: its name there."""
 
     run: str
     file: str
@@ -43,7 +43,7 @@ class KeptReject(msgspec.Struct, frozen=True):
 
 
 class RetriedLine(msgspec.Struct, frozen=True):
-    """A reject for the lane that tries it again. ``at``: epoch milliseconds."""
+    """A reject for the lane that retries it. ``at``: epoch milliseconds."""
 
     id: str
     body: str
@@ -59,19 +59,19 @@ def kept_rejects(run: str, path: Path) -> Iterator[KeptReject]:
 
 
 def ids_tried(folder: Path) -> set[str]:
-    """Returns the ids in a run's folder of rejects that were tried again."""
+    """Returns the ids of retried rejects in a run's folder of rejects."""
     return {i for path in folder.glob(f"*{RETRIED}") for i in path.read_text().split()}
 
 
 def ids_sealed(root: Path, segments: Iterable[Segment]) -> set[str]:
-    """Returns the ids of rejects that are tried again by rows which wait in the log ``root``."""
+    """Returns the ids of retried rejects whose rows wait in the log ``root``."""
     paths = {root / p for segment in segments for p in segment.rejects if p.endswith(RETRIED)}
     return {i for path in paths if path.exists() for i in path.read_text().split()}
 
 
 def stored_text(run: str, ids: Iterable[str]) -> str:
-    """Writes the ids that were tried again in a run as the text that the state store has:
-    ``RUN 00000007-000001:1-3,7 00000009-000001:2``."""
+    """Encodes the ids that a run retried as the text that the state store has: ``RUN
+    00000007-000001:1-3,7 00000009-000001:2``."""
     numbers: dict[str, list[int]] = {}
     for file, _, number in (id_.rpartition(":") for id_ in ids):
         numbers.setdefault(file, []).append(int(number))
@@ -80,7 +80,7 @@ def stored_text(run: str, ids: Iterable[str]) -> str:
 
 
 def ids_stored(texts: Iterable[str]) -> dict[str, str]:
-    """Maps the ids of texts of :func:`stored_text` to their runs."""
+    """Maps the ids in texts of :func:`stored_text` to their runs."""
     found: dict[str, str] = {}
     for run, *files in map(str.split, texts):
         for file, _, ranges in (each.rpartition(":") for each in files):
@@ -91,7 +91,7 @@ def ids_stored(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """``numbers``: sorted."""
+    """Encodes numbers as ranges. ``numbers``: sorted."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number <= found[-1][1] + 1:
@@ -102,7 +102,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def given_up_folder(root: Path) -> Path:
-    """Returns where the log ``root`` keeps which rejects the source sends again."""
+    """Returns the folder in which the log ``root`` lists rejects that the source sends again."""
     return root / _GIVEN_UP_FOLDER
 
 
@@ -120,7 +120,7 @@ def given_up(folder: Path) -> dict[str, set[str]]:
 def mark_given_up(
     folder: Path, segments: Iterable[Segment], items: Iterable[ConsumedSlice]
 ) -> None:
-    """Writes, durably, which streams' rejects the source will send again. ``folder``: of the log
+    """Writes, durably, for which streams the source will send rejects again. ``folder``: of the log
     (:func:`given_up_folder`). ``items``: the shares of these segments that are given up."""
     wanted = set(items)
     found: dict[str, set[str]] = {}

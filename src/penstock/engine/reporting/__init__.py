@@ -1,4 +1,4 @@
-"""Records what a run does, makes the run's report of it, and sends it to whoever asked for it.
+"""Records what a run does, makes the run's report, and sends it to hooks and telemetry.
 
 ``accounting`` counts, ``timeline`` has the seconds; ``hooks`` calls the user's programs and URLs,
 ``telemetry`` sends through ``opentelemetry`` and ``openlineage``. Runs in the driver; decides

@@ -1,9 +1,9 @@
-"""Counts what a sync does, and makes the run's report of it (L8).
+"""Counts what a sync does, and makes the run's report (L8).
 
-``read`` counts source records: of an epoch that ended by itself, what its lane counted; of one that
-was lost or belongs to an earlier run, what its committed segments hold (the rest was, or will be,
-read again). Neighbours: ``engine.sync.sync`` is counted, ``engine.run`` adds what happens around
-it.
+``read`` counts source records. For an epoch that ended by itself it is the lane's count. For one
+that was lost or belongs to an earlier run it is the number in its committed segments (the rest was,
+or will be, read again). Neighbours: ``engine.sync.sync`` is counted, ``engine.run`` adds what
+happens around it.
 """
 
 import time
@@ -51,9 +51,9 @@ class Accounting:
         self.metrics: list[dict[str, Any]] = []
         self.start: Literal["warm", "cold"] | None = None  # of Spark's JVM
         self.inexact: set[StreamId] = set()
-        self.dry = False  # of a dry run nothing is loaded, sent or saved
+        self.dry = False  # a dry run loads, sends and saves nothing
         self.at_least_once = False  # True where rows may come twice, whatever this run sees
-        # whether rows of a stream may come twice, of those that were planned so once
+        # whether rows of a stream may come twice, for streams that were once planned so
         self._repeating: dict[StreamId, bool] = {}
         self._destination: PlannedDestination | None = None
         self._ended: set[int] = set()
@@ -68,15 +68,15 @@ class Accounting:
         self._segment_reads: dict[tuple[SegmentId, StreamId], int] = {}
 
     def expect(self, streams: Iterable[StreamId]) -> None:
-        """Adds streams that this run syncs; other streams that it commits were sealed by an earlier
-        run."""
+        """Adds streams that this run syncs; an earlier run sealed the other streams that it
+        commits."""
         for stream in streams:
             self._expected.add(stream)
             self.stream(stream)
 
     def plan_again(self, streams: Iterable[StreamId]) -> None:
-        """Replaces the streams that this run syncs: those that are gone from the source, of which
-        nothing was committed, leave the report."""
+        """Replaces the streams that this run syncs. Streams that are gone from the source and had
+        no commit leave the report."""
         wanted = set(streams)
         for stream in self._expected - wanted:
             self.planned.pop(stream, None)
@@ -115,7 +115,7 @@ class Accounting:
         return {stream: place for stream, place in found if place is not None}
 
     def _lives(self, stream: StreamId, since: float | None = None) -> None:
-        """Notes that something of a stream was done, from ``since`` (None: now) until now."""
+        """Notes activity of a stream, from ``since`` (None: now) until now."""
         now = time.monotonic()
         begin, _ = self.lived.get(stream, (now if since is None else since, now))
         self.lived[stream] = begin, now
@@ -204,7 +204,7 @@ class Accounting:
             line.expected_rows, line.expected_bytes = expected.rows, expected.bytes
 
     def fed(self, result: PushResult) -> None:
-        """Adds what a destination connector was fed, and the seconds it took."""
+        """Adds what a destination connector was fed, and the seconds that this took."""
         self.at_least_once = True
         for stream, rows in result.fed:
             self.stream(stream).written += rows
@@ -215,12 +215,12 @@ class Accounting:
         self._push_peak = max(self._push_peak, int(result.stats.get("peak_bytes", 0)))
 
     def load_seconds(self, seconds: float, more: dict[str, float] | None = None) -> None:
-        """Adds what a call of the destination took that has just ended."""
+        """Adds the seconds of a call of the destination that has just ended."""
         now = time.monotonic()
         self.timeline.add(LOAD, now - seconds, now, track=LOAD, more=more)
 
     def rejected_at_destination(self, rejected: Iterable[tuple[StreamId, int]]) -> None:
-        """Counts rows that the destination rejected, of those that it has acked."""
+        """Counts rows that the destination rejected, among those that it has acked."""
         for stream, rows in rejected:
             self.stream(stream).rejected += rows
             self.stream(stream).committed -= rows
@@ -236,7 +236,7 @@ class Accounting:
 
     def _read_elsewhere(self, load: Load) -> int:
         """Returns the records of a load that no lane of this run has counted. The load of a
-        generation, or one that waits for the end of the sync, spans epochs, of which some may have
+        generation, or one that waits for the end of the sync, spans epochs, some of which may have
         ended in this run."""
         elsewhere = [s for s in load.segments if s.epoch not in self._ended]
         if len(elsewhere) == len(load.segments):
@@ -244,8 +244,8 @@ class Accounting:
         return sum(self._segment_reads.get((s, load.stream), 0) for s in elsewhere)
 
     def note(self, text: str) -> None:
-        """Adds a note to the report, once, and shows it. What was noted of another stream before
-        gets this one's name too, and is not shown again."""
+        """Adds a note to the report, once, and shows it. A note with the same text about another
+        stream gets this stream's name too, and is not shown again."""
         text = bounded(self._completed(text))
         if text in self.notes:
             return
@@ -319,8 +319,8 @@ class Accounting:
         return bool(self.inexact) or self.at_least_once or any(self._repeating.values())
 
     def _settle_repeats(self) -> None:
-        """Takes from the plan's note on rows that may come twice the streams whose source brought a
-        key before their first row, and which keep one row of it since."""
+        """Removes streams from the plan's note on rows that may come twice, if their source sent a
+        key before their first row: they now keep one row per key."""
         if self._destination is None or all(self._repeating.values()):
             return
         left = [self.planned[s] for s, comes in self._repeating.items() if comes]
@@ -328,14 +328,14 @@ class Accounting:
         self.notes = [*repeats(left, self._destination), *kept]
 
     def _note_left_out(self) -> None:
-        """Notes the streams whose every row was older than what their tables have."""
+        """Notes the streams whose every row was older than the row in the table."""
         for stream, line in self.streams.items():
             planned = self.planned.get(stream)
-            # a history leaves out rows that are as they were
+            # a history leaves out unchanged rows
             if planned is None or line.superseded <= 0 or planned.disposition.history:
                 continue
             rows = sum(load.rows for load in self._loads if load.stream == stream)
-            # a query makes any number of rows of those that were read
+            # a query may make any number of rows from those that were read
             if line.written if planned.queried else line.superseded < rows:
                 continue
             cursor = ".".join(planned.disposition.cursor)
@@ -394,7 +394,7 @@ class Accounting:
 
 
 def _named(line: StreamReport) -> StreamReport:
-    """Returns a stream's part of the report with long names and texts cut (``short_texts``)."""
+    """Returns a stream's entry in the report with long names and texts cut (``short_texts``)."""
     places = {
         "namespace": line.namespace, "name": line.name, "table": line.table, "target": line.target,
     }  # fmt: skip

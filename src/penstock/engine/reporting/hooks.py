@@ -1,8 +1,8 @@
-"""Tells the user's hooks how a run ended: a command gets the report on stdin, a URL by POST.
+"""Calls the user's hooks when a run has ended: a command gets the report on stdin, a URL by POST.
 
-A hook changes nothing of a run: it comes after everything is committed and let go, its time is
-bounded, and what goes wrong with it is one sentence for the report. Not here: which hooks there are
-(``config.sections.HookSettings``), when they are told (``engine.run``).
+A hook does not affect a run: it is called after everything is committed and released, its time is
+bounded, and its failure is one sentence in the report. Not here: which hooks there are
+(``config.sections.HookSettings``), when they are called (``engine.run``).
 """
 
 import http.client
@@ -38,8 +38,8 @@ class Hooks:
         self._masker = Masker(pipeline.secret_values)
 
     def refuse_missing(self) -> None:
-        """Raises ``ConfigError`` (``config.hook``) where the program of a hook is not there: it
-        would be missed when it is needed."""
+        """Raises ``ConfigError`` (``config.hook``) where the program of a hook is missing:
+        otherwise this would show only when it is needed."""
         for key in ("on_success", "on_failure"):
             hook = getattr(self._settings, key)
             if isinstance(hook, tuple) and shutil.which(hook[0]) is None:
@@ -50,11 +50,11 @@ class Hooks:
                 )
 
     def ended(self, report: Report) -> str | None:
-        """Tells the hook of a run that has a report. Returns what went wrong with the hook."""
+        """Calls the hook of a run that has a report. Returns the hook's failure."""
         return self._tell(report.exit_code == 0, msgspec.json.encode(report))
 
     def failed(self, error: PenstockError) -> None:
-        """Tells the hook of a run that failed before it began."""
+        """Calls the hook of a run that failed before it began."""
         status = "cancelled" if isinstance(error, Cancelled) else "failed"
         said: dict[str, Any] = {
             "run": None,
@@ -88,7 +88,8 @@ class Hooks:
 
 
 def _bounded_post(url: str, body: bytes, deadline: float) -> str | None:
-    """In a thread, since a server that says a byte at a time would hold up a socket for ever."""
+    """Posts in a thread, since a server that sends one byte at a time would block a socket for
+    ever."""
     found: list[str | None] = []
     thread = threading.Thread(
         target=lambda: found.append(_post(url, body, deadline)), name="hook", daemon=True
@@ -117,7 +118,7 @@ def _post(url: str, body: bytes, deadline: float) -> str | None:
             problem = f"{_shown(url)} answered {e.code}"
             if e.code not in _AGAIN:
                 return problem
-        except http.client.HTTPException as e:  # its words may hold a part of the address
+        except http.client.HTTPException as e:  # its message may hold a part of the address
             problem = f"{_shown(url)} did not answer as HTTP has it ({type(e).__name__})"
         except (OSError, ValueError) as e:
             reason = e.reason if isinstance(e, urllib.error.URLError) else e
@@ -128,13 +129,13 @@ def _post(url: str, body: bytes, deadline: float) -> str | None:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The report goes to the host that the file names, and to no other."""
+    """Refuses redirects: the report goes only to the host that the file names."""
 
     def redirect_request(self, *args: Any, **kw: Any) -> None:
         del args, kw
 
 
 def _shown(url: str) -> str:
-    """Scheme and host: paths of such addresses are secrets."""
+    """Returns scheme and host: paths of such addresses are secrets."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname}"

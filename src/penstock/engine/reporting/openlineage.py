@@ -1,10 +1,10 @@
 """Makes OpenLineage events of a run and sends them: START, then COMPLETE, FAIL or ABORT, with what
-was read and what was written.
+was read and written.
 
 The library's own environment variables and files configure it. A run's id is the UUID of the 128
-bits that Penstock's own id has, with the version and variant bits of a UUID of version 7. Not here:
-whether it is requested, its bounded time (``engine.reporting.telemetry``).
-Source: https://openlineage.io/spec/2-0-2/OpenLineage.json.
+bits in Penstock's own id, with the version and variant bits of a UUID of version 7. Not here:
+whether it is requested, its bounded time (``engine.reporting.telemetry``). Source:
+https://openlineage.io/spec/2-0-2/OpenLineage.json.
 """
 
 import os
@@ -87,7 +87,7 @@ class Lineage:
         self._emit(_STATES[end.status], end.run, end.ended, inputs, outputs, end.error)
 
     def close(self) -> None:
-        """Lets go of the transport; one that sends later sends what it has."""
+        """Closes the transport; a buffering one sends its remaining events."""
         if self._client is not None:
             self._client.close()
 
@@ -185,7 +185,7 @@ def _ours(facet: Callable[..., _Facet], **about: Any) -> _Facet:
 
 
 def _schema_facet(schema: RowSchema | None, at_source: bool) -> dict[str, Any]:
-    """``at_source``: with the properties' original names."""
+    """Returns the facet of a schema. ``at_source``: with the properties' original names."""
     if schema is None:
         return {}
     fields = _fields(schema.fields, at_source)
@@ -219,8 +219,9 @@ def _system(use: str) -> str:
 
 
 def _place(use: str, location: str) -> tuple[str, str]:
-    """Returns namespace and name of a dataset, as https://openlineage.io/docs/spec/naming has it
-    for files; for connectors and catalogs the connector and the name that they know."""
+    """Returns namespace and name of a dataset, for files as in
+    https://openlineage.io/docs/spec/naming; for connectors and catalogs the connector and the name
+    that they know."""
     system = _system(use)
     if "://" in location:
         parts = urlsplit(location)

@@ -1,9 +1,8 @@
-"""Sends a run that has ended to an OpenTelemetry collector, as a trace and as metrics.
+"""Sends an ended run to an OpenTelemetry collector, as a trace and as metrics.
 
 The library's own environment variables configure it: endpoint, headers, timeout, sampler, resource.
-Everything is made of what the run recorded anyway, once it has ended: a run pays nothing for it
-while it moves rows. Not here: whether it is requested, its bounded time
-(``engine.reporting.telemetry``).
+Everything is made from the run's own records, once it has ended: a run pays nothing for it while it
+moves rows. Not here: whether it is requested, its bounded time (``engine.reporting.telemetry``).
 """
 
 import math
@@ -38,8 +37,8 @@ _COUNTS = ("read", "committed", "written", "rejected", "filtered")
 
 
 def send_trace(end: RunEnd, parent: Context) -> str | None:
-    """Sends a span of the run, under it one for each phase, lane, load and stream. ``parent``: the
-    caller's context. Returns what went wrong."""
+    """Sends a span of the run, with one child for each phase, lane, load and stream. ``parent``:
+    the caller's context. Returns what went wrong."""
     kept, exporter = InMemorySpanExporter(), OTLPSpanExporter()
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(kept))
@@ -65,7 +64,7 @@ def send_metrics(end: RunEnd) -> str | None:
 
 
 class _Exporter(OTLPMetricExporter):
-    """Remembers whether the collector took what it was sent, which a reader does not tell."""
+    """Remembers whether the collector took the metrics, which a reader does not report."""
 
     taken = True
 
@@ -85,7 +84,7 @@ def _export(exporter: OTLPSpanExporter, spans: Sequence[ReadableSpan]) -> str | 
 
 
 def _resource() -> Resource:
-    """The service is ``penstock``, unless the environment says otherwise."""
+    """Returns the resource. The service is ``penstock``, unless the environment sets another."""
     named = Resource({"service.name": "penstock", "service.version": _version()})
     return Resource.create().merge(named).merge(OTELResourceDetector().detect())
 

@@ -1,4 +1,4 @@
-"""Declares what OpenTelemetry and OpenLineage are sent of a run that has ended. Data only.
+"""Declares the data about an ended run that goes to OpenTelemetry and OpenLineage. Data only.
 
 Neighbours: ``engine.reporting.telemetry`` makes it, ``engine.reporting.opentelemetry`` and
 ``engine.reporting.openlineage`` send it.
@@ -15,10 +15,10 @@ from penstock.model.report import Report, RunStatus
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that has ended. ``began``, ``ended``: seconds since 1970; ``clock``: what is added to a
-    reading of ``time.monotonic`` to have such seconds. ``error``: its message, without secrets.
-    ``planned``, ``lived`` (two readings of ``time.monotonic``): by stream, as far as it came.
-    ``report`` None: the run failed before it began."""
+    """A run that has ended. ``began``, ``ended``: seconds since 1970; ``clock``: added to a reading
+    of ``time.monotonic`` gives such seconds. ``error``: its message, without secrets. ``planned``,
+    ``lived`` (two readings of ``time.monotonic``): by stream, as far as the run came. ``report``
+    None: the run failed before it began."""
 
     run: str
     pipeline: str

@@ -1,9 +1,9 @@
-"""Tells OpenTelemetry and OpenLineage of a run, where their environment variables request it.
+"""Reports a run to OpenTelemetry and OpenLineage, where their environment variables request it.
 
-A run pays nothing without them: their libraries are imported where they are requested. Telling
-changes nothing of a run: it happens in threads of its own, its time is bounded, and what goes wrong
-is one sentence for the report. Neighbours: ``engine.reporting.opentelemetry`` and
-``engine.reporting.openlineage`` send; ``engine.run`` shows when.
+A run pays nothing without them: their libraries are imported only on request. Reporting does not
+affect a run: it happens in threads of its own, its time is bounded, and a failure is one sentence
+in the report. Neighbours: ``engine.reporting.opentelemetry`` and ``engine.reporting.openlineage``
+send; ``engine.run`` decides when.
 """
 
 import logging
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
     from penstock.engine.reporting.openlineage import Lineage
 
-FLUSH_SECONDS = 10.0  # of the end of a run, for both together
+FLUSH_SECONDS = 10.0  # at the end of a run, for both together
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
-_NOWHERE = logging.NullHandler()  # one, of which a logger keeps one
+_NOWHERE = logging.NullHandler()  # one instance, since a logger keeps the same handler only once
 
 
 class Telemetry:
-    """What is told of one run of a pipeline. What is requested and cannot be had is a note of the
-    run: such variables are often set for all programs of a machine."""
+    """The telemetry of one run of a pipeline. Requested but unavailable telemetry is only a note of
+    the run: such variables are often set for all programs of a machine."""
 
     def __init__(self, pipeline: Pipeline, observer: RunObserver) -> None:
         self._pipeline, self._observer = pipeline, observer
@@ -64,7 +64,7 @@ class Telemetry:
             self._parent = context.get_current()
 
     def _wanted(self, signal: str) -> bool:
-        """Whether ``OTEL_EXPORTER_OTLP_*`` request a signal, by the protocol that is sent."""
+        """Whether ``OTEL_EXPORTER_OTLP_*`` requests a signal, by the protocol that is sent."""
         if not _asked_for(signal):
             return False
         names = f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"
@@ -97,7 +97,7 @@ class Telemetry:
     def planned(
         self, run: str, planned: Mapping[StreamId, PlannedStream], into: Mapping[StreamId, str]
     ) -> None:
-        """Tells what the run is about to read. ``into``: the location of each stream's rows."""
+        """Reports what the run is about to read. ``into``: the location of each stream's rows."""
         if self._lineage:
             self._started = True
             planned, into = dict(planned), dict(into)
@@ -110,7 +110,7 @@ class Telemetry:
         planned: Mapping[StreamId, PlannedStream],
         lived: Mapping[StreamId, tuple[float, float]],
     ) -> list[str]:
-        """Tells of a run that has a report. Returns what went wrong."""
+        """Reports the end of a run that has a report. Returns what went wrong."""
         if not (self._signals or self._lineage):
             return self._problems
         error = report.error
@@ -132,7 +132,7 @@ class Telemetry:
         )
 
     def failed(self, run: str, error: PenstockError) -> None:
-        """Tells of a run that failed before it began."""
+        """Reports a run that failed before it began."""
         end = RunEnd(
             run=run,
             pipeline=self._pipeline.pipeline,
@@ -164,7 +164,8 @@ class Telemetry:
         return [*self._problems, *(self._masked(problem) for problem in problems)]
 
     def _events_of(self) -> "Lineage":
-        """In the sender's thread only: half a second of imports."""
+        """Returns the run's lineage events. For the sender's thread only: the import takes half a
+        second."""
         from penstock.engine.reporting.openlineage import Lineage
 
         if self._made is None:
@@ -187,15 +188,14 @@ class _Sender:
 
     def send(self, call: Callable[[], str | None]) -> None:
         if self._thread is None:
-            # what a library logs goes to the user's handlers, and without any not to stderr
+            # a library's log goes to the user's handlers, and to nothing (not stderr) without any
             logging.getLogger(self._name.lower()).addHandler(_NOWHERE)
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._queue.put(call)
 
     def finish(self, deadline: float) -> list[str]:
-        """Waits until everything is sent, at most until ``deadline``. Returns what went wrong: the
-        first of it."""
+        """Waits until everything is sent, at most until ``deadline``. Returns the first failure."""
         if self._thread is None:
             return []
         self._queue.put(None)
@@ -212,7 +212,7 @@ class _Sender:
         while (call := self._queue.get()) is not None and not self._given_up:
             try:
                 problem = call()
-            except Exception as e:  # of a library that this run does not depend on
+            except Exception as e:  # an error of a library that this run does not depend on
                 problem = _reason(e)
             if problem is not None:
                 self._problems.append(problem)
@@ -231,7 +231,7 @@ def _metrics(end: RunEnd) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """Without the message, in which the address stands, which may be a secret."""
+    """Describes an error without its message, which has the address and so may hold a secret."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(status, int):
         return f"the server answered {status}"

@@ -1,7 +1,8 @@
-"""Records what a run does when, as spans, for the report's seconds and for ``run --profile``.
+"""Records the times of a run's activities as spans, for the report's seconds and for ``run
+--profile``.
 
-A span has a name, a track (one after the other on each) and two readings of ``time.monotonic``.
-Not here: what a lane does inside (its own figures come with its result). Neighbours:
+A span has a name, a track (one after the other on each) and two readings of ``time.monotonic``. Not
+here: the activities inside a lane (its own figures come with its result). Neighbours:
 ``engine.run`` and ``engine.reporting.accounting`` add spans, ``engine.run`` writes the profile.
 """
 
@@ -22,12 +23,12 @@ from penstock.model.report import TimeSpent
 
 PREPARE, DISCOVER, START = "prepare", "discover", "start Spark"
 STAGE, LANE, LOAD = "stage", "lane", "load"
-STARTING = "Spark starts"  # beside the preparation; what is waited for of it is START
+STARTING = "Spark starts"  # during the preparation; the wait for it is START
 _DRIVER = "driver"
 
 
 class Span(msgspec.Struct, frozen=True):
-    """``more``: figures for the profile."""
+    """A span. ``more``: figures for the profile."""
 
     name: str
     track: str
@@ -64,14 +65,14 @@ class Timeline:
             return tuple(self._spans)
 
     def seconds(self, *names: str) -> float:
-        """The seconds in which any of these went on."""
+        """Returns the seconds in which at least one of these was active."""
         return _covered((s.begin, s.end) for s in self._spans if s.name in names)
 
     def settle(self, spent: TimeSpent, total: float) -> None:
-        """Sets the seconds that are not counted elsewhere, so that all add up to ``total``, but for
-        ``beside`` and ``tail``, which are counted twice. A lane's seconds without its connector's
-        and without the staging of a model's rows are ``lane``; what neither preparation, Spark's
-        start, a lane nor a load covers is ``finish``."""
+        """Sets the seconds that are not counted elsewhere. All add up to ``total``, except
+        ``beside`` and ``tail``, which are counted twice. ``lane`` has a lane's seconds without
+        those of its connector and of the staging of a model's rows; ``finish`` those outside of
+        preparation, Spark's start, lanes and loads."""
         spent.discover = waits = self.seconds(DISCOVER)
         loads, lanes = self.seconds(LOAD), self.seconds(LANE, DISCOVER) - waits
         spent.load = loads
@@ -118,7 +119,7 @@ class Timeline:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Tries to make a profile's file, and leaves nothing. Raises ``ConfigError``
+    """Tries to create a profile's file, and removes it again. Raises ``ConfigError``
     (``config.profile``)."""
     try:
         if path.is_dir():

@@ -1,8 +1,8 @@
-"""Defines the job of a task that writes the rows of a database's query to files, which Spark then
-compares with those that were sent before, or shows, and its result.
+"""Defines the job and the result of a task that writes the rows of a database's query to files.
+Spark then compares them with the rows sent before, or shows them.
 
 The job holds the database's password (see ``specs.lane``). Neighbours:
-``engine.query.query_reader`` has it done, ``engine.worker.database_files`` does it.
+``engine.query.query_reader`` orders it, ``engine.worker.database_files`` does it.
 """
 
 from typing import Any
@@ -14,8 +14,8 @@ from penstock.model.types import Field
 
 
 class FetchJob(msgspec.Struct, frozen=True, kw_only=True):
-    """``folder``: where a new folder is made for the files. ``run``, ``log_root``: of the run, with
-    which the task ends."""
+    """The job. ``folder``: where a new folder for the files is made. ``run``, ``log_root``: of the
+    run, with which the task ends."""
 
     run: str
     log_root: str
@@ -24,8 +24,8 @@ class FetchJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FetchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """``folder``: of Parquet files whose columns are called ``c0``, ``c1``, ... ``fields``: the
-    columns. ``error``: of a read that failed (``PenstockError.as_dict``)."""
+    """The result. ``folder``: of Parquet files with the columns ``c0``, ``c1``, ... ``fields``: the
+    columns. ``error``: of a failed read (``PenstockError.as_dict``)."""
 
     folder: str = ""
     fields: tuple[Field, ...] = ()

@@ -65,7 +65,7 @@ def _strike(name: str) -> None:
     _wanted = ""
     if _first(pids):
         for pid in pids:
-            with suppress(ProcessLookupError):  # it ended since it was looked for
+            with suppress(ProcessLookupError):  # it has ended since the look-up
                 os.kill(pid, signal.SIGKILL)
 
 

@@ -1,9 +1,9 @@
 """Defines a push task's job, orders, acks and result: a destination connector is fed from the log.
 
-``PushJob`` goes to the task's stdin, as a lane's job does. While the task runs the driver writes
-orders, which say what to feed next, and the task writes acks; both are numbered files in the run's
-mailbox. The task has no access to the ledger or the lease's token: it feeds what is ordered, in
-order, and nothing else. Neighbours: ``engine.deliver.connector_delivery`` (the driver's side) and
+``PushJob`` goes to the task's stdin, as a lane's job does. While the task runs, the driver writes
+orders, which name what to feed next, and the task writes acks; both are numbered files in the run's
+mailbox. The task has no access to the ledger or the lease's token: it only feeds what is ordered,
+in order. Neighbours: ``engine.deliver.connector_delivery`` (the driver's side) and
 ``engine.worker.feeder`` (the task's).
 """
 
@@ -48,9 +48,9 @@ class PushJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FeedOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to feed next: the parts of each segment, slice by slice, then its state if it has one;
-    then that the streams in ``done`` are complete. ``streams``: streams that are new, or whose
-    schema changed, since the last order. ``end``: no order follows."""
+    """An order to feed the parts of each segment, slice by slice, then its state if it has one;
+    then to complete the streams in ``done``. ``streams``: streams that are new, or whose schema
+    changed, since the last order. ``end``: no order follows."""
 
     segments: tuple[Segment, ...] = ()
     done: tuple[StreamId, ...] = ()

@@ -40,16 +40,16 @@ class NewConfig(msgspec.Struct, frozen=True):
 
 
 class LaneQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane's question in the middle of a read: how does the stream go on? ``number`` counts an
+    """A lane's question in the middle of a read: how to continue a stream. ``number`` counts an
     epoch's questions from 1. ``json_schema``: the source sent this schema
     (``model.events.Schema``); None: it sent a ``version`` of the stream, or one of the following.
     ``showed``: a transform emitted rows that do not fit the plan. ``required``, ``frame_types``:
     columns (original names) that are never null, and those whose frames have a type of their own,
     where either differ from the plan's; ``lost``: columns that were planned to be never null and
     that the source now declares nullable. ``fresh``: no row of the stream was read in this epoch.
-    ``passed``: records of a stream that was not selected were read, which the driver remembers
-    before a state covers them; the answer is empty. ``missing``: records have properties that are
-    to be kept and that need these columns."""
+    ``passed``: records of an unselected stream were read, which the driver stores before a state
+    covers them; the answer is empty. ``missing``: records have properties that are to be kept and
+    that need these columns."""
 
     number: int
     stream: StreamId
@@ -94,8 +94,8 @@ class LaneStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def read_again(self) -> bool:
-        """Whether a later sync reads again what no state covers; a full refresh begins anew
-        instead."""
+        """Whether a later sync reads again what no state covers; a full refresh starts from the
+        beginning instead."""
         return not self.fills_generation or self.version is not None
 
 
@@ -121,12 +121,12 @@ class StreamJob(msgspec.Struct, frozen=True, kw_only=True):
     any of them is null is a reject. ``exact``: those by which a table merges; a row in which one
     does not fit its column exactly is a reject. ``ignored``: paths of properties that the user did
     not select. ``whole``: the schema's column ``WHOLE_RECORD`` takes the whole record as JSON text.
-    ``undeclared``: what is done with properties that the schema does not declare; ``closed``: paths
-    of objects whose undeclared properties are dropped in any case; ``mark``: the property that
-    marks deletes, where it gets a column though undeclared. ``deletes``: how marks are judged;
-    None: no deletes are carried out. ``json_texts``: properties that are declared as text and have
-    columns of JSON. ``texts``: entries of the change lists have the values' texts; not where a
-    query follows, which may hash or drop them."""
+    ``undeclared``: the policy for properties that the schema does not declare; ``closed``: paths of
+    objects whose undeclared properties are dropped in any case; ``mark``: the property that marks
+    deletes, where it gets a column though undeclared. ``deletes``: the rule for marks; None: no
+    deletes are carried out. ``json_texts``: properties that are declared as text and have columns
+    of JSON. ``texts``: entries of the change lists have the values' texts; not where a query
+    follows, which may hash or drop them."""
 
     configured: ConfiguredStream
     lane: LaneStream
@@ -159,7 +159,7 @@ class KeysAt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetriedFile(msgspec.Struct, frozen=True):
-    """The rejects of a stream that are tried again: a file of ``engine.log.retries``."""
+    """The retried rejects of a stream: a file of ``engine.log.retries``."""
 
     stream: StreamId
     path: str
@@ -167,7 +167,7 @@ class RetriedFile(msgspec.Struct, frozen=True):
 
 class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     """One epoch of one lane. ``launch``: how ``connectors`` starts the connector, as data.
-    ``limit``: records per stream after which the source is stopped. ``dry``: nothing of it is kept.
+    ``limit``: records per stream after which the source is stopped. ``dry``: nothing is kept.
     ``shared_states``: False where other lanes read other streams of the same source: a state shared
     by all streams is then an error. ``abilities``, ``unchosen``, ``tries``, ``attempts``,
     ``backoff``: as in ``ReadRequest``. ``staged``: a query's rows, which the lane reads in place of
@@ -201,11 +201,11 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
     abilities: dict[str, Any] = {}
     unchosen: tuple[Stream, ...] = ()
     served: bool = False  # the source is another program (engine.serve): states are written out
-    every_state: bool = False  # that program is sent each state, else the newest of a load
+    every_state: bool = False  # that program gets each state, else the newest of a load
     keys: KeysAt | None = None
     mail_key: bytes = b""  # of Mailbox
     change_lists: bool = True  # the rows of a table have them
-    open: bool = False  # the lane asks (Ask) about streams that are not in ``streams``
+    open: bool = False  # the lane sends a question for streams that are not in ``streams``
     staged: StagedRows | None = None
     queried: DatabaseRead | None = None
     retried: tuple[RetriedFile, ...] = ()
@@ -217,7 +217,7 @@ class LaneJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamAnswer(msgspec.Struct, kw_only=True):
-    """The driver's answer to a :class:`LaneQuestion`: how the stream goes on, or why it cannot
+    """The driver's answer to a :class:`LaneQuestion`: how the stream continues, or why it cannot
     (``PenstockError.as_dict``), or neither: the stream is not selected."""
 
     stream: StreamJob | None = None
@@ -237,8 +237,8 @@ class LaneResult(msgspec.Struct, kw_only=True):
     """The result of a lane's epoch. ``read``: records per stream. ``errors``: in order of time, as
     ``PenstockError.as_dict`` gives them. ``metrics``: the connector's own measurements.
     ``expected``: the source's estimates, per stream or (None) of all streams together. ``retries``:
-    streams that may be read again, each after so many seconds; ``passing``: the errors that this
-    may mend, which are not in ``errors``. ``in_doubt``: streams that the source's exit code 0 did
+    streams that may be read again, each after this many seconds; ``passing``: the errors that this
+    may fix, which are not in ``errors``. ``in_doubt``: streams that the source's exit code 0 did
     not complete, why (a clause), and what to do. ``stats``: seconds, bytes, counts for the
     report."""
 
@@ -256,7 +256,7 @@ class LaneResult(msgspec.Struct, kw_only=True):
 
     @property
     def again(self) -> bool:
-        """Whether the lane is read again in another epoch: of this one only what was sealed counts
+        """Whether the lane is read again in another epoch: only the sealed rows of this one count
         as read."""
         return self.end is LaneEnd.lost or bool(self.retries)
 
@@ -265,6 +265,6 @@ class LaneReader(Protocol):
     """Reads one epoch of a lane to its end: with a connector, or the rows of a query."""
 
     def read(self, job: LaneJob) -> LaneResult:
-        """Returns the result once the epoch has ended. Raises why it was lost. Called in a thread
-        of the lane's own."""
+        """Returns the result once the epoch has ended. Raises the reason where it was lost. Called
+        in a thread of the lane's own."""
         ...

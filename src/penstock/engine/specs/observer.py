@@ -1,5 +1,5 @@
-"""Defines who is told of progress while a run goes on: :class:`RunObserver` is told by a run,
-:class:`SyncObserver` by a sync.
+"""Defines the observers of progress during a run: a run calls :class:`RunObserver`, a sync calls
+:class:`SyncObserver`.
 
 Not here: the report (``model.report``), the run's log file. Neighbours: ``engine.run`` and
 ``engine.reporting.accounting`` call a ``RunObserver``, which ``terminal.progress`` implements;
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.errors import PenstockError
 
-if TYPE_CHECKING:  # who only shows a run loads no PyArrow
+if TYPE_CHECKING:  # code that only shows a run loads no PyArrow
     from penstock.engine.specs.feeder import PushResult
     from penstock.engine.specs.lane import LaneResult
     from penstock.engine.specs.plan import LaneStart, PlannedStream
@@ -63,54 +63,55 @@ class SyncObserver(Protocol):
     """Counts every step of a sync, on the driver's thread; decides nothing."""
 
     def lane_started(self, start: "LaneStart") -> None:
-        """An epoch of a lane begins."""
+        """Called when an epoch of a lane begins."""
         ...
 
     def lane_ended(self, start: "LaneStart", result: "LaneResult") -> None:
-        """An epoch of a lane ended."""
+        """Called when an epoch of a lane ended."""
         ...
 
     def stream_planned(self, stream: "PlannedStream", *, new: bool) -> None:
-        """The source sent a stream that is not in the plan (``new``) or a changed schema, and the
-        stream was planned again while it is read."""
+        """Called when the source sent a stream that is not in the plan (``new``) or a changed
+        schema, and the stream was planned again while it is read."""
         ...
 
     def segments(self, segments: "Sequence[Segment]") -> None:
-        """These segments are about to be committed."""
+        """Called when these segments are about to be committed."""
         ...
 
     def loaded(self, load: "Load", result: "LoadResult") -> None:
-        """A load is committed, or its group acked and settled."""
+        """Called when a load is committed, or its group acked and settled."""
         ...
 
     def load_seconds(self, seconds: float) -> None:
-        """The commits of loads into tables took so many seconds."""
+        """Called with the seconds that commits of loads into tables took."""
         ...
 
     def states(self, states: "Sequence[StoredState]") -> None:
-        """These states were saved: all their loads are committed."""
+        """Called when these states were saved: all their loads are committed."""
         ...
 
     def load_failed(self, stream: "StreamId", error: PenstockError) -> None:
-        """The stream's delivery failed; nothing more of it is delivered in this run."""
+        """Called when the stream's delivery failed; nothing more of it is delivered in this run."""
         ...
 
     def refused(self, stream: "StreamId", rejected: int) -> None:
-        """The stream is no longer delivered, as too many of its records were rejected.
-        ``rejected``: those that are in no load of it."""
+        """Called when the stream is no longer delivered, as too many of its records were rejected.
+        ``rejected``: those that are in none of its loads."""
         ...
 
     def fed(self, result: "PushResult") -> None:
-        """A push task ended."""
+        """Called when a push task ended."""
         ...
 
     def rejected_at_destination(self, rejected: "Iterable[tuple[StreamId, int]]") -> None:
-        """The destination rejected so many rows, per stream, of those that it has acked."""
+        """Called with how many rows the destination rejected, per stream, among those that it has
+        acked."""
         ...
 
     def sent_again(self, stream: "StreamId", rows: int) -> None:
-        """A destination connector is fed so many rows that an earlier run fed and that were not
-        acked."""
+        """Called when a destination connector is fed rows again that an earlier run fed and that
+        were not acked."""
         ...
 
     def note(self, text: str) -> None:

@@ -1,9 +1,8 @@
-"""Defines what a run does with each stream, as ``engine.plan`` decides it and the other folders
-read it.
+"""Defines what a run does with each stream: ``engine.plan`` decides it, the other folders read it.
 
 Data only. ``PlannedStream``: a stream as planned. ``SyncPlan``: what a sync does with all of them.
-``LaneStart``: the input of a lane's epoch. ``ContinuedStream``: how a stream goes on in the middle
-of an epoch. ``SyncOutcome``: the result of a sync. Not here: how it is decided
+``LaneStart``: the input of a lane's epoch. ``ContinuedStream``: how a stream continues in the
+middle of an epoch. ``SyncOutcome``: the result of a sync. Not here: how it is decided
 (``engine.plan.streams``), the job of a lane's process (``lane``).
 """
 
@@ -36,14 +35,14 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
     ``chain``: the transforms as planned, from ``given`` to ``schema``. ``shards``: into how many
     shards its read is split; they fill one generation. ``max_rejected`` None: the pipeline's.
     ``whole``: not every property is known, so that one column takes the record as JSON.
-    ``retry_rejected``: in how many later runs a row that was rejected is sent again.
-    ``deleted_at``: the property of its rows that says that one is gone at the source; None: they
-    have none. ``undeclared``: what is done with properties that its schema does not declare.
-    ``ignored``, ``narrowed``, ``closed``: as in ``engine.plan.stream_columns.SourceColumns``.
-    ``mark``: the property that marks deletes, where it gets a column though its schema does not
-    declare it. ``exact``: the key columns that are decimals in a new table, since the
-    source declares them as numbers. ``declared``: the source's types of the columns that
-    are decoded by their table's type (``engine.plan.table_types``), by original name."""
+    ``retry_rejected``: in how many later runs a rejected row is sent again. ``deleted_at``: the
+    property of its rows that marks them as deleted at the source; None: they have none.
+    ``undeclared``: the policy for properties that its schema does not declare. ``ignored``,
+    ``narrowed``, ``closed``: as in ``engine.plan.stream_columns.SourceColumns``. ``mark``: the
+    property that marks deletes, where it gets a column though its schema does not declare it.
+    ``exact``: the key columns that are decimals in a new table, since the source declares them as
+    numbers. ``declared``: the source's types of the columns that are decoded by their table's type
+    (``engine.plan.table_types``), by original name."""
 
     configured: ConfiguredStream
     schema: RowSchema
@@ -81,14 +80,14 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def replaces_table(self) -> bool:
-        """Whether a whole generation of it replaces the rows of its table."""
+        """Whether a whole generation of this stream replaces the rows of its table."""
         written = self.disposition
         overwrites = written.mode is DestinationSyncMode.overwrite
         return overwrites or (written.replaces and not written.history) or written.refreshes
 
     def refreshed(self) -> "PlannedStream":
-        """Returns the stream as it goes on after its refresh was published, itself where it had
-        none."""
+        """Returns the stream as it continues after its refresh was published; the same stream where
+        it had none."""
         if not self.configured.refreshes:
             return self
         return msgspec.structs.replace(
@@ -109,16 +108,16 @@ class PlannedStream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[FieldPath, ...]:
-        """The primary key that must not be null (original paths); empty unless rows are
-        deduplicated by it."""
+        """Returns the primary key that must not be null (original paths); empty unless it
+        deduplicates rows."""
         dedup = self.disposition.mode is DestinationSyncMode.append_dedup
         return self.configured.primary_key if dedup and not self.queried else ()
 
     @property
     def newest_by(self) -> dict[str, Any] | None:
-        """How a table decides which of two rows of a key is newer; None: it keeps both. ``by``:
-        ``cursor`` (then ``field``, a path of columns, and of a column of text ``order``, as
-        ``CursorOrder``) or ``arrival``."""
+        """Returns how a table decides which of two rows of a key is newer; None: it keeps both.
+        ``by``: ``cursor`` (then ``field``, a path of columns, and for a column of text ``order``,
+        as ``CursorOrder``) or ``arrival``."""
         if self.disposition.mode is not DestinationSyncMode.append_dedup:
             return None
         cursor = list(self.disposition.cursor)
@@ -138,9 +137,9 @@ class UnreadStreams(msgspec.Struct, frozen=True, kw_only=True):
     """The streams whose share of the saved state may not be theirs. ``again``: streams that this
     run reads and the last one did not, each with the share of its own last run
     (``store.remembered``); ``names``: those under which the store has them. ``passed``: those of
-    them of which the source sent rows that were not selected. ``left``: streams that this run does
-    not read; ``placeless``: those of them that have no share of their own: they were never read,
-    or what changes of them meanwhile is gone at the source."""
+    them for which the source sent rows that were not selected. ``left``: streams that this run does
+    not read; ``placeless``: those of them without a share of their own: they were never read, or
+    their changes meanwhile are gone at the source."""
 
     again: dict[StreamId, str | None] = {}
     names: frozenset[StreamId] = frozenset()
@@ -152,7 +151,7 @@ class UnreadStreams(msgspec.Struct, frozen=True, kw_only=True):
 class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
     """The input of a lane's epoch. ``open``: the lane takes streams that are not planned.
     ``attempt``: counts the epochs of the lane in this sync, from 1. ``tries``: how often each
-    stream was tried before, where its source said that a retry is safe."""
+    stream was tried before, where its source declared a retry safe."""
 
     lane: int
     epoch: int
@@ -165,17 +164,17 @@ class LaneStart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sync does. ``load_bytes``, ``load_seconds``: a load is made while sources still read
-    once so many bytes, or for so long, are pending, if one of Spark's ``slots`` (None: unknown) is
-    free. ``max_epochs``: how often a lane that was lost with its worker is begun again. ``resent``:
-    the program that feeds the source sends again what was not acknowledged (``engine.serve``): what
-    an earlier run sealed and did not commit is given up, no state is saved before an incomplete
-    generation is complete, and the source's end alone completes no version. ``open``: the source
-    reveals its streams only while it is read; lane 0 takes whatever it sends. ``keyed``: connectors
-    keep keys of their own in the store. ``max_rejected``: of streams that have no limit of their
-    own. ``unread``: streams that an earlier run or this one does not read.
+    """What a sync does. ``load_bytes``, ``load_seconds``: while sources are still read, a load is
+    made once this many bytes are pending, or for this long, if one of Spark's ``slots`` (None:
+    unknown) is free. ``max_epochs``: how often a lane that was lost with its worker is begun again.
+    ``resent``: the program that feeds the source sends again what was not acknowledged
+    (``engine.serve``): what an earlier run sealed and did not commit is given up, no state is saved
+    before an incomplete generation is complete, and the source's end alone completes no version.
+    ``open``: the source reveals its streams only while it is read; lane 0 takes whatever it sends.
+    ``keyed``: connectors keep keys of their own in the store. ``max_rejected``: of streams without
+    a limit of their own. ``unread``: streams that an earlier run or this one does not read.
     ``poll_seconds``: the longest pause between two looks at the lanes; ``scan_seconds``: between
-    two at what they sealed."""
+    two looks at what they sealed."""
 
     streams: tuple[PlannedStream, ...]
     unread: UnreadStreams = UnreadStreams()
@@ -192,13 +191,13 @@ class SyncPlan(msgspec.Struct, frozen=True, kw_only=True):
     scan_seconds: float = 2.0
 
     def poll_after(self, seconds: float) -> float:
-        """Returns the pause between two looks at the lanes when they have run for so long: a short
-        sync must not wait for one, and a long one must not look often."""
+        """Returns the pause between two looks at lanes that have run for ``seconds``: a short sync
+        must not wait for a look, and a long one must not look often."""
         return min(self.poll_seconds, max(SHORTEST_POLL, seconds / 20))
 
 
 class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as it goes on in the middle of an epoch."""
+    """A stream as it continues in the middle of an epoch."""
 
     stream: PlannedStream
     generation: int
@@ -207,11 +206,11 @@ class ContinuedStream(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SyncOutcome(msgspec.Struct, kw_only=True):
-    """The result of a sync. ``complete``: streams that the source completed and that are committed
-    whole. ``halted``: streams that are not, without a failure: the destination wanted no more of
-    them, or of a stream whose state they share. ``changed``: a discovery found that the source is
-    given another catalogue now: what was read with the old one was given up, and nothing else
-    was done than to recover."""
+    """The result of a sync. ``complete``: streams that the source completed and that are entirely
+    committed. ``halted``: streams that are incomplete without a failure: the destination took no
+    more of them, or of a stream whose state they share. ``changed``: a discovery found that the
+    source is now given another catalogue: what was read with the old one was given up, and only the
+    recovery was done."""
 
     complete: set[StreamId]
     failed: dict[StreamId, PenstockError]
