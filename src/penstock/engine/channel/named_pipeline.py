@@ -21,7 +21,7 @@ _NAMED_WORDS = ("rejects", "plan", "check")
 """Verbs that texts write without the pipeline that they are for."""
 
 _WITHOUT_STATE = ("set", "import")  # of ``penstock state``: they need more than a pipeline
-_OF_A_RUN = ("--recreate", "--full-refresh")  # a run in texts without its pipeline
+_OF_A_RUN = ("--recreate", "--full-refresh")  # run options in texts without a pipeline
 
 
 def home_options(home: Home) -> tuple[str, ...]:

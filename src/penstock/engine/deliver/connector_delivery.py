@@ -349,7 +349,7 @@ class PushDelivery:
         self._dead |= bool(errors) or result.end is not PushEnd.finished
 
     def _goes_on_without_damaged(self, result: PushResult) -> bool:
-        """Blocks the streams of which the feeder found a damaged part, and their shared state, and
+        """Blocks the streams with damaged parts that the feeder found, and their shared state, and
         begins the others again. Returns False where something else ended the conversation."""
         flights, failures = self._flying.values(), self._failures
         streams = {str(s): s for flight in flights for s in flight.group.streams}

@@ -105,7 +105,7 @@ class Delivery(Protocol):
         ...
 
     def published(self) -> set[StreamId]:
-        """Returns the streams of which a whole generation was delivered since the last call."""
+        """Returns the streams with a whole generation delivered since the last call."""
         ...
 
     def stop(self) -> None:
@@ -113,7 +113,7 @@ class Delivery(Protocol):
         ...
 
     def dead(self) -> bool:
-        """Whether nothing can be delivered any more, so that sources need not go on."""
+        """Whether nothing can be delivered any more, so that sources may stop."""
         ...
 
 
@@ -169,7 +169,7 @@ class Preconditions:
 
     def _is_whole(self, group: Group | GroupIntent, damaged: Damaged) -> bool:
         """Whether no part of a group is damaged. A stream with a damaged part is blocked, and so is
-        a shared state of it."""
+        its shared state."""
         shared = is_shared(group.states)
         for load in group.loads:
             e = next((damaged[part.path] for part in load.parts if part.path in damaged), None)

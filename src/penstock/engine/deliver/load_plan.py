@@ -37,7 +37,7 @@ Taken = tuple[SegmentId, StreamId]
 
 class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """What is sealed and not consumed. ``ready``: groups that may be committed now, in order.
-    ``publishes``: streams of which ``ready`` completes a generation. ``waiting``: per stream, the
+    ``publishes``: streams with a generation that ``ready`` completes. ``waiting``: per stream, the
     slices of incomplete generations, with their states. ``spent``: segments that are not needed any
     more. ``activates``: (stream, generation, version) of incremental streams, whose rows of older
     versions are replaced; ``refreshes``: the same of full refreshes whose rows have a version.

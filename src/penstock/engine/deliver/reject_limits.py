@@ -71,9 +71,9 @@ class ExceededLimit:
 
 
 class LimitDecision(msgspec.Struct, frozen=True):
-    """The decision. ``pending``: what may be delivered. ``over``: streams of which nothing more is
-    delivered. ``lost``: streams over their limit that are still delivered, since they cannot be
-    read again."""
+    """The decision. ``pending``: what may be delivered. ``over``: streams that are not delivered
+    any more. ``lost``: streams over their limit that are still delivered, since they cannot be read
+    again."""
 
     pending: Pending
     over: tuple[ExceededLimit, ...] = ()

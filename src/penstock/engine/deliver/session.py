@@ -22,10 +22,10 @@ from penstock.store.rules import lease_lost
 
 
 class SyncFailures:
-    """The failures of a sync so far. ``errors``: in order of time. ``blocked``: streams of which
-    nothing more is delivered or read, each with its error (None: the destination halted it, which
-    is no failure); ``shared_blocked``: a shared state is blocked too. ``shared_halted``: it is
-    blocked because the destination halted a stream that it covers."""
+    """The failures of a sync so far. ``errors``: in order of time. ``blocked``: streams that are no
+    longer delivered or read, each with its error (None: the destination halted it, which is no
+    failure); ``shared_blocked``: a shared state is blocked too. ``shared_halted``: it is blocked
+    because the destination halted a stream that it covers."""
 
     def __init__(self) -> None:
         self.errors: list[PenstockError] = []
@@ -39,9 +39,9 @@ class SyncFailures:
         self.errors.append(error)
 
     def halt(self, streams: Iterable[StreamId], *, shared: bool) -> None:
-        """Blocks streams of which the destination takes no more in this run, and (``shared``) the
-        state that they share. What it did not take stays sealed: rows that are read or delivered
-        now would come before it, or a second time."""
+        """Blocks streams whose rows the destination no longer takes in this run, and (``shared``)
+        the state that they share. What it did not take stays sealed: rows that are read or
+        delivered now would come before it, or a second time."""
         for stream in streams:
             self.blocked.setdefault(stream, None)
         self.shared_blocked |= shared

@@ -1,7 +1,7 @@
 """Plans histories: which streams keep every version of a key, and which cannot.
 
-Pure but for a look at the table's columns. Neighbours: ``engine.plan.stream_plan`` plans a stream,
-``tables.history`` keeps the versions."""
+Pure except for a look at the table's columns. Neighbours: ``engine.plan.stream_plan`` plans a
+stream, ``tables.history`` keeps the versions."""
 
 from collections.abc import Callable, Mapping, Sequence
 

@@ -37,7 +37,7 @@ class SettledPlace(NamedTuple):
 def settle_place(pipeline: Pipeline, store: Store, home: Home) -> SettledPlace:
     """Proves that the pipeline may use its saved state from its place, and finds the folder of its
     tables. Raises ``ConfigError``: ``config.other_place``; ``config.other_folder`` where its tables
-    lie in a folder that the file no longer means, and may not be written to from here."""
+    lie in a folder that the file no longer means, and writing to it from here is not allowed."""
     place = pipeline.place
     if place is None:
         return SettledPlace(pipeline)

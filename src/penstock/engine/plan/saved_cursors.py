@@ -30,8 +30,8 @@ class SavedCursor(msgspec.Struct, frozen=True):
 def saved_cursors(
     role: StateRole, states: Sequence[StoredState], earlier: Remembered, pipeline: str
 ) -> dict[StreamId, SavedCursor]:
-    """Returns the cursors of the streams that ``states``, which the source is given, cover. A
-    stream without a state takes the current cursor."""
+    """Returns the cursors of the streams in ``states``, the states that the source gets. A stream
+    without a state takes the current cursor."""
     found: dict[StreamId, SavedCursor] = {}
     for stream, path in earlier.cursors.items():
         if path and role.without(states, (stream,)) != states:

@@ -197,8 +197,8 @@ def _with_whole_record(
 def unknown_columns(
     pipeline: Pipeline, chosen: Sequence[Stream], package: ProtocolPackage
 ) -> list[str]:
-    """Returns a problem for each column that is given a type and that no stream of its entry has.
-    An entry for several streams may name columns that only some have; a stream without known
+    """Returns a problem for each column with a type in the pipeline that no stream of its entry
+    has. An entry for several streams may name columns that only some have; a stream without known
     properties may have any."""
     meant = [("source.defaults", pipeline.source.defaults, list(chosen))]
     for index, entry in enumerate(pipeline.source.streams or ()):

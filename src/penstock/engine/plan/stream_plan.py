@@ -426,7 +426,7 @@ def _disposition(
 def _mixed_keys(
     configured: ConfiguredStream, key: tuple[FieldPath, ...], rules: StreamRules
 ) -> tuple[str, ...]:
-    """Returns the key columns of which the table has rows as text and rows as JSON."""
+    """Returns the key columns that have text in some rows of the table and JSON in others."""
     stream, replaced = configured.id, configured.replaces or configured.refreshes
     newest = rules.schemas.get(stream)
     if replaced or rules.table_types is None or newest is None or newest.version < 2:

@@ -28,7 +28,7 @@ _STRING = DataType(Kind.string)
 _TIMES = (Kind.time, Kind.time_tz)
 _TEXT = (Kind.string, Kind.number_text, Kind.json, *_TIMES)  # kinds that a table keeps as text
 _NESTED = (Kind.array, Kind.struct)
-_EXACT = (*_TEXT, Kind.integer, Kind.boolean, Kind.date)  # of which no value loses digits
+_EXACT = (*_TEXT, Kind.integer, Kind.boolean, Kind.date)  # kinds whose values lose no digits
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,8 @@ def permissions_asked(pipeline: Pipeline) -> tuple[dict[str, Any], dict[str, Any
 
 def _built_in(pipeline: Pipeline) -> list[str]:
     """Returns problems for permissions and limits of built-in transforms, which nothing enforces. A
-    built-in transform other than Spark SQL reaches nothing, which is within all permissions. Limits
-    of a version 4 file are not refused, since such a file must run (:func:`not_enforced`)."""
+    built-in transform other than Spark SQL accesses nothing, so it needs no permission. Limits of a
+    version 4 file are not refused, since such a file must run (:func:`not_enforced`)."""
     problems: list[str] = []
     for index, connector in enumerate(pipeline.transforms):
         if connector.use not in BUILT_IN:

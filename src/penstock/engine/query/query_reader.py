@@ -272,7 +272,7 @@ def _bound(
 
 
 def _anew(lane: LaneJob) -> tuple[StreamJob, ...]:
-    """Returns the lane's streams of which every row is sent again."""
+    """Returns the lane's streams, marked to send every row again."""
     change = msgspec.structs.replace
     return tuple(
         change(s, lane=change(s.lane, disposition=change(s.lane.disposition, anew=True)))

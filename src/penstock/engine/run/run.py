@@ -141,7 +141,7 @@ class Run:
         """``began``: when the process began, if it began for this run (a reading of
         ``time.monotonic``). ``retry``: reads these rejects in place of the source.
         ``ends_histories``: as in ``prepare``."""
-        self.begun = False  # the store knows it
+        self.begun = False  # the store has it
         self._asked_retry = retry
         self._ends_histories = ends_histories
         self._retry: RejectRetry | None = None

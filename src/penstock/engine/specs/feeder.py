@@ -59,13 +59,13 @@ class FeedOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AckedSegments(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments of which the destination has acked every row and the state. Each is named once.
-    ``rejects``: files of the destination's rejects since the last ack, durable, as paths in the
-    log; they must be copied to the run's folder before the segments are settled. ``rejected``:
-    the number of its rejects per stream, in a file or not. ``filtered``: records that the
-    destination left out since the last ack, as configured, per stream. Both may count rows that no
-    ack covers yet. ``keys``: see ``protocols.writing.Ack``. ``gives_results``: the destination has
-    given a result, see ``protocols.writing.GivesResults``."""
+    """Segments whose rows and state the destination has all acked. Each is named once. ``rejects``:
+    files of the destination's rejects since the last ack, durable, as paths in the log; they must
+    be copied to the run's folder before the segments are settled. ``rejected``: the number of its
+    rejects per stream, in a file or not. ``filtered``: records that the destination left out since
+    the last ack, as configured, per stream. Both may count rows that no ack covers yet. ``keys``:
+    see ``protocols.writing.Ack``. ``gives_results``: the destination has given a result, see
+    ``protocols.writing.GivesResults``."""
 
     segments: tuple[SegmentId, ...]
     rejects: tuple[str, ...] = ()

@@ -1,5 +1,5 @@
 """Manages the sealed segments of the log: closes epochs, decides what may be loaded now, deletes
-segments that are no longer needed, and returns the sealed states from which a lane begins.
+spent segments, and returns the sealed states from which a lane begins.
 
 Not here: lanes and questions (``engine.sync.sync``), which segments become which loads
 (``engine.deliver.load_plan``), how rows reach their destination (``engine.deliver.delivery``).
@@ -30,9 +30,9 @@ from penstock.store.keys import lane_task
 class Backlog:
     """The sealed segments of one sync. ``published``: streams with a published generation.
     ``waiting``: slices of incomplete generations, per stream. ``begun``: epochs of this sync;
-    ``kept``: streams of which they sealed rows that were not given up. ``unconfirmed``: epochs
-    whose catalogue no discovery has confirmed yet, with what their source was given: nothing from
-    them is delivered or committed."""
+    ``kept``: streams with rows that these sealed and that were not given up. ``unconfirmed``:
+    epochs whose catalogue no discovery has confirmed yet, with what their source was given: nothing
+    from them is delivered or committed."""
 
     def __init__(
         self, plan: SyncPlan, progress: SyncProgress, delivery: Delivery, meanwhile: LaneWatcher
@@ -342,8 +342,7 @@ class Backlog:
         self._sweep(self._decide())
 
     def _sweep(self, pending: Pending) -> None:
-        """Deletes segments that are no longer needed from the log, once their rejects are
-        copied."""
+        """Deletes spent segments from the log, once their rejects are copied."""
         self.published |= self._delivery.published()
         self.waiting, self._held = pending.waiting, pending.held
         kept = {c.segment for c in self._delivery.under_way()} | self._written_down()

@@ -79,7 +79,7 @@ class SyncRun:
         self._shards: dict[StreamId, set[int]] = {}  # lanes that have read their shard
         self._met: dict[tuple[int, StreamId], int] = {}  # generations of streams met in an epoch
         self._running: dict[int, _Running] = {}
-        self._stopped = False  # the lanes are stopping
+        self._stopped = False  # a stop of the lanes was requested
         self._backlog = Backlog(plan, self._progress, delivery, meanwhile=self)
         self._epochs = Epochs(plan, self._progress, self._backlog)
 
@@ -195,7 +195,7 @@ class SyncRun:
         return self._found is not None
 
     def _changed(self) -> bool:
-        """Whether the discovery of this run showed that the source is given another catalogue."""
+        """Whether the discovery of this run gives the source another catalogue."""
         return self._found is not None and self._found != self._discovery.given
 
     def _confirmed(self) -> bool:
@@ -449,10 +449,10 @@ class SyncRun:
         return shards == 1 or len(done) == shards
 
     def _unfinished(self, start: LaneStart, result: LaneResult) -> list[PlannedStream]:
-        """Returns the streams that remain to be read of a lane that was lost, or that retries
-        streams. A published generation is not filled again. Where streams share a state, all of the
-        lane's streams are read again, since the state also covers those that had ended; a stream
-        whose refresh was published is incremental again."""
+        """Returns the remaining streams of a lane that was lost, or that retries streams. A
+        published generation is not filled again. Where streams share a state, all of the lane's
+        streams are read again, since the state also covers those that had ended; a stream whose
+        refresh was published is incremental again."""
         retried = {s for s, _ in result.retries}
         shared = self._epochs.state_is_shared()
         everything = result.end is LaneEnd.lost or shared

@@ -1,9 +1,9 @@
 """Gives streams their own share of the saved state when they are read again, and keeps the share of
 streams that this run does not read (L1, L6).
 
-Runs once in a sync, when what earlier runs sealed is loaded and saved, and before a source is
-given a state. Not here: which streams these are (``engine.plan.unread``). Neighbour:
-``engine.sync.sync`` calls it.
+Runs once in a sync, when what earlier runs sealed is loaded and saved, and before a source gets a
+state. Not here: which streams these are (``engine.plan.unread``). Neighbour: ``engine.sync.sync``
+calls it.
 """
 
 from collections.abc import Collection

@@ -70,7 +70,7 @@ class Sealer:
         """``any_status``: a source that reports STARTED or RUNNING of a stream is expected to
         report COMPLETE too (``penstock serve``). ``write``: how parts are written; None: at once.
         ``host``: gets the states and counts that go back to the program which feeds this one.
-        ``widen``: returns the columns that rows lack; None: they are left out. Where it raises,
+        ``widen``: called for the columns that rows lack; None: they are left out. Where it raises,
         nothing more is sealed. ``whole``: the bodies of batches are records as the source sent
         them."""
         self._log, self._epoch, self._lane = log, epoch, lane
@@ -561,7 +561,7 @@ class Sealer:
 
 
 class FatalReject(SourceError):
-    """Raised for a rejected record, where the pipeline sets that such a record fails the run."""
+    """Raised for a reject that fails the run, by ``on_data_error`` or ``reject_quota``."""
 
 
 def too_many(line: RejectLine, quota: int) -> FatalReject:
