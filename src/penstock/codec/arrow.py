@@ -59,8 +59,8 @@ _KEEPS_QUOTES = frozenset({
 
 
 def arrow_type(data_type: DataType) -> ArrowType:
-    """The Arrow type of ``data_type``. Nested fields have their cleaned names and, as metadata
-    ``penstock.source``, the original ones."""
+    """Returns the Arrow type of ``data_type``. Nested fields have their cleaned names and, as
+    metadata ``penstock.source``, the original ones."""
     match data_type.kind:
         case Kind.decimal:
             return pa.decimal128(data_type.precision or 38, data_type.scale or 0)
@@ -75,7 +75,7 @@ def arrow_type(data_type: DataType) -> ArrowType:
 
 
 def duckdb_type(data_type: DataType) -> str:
-    """The name of ``data_type`` in DuckDB's SQL."""
+    """Returns the name of ``data_type`` in DuckDB's SQL."""
     match data_type.kind:
         case Kind.decimal:
             return f"DECIMAL({data_type.precision or 38},{data_type.scale or 0})"
@@ -92,8 +92,8 @@ def duckdb_type(data_type: DataType) -> str:
 
 
 def json_structure(data_type: DataType) -> Any:
-    """The structure argument of DuckDB's ``from_json`` for ``data_type``, by original names. Every
-    leaf is text: VARCHAR, or JSON where ``3`` and ``"3"`` must stay apart."""
+    """Returns the structure argument of DuckDB's ``from_json`` for ``data_type``, by original
+    names. Every leaf is text: VARCHAR, or JSON where ``3`` and ``"3"`` must stay apart."""
     match data_type.kind:
         case Kind.array:
             return [json_structure(_item(data_type))]
@@ -104,8 +104,8 @@ def json_structure(data_type: DataType) -> Any:
 
 
 def part_schema(schema: RowSchema) -> ArrowSchema:
-    """The Arrow schema of a part: the columns of ``schema`` by cleaned name, then SEQ, RAW_ID,
-    EXTRACTED_AT and CHANGES of ``model.types``."""
+    """Returns the Arrow schema of a part: the columns of ``schema`` by cleaned name, then SEQ,
+    RAW_ID, EXTRACTED_AT and CHANGES of ``model.types``."""
     columns = [
         _field(f.name, f.source, arrow_type(f.type)).with_nullable(f.nullable)
         for f in schema.fields
@@ -115,7 +115,7 @@ def part_schema(schema: RowSchema) -> ArrowSchema:
 
 @cache
 def internal_fields() -> tuple[ArrowField, ...]:
-    """The fields of SEQ, RAW_ID, EXTRACTED_AT and CHANGES."""
+    """Returns the fields of SEQ, RAW_ID, EXTRACTED_AT and CHANGES."""
     return (
         pa.field(SEQ, pa.int64()),
         pa.field(RAW_ID, pa.string()),
@@ -126,7 +126,7 @@ def internal_fields() -> tuple[ArrowField, ...]:
 
 @cache
 def change_type() -> ArrowType:
-    """The type of an entry in a change list."""
+    """Returns the type of an entry in a change list."""
     return pa.struct([pa.field(name, pa.string()) for name in ("field", "change", "reason")])
 
 
@@ -146,13 +146,14 @@ def proved(table: Table, declared: Collection[str] = ()) -> Table:
 
 
 def required(table: Table) -> frozenset[str]:
-    """The names of the columns that are declared non-nullable and hold no null."""
+    """Returns the names of the columns that are declared non-nullable and hold no null."""
     pairs = zip(table.schema, table.columns, strict=True)
     return frozenset(f.name for f, column in pairs if not f.nullable and not column.null_count)
 
 
 def frame_types_of(schema: ArrowSchema) -> dict[str, str]:
-    """The frame types (``codec.frame_types``) that fields of ``schema`` carry, by column."""
+    """Returns the frame types (``codec.frame_types``) that fields of ``schema`` carry, by
+    column."""
     marks = ((f.name, (f.metadata or {}).get(FRAME_KEY)) for f in schema)
     return {name: mark.decode() for name, mark in marks if mark is not None}
 

@@ -97,7 +97,7 @@ def no_objects(bodies: Array) -> Array:
 
 
 def keys(bodies: Array, path: str) -> Array:
-    """The keys of the object at ``path``, a list per row."""
+    """Returns the keys of the object at ``path``, a list per row."""
     sql = f"SELECT json_keys(b, {_quote(path)}) AS k FROM bodies"
     result = run_query(sql, bodies)
     return _whole(result.column(0))
@@ -132,7 +132,7 @@ def rows_of_another_type(bodies: Array, path: str, wanted: str) -> Array:
 
 
 def step(path: str, name: str) -> str:
-    """The path of a property below ``path``."""
+    """Returns the path of a property below ``path``."""
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
     return f'{path}."{escaped}"'
 
@@ -154,8 +154,8 @@ def no_values(column: Array) -> Array:
 
 
 def below(column: Array, rows: Rows) -> Rows:
-    """The mapping to row numbers for the elements of a list column (as ``flatten`` returns them).
-    ``rows``: the mapping for the column itself."""
+    """Returns the mapping to row numbers for the elements of a list column (as ``flatten`` returns
+    them). ``rows``: the mapping for the column itself."""
     return lambda positions: rows(pc.list_parent_indices(column).cast(pa.int64()).take(positions))
 
 
@@ -171,7 +171,7 @@ def _positions(mask: Array) -> Array:
 
 
 def nothing() -> Array:
-    """An empty array of positions."""
+    """Returns an empty array of positions."""
     return pa.array([], pa.int64())
 
 

@@ -49,7 +49,7 @@ class RepairedBody:
 
 
 def is_object(body: bytes) -> bool:
-    """Whether a body is one object that :func:`mend` can read."""
+    """Returns whether a body is one object that :func:`mend` can read."""
     try:
         return isinstance(json.loads(body.decode()), dict)
     except (ValueError, RecursionError):
@@ -93,8 +93,8 @@ def _check(
 
 
 def _fitted(value: Any, data_type: DataType, path: FieldPath, cast_failures: list[Failure]) -> Any:
-    """The value where its JSON type fits ``data_type``; else None (a JSON column keeps it), with
-    its path and text appended to ``cast_failures``."""
+    """Returns the value where its JSON type fits ``data_type``; else None (a JSON column keeps it),
+    with its path and text appended to ``cast_failures``."""
     if value is None:
         return None
     if data_type.kind is Kind.array and isinstance(value, list):
@@ -127,21 +127,22 @@ def _has_no_json(value: Any, depth: int) -> bool:
 
 
 def _sent(value: Any) -> str:
-    """The value's JSON text as it was sent; of a text itself. Half a surrogate pair is spelt."""
+    """Returns the value's JSON text as it was sent; of a text itself. Half a surrogate pair is
+    spelt."""
     text = str(value) if isinstance(value, str) else _encode(value, 0, sent=True)
     return _spelt(text)
 
 
 def encoded(value: Any) -> str:
-    """The JSON text of a decoded value whose numbers are :class:`Number`."""
+    """Returns the JSON text of a decoded value whose numbers are :class:`Number`."""
     return _encode(value, 0)
 
 
 def _encode(value: Any, depth: int, *, sent: bool = False) -> str:
-    """The JSON text of ``value``; numbers with all their digits. What JSON does not have becomes
-    null, a text with half a surrogate pair too; in the name of a property that half becomes the
-    letters of its escape. After :func:`_fitted` only JSON columns and properties without a column
-    still hold such values. ``sent``: what JSON does not have is kept as it was."""
+    """Returns the JSON text of ``value``; numbers with all their digits. What JSON does not have
+    becomes null, a text with half a surrogate pair too; in the name of a property that half becomes
+    the letters of its escape. After :func:`_fitted` only JSON columns and properties without a
+    column still hold such values. ``sent``: what JSON does not have is kept as it was."""
     if depth > MAX_DEPTH:
         raise RecursionError
     match value:

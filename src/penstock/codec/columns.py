@@ -96,8 +96,8 @@ class Columns(Sequence[bytes]):
 
 
 def data_type(arrow: ArrowType) -> DataType:
-    """The narrowest type of ``model.types`` that holds every value of ``arrow``; text (string or
-    json) where there is none."""
+    """Returns the narrowest type of ``model.types`` that holds every value of ``arrow``; text
+    (string or json) where there is none."""
     types = pa.types
     if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
         return data_type(arrow.value_type)
@@ -132,7 +132,7 @@ def data_type(arrow: ArrowType) -> DataType:
 
 
 def row_schema(arrow: ArrowSchema) -> RowSchema:
-    """The schema of Arrow columns, under their own names (not cleaned)."""
+    """Returns the schema of Arrow columns, under their own names (not cleaned)."""
     return RowSchema(tuple(Field(f.name, f.name, _kind(f)) for f in arrow))
 
 
@@ -308,8 +308,9 @@ class ColumnDecoder:
 
 
 def _chunks(table: Table, name: str) -> list[Array]:
-    """The column ``name`` as one array, the first where several have the name; none where no column
-    has it. As several arrays where it contains dictionaries: Arrow cannot make one of all."""
+    """Returns the column ``name`` as one array, the first where several have the name; none where
+    no column has it. As several arrays where it contains dictionaries: Arrow cannot make one of
+    all."""
     index = next((i for i, n in enumerate(table.column_names) if n == name), None)
     if index is None:
         return []
@@ -399,8 +400,9 @@ def _cast(given: Array, wanted: DataType) -> FittedColumn:
 
 
 def _as_text(given: Array, wanted: Kind) -> Array | None:
-    """The values as JSON texts, for kinds where Arrow's own cast has other rules (an integer taken
-    as microseconds, half a day cut off, text taken as bytes); None where Arrow's cast is right."""
+    """Returns the values as JSON texts, for kinds where Arrow's own cast has other rules (an
+    integer taken as microseconds, half a day cut off, text taken as bytes); None where Arrow's cast
+    is right."""
     types, kind = pa.types, data_type(given.type).kind
     if wanted is kind or (kind, wanted) in _CAST_BY_ARROW:
         return None
@@ -448,7 +450,8 @@ def _rows_of(losses: Sequence[Loss]) -> Array | None:
 
 
 def _taken(given: Array, places: Array) -> Array:
-    """The values at ``places``, at least one. Arrow cannot take from views, also inside lists."""
+    """Returns the values at ``places``, at least one. Arrow cannot take from views, also inside
+    lists."""
     if pa.types.is_string_view(given.type):
         given = given.cast(pa.string())
     elif pa.types.is_binary_view(given.type):
@@ -524,8 +527,8 @@ def _is_text(arrow: ArrowType) -> bool:
 
 
 def _json(value: Any, entries: bool) -> str:
-    """The JSON text of a value; a map becomes an object, or pairs where a key cannot be a name or
-    comes twice. ``entries``: the value is a map, even without entries."""
+    """Returns the JSON text of a value; a map becomes an object, or pairs where a key cannot be a
+    name or comes twice. ``entries``: the value is a map, even without entries."""
     if entries or (isinstance(value, list) and value and type(value[0]) is tuple):
         with suppress(TypeError):
             named: dict[Any, Any] = dict(value)
@@ -545,5 +548,5 @@ def _as_json(texts: Array) -> Array:
 
 
 def _behind(rows: int) -> Rows:
-    """The rows of positions in a column that follows so many rows."""
+    """Returns the rows of positions in a column that follows so many rows."""
     return lambda positions: pc.add(positions, rows) if rows else positions

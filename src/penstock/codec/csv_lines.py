@@ -256,13 +256,13 @@ class CsvFields:
 
 
 def _pieces(records: Array) -> list[bytes]:
-    """The bytes of all records with line feeds between them, in few pieces."""
+    """Returns the bytes of all records with line feeds between them, in few pieces."""
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(records)], records), b"\n")
     return [joined[0].as_py()]
 
 
 def blank(records: Array) -> Array:
-    """Which records are empty lines."""
+    """Returns which records are empty lines."""
     return pc.equal(pc.binary_length(records), 0)
 
 
@@ -272,7 +272,7 @@ def without_return(records: Array) -> Array:
 
 
 def _no_utf8(records: Array) -> Array | None:
-    """Which records are not UTF-8; None: all are."""
+    """Returns which records are not UTF-8; None: all are."""
     try:
         pc.cast(records, pa.string())
         return None
@@ -310,5 +310,5 @@ def header_names(record: bytes, dialect: CsvDialect) -> tuple[str, ...] | str:
 
 
 def goes_on(line: bytes, dialect: CsvDialect) -> bool:
-    """Whether a record that begins with this line goes on in the next one."""
+    """Returns whether a record that begins with this line goes on in the next one."""
     return bool(_Lines(pa.array([line], pa.binary()), _Patterns(dialect)).opens[0].as_py())

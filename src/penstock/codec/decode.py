@@ -260,7 +260,7 @@ class _Batch:
         return typed
 
     def extra_column(self) -> Array:
-        """The column ``EXTRA``: NULL in every row where nothing is kept."""
+        """Returns the column ``EXTRA``: NULL in every row where nothing is kept."""
         of, rows = self._of, len(self._raw)
         found = of.values.column(self._read, rows)
         if not self._unreadable:
@@ -393,7 +393,7 @@ class _Batch:
         return rows if len(rows) else None
 
     def _keys_of(self, rows: Array) -> KeysAt:
-        """The keys that the bodies ``rows``, those that are unexplained, have at a path."""
+        """Returns the keys that the bodies ``rows``, those that are unexplained, have at a path."""
 
         def keys_at(path: str) -> Array:
             if path not in self._keys:
@@ -474,7 +474,7 @@ class _Batch:
         return found.values
 
     def _at(self, path: FieldPath, columns: list[Array]) -> Array | None:
-        """The column at a path of original names; None where the schema has none."""
+        """Returns the column at a path of original names; None where the schema has none."""
         level, found = self._of.schema.fields, None
         for i, name in enumerate(path):
             place = next((j for j, f in enumerate(level) if f.source == name), None)
@@ -518,7 +518,7 @@ def inexact_keys(key: Sequence[FieldPath], losses: Losses) -> list[RowReject]:
 
 
 def _inexact(path: FieldPath) -> str:
-    """The reason of a reject, with the way to a column that holds the value."""
+    """Returns the reason of a reject, with the way to a column that holds the value."""
     again = "`penstock run --recreate` writes the table again, with the types of now"
     if len(path) != 1:
         return f"{INEXACT_KEY} ({again})"
@@ -548,8 +548,8 @@ def note_marks(
 def strict_rejects(
     losses: Losses, words: ChangeWords, deletes: DeleteMark | None
 ) -> dict[int, RowReject]:
-    """A reject for each row that lost something, with the first such field (strict mode). A mark of
-    deletes lost nothing: it was judged by what was sent."""
+    """Returns a reject for each row that lost something, with the first such field (strict mode). A
+    mark of deletes lost nothing: it was judged by what was sent."""
     found = losses.first_fields(() if deletes is None else (deletes.source,))
     return {i: RowReject(i, words.reason, dotted(path)) for i, path in found.items()}
 

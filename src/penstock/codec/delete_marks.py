@@ -46,7 +46,7 @@ class JudgedMarks(NamedTuple):
 
 
 def marked(column: Any) -> Any:
-    """Which rows of a column (an array or a chunked one) are deletes, without NULL."""
+    """Returns which rows of a column (an array or a chunked one) are deletes, without NULL."""
     types, kind = pa.types, column.type
     if types.is_boolean(kind):
         return pc.fill_null(column, False)
@@ -66,8 +66,8 @@ def marked(column: Any) -> Any:
 
 
 def with_repaired(given: Array, texts: Mapping[int, str]) -> Array:
-    """The marks ``given`` with those that a repair of their body has taken out (``body_repair``),
-    by row: what is no object where the schema has one."""
+    """Returns the marks ``given`` with those that a repair of their body has taken out
+    (``body_repair``), by row: what is no object where the schema has one."""
     if not texts:
         return given
     found = _texts(given).to_pylist()
@@ -123,8 +123,8 @@ def _as_times(texts: Array) -> Array:
 
 
 def _texts(given: Array) -> Array:
-    """The values as texts, an object or a list as its JSON; a JSON string with an escape as what it
-    says."""
+    """Returns the values as texts, an object or a list as its JSON; a JSON string with an escape as
+    what it says."""
     if pa.types.is_string(given.type):
         escaped = pc.match_substring_regex(given, r'^".*\\.*"$')
         if not pc.any(escaped).as_py():
@@ -149,14 +149,14 @@ def _read(text: str) -> str:
 
 
 def _bare(value: Any) -> Any:
-    """An Arrow struct lacks no field: one without any value is an empty object."""
+    """Returns an Arrow struct lacks no field: one without any value is an empty object."""
     if isinstance(value, dict) and all(v is None for v in value.values()):  # pyright: ignore
         return {}
     return value
 
 
 def _fill(data_type: DataType, times: Array) -> Any:
-    """What a delete has whose mark does not fit its column."""
+    """Returns what a delete has whose mark does not fit its column."""
     target = arrow_type(data_type)
     match data_type.kind:
         case Kind.timestamp:

@@ -69,15 +69,15 @@ def warm() -> None:
 
 
 def version() -> str:
-    """The version of DuckDB that is installed."""
+    """Returns the version of DuckDB that is installed."""
     import duckdb
 
     return duckdb.__version__
 
 
 def input_errors() -> tuple[type[Exception], ...]:
-    """The classes of DuckDB's errors for an input that it cannot process. Where its message quotes
-    bytes that are not UTF-8, some Pythons raise the second instead."""
+    """Returns the classes of DuckDB's errors for an input that it cannot process. Where its message
+    quotes bytes that are not UTF-8, some Pythons raise the second instead."""
     import duckdb
 
     return duckdb.InvalidInputException, UnicodeDecodeError
@@ -131,6 +131,6 @@ def _guard(root: "duckdb.DuckDBPyConnection") -> None:
 
 
 def _permitted() -> str:
-    """The requirement of DuckDB that this package states."""
+    """Returns the requirement of DuckDB that this package states."""
     stated = metadata.requires("penstock") or ()
     return next((r for r in stated if r.startswith("duckdb")), "duckdb")

@@ -56,8 +56,8 @@ def as_doubles(data: Any) -> Any:
 
 
 def may_be_rounded(data: Any) -> bool:
-    """Whether a program that keeps numbers as doubles may have written this decoded JSON data: each
-    number is its nearest double, to as many digits as it has."""
+    """Returns whether a program that keeps numbers as doubles may have written this decoded JSON
+    data: each number is its nearest double, to as many digits as it has."""
     if isinstance(data, dict):
         return all(map(may_be_rounded, cast(dict[str, Any], data).values()))
     if isinstance(data, list):

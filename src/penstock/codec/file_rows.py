@@ -49,7 +49,7 @@ each text must be besides."""
 
 
 def row_type(types: Sequence[DataType]) -> ArrowType:
-    """The Arrow type of a row."""
+    """Returns the Arrow type of a row."""
     return pa.struct(
         [
             *(pa.field(f"c{index}", arrow_type(kind)) for index, kind in enumerate(types)),
@@ -179,7 +179,7 @@ class JsonRows:
         return _placed(rows, lines, empty, _in_file(self._file, faults)), at
 
     def _lost(self, table: Any) -> dict[int, list[int]]:
-        """The columns that lost something, by row."""
+        """Returns the columns that lost something, by row."""
         lists = table[CHANGES].combine_chunks()
         found: dict[int, list[int]] = {}
         for row in pc.indices_nonzero(pc.greater(pc.list_value_length(lists), 0)).to_pylist():
@@ -189,7 +189,7 @@ class JsonRows:
 
 
 def _of(field: str, column: str) -> bool:
-    """Whether an entry's ``field`` may be of the column: its name may have points too."""
+    """Returns whether an entry's ``field`` may be of the column: its name may have points too."""
     return field == column or field.startswith((f"{column}.", f"{column}["))
 
 

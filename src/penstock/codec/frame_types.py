@@ -20,8 +20,8 @@ _PARAMETERS = re.compile(r"timestamp\[(\w+), tz=(.*)\]|fixed_size_binary\[(\d+)\
 
 
 def name_of(arrow: ArrowType) -> str | None:
-    """The name of a type that a column is cast back to; None for the type that its kind has in
-    frames anyway, and for a type that it cannot be cast back to."""
+    """Returns the name of a type that a column is cast back to; None for the type that its kind has
+    in frames anyway, and for a type that it cannot be cast back to."""
     types = pa.types
     narrow = types.is_integer(arrow) or types.is_floating(arrow)
     other = (

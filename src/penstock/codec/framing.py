@@ -107,7 +107,7 @@ class LineFramer:
         self._partial, self._size = bytearray(), 0
 
     def _without_mark(self, begin: bytes) -> bytes:
-        """The stream's first bytes without a mark; none while they may be a part of one."""
+        """Returns the stream's first bytes without a mark; none while they may be a part of one."""
         if len(begin) < len(_BYTE_ORDER_MARK) and _BYTE_ORDER_MARK.startswith(begin):
             self._begin = begin
             return b""

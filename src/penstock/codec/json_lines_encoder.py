@@ -144,7 +144,7 @@ class LineEncoder:
 
     @staticmethod
     def _where_valid(one: "_Column", batch: RecordBatch) -> list[Text]:
-        """The property with the comma before it; nothing in rows where it is NULL."""
+        """Returns the property with the comma before it; nothing in rows where it is NULL."""
         texts: list[Text] = ["," + one.key, *one.texts(batch)]
         column = batch.column(one.name)
         if column.null_count == 0:

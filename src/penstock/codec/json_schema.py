@@ -37,15 +37,14 @@ _FORMATS = {
 
 
 def data_type(schema: Any, hook: Hook | None = None) -> DataType:
-    """The type of the values that ``schema`` describes; never raises: what cannot be read is JSON
-    text.
+    """Returns the type of the values that ``schema`` describes; never raises: what cannot be read
+    is JSON text.
 
     Nullability is dropped: ``["null", X]`` and ``oneOf: [X, null]`` are X. An object with known
     properties is a struct of all of them in their order, also where its schema allows others
     (``additionalProperties: true``); one whose other properties have a type of their own
     (``additionalProperties: {...}``, ``patternProperties``) is JSON text, unless it is the record.
-    A decimal has at most 38 digits: see :meth:`SchemaDialect.narrowed`.
-    """
+    A decimal has at most 38 digits: see :meth:`SchemaDialect.narrowed`."""
     return _Reader(schema, hook).read(schema, 0) or _JSON
 
 
@@ -61,9 +60,9 @@ class SchemaDialect:
         return data_type(schema, self._hook)
 
     def narrowed(self, schema: Any) -> tuple[str, ...]:
-        """The properties of a record whose schema allows numbers with more digits than a decimal
-        has. Whole digits are kept as the bounds ask, as long as 18 digits after the point, or those
-        that the schema has, are left."""
+        """Returns the properties of a record whose schema allows numbers with more digits than a
+        decimal has. Whole digits are kept as the bounds ask, as long as 18 digits after the point,
+        or those that the schema has, are left."""
         reader = _Reader(schema, self._hook)
         row = reader.read(schema, 0) or _JSON
         return tuple(
@@ -74,16 +73,16 @@ class SchemaDialect:
 def row_schema(
     row: DataType, columns: Mapping[str, str], selected: Collection[str] | None = None
 ) -> RowSchema:
-    """The columns of a stream whose records have the type ``row``. ``columns``: the stored names,
-    original -> cleaned; other properties are cleaned here. ``selected``: top-level properties to
-    keep (None: all). A ``row`` that is not a struct has no columns."""
+    """Returns the columns of a stream whose records have the type ``row``. ``columns``: the stored
+    names, original -> cleaned; other properties are cleaned here. ``selected``: top-level
+    properties to keep (None: all). A ``row`` that is not a struct has no columns."""
     fields = [f for f in row.fields if selected is None or f.source in selected]
     names = clean_columns((f.source for f in fields), columns)
     return RowSchema(tuple(Field(names[f.source], f.source, f.type) for f in fields))
 
 
 def holds_decimal(of: DataType) -> bool:
-    """Whether a type is a decimal, or has one inside."""
+    """Returns whether a type is a decimal, or has one inside."""
     if of.item is not None:
         return holds_decimal(of.item)
     return of.kind is Kind.decimal or any(holds_decimal(f.type) for f in of.fields)
@@ -100,7 +99,7 @@ class _Reader:
         self.narrowed: set[str] = set()  # such properties with a decimal that needs more digits
 
     def read(self, schema: Any, depth: int) -> DataType | None:
-        """The type of ``schema``; None where only null is valid."""
+        """Returns the type of ``schema``; None where only null is valid."""
         found = self._asked(schema, depth)
         if found is None or found.kind is not Kind.decimal or (found.precision or 0) <= _MAX_DIGITS:
             return found
@@ -136,8 +135,9 @@ class _Reader:
             self._open.discard(ref)
 
     def _union(self, given: dict[str, Any], branches: list[Any], depth: int) -> DataType | None:
-        """The type that all ``branches`` of oneOf or anyOf share. A branch without type keywords
-        (``{"required": [...]}``) only narrows the schema next to it, and is read with it."""
+        """Returns the type that all ``branches`` of oneOf or anyOf share. A branch without type
+        keywords (``{"required": [...]}``) only narrows the schema next to it, and is read with
+        it."""
         beside = {k: v for k, v in given.items() if k not in ("oneOf", "anyOf")}
         found: list[DataType] = []
         for branch in branches:
@@ -216,7 +216,8 @@ class _Reader:
 
 
 def _one(found: list[DataType]) -> DataType | None:
-    """The type that holds the values of all types in ``found`` unchanged; None for no types."""
+    """Returns the type that holds the values of all types in ``found`` unchanged; None for no
+    types."""
     if not found:
         return None
     kinds = {f.kind for f in found}
@@ -228,21 +229,22 @@ def _one(found: list[DataType]) -> DataType | None:
 
 
 def _has_typed_rest(given: dict[str, Any]) -> bool:
-    """Whether an object's schema describes properties whose names it does not say: they are data,
-    as in a map."""
+    """Returns whether an object's schema describes properties whose names it does not say: they are
+    data, as in a map."""
     words = ("additionalProperties", "patternProperties")
     return any(isinstance(given.get(word), dict) and given[word] for word in words)
 
 
 def _addressable(names: Iterable[str]) -> bool:
-    """Whether the decoder can tell a nested object's properties apart: it compares their names
-    without case, and cannot find empty names or U+0000."""
+    """Returns whether the decoder can tell a nested object's properties apart: it compares their
+    names without case, and cannot find empty names or U+0000."""
     folded = [n.casefold() for n in names]
     return len(set(folded)) == len(folded) and all(n and "\0" not in n for n in folded)
 
 
 def _type_names(given: dict[str, Any]) -> list[str] | None:
-    """The names in ``type``, or those that other keywords imply; None where nothing tells."""
+    """Returns the names in ``type``, or those that other keywords imply; None where nothing
+    tells."""
     named = given.get("type")
     if isinstance(named, str):
         return [named]
@@ -298,10 +300,10 @@ def _integer(given: dict[str, Any]) -> DataType:
 
 
 def _number(given: dict[str, Any]) -> DataType:
-    """The type of a number, which may need more than 38 digits. With ``multipleOf`` it is a decimal
-    of as many places (an integer for none); its precision follows from the bounds where both are
-    given, else it has 38 digits, or 38 before the point where more than 18 follow it. Without
-    ``multipleOf`` it is a double."""
+    """Returns the type of a number, which may need more than 38 digits. With ``multipleOf`` it is a
+    decimal of as many places (an integer for none); its precision follows from the bounds where
+    both are given, else it has 38 digits, or 38 before the point where more than 18 follow it.
+    Without ``multipleOf`` it is a double."""
     step = _decimal(given.get("multipleOf"))
     if step is None or step <= 0:
         return DataType(Kind.number)
@@ -333,8 +335,8 @@ def _whole_digits(bound: Decimal) -> int:
 
 
 def _bound(given: dict[str, Any], inclusive: str, exclusive: str) -> Decimal | None:
-    """The bound under either keyword; None where there is none. A boolean ``exclusiveMaximum``
-    (draft-04) is passed over: the inclusive bound counts."""
+    """Returns the bound under either keyword; None where there is none. A boolean
+    ``exclusiveMaximum`` (draft-04) is passed over: the inclusive bound counts."""
     for word in (inclusive, exclusive):
         if (value := _decimal(given.get(word))) is not None:
             return value

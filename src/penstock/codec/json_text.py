@@ -58,9 +58,9 @@ _INSTANT_WIDTH = len("2024-02-29 12:00:00")
 def pieces(
     column: Array, data_type: DataType, *, quoted: bool = False, zoned: bool = False
 ) -> list[Text]:
-    """The column's JSON texts as parts for :func:`join_texts`; not joined here, so that a column
-    without NULL is not copied. ``quoted``: decimals are strings. ``zoned``: a time without a zone
-    is written as one in UTC, also inside objects and lists."""
+    """Returns the column's JSON texts as parts for :func:`join_texts`; not joined here, so that a
+    column without NULL is not copied. ``quoted``: decimals are strings. ``zoned``: a time without a
+    zone is written as one in UTC, also inside objects and lists."""
     match data_type.kind:
         case Kind.struct:
             return _struct(column, data_type, quoted, zoned)
@@ -93,7 +93,7 @@ def pieces(
 def pieces_as(
     column: Array, data_type: DataType, target: WrittenAs, *, zoned: bool = False
 ) -> list[Text]:
-    """As :func:`pieces`, where a value can be written as ``target`` without losing anything: the
+    """Like :func:`pieces`, where a value can be written as ``target`` without losing anything: the
     text of a number or truth value as that, any scalar as text. A value that cannot is written as
     its own type has it. Each value by itself: equal values have equal texts."""
     own, kind = pieces(column, data_type, zoned=zoned), data_type.kind
@@ -114,12 +114,13 @@ def pieces_as(
 
 
 def inexact(column: Array) -> int:
-    """How many integers of a column a double does not hold, as far as their size tells."""
+    """Returns how many integers of a column a double does not hold, as far as their size tells."""
     return 0 if _all_exact(column) else pc.sum(_beyond(column)).as_py()
 
 
 def without_json(column: Array, data_type: DataType) -> int:
-    """How many doubles of a column, at any depth, JSON does not have: NaN and the infinities."""
+    """Returns how many doubles of a column, at any depth, JSON does not have: NaN and the
+    infinities."""
     if data_type.kind is Kind.number:
         finite = pc.is_finite(column)
         return pc.sum(pc.invert(finite)).as_py() or 0 if pc.all(finite).as_py() is False else 0
@@ -130,7 +131,8 @@ def without_json(column: Array, data_type: DataType) -> int:
 
 
 def texts_fit(column: Array, target: JsonType) -> Array:
-    """Whether each text of a column is a JSON number, integer or truth value; NULL of NULL."""
+    """Returns whether each text of a column is a JSON number, integer or truth value; NULL of
+    NULL."""
     return pc.match_substring_regex(column, _FORMS[target])
 
 
@@ -150,7 +152,7 @@ def join_texts(parts: list[Text], rows: int) -> Array:
 
 
 def data_of(texts: Array) -> Buffer:
-    """The bytes of all values of a string column, end to end."""
+    """Returns the bytes of all values of a string column, end to end."""
     _, ends, data = texts.buffers()
     if data is None or len(texts) == 0:
         return pa.py_buffer(b"")
@@ -160,8 +162,8 @@ def data_of(texts: Array) -> Buffer:
 
 
 def name(source: str) -> str:
-    """A property's name as a JSON string. Half a surrogate pair, which UTF-8 does not have, is
-    written as an escape."""
+    """Returns a property's name as a JSON string. Half a surrogate pair, which UTF-8 does not have,
+    is written as an escape."""
     try:
         source.encode()
     except UnicodeEncodeError:
@@ -286,7 +288,7 @@ def _escaped(column: Array) -> Array:
 
 
 def _by_duckdb(expression: str, column: Array) -> Array:
-    """The texts of a SQL expression over the column ``b``, by DuckDB; NULL for NULL."""
+    """Returns the texts of a SQL expression over the column ``b``, by DuckDB; NULL for NULL."""
     try:
         result = run_query(f"SELECT ({expression})::VARCHAR AS b FROM bodies", column).column(0)
     except input_errors() as e:  # more text than 32-bit offsets can address

@@ -23,8 +23,8 @@ _ESCAPE = r"\\u00(?:22|3[aA])"
 
 
 def explained(bodies: Packed, columns: Sequence[Column]) -> bool:
-    """Whether all keys of ``bodies`` are accounted for. ``columns``: all decoded columns, as texts
-    (``codec.bodies``)."""
+    """Returns whether all keys of ``bodies`` are accounted for. ``columns``: all decoded columns,
+    as texts (``codec.bodies``)."""
     if any(p.spaced for p in bodies.pieces):
         return False
     cells = [v for c, of in columns for v, _ in _values(c, of, None)]
@@ -67,12 +67,12 @@ def unexplained_rows(bodies: Array, columns: Sequence[Column]) -> Array:
 
 
 def _null_keys(texts: Array) -> Array:
-    """The number of keys followed by null, per text."""
+    """Returns the number of keys followed by null, per text."""
     return pc.add(_per_text(texts, NULL), _per_text(texts, _SPACED_NULL))
 
 
 def _per_text(texts: Array, pattern: bytes) -> Array:
-    """How often ``pattern`` occurs, per text; 0 in NULL."""
+    """Returns how often ``pattern`` occurs, per text; 0 in NULL."""
     if not _count(texts, pattern):
         return pa.nulls(len(texts), pa.int32()).fill_null(0)
     return pc.fill_null(pc.count_substring(texts, pattern.decode()), 0)
@@ -137,7 +137,7 @@ def _nulls(texts: Array) -> int:
 
 
 def _count(texts: Array, pattern: bytes) -> int:
-    """How often ``pattern`` occurs in the bytes of a string column."""
+    """Returns how often ``pattern`` occurs in the bytes of a string column."""
     _, ends, data = texts.buffers()
     if data is None or len(texts) == 0:
         return 0

@@ -32,8 +32,8 @@ ELEMENT = "[]"
 
 
 def dotted(path: FieldPath) -> str:
-    """The text of a path: ``items[].qty``. Two paths may have one text (``a.b`` is also a name), so
-    that fields are distinguished by their paths."""
+    """Returns the text of a path: ``items[].qty``. Two paths may have one text (``a.b`` is also a
+    name), so that fields are distinguished by their paths."""
     return ".".join(path).replace(f".{ELEMENT}", ELEMENT)
 
 
@@ -171,9 +171,9 @@ class Losses:
         return first
 
     def change_lists(self, rows: int, given: Mapping[int, bytes], words: ChangeWords) -> Array:
-        """The change list of each row: the source's own changes (``given``: raw JSON arrays by
-        row), then an entry per field that did not fit, then per field with a rounded number, then
-        the cursor that was cut. Empty, never NULL."""
+        """Returns the change list of each row: the source's own changes (``given``: raw JSON arrays
+        by row), then an entry per field that did not fit, then per field with a rounded number,
+        then the cursor that was cut. Empty, never NULL."""
         pieces = [*_given_pieces(given)]
         for losses, change in (
             (self.nulled, words.change),
@@ -202,7 +202,7 @@ class Losses:
 
 
 def _place(path: FieldPath, fields: Sequence[Field]) -> tuple[int, ...]:
-    """The place of a path among those of a schema."""
+    """Returns the place of a path among those of a schema."""
     place: list[int] = []
     for step in path:
         if step == ELEMENT and place and not any(f.source == step for f in fields):
@@ -262,8 +262,8 @@ def shortened(text: str) -> str:
 
 
 def _entries(loss: Loss, change: str, word: str) -> tuple[Array, Array]:
-    """The rows of a field's entries, one a row, and the entries: values of one row, in lists, are
-    in one entry."""
+    """Returns the rows of a field's entries, one a row, and the entries: values of one row, in
+    lists, are in one entry."""
     rows, texts = loss.rows, loss.texts
     if ELEMENT in loss.path:
         if texts is None:
@@ -295,7 +295,8 @@ def _given_pieces(given: Mapping[int, bytes]) -> Iterator[tuple[Array, Array]]:
 
 
 def _parsed(raw: bytes) -> list[dict[str, Any]]:
-    """A source's own change list; empty where it cannot be read, so that the row is kept."""
+    """Returns a source's own change list; empty where it cannot be read, so that the row is
+    kept."""
     try:
         return [
             {k: None if e.get(k) is None else str(e[k]) for k in ("field", "change", "reason")}

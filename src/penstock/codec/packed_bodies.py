@@ -79,7 +79,7 @@ class Packed(Sequence[bytes]):
         return sum(len(p.data) for p in self.pieces)
 
     def first_bytes(self) -> set[int]:
-        """The set of the bodies' first bytes. No body may be empty."""
+        """Returns the set of the bodies' first bytes. No body may be empty."""
         found: set[int] = set()
         for piece in self.pieces:
             if len(piece.ends) > 1:  # the 0 more makes a tuple even of one
@@ -87,7 +87,7 @@ class Packed(Sequence[bytes]):
         return found
 
     def occurrences(self, text: bytes) -> int:
-        """How often ``text`` occurs in the bodies as they lie end to end."""
+        """Returns how often ``text`` occurs in the bodies as they lie end to end."""
         return sum(p.data.count(text) for p in self.pieces)
 
     def __len__(self) -> int:

@@ -34,8 +34,8 @@ _NESTED_BYTES = 64 << 20
 def table_file(
     file: IO[bytes], schema: ArrowSchema, without: Collection[str] = ()
 ) -> pq.ParquetWriter:
-    """A writer of row groups, in the form of a part that is in its table's shape. ``without``:
-    columns of which no statistics are written."""
+    """Returns a writer of row groups, in the form of a part that is in its table's shape.
+    ``without``: columns of which no statistics are written."""
     statistics: Any = _with_statistics(schema, without)
     return pq.ParquetWriter(
         file, schema, store_schema=False, write_statistics=statistics, **_FORMAT
@@ -43,8 +43,8 @@ def table_file(
 
 
 def long_columns(rows: Table) -> set[str]:
-    """The columns with long values: making their statistics would take four copies of the longest
-    value, and Parquet would not keep them."""
+    """Returns the columns with long values: making their statistics would take four copies of the
+    longest value, and Parquet would not keep them."""
     found: set[str] = set()
     for field in rows.schema:
         column = rows.column(field.name)
@@ -61,7 +61,8 @@ def long_columns(rows: Table) -> set[str]:
 
 
 def _with_statistics(schema: ArrowSchema, without: Collection[str]) -> list[str] | bool:
-    """The columns that have statistics; True: all. Nested ones have none beside long columns."""
+    """Returns the columns that have statistics; True: all. Nested ones have none beside long
+    columns."""
     if not without:
         return True
     return [f.name for f in schema if f.name not in without and not pa.types.is_nested(f.type)]

@@ -27,8 +27,8 @@ class PutBack:
         self._known = pa.array([f.source for f in schema.properties.fields], pa.string())
 
     def into(self, record: list[Text], batch: RecordBatch) -> list[Text]:
-        """The texts of the records. ``record``: the texts of their declared properties, an object
-        per row, of which the last is its end."""
+        """Returns the texts of the records. ``record``: the texts of their declared properties, an
+        object per row, of which the last is its end."""
         extra = batch.column(EXTRA)
         if extra.null_count == len(extra):
             return record
@@ -47,14 +47,14 @@ class PutBack:
         return [pc.replace_with_mask(texts, mask, pa.array(merged, pa.string()))]
 
     def _inside(self, extra: Array) -> Array:
-        """The rows that have an undeclared property inside a declared one, in order."""
+        """Returns the rows that have an undeclared property inside a declared one, in order."""
         keys = bodies.keys(extra, "$")
         rows = pc.list_parent_indices(keys)
         return pc.unique(rows.filter(pc.is_in(keys.flatten(), self._known)))
 
 
 def merged_text(record: str, extra: str) -> str:
-    """The text of ``record`` with the properties of ``extra``, both JSON objects."""
+    """Returns the text of ``record`` with the properties of ``extra``, both JSON objects."""
     one, other = (
         json.loads(text, parse_float=Number, parse_int=Number) for text in (record, extra)
     )

@@ -43,7 +43,7 @@ def _taken(values: Array, indices: Array) -> Array:
 
 
 def _odd(kind: ArrowType) -> bool:
-    """Whether ``to_pylist`` may fail for this type."""
+    """Returns whether ``to_pylist`` may fail for this type."""
     types = pa.types
     if isinstance(kind, pa.BaseExtensionType):
         return not isinstance(kind, pa.UuidType)
@@ -106,8 +106,8 @@ def _union(array: Array) -> Array:
 
 
 def _apart(array: Array, buffer: int, kind: ArrowType) -> Array:
-    """The numbers of a union's buffer for the rows of ``array``: PyArrow's own properties ignore
-    the offset of a slice."""
+    """Returns the numbers of a union's buffer for the rows of ``array``: PyArrow's own properties
+    ignore the offset of a slice."""
     begin = array.offset
     whole = pa.Array.from_buffers(kind, begin + len(array), [None, array.buffers()[buffer]])
     return pa.array(whole.slice(begin).to_pylist(), kind)

@@ -13,7 +13,7 @@ CONDITIONS = ("if", "then", "else")
 
 
 def referred(root: Any, reference: str) -> Any:
-    """What a reference into the document ``root`` leads to; None: nothing, or out of it."""
+    """Returns what a reference into the document ``root`` leads to; None: nothing, or out of it."""
     if not reference.startswith("#"):
         return None
     target = root

@@ -18,7 +18,8 @@ from penstock.model.types import CHANGES, EXTRACTED_AT, RAW_ID, SEQ, MetadataNam
 
 
 def table_rows(rows: Table, layout: PartLayout) -> Table:
-    """The table's columns of a part's ``rows``, which have the internal ones. All are nullable."""
+    """Returns the table's columns of a part's ``rows``, which have the internal ones. All are
+    nullable."""
     columns = {name: rows.column(name) for name in layout.columns}
     names = layout.shape.names
     return pa.table(columns | metadata(rows, names, layout.sync_id, layout.generation))
@@ -27,7 +28,7 @@ def table_rows(rows: Table, layout: PartLayout) -> Table:
 def metadata(
     rows: Table, names: MetadataNames, sync_id: int | None, generation: int
 ) -> dict[str, Array]:
-    """The metadata columns of a part's ``rows``, which have the internal ones."""
+    """Returns the metadata columns of a part's ``rows``, which have the internal ones."""
     count = rows.num_rows
     lists = rows.column(CHANGES).combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
@@ -44,8 +45,9 @@ def metadata(
 
 
 def part_rows(rows: Any, names: MetadataNames) -> Any:
-    """The rows (table or record batch) of a part in its table's shape, with the internal columns in
-    place of the metadata columns. They have no sequence numbers (``PartRef.first`` has them)."""
+    """Returns the rows (table or record batch) of a part in its table's shape, with the internal
+    columns in place of the metadata columns. They have no sequence numbers (``PartRef.first`` has
+    them)."""
     changes = pc.struct_field(rows.column(names.meta), "changes")
     internal: dict[str, Any] = {
         SEQ: pa.nulls(rows.num_rows, pa.int64()),

@@ -69,7 +69,7 @@ class UndeclaredProperties:
         self.learn({o.at: sorted(self._ignored.get(o.at, ())) for o in self._objects})
 
     def strangers(self, keys_at: KeysAt) -> dict[FieldPath, list[str]]:
-        """The properties that are not read yet, by object."""
+        """Returns the properties that are not read yet, by object."""
         found: dict[FieldPath, list[str]] = {}
         for each in self._objects:
             names, _ = _flat(keys_at(each.path))
@@ -113,14 +113,15 @@ class UndeclaredProperties:
         return found
 
     def counts(self, at: FieldPath, name: str) -> bool:
-        """Whether the property ``name`` of the object ``at`` is undeclared, and not ignored."""
+        """Returns whether the property ``name`` of the object ``at`` is undeclared, and not
+        ignored."""
         return name in self._met.get(at, ()) and name not in self._ignored.get(at, ())
 
     def ignores(self, at: FieldPath, name: str) -> bool:
         return name in self._ignored.get(at, ())
 
     def columns(self) -> tuple[Field, ...]:
-        """The columns that are declared, as they are read."""
+        """Returns the columns that are declared, as they are read."""
         return self._columns
 
     def _counts(
@@ -154,7 +155,7 @@ def _same(positions: Array) -> Array:
 
 
 def _flat(keys: Array) -> tuple[Array, Array]:
-    """The keys of all objects, and the row of each."""
+    """Returns the keys of all objects, and the row of each."""
     rows = pc.list_parent_indices(keys).cast(pa.int64())
     names = keys.flatten()
     if pa.types.is_list(names.type):  # the path has [*]: a list per element

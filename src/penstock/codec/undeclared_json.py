@@ -51,7 +51,7 @@ class UndeclaredValues:
         self._left = max(MAX_NAMES - own, 0)  # more columns that the schema may get
 
     def keeps(self, at: FieldPath) -> bool:
-        """Whether the undeclared properties of the object at ``at`` are to be kept."""
+        """Returns whether the undeclared properties of the object at ``at`` are to be kept."""
         return self._policy is not UndeclaredPolicy.drop and at not in self._closed
 
     def kept(self, found: Sequence[Undeclared]) -> tuple[list[Undeclared], list[Undeclared]]:
@@ -60,7 +60,7 @@ class UndeclaredValues:
         return kept, [e for e in found if e not in kept]
 
     def missing(self, found: Sequence[Undeclared]) -> MissingColumns | None:
-        """The columns that the schema lacks for what is to be kept; None: it lacks none."""
+        """Returns the columns that the schema lacks for what is to be kept; None: it lacks none."""
         mark = [e.name for e in found if not e.at and e.name is not None and e.name == self._mark]
         kept = [e for e in found if self.keeps(e.at) and (e.at or e.name not in mark)]
         names: list[str] = []
@@ -70,12 +70,12 @@ class UndeclaredValues:
         return MissingColumns((*mark, *names), extra) if mark or names or extra else None
 
     def column(self, texts: Sequence[Array], rows: int) -> Array:
-        """The column of all rows. ``texts``: the columns of ``read.fields``."""
+        """Returns the column of all rows. ``texts``: the columns of ``read.fields``."""
         made = self._object(texts, self._read.fields, ())
         return pa.nulls(rows, pa.string()) if made is None else made
 
     def of_body(self, body: bytes) -> str | None:
-        """The text of one row; None: NULL. ``body``: a JSON object, as it is read."""
+        """Returns the text of one row; None: NULL. ``body``: a JSON object, as it is read."""
         record = json.loads(body, parse_float=Number, parse_int=Number)
         found = self._inside(record, self._read.columns(), ())
         return None if found is None else encoded(found)
@@ -125,7 +125,8 @@ class UndeclaredValues:
         return pc.if_else(has, joined, pa.scalar(None, pa.string()))
 
     def _inside(self, value: Any, fields: Sequence[Field], at: FieldPath) -> Any:
-        """The undeclared properties of one object and of those below it; None: it has none."""
+        """Returns the undeclared properties of one object and of those below it; None: it has
+        none."""
         if not isinstance(value, dict):
             return None
         known = {f.source: f.type for f in fields}

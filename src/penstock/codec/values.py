@@ -233,8 +233,8 @@ def _fit_some(texts: Array, data_type: DataType) -> FittedColumn:
 def _with_losses(
     texts: Array, tidy: Array, typed: Array, cast_failures: Array | None, kind: Kind
 ) -> FittedColumn:
-    """The result with the digits that numbers and timestamps lost. ``tidy``: the texts after the
-    clean-up, numbers without quotes."""
+    """Returns the result with the digits that numbers and timestamps lost. ``tidy``: the texts
+    after the clean-up, numbers without quotes."""
     if kind is Kind.number:
         return FittedColumn(typed, cast_failures, _rounded(tidy, typed))
     if kind not in (Kind.timestamp, Kind.timestamp_ntz):
@@ -244,7 +244,7 @@ def _with_losses(
 
 
 def with_cut(times: Array, cut: Array, cast_failures: Array | None = None) -> FittedColumn:
-    """The result for timestamps of which those in the mask ``cut`` lost digits after the
+    """Returns the result for timestamps of which those in the mask ``cut`` lost digits after the
     microsecond."""
     count = pc.sum(cut).as_py() or 0
     at = pc.indices_nonzero(cut).cast(pa.int64()) if count else None
@@ -275,8 +275,8 @@ def _rounded_small(texts: Array, numbers: Array) -> Array | None:
 
 
 def _may_be_small(texts: Array) -> bool:
-    """Whether any text may be of a small number that is not zero: it has many places, or a negative
-    exponent."""
+    """Returns whether any text may be of a small number that is not zero: it has many places, or a
+    negative exponent."""
     if (pc.max(pc.binary_length(texts)).as_py() or 0) > _MOST_PLACES:
         return True
     data = data_of(texts).to_pybytes()
@@ -311,8 +311,8 @@ def _rounded_long(texts: Array, numbers: Array) -> Array | None:
 
 
 def _loses(text: str, least: int = _SAFE_DIGITS) -> bool:
-    """Whether the nearest double, written with as many digits, differs from ``text``. ``least``:
-    the digits that it has in any case."""
+    """Returns whether the nearest double, written with as many digits, differs from ``text``.
+    ``least``: the digits that it has in any case."""
     number = _exact(text)
     if number is None or not number:
         return number is None and _LONG_EXPONENT.fullmatch(text) is not None
@@ -354,8 +354,8 @@ def _is_its_double(text: str) -> bool:
 
 
 def _few_digits(texts: Array, data_type: DataType) -> bool:
-    """Whether no text has so many digits before its point that Arrow's cast to a decimal, which
-    does not notice every overflow of 128 bits, may give another number."""
+    """Returns whether no text has so many digits before its point that Arrow's cast to a decimal,
+    which does not notice every overflow of 128 bits, may give another number."""
     longest = pc.max(pc.binary_length(texts)).as_py() or 0
     if longest > _MOST_DIGITS - (data_type.scale or 0):
         return False
@@ -401,7 +401,7 @@ def _parser(data_type: DataType) -> Callable[[str], Any]:
 
 
 def _exact(text: str) -> Decimal | None:
-    """The number in a JSON text, also inside a string; None where there is none."""
+    """Returns the number in a JSON text, also inside a string; None where there is none."""
     bare = text[1:-1] if text.startswith('"') else text
     return Decimal(bare) if _JSON_NUMBER.fullmatch(bare) else None
 
@@ -433,7 +433,7 @@ def _decimal(text: str, whole: int, scale: int) -> Decimal | None:
 
 
 def _rounded_decimal(number: Decimal, scale: int) -> Decimal | None:
-    """The number without its digits after ``scale``; None where too few are left."""
+    """Returns the number without its digits after ``scale``; None where too few are left."""
     rounded = number.quantize(Decimal(1).scaleb(-scale), ROUND_HALF_EVEN, _WIDE)
     return rounded if _SAFE_DIGITS <= len(rounded.as_tuple().digits) <= _MOST_DIGITS else None
 
@@ -506,7 +506,7 @@ def in_years(times: Array) -> Array:
 
 
 def _in_range(times: Array) -> bool:
-    """Whether all dates or timestamps are in the years 1 to 9999."""
+    """Returns whether all dates or timestamps are in the years 1 to 9999."""
     low, high, numbers = _years(times)
     ends = pc.min_max(numbers)
     least, most = ends["min"].as_py(), ends["max"].as_py()
@@ -514,7 +514,7 @@ def _in_range(times: Array) -> bool:
 
 
 def _years(times: Array) -> tuple[int, int, Array]:
-    """The first and the last number of the years 1 to 9999, and ``times`` as numbers."""
+    """Returns the first and the last number of the years 1 to 9999, and ``times`` as numbers."""
     days = pa.types.is_date32(times.type)
     unit = timedelta(days=1) if days else _MICRO
     numbers = pc.cast(times, pa.int32() if days else pa.int64())

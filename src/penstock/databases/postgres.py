@@ -133,7 +133,7 @@ def refuse_cursor(query: DatabaseQuery, columns: Sequence[ResultColumn], name: s
 def described(
     connection: "psycopg.Connection[Any]", query: DatabaseQuery
 ) -> tuple[ResultColumn, ...]:
-    """As :func:`describe`, in a transaction that is open. It holds the query's tables as they are
+    """Like :func:`describe`, in a transaction that is open. It holds the query's tables as they are
     until its end."""
     text = _around(query, "NULL", "SELECT *", " LIMIT 0")
     with _failing(query, _faulty):
@@ -165,7 +165,7 @@ def described(
 
 
 def _decimal(precision: int | None, scale: int | None) -> DataType:
-    """A numeric without bounds, or wider than a decimal is, stays text with every digit."""
+    """Returns a numeric without bounds, or wider than a decimal is, stays text with every digit."""
     scale = scale or 0
     if precision is None or not 0 <= scale <= precision <= _MOST_DIGITS:
         return _TEXT
@@ -173,8 +173,9 @@ def _decimal(precision: int | None, scale: int | None) -> DataType:
 
 
 def statement(read: DatabaseRead, columns: Sequence[ResultColumn]) -> str:
-    """The SELECT of the rows, whose columns are called ``c0``, ``c1``, ... Every value comes in a
-    form that is the same in Arrow. The cursor's value is that of the setting :data:`SETTING`."""
+    """Returns the SELECT of the rows, whose columns are called ``c0``, ``c1``, ... Every value
+    comes in a form that is the same in Arrow. The cursor's value is that of the setting
+    :data:`SETTING`."""
     bound = "NULL"
     if read.cursor is not None:
         of = next(c for c in columns if c.field.source == read.cursor[0])
@@ -192,7 +193,7 @@ def _around(query: DatabaseQuery, bound: str, before: str, after: str) -> str:
 
 
 def _expression(index: int, column: ResultColumn) -> str:
-    """A value as the output function of its type writes it, where it comes as text."""
+    """Returns a value as the output function of its type writes it, where it comes as text."""
     name, oid = f"c{index}", column.oid
     if oid in _AS_THEY_ARE:
         return name

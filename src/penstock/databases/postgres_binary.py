@@ -54,7 +54,8 @@ class BinaryConnection:
             statement.execute_update()
 
     def value(self, sql: str, *parameters: str) -> Any:
-        """The first value of an answer; None: it has no row. ``parameters``: of ``$1``, ``$2``."""
+        """Returns the first value of an answer; None: it has no row. ``parameters``: of ``$1``,
+        ``$2``."""
         with self._adbc.AdbcStatement(self._connection) as statement:
             statement.set_sql_query(sql)
             if parameters:

@@ -96,7 +96,7 @@ class DatabaseRows:
         self._queue.end()
 
     def _blocks(self, connection: BinaryConnection) -> "Generator[Any]":
-        """The answer in record batches."""
+        """Returns the answer in record batches."""
         with ExitStack() as opened:
             with transaction(self._read.query) as described_in:
                 found = described_in.execute("SELECT pg_export_snapshot()").fetchone()
@@ -122,7 +122,7 @@ class DatabaseRows:
 
 
 def arrow_of(kind: DataType) -> Any:
-    """The Arrow type of a column of the answer."""
+    """Returns the Arrow type of a column of the answer."""
     return pa.string() if kind.kind is Kind.json else arrow_type(kind)
 
 
@@ -159,8 +159,8 @@ def _refuse_beyond(numbers: Array, years: tuple[int, int], column: ResultColumn)
 
 
 def _failed(query: DatabaseQuery, failure: BaseException) -> BaseException:
-    """The error of a failure that is the database's, with its message and without the lines after
-    it, which may have values. Any other stays as it is."""
+    """Makes the error for a failure that is the database's, with its message and without the lines
+    after it, which may have values. Any other stays as it is."""
     import psycopg
     from adbc_driver_manager import Error
 

@@ -91,7 +91,7 @@ def cancel(query: DatabaseQuery, session: int) -> None:
 
 
 def connection_words(query: DatabaseQuery) -> str:
-    """The database's address and the connection's options, as libpq reads them. Raises
+    """Returns the database's address and the connection's options, as libpq reads them. Raises
     ``SourceError`` where the address cannot be read."""
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -105,7 +105,7 @@ def connection_words(query: DatabaseQuery) -> str:
 
 
 def _answers(query: DatabaseQuery) -> bool:
-    """Whether the model's database answers a new connection."""
+    """Returns whether the model's database answers a new connection."""
     import psycopg
 
     try:
@@ -133,6 +133,6 @@ def unreachable(failure: Exception) -> SourceError:
 
 
 def words(failure: Exception) -> str:
-    """The database's message in one line."""
+    """Returns the database's message in one line."""
     message = getattr(getattr(failure, "diag", None), "message_primary", None)
     return " ".join(str(message or failure).split()) or type(failure).__name__

@@ -42,7 +42,7 @@ class StreamId(msgspec.Struct, frozen=True):
 
     @staticmethod
     def of(namespace: str | None, name: str) -> "StreamId":
-        """The id of a stream; an empty namespace counts as none."""
+        """Returns the id of a stream; an empty namespace counts as none."""
         return StreamId(namespace or None, name)
 
     @property
@@ -111,7 +111,7 @@ class Catalog(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
     def get(self, stream: StreamId) -> Stream | None:
-        """The stream with this id; None where the catalog lacks it."""
+        """Returns the stream with this id; None where the catalog lacks it."""
         return next((s for s in self.streams if s.id == stream), None)
 
 
@@ -205,5 +205,5 @@ class CheckResult(msgspec.Struct, frozen=True):
 
 
 def default_cursor(configured: ConfiguredStream) -> FieldPath:
-    """The configured cursor, else the source's default cursor, else none."""
+    """Returns the configured cursor, else the source's default cursor, else none."""
     return configured.cursor_field or configured.stream.default_cursor_field or ()

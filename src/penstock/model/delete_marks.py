@@ -30,7 +30,7 @@ _NUMBER = r"[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:e[+-]?[0-9]+)?"
 
 
 def _whole(values: str) -> str:
-    """The pattern of a text that is one of ``values``, between quotes or not."""
+    """Returns the pattern of a text that is one of ``values``, between quotes or not."""
     return rf'(?i)^{_SPACE}"?{_SPACE}(?:{values}){_SPACE}"?{_SPACE}$'
 
 
@@ -57,12 +57,12 @@ class DeleteMark(msgspec.Struct, frozen=True):
 
 
 def is_time(data_type: DataType) -> bool:
-    """Whether a column is declared a date or a time."""
+    """Returns whether a column is declared a date or a time."""
     return data_type.kind in TIMES
 
 
 def marks_delete(value: Any) -> bool:
-    """Whether a value that a column stores says that the row is gone."""
+    """Returns whether a value that a column stores says that the row is gone."""
     if value is None or value != value:  # NaN
         return False
     if isinstance(value, str):

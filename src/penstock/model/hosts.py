@@ -60,8 +60,8 @@ class Pattern(NamedTuple):
 
 
 def host_of(text: str) -> str | None:
-    """The canonical spelling of a host: lower case, no brackets, an address in its canonical form,
-    no final dot. None where ``text`` is no host."""
+    """Returns the canonical spelling of a host: lower case, no brackets, an address in its
+    canonical form, no final dot. None where ``text`` is no host."""
     if text.startswith("[") and text.endswith("]"):
         inner = _address(text[1:-1])
         return str(inner) if isinstance(inner, ipaddress.IPv6Address) else None
@@ -70,7 +70,7 @@ def host_of(text: str) -> str | None:
 
 
 def address_of(host: str) -> Address | None:
-    """The address that ``host`` is; None for a name."""
+    """Returns the address that ``host`` is; None for a name."""
     return _address(host)
 
 
@@ -95,7 +95,8 @@ def pattern_of(text: str) -> Pattern | None:
 
 
 def covers(pattern: str, other: str) -> bool:
-    """Whether ``pattern`` matches every host that ``other`` (a host or a pattern) matches."""
+    """Returns whether ``pattern`` matches every host that ``other`` (a host or a pattern)
+    matches."""
     if pattern in (ANY, other):
         return True
     if not pattern.startswith(_BELOW) or other == ANY:
@@ -128,8 +129,8 @@ class ReachableHosts(msgspec.Struct, frozen=True, kw_only=True):
     private: bool = False
 
     def refusal(self, host: str, port: int, address: Address) -> str | None:
-        """Why an allowed host may not be reached at ``address``, one of its own; None: it may. A
-        ``special`` address (link-local, metadata service) must itself be in ``named``."""
+        """Returns why an allowed host may not be reached at ``address``, one of its own; None: it
+        may. A ``special`` address (link-local, metadata service) must itself be in ``named``."""
         kind = lies(address)
         if kind is AddressClass.public or allows(self.named, str(address), port):
             return None
@@ -148,7 +149,8 @@ class ReachableHosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def allows(patterns: Iterable[str], host: str, port: int | None = None) -> bool:
-    """Whether a pattern covers the host, as ``model.hosts.host_of`` writes it, at this port."""
+    """Returns whether a pattern covers the host, as ``model.hosts.host_of`` writes it, at this
+    port."""
     return any(
         covers(p.host, host) and p.port in (None, port)
         for p in parsed(patterns)
@@ -202,8 +204,8 @@ def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def _address(text: str) -> Address | None:
-    """The address in ``text``; None for IPv6 with a zone and for IPv4 with a leading zero, which
-    ``ipaddress`` refuses."""
+    """Returns the address in ``text``; None for IPv6 with a zone and for IPv4 with a leading zero,
+    which ``ipaddress`` refuses."""
     if "%" in text:
         return None
     try:

@@ -90,7 +90,7 @@ def clean_tables(streams: Iterable[StreamId], taken: Mapping[str, str] = {}) -> 
 
 
 def split_table(text: str) -> tuple[str | None, str]:
-    """The pair (namespace or None, name) in a value of :func:`clean_tables`."""
+    """Returns the pair (namespace or None, name) in a value of :func:`clean_tables`."""
     return msgspec.json.decode(text, type=tuple[str | None, str])
 
 

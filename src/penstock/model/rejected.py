@@ -33,8 +33,8 @@ class MaxRejected(msgspec.Struct, frozen=True):
         return MaxRejected(percent=float(match[1]))
 
     def exceeded(self, read: int, rejected: int, filtered: int = 0) -> bool:
-        """Whether ``rejected`` of ``read`` records pass the limit. ``filtered``: how many of
-        ``read`` transforms dropped."""
+        """Returns whether ``rejected`` of ``read`` records pass the limit. ``filtered``: how many
+        of ``read`` transforms dropped."""
         if not rejected or self.percent == _ALL:
             return False
         if rejected >= read - filtered:

@@ -125,7 +125,7 @@ class Report(msgspec.Struct, kw_only=True):
     retried: RetriedRejectsReport | None = None
 
     def _repr_html_(self) -> str:
-        """The report as notebooks show it: a row a stream, what failed, the notes."""
+        """Returns the report as notebooks show it: a row a stream, what failed, the notes."""
         columns = ("stream", "status", "read", "written", "rejected", "states", "into")
         rows = "".join(_html_row("td", _cells(stream)) for stream in self.streams)
         lines = [f"{self.status} in {self.seconds:.1f} s, {self.guarantee}"]

@@ -106,8 +106,8 @@ class WriteDisposition(msgspec.Struct, frozen=True, kw_only=True):
     ends_history: bool = False
 
     def joins_like(self, other: "WriteDisposition") -> bool:
-        """Whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so that
-        their rows may fill one generation."""
+        """Returns whether both are equal apart from the sync id, ``anew`` and ``delete_cursor``, so
+        that their rows may fill one generation."""
         change = msgspec.structs.replace
         one, two = (
             change(each, sync_id=None, anew=False, delete_cursor=()) for each in (self, other)

@@ -50,7 +50,8 @@ class RowForm(msgspec.Struct, frozen=True):
     mapping: dict[str, str]
 
     def has_more_than(self, before: "RowForm") -> bool:
-        """Whether rows in this form have more than the destination was given of them before."""
+        """Returns whether rows in this form have more than the destination was given of them
+        before."""
         if self.to != before.to:
             return True
         if not self.mapping:

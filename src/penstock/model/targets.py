@@ -15,8 +15,9 @@ KEEP, LEAVE = "source", "destination"
 
 
 def target_of(stream: StreamId, namespace: str = KEEP, prefix: str = "") -> StreamId:
-    """The stream's id at the destination. A blank namespace counts as none, but that of a stream
-    under ``""`` beside one under none (``StreamId``) stays ``""``, so that the two stay apart."""
+    """Returns the stream's id at the destination. A blank namespace counts as none, but that of a
+    stream under ``""`` beside one under none (``StreamId``) stays ``""``, so that the two stay
+    apart."""
     if namespace == KEEP:
         space = stream.namespace
     elif namespace == LEAVE:
@@ -35,7 +36,7 @@ def targets_of(
 
 
 def clashes(targets: dict[StreamId, StreamId]) -> list[str]:
-    """A sentence for each id at the destination that several streams would share."""
+    """Returns a sentence for each id at the destination that several streams would share."""
     sharing: dict[StreamId, list[StreamId]] = {}
     for stream, target in targets.items():
         sharing.setdefault(target, []).append(stream)

@@ -41,7 +41,7 @@ class UnknownType(ValueError):
 
 
 def type_text(type_: DataType) -> str:
-    """The text of a type, as ``struct<a: string>``."""
+    """Returns the text of a type, as ``struct<a: string>``."""
     if type_.kind is Kind.decimal:
         return f"decimal({type_.precision},{type_.scale})"
     if type_.kind is Kind.array and type_.item is not None:

@@ -11,5 +11,5 @@ _OURS = ("PENSTOCK_", "_PENSTOCK")
 
 
 def withheld(name: str) -> bool:
-    """Whether the variable ``name`` must not reach a connector (L10)."""
+    """Returns whether the variable ``name`` must not reach a connector (L10)."""
     return name.startswith((*OF_SPARK, *_OURS))

@@ -46,5 +46,5 @@ def use_options(java: JavaHome, jars: Sequence[Path], cache_dir: Path) -> list[s
 
 
 def trusted(path: Path) -> bool:
-    """Whether the archive exists and only this user can have written it."""
+    """Returns whether the archive exists and only this user can have written it."""
     return path.is_file() and path.stat().st_uid == os.geteuid() and not unsafe(path.parent)

@@ -129,8 +129,8 @@ def _beside(
     recheck: Recheck,
     carried: Sequence[str],
 ) -> "tuple[DataFrame, dict[str, Column]]":
-    """The model's rows and, by key, those of the snapshot; with the columns of the snapshot's
-    values, of those that it has."""
+    """Returns the model's rows and, by key, those of the snapshot; with the columns of the
+    snapshot's values, of those that it has."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -152,8 +152,8 @@ def _beside(
 
 
 def _other_values(was: Snapshot, now: Sequence[DiffColumn], recheck: Recheck) -> "Column":
-    """Whether the destination may have other values of a row than the snapshot's columns of now:
-    one in another type, one of an older row, those from before the transforms left it out, or
+    """Returns whether the destination may have other values of a row than the snapshot's columns of
+    now: one in another type, one of an older row, those from before the transforms left it out, or
     those of other fields."""
     from pyspark.sql import functions as F
 
@@ -176,8 +176,9 @@ def _kind(
     *,
     inserts: bool,
 ) -> "Column":
-    """What became of each row (a value of :class:`Change`). ``before``: the snapshot's values.
-    ``inserts``: a row that was never sent is new, if it differs from the one that was not taken."""
+    """Returns what became of each row (a value of :class:`Change`). ``before``: the snapshot's
+    values. ``inserts``: a row that was never sent is new, if it differs from the one that was not
+    taken."""
     from pyspark.sql import functions as F
 
     missing = F.lit(False)
@@ -210,5 +211,5 @@ def _written(rows: "DataFrame", folder: Path, model: Model) -> tuple[str, ...]:
 
 
 def files_of(folder: Path) -> tuple[str, ...]:
-    """The files of a set, in order."""
+    """Returns the files of a set, in order."""
     return tuple(sorted(str(p) for p in folder.glob("part-*.parquet")))

@@ -91,12 +91,14 @@ def table_failure(failure: BaseException, table: str) -> PenstockError:
 
 
 def _is_elsewhere(failure: BaseException) -> bool:
-    """Whether a file could not be moved into a table's folder, as it is on another file system."""
+    """Returns whether a file could not be moved into a table's folder, as it is on another file
+    system."""
     return isinstance(failure, OSError) and failure.errno in (errno.EXDEV, errno.EBUSY)
 
 
 def _is_of_spark(failure: BaseException) -> bool:
-    """Whether Spark or its Java failed, not a library of the driver's or one of its files."""
+    """Returns whether Spark or its Java failed, not a library of the driver's or one of its
+    files."""
     of_java = type(failure).__module__.partition(".")[0] in ("pyspark", "py4j")
     return of_java or isinstance(failure, EOFError)
 

@@ -14,7 +14,7 @@ from penstock.config.user_folders import may_write, passwd_home
 
 
 def is_known() -> bool:
-    """Whether the system has a name for the user."""
+    """Returns whether the system has a name for the user."""
     return passwd_home() is not None
 
 

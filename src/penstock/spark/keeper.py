@@ -95,8 +95,8 @@ class Peer:
 
 
 def same_user(peer: socket.socket) -> bool:
-    """Whether the client's process is this user's, as the kernel tells; True where it does not
-    (macOS), so that only the folder's mode protects."""
+    """Returns whether the client's process is this user's, as the kernel tells; True where it does
+    not (macOS), so that only the folder's mode protects."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
@@ -182,7 +182,7 @@ class Keeper:
         return bool(self._leases) or not self._may_go()
 
     def _may_go(self) -> bool:
-        """Whether the JVM, which is idle, is to be ended."""
+        """Returns whether the JVM, which is idle, is to be ended."""
         return (
             self._leaving
             or self._runs >= MOST_RUNS

@@ -17,8 +17,8 @@ _NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal"
 
 
 def fits(rows: "DataFrame", types: Mapping[str, str]) -> bool:
-    """Whether each value is the same in other types. ``types``: of columns, in Spark's words.
-    Values that are no numbers never are. Runs the query."""
+    """Returns whether each value is the same in other types. ``types``: of columns, in Spark's
+    words. Values that are no numbers never are. Runs the query."""
     from pyspark.sql import functions as F
 
     lost = F.lit(False)

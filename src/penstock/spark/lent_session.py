@@ -173,13 +173,14 @@ def _within(seconds: float, check: Callable[[], None]) -> Callable[[], None]:
 
 
 def _can_be_set(name: str) -> bool:
-    """Whether a setting may be one of a running session, by its name; Spark is asked later."""
+    """Returns whether a setting may be one of a running session, by its name; Spark is asked
+    later."""
     return name.startswith("spark.sql.") and not name.startswith(_OF_ALL_SESSIONS)
 
 
 def _steers_spark(variable: str) -> bool:
-    """Whether Spark or Hadoop reads a variable at its start, so that a warm JVM, which lacks it,
-    would behave otherwise."""
+    """Returns whether Spark or Hadoop reads a variable at its start, so that a warm JVM, which
+    lacks it, would behave otherwise."""
     return variable.startswith(_STEERS) and variable not in _HARMLESS
 
 

@@ -126,7 +126,7 @@ def _of_files(spark: "SparkSession", model: Model) -> "DataFrame":
 
 
 def _shown(failure: Exception) -> Exception:
-    """The same, as PySpark raises it where Spark shows that a file cannot be read."""
+    """Returns the same, as PySpark raises it where Spark shows that a file cannot be read."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -285,8 +285,8 @@ def type_of(kind: "T.DataType") -> DataType:
 
 
 def unfit(kind: "T.DataType", inside: bool = False) -> bool:
-    """Whether no table has the type. ``inside``: as the type of a part of another one, where it
-    cannot be made text."""
+    """Returns whether no table has the type. ``inside``: as the type of a part of another one,
+    where it cannot be made text."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType):

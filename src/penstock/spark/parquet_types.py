@@ -67,8 +67,8 @@ def widened(spark: "SparkSession", path: str) -> "DataFrame":
 
 
 def _without_type(file: str) -> frozenset[str]:
-    """The columns, in lower case, that have no value in a file and no type (Arrow's null): Spark
-    takes them for integers. Of files elsewhere it is not known."""
+    """Returns the columns, in lower case, that have no value in a file and no type (Arrow's null):
+    Spark takes them for integers. Of files elsewhere it is not known."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -79,8 +79,8 @@ def _without_type(file: str) -> frozenset[str]:
 
 
 def _widest(one: "T.DataType", other: "T.DataType") -> "T.DataType | None":
-    """The narrowest type that holds every value of both exactly, and in which the reader gives
-    them; None: there is none."""
+    """Returns the narrowest type that holds every value of both exactly, and in which the reader
+    gives them; None: there is none."""
     from pyspark.sql import types as T
 
     if one == other:

@@ -170,8 +170,8 @@ def _analysed(
 
 
 def _reads_input(spark: "SparkSession", query: Query) -> bool:
-    """Whether the query reads ``input``: its analysis without that table fails. True as well where
-    the user's catalog has a table of that name, since then it cannot be told."""
+    """Returns whether the query reads ``input``: its analysis without that table fails. True as
+    well where the user's catalog has a table of that name, since then it cannot be told."""
     from pyspark.errors import PySparkException
 
     try:
@@ -219,7 +219,7 @@ def _columns(
 
 
 def unfit(kind: "T.DataType") -> bool:
-    """Whether no table has the type, also inside an array or struct."""
+    """Returns whether no table has the type, also inside an array or struct."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.ArrayType):

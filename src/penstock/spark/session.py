@@ -220,8 +220,8 @@ def _master_for_many(chosen: str, asked: str | None) -> str:
 
 
 def may_open_early(master: str | None, lanes: int) -> bool:
-    """Whether a session of these would be one on a Spark of this machine that nobody has open in
-    this process."""
+    """Returns whether a session of these would be one on a Spark of this machine that nobody has
+    open in this process."""
     with _lock:
         free = _current is None and users_session() is None
         return free and choose_master(master, os.cpu_count() or 1, lanes).startswith("local")
@@ -500,13 +500,13 @@ def local_slots(master: str) -> int | None:
 
 
 def is_cluster(master: str) -> bool:
-    """Whether the master's processes were started by others, so that only they can have set Spark's
-    authentication secret."""
+    """Returns whether the master's processes were started by others, so that only they can have set
+    Spark's authentication secret."""
     return not master.startswith("local")
 
 
 def is_remote(master: str) -> bool:
-    """Whether data that is sent to this master leaves the machine."""
+    """Returns whether data that is sent to this master leaves the machine."""
     return not _is_loopback(master)
 
 
@@ -566,7 +566,8 @@ def setting(conf: Mapping[str, str], name: str) -> str | None:
 
 
 def is_ours() -> bool:
-    """Whether the open session is on a Spark that was started, or connected to, for runs."""
+    """Returns whether the open session is on a Spark that was started, or connected to, for
+    runs."""
     return _current is not None and _current.packages is not None
 
 

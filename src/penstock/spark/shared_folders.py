@@ -49,7 +49,7 @@ class Unshared(NamedTuple):
 
 
 def runs_elsewhere(spark: "SparkSession") -> bool:
-    """Whether tasks of this session may run on another machine than this one."""
+    """Returns whether tasks of this session may run on another machine than this one."""
     if "connect" in type(spark).__module__:
         return True
     return is_cluster(spark.conf.get("spark.master", "local") or "local")

@@ -68,7 +68,7 @@ class Snapshot(NamedTuple):
 
 
 def columns_of(rows: "DataFrame") -> tuple[DiffColumn, ...]:
-    """The model's columns as its sets have them."""
+    """Returns the model's columns as its sets have them."""
     staged = rows.select(*by_position(rows)).schema.fields
     return tuple(
         DiffColumn(named.name, field.dataType.simpleString())
@@ -133,7 +133,7 @@ def snapshot(
 def _rows(
     spark: "SparkSession", one: ChangeSet, columns: Sequence[DiffColumn], key: Sequence[int]
 ) -> "DataFrame":
-    """The rows of a set, under the places that its columns have in ``columns``; those that
+    """Returns the rows of a set, under the places that its columns have in ``columns``; those that
     transforms left out are as sent as they were before."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
@@ -201,9 +201,9 @@ def _only_taken(
     key: Sequence[int],
     rows: "DataFrame",
 ) -> "DataFrame":
-    """The rows of a snapshot, of which those with a rejected key are as sent as the last one that
-    was not rejected: where the destination took no row of a key, it is sent no removal of it, which
-    a row of others may meet."""
+    """Returns the rows of a snapshot, of which those with a rejected key are as sent as the last
+    one that was not rejected: where the destination took no row of a key, it is sent no removal of
+    it, which a row of others may meet."""
     from pyspark.sql import functions as F
 
     keys = [f"c{index}" for index in key]
@@ -237,8 +237,8 @@ def tried_again(
     wanted: Sequence[DiffColumn],
     key: Sequence[int],
 ) -> "DataFrame":
-    """The keys of rows that were rejected and not sent since: the columns of the primary key by
-    position, the key as texts (:data:`KEY_TEXTS`), and how often (:data:`ATTEMPT`)."""
+    """Returns the keys of rows that were rejected and not sent since: the columns of the primary
+    key by position, the key as texts (:data:`KEY_TEXTS`), and how often (:data:`ATTEMPT`)."""
     from pyspark.sql import functions as F
 
     keys = [f"c{index}" for index in key]
@@ -259,8 +259,8 @@ def tried_again(
 
 
 def _read(spark: "SparkSession", one: ChangeSet) -> "DataFrame":
-    """The files of a set. Its types are those that Spark wrote into its first file: Spark itself
-    would start a job for each set to find them."""
+    """Returns the files of a set. Its types are those that Spark wrote into its first file: Spark
+    itself would start a job for each set to find them."""
     from pyarrow import parquet
     from pyspark.sql.types import StructType
 

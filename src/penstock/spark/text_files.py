@@ -156,8 +156,8 @@ def _columns(
 
 
 def _one_line(model: Model) -> str | None:
-    """What to do with a JSON document that stands over several lines: without its line breaks,
-    which no JSON text holds, it is one line."""
+    """Returns what to do with a JSON document that stands over several lines: without its line
+    breaks, which no JSON text holds, it is one line."""
     assert model.text is not None
     path = Path(model.path)
     if model.text.kind != "json" or not path.is_file():
@@ -199,7 +199,7 @@ def _literal(text: str) -> str:
 
 
 def _same_but_case(spark: "SparkSession", model: Model) -> list[str]:
-    """The names of the records of JSON files that differ by case alone from another one."""
+    """Returns the names of the records of JSON files that differ by case alone from another one."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -249,7 +249,7 @@ def _csv_types(
 def _json_types(
     spark: "SparkSession", model: Model, known: Mapping[str, DataType]
 ) -> dict[str, DataType]:
-    """The types that Spark infers, but that those that are known stay."""
+    """Returns the types that Spark infers, but that those that are known stay."""
     _refuse_partitions(spark.read.text(model.path).columns[1:], model)
     from pyspark.errors import AnalysisException
 
@@ -271,7 +271,7 @@ def _json_types(
 
 
 def _merged(known: DataType, found: DataType) -> DataType:
-    """The type that is known, with the fields of objects that are new."""
+    """Returns the type that is known, with the fields of objects that are new."""
     if known.kind is not found.kind:
         return known
     if known.kind is Kind.array and known.item is not None and found.item is not None:
@@ -293,8 +293,8 @@ def _merged(known: DataType, found: DataType) -> DataType:
 
 
 def _roomy(kind: DataType) -> DataType:
-    """The type of a new column, with room for all digits where whole numbers are beyond 64 bits: it
-    stays when longer ones come."""
+    """Returns the type of a new column, with room for all digits where whole numbers are beyond 64
+    bits: it stays when longer ones come."""
     if kind.kind is Kind.decimal and not kind.scale:
         return DataType(Kind.decimal, 38, 0)
     if kind.kind is Kind.array and kind.item is not None:
@@ -309,8 +309,8 @@ def _roomy(kind: DataType) -> DataType:
 
 
 def _lines(spark: "SparkSession", model: Model) -> "DataFrame":
-    """The lines of the files, with their file (its URL), the begin of the piece of it that they are
-    in, and a number that grows within the piece."""
+    """Returns the lines of the files, with their file (its URL), the begin of the piece of it that
+    they are in, and a number that grows within the piece."""
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as F
 
@@ -344,7 +344,7 @@ def _refuse_partitions(names: Sequence[str], model: Model) -> None:
 
 
 def _in_order(lines: "DataFrame", whole: bool) -> "DataFrame":
-    """The lines as they are decoded: in pieces of files, or each file in one task."""
+    """Returns the lines as they are decoded: in pieces of files, or each file in one task."""
     if not whole:
         return lines
     return lines.drop("value").repartition("file").sortWithinPartitions("file", "start", "id")
@@ -356,7 +356,7 @@ def _collected(rows: "DataFrame", model: Model) -> "list[Any]":
 
 
 def _long_headers(lines: "DataFrame", dialect: CsvDialect, model: Model) -> dict[str, bytes]:
-    """The headers of files, where one has a line break in it."""
+    """Returns the headers of files, where one has a line break in it."""
     from pyspark.sql import functions as F
 
     def make(file: str, begins: bool) -> Any:
@@ -408,7 +408,7 @@ def _reading(make: Make, whole: bool, types: Sequence[DataType] | None) -> Calla
 
 
 def _looking(make: Make, whole: bool, asked: Sequence[int]) -> Callable[..., Any]:
-    """As :func:`_reading`, to find the types of the columns ``asked``."""
+    """Like :func:`_reading`, to find the types of the columns ``asked``."""
 
     def look(batches: Any) -> Iterator[Any]:
         from penstock.spark.file_tasks import look_at_lines

@@ -129,7 +129,8 @@ class JvmLease:
                 self._peer.say({"session": tag})
 
     def begin_cleaning(self) -> bool:
-        """Whether no other run has the JVM. Where it is so, none gets it before :meth:`release`."""
+        """Returns whether no other run has the JVM. Where it is so, none gets it before
+        :meth:`release`."""
         with self._lock:
             if self._peer is None:
                 return False
@@ -170,8 +171,9 @@ class _Busy(Exception):
 
 
 def wanted(asked: bool | None, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a JVM is to stay after the run. ``asked`` False: never. Else ``PENSTOCK_DAEMON``
-    decides where it is set. Where it is not: True permits it, except in CI; None does not."""
+    """Returns whether a JVM is to stay after the run. ``asked`` False: never. Else
+    ``PENSTOCK_DAEMON`` decides where it is set. Where it is not: True permits it, except in CI;
+    None does not."""
     if asked is False:
         return False
     if (value := environ.get(VARIABLE)) is not None:

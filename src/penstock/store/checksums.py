@@ -28,7 +28,8 @@ def sealed(text: str, about: str) -> str:
 
 
 def is_sealed(value: str) -> bool:
-    """Whether a stored value has a checksum: not, where an earlier version of Penstock wrote it."""
+    """Returns whether a stored value has a checksum: not, where an earlier version of Penstock
+    wrote it."""
     return _BLANKS.search(value, max(0, len(value) - 33)) is not None
 
 

@@ -95,7 +95,8 @@ class Database:
         return self.now(conn) if written is None else write_tokens.put(conn, written)
 
     def is_written(self, conn: Connection, written: WriteToken | None) -> bool:
-        """Whether the transaction of this token is committed; asked under the pipeline's lock."""
+        """Returns whether the transaction of this token is committed; asked under the pipeline's
+        lock."""
         return written is not None and write_tokens.is_put(conn, written)
 
     def _is_done(self, done: Callable[[Connection], bool]) -> bool:

@@ -173,7 +173,7 @@ def _unreachable(place: str) -> str:
 
 
 def _passes(cause: Any, words: str, *, down: bool) -> bool:
-    """Whether the same call may succeed later."""
+    """Returns whether the same call may succeed later."""
     if isinstance(cause, sqlite3.Error):
         return "locked" in words
     state = getattr(cause, "sqlstate", None)

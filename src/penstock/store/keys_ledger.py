@@ -170,8 +170,8 @@ def put(
 
 
 def is_put(sql: Sql, pipeline: str, place: KeyAddress, version: int, stamp: Stamp) -> bool:
-    """Whether a :func:`put` of this task is committed. The caller excludes writers of the key; no
-    other write of the task has this version and stamp."""
+    """Returns whether a :func:`put` of this task is committed. The caller excludes writers of the
+    key; no other write of the task has this version and stamp."""
     values = (pipeline, slot_of(place), version, *stamp)
     mine = "pipeline = ? AND slot = ? AND version = ? AND task = ? AND covers = ? AND mark = ?"
     return bool(sql.rows(f"SELECT 1 FROM penstock_keys WHERE {mine}", values))
@@ -224,7 +224,7 @@ def end(
 
 
 def has_overlay(sql: Sql, pipeline: str) -> bool:
-    """Whether the pipeline has versions of keys that are not durable."""
+    """Returns whether the pipeline has versions of keys that are not durable."""
     one = "SELECT 1 FROM penstock_keys WHERE pipeline = ? AND task <> ? LIMIT 1"
     return bool(sql.rows(one, (pipeline, _DURABLE)))
 

@@ -59,7 +59,7 @@ def start_mark(holder: Holder) -> str | None:
 
 
 def is_alive(holder: Holder, mark: str | None) -> bool | None:
-    """Whether the holder's process lives; None: that cannot be checked from here. ``mark``:
+    """Returns whether the holder's process lives; None: that cannot be checked from here. ``mark``:
     :func:`start_mark` of the holder when it took the lock; None: an ended process alone is
     recognised, since its id may be another's by now."""
     if not _is_near(holder):

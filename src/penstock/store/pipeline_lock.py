@@ -23,8 +23,8 @@ Notice = Callable[[str], None]
 
 
 def may_take(found: PipelineLock, over: PipelineLock | None) -> bool:
-    """Whether somebody else may take the lock ``found``. ``over``: the lock that was watched, or
-    that a user breaks: its holder cannot be checked."""
+    """Returns whether somebody else may take the lock ``found``. ``over``: the lock that was
+    watched, or that a user breaks: its holder cannot be checked."""
     if found.alive is not None:
         return not found.alive
     return over is not None and (over.token, over.renewal) == (found.token, found.renewal)

@@ -97,16 +97,17 @@ class Refresh(msgspec.Struct, frozen=True, kw_only=True):
         return self.until is None
 
     def covers(self, epoch: int) -> bool:
-        """Whether a state of this epoch may say of the stream what its table does not have."""
+        """Returns whether a state of this epoch may say of the stream what its table does not
+        have."""
         return self.after < epoch and (self.until is None or epoch <= self.until)
 
     def has(self, epoch: int) -> bool:
-        """Whether rows of a refresh that were read in this epoch are this one's, and it is
+        """Returns whether rows of a refresh that were read in this epoch are this one's, and it is
         pending."""
         return self.pending and epoch > max(self.after, self.again)
 
     def is_stale(self, epoch: int) -> bool:
-        """Whether what was read in this epoch is of a refresh that was given up."""
+        """Returns whether what was read in this epoch is of a refresh that was given up."""
         return self.covers(epoch) and (self.cancelled or epoch <= self.again)
 
     def read_by(self, cursor: FieldPath, epoch: int) -> "Refresh":
@@ -377,7 +378,8 @@ def _json(value: object) -> str:
 
 
 def _same_modes(row: Mapping[str, str], text: str) -> bool:
-    """Whether the stored modes are these: a version before may have written them otherwise."""
+    """Returns whether the stored modes are these: a version before may have written them
+    otherwise."""
     return _modes(row) == msgspec.json.decode(text, type=UsedModes)
 
 

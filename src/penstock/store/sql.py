@@ -527,7 +527,7 @@ class SqlStore:
             )
 
     def _is_written(self, conn: Connection, lease: Lease, written: WriteToken | None) -> bool:
-        """Whether a write whose commit got no answer is committed. Raises ``LeaseLost``."""
+        """Returns whether a write whose commit got no answer is committed. Raises ``LeaseLost``."""
         _leased(conn, lease)
         return self._db.is_written(conn, written)
 

@@ -61,7 +61,7 @@ def put(conn: Connection, written: WriteToken) -> float:
 
 
 def is_put(conn: Connection, written: WriteToken) -> bool:
-    """Whether the transaction that was to write this token is committed. The caller holds a lock
-    that the transaction holds until its end."""
+    """Returns whether the transaction that was to write this token is committed. The caller holds a
+    lock that the transaction holds until its end."""
     named = {"pipeline": written.pipeline, "kind": written.kind}
     return conn.scalar(_FIND, named) == written.body

@@ -33,7 +33,7 @@ def noted(done: LoadResult, load: TableLoad, attempt: int) -> LoadResult:
 
 
 def conflict(load: TableLoad, tries: int) -> DestinationError:
-    """The error of a load that met another writer at each try."""
+    """Makes the error for a load that met another writer at each try."""
     return DestinationError(
         f"other writers changed table {load.table.name} each time this load was committed "
         f"({tries} tries)",

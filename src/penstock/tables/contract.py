@@ -359,7 +359,7 @@ class SessionNeeds(msgspec.Struct, frozen=True):
     trial: tuple[str, ...] = ()
 
     def also(self, other: "SessionNeeds") -> "SessionNeeds":
-        """What both need."""
+        """Returns what both need."""
         if other == self:
             return self
         packages = tuple(dict.fromkeys((*self.packages, *other.packages)))
@@ -401,17 +401,18 @@ class PlannedDestination(Protocol):
         ...
 
     def location(self, table: TableName) -> str:
-        """The path, URI or name under which a reader opens ``table``; the report shows it."""
+        """Returns the path, URI or name under which a reader opens ``table``; the report shows
+        it."""
         ...
 
     def single_load_reason(self, mode: DestinationSyncMode) -> str | None:
-        """A sentence for ``plan``: why loads of this mode are committed once, at the end of the
-        sync. None where they may be committed while the source still reads."""
+        """Returns a sentence for ``plan``: why loads of this mode are committed once, at the end of
+        the sync. None where they may be committed while the source still reads."""
         ...
 
     def unsupported_reason(self, stream: ConfiguredStream, schema: RowSchema) -> str | None:
-        """A clause for ``plan``: why the destination cannot take ``stream``, which is configured to
-        append_dedup by default. None where it can. Leaves no file behind."""
+        """Returns a clause for ``plan``: why the destination cannot take ``stream``, which is
+        configured to append_dedup by default. None where it can. Leaves no file behind."""
         ...
 
     def nested(self, tables: Sequence[TableName]) -> dict[TableName, NestedTable]:
@@ -428,18 +429,18 @@ class TableFormat(PlannedDestination, Protocol):
     takes_parts: bool
 
     def planned_on(self, table: TableName) -> PlannedOn | None:
-        """The version of the table on which a load of now is planned; None: its tables have no
-        versions by which a commit that a power cut damaged is recognised."""
+        """Returns the version of the table on which a load of now is planned; None: its tables have
+        no versions by which a commit that a power cut damaged is recognised."""
         ...
 
     def last_number(self, table: TableName, key: str) -> int | None:
-        """The number of the last load of ``key`` that the table has, found without Spark: 0 where
-        it has none or is not there. None: it cannot be found so. Raises nothing."""
+        """Returns the number of the last load of ``key`` that the table has, found without Spark: 0
+        where it has none or is not there. None: it cannot be found so. Raises nothing."""
         ...
 
     def columns_of(self, table: TableName) -> Sequence[Field] | None:
-        """The columns that the table has, found without Spark: none where there is no table. None:
-        they cannot be found so. JSON and times of day are text. Raises nothing."""
+        """Returns the columns that the table has, found without Spark: none where there is no
+        table. None: they cannot be found so. JSON and times of day are text. Raises nothing."""
         ...
 
     def commit(

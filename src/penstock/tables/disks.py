@@ -31,15 +31,15 @@ def boot() -> str:
 
 
 def on_own_disk(path: Path) -> bool:
-    """Whether ``path``, which exists, is on a file system that only this machine writes to. False
-    where that is not known."""
+    """Returns whether ``path``, which exists, is on a file system that only this machine writes to.
+    False where that is not known."""
     if not sys.platform.startswith("linux"):
         return False
     return _kind_of(path) in _LOCAL
 
 
 def _kind_of(path: Path) -> str:
-    """The type of the file system of ``path``; empty: not known."""
+    """Returns the type of the file system of ``path``; empty: not known."""
     place = os.path.realpath(path)
     found, kind = "", ""
     with suppress(OSError):
@@ -53,8 +53,8 @@ def _kind_of(path: Path) -> str:
 
 
 def older_than_boot(path: Path) -> bool:
-    """Whether ``path`` was last written before this machine started. False where that is not
-    known."""
+    """Returns whether ``path`` was last written before this machine started. False where that is
+    not known."""
     booted = booted_at()
     return booted is not None and path.stat().st_mtime < booted - _MARGIN
 

@@ -34,7 +34,7 @@ def open_table(name: str, path: str, options: Mapping[str, str] | None = None) -
 
 
 def session_needs(name: str) -> SessionNeeds:
-    """What the Spark session needs for tables of format ``name``, wherever they are. Raises
+    """Returns what the Spark session needs for tables of format ``name``, wherever they are. Raises
     ``ConfigError``, where this Spark has no such jars."""
     return _tables(name, "/", None).needs()
 

@@ -21,8 +21,8 @@ none."""
 
 
 def mixed_keys(load: TableLoad) -> dict[str, bool]:
-    """The columns of the load's key that have two forms in the table; of each whether the load has
-    JSON."""
+    """Returns the columns of the load's key that have two forms in the table; of each whether the
+    load has JSON."""
     names, key = load.load.disposition.mixed_keys, {path[0] for path in load.primary_key}
     return {
         f.name: f.type.kind is Kind.json
@@ -32,8 +32,8 @@ def mixed_keys(load: TableLoad) -> dict[str, bool]:
 
 
 def of_table(sql: str, dialect: SqlDialect, *, json: bool) -> str:
-    """An expression for a key ``sql`` of the table that equals that of :func:`of_load` for the same
-    key."""
+    """Returns an expression for a key ``sql`` of the table that equals that of :func:`of_load` for
+    the same key."""
     if not json:
         return f"coalesce({dialect.text_of_json(sql)}, {sql})"
     text = f"CASE WHEN NOT {dialect.is_json(sql)} THEN {sql} ELSE {dialect.text_of_json(sql)} END"
@@ -41,15 +41,16 @@ def of_table(sql: str, dialect: SqlDialect, *, json: bool) -> str:
 
 
 def of_load(sql: str, dialect: SqlDialect, *, json: bool) -> str:
-    """As :func:`of_table`, of a key of the load."""
+    """Like :func:`of_table`, of a key of the load."""
     if not json:
         return sql
     return f"coalesce('T' || ({dialect.text_of_json(sql)}), 'J' || {sql})"
 
 
 def either_form(columns: str, joined: str, same: str, in_one_form: str) -> str:
-    """A DuckDB source: ``columns`` of the table's rows ``t`` (with their ``number``) and the load's
-    ``s``, ``joined`` where they are the ``same`` as they are, else where they are in one form."""
+    """Returns a DuckDB source: ``columns`` of the table's rows ``t`` (with their ``number``) and
+    the load's ``s``, ``joined`` where they are the ``same`` as they are, else where they are in one
+    form."""
     return (
         f"(SELECT * EXCLUDE exact FROM (SELECT {columns}, 1 AS exact FROM {joined} ON {same} "
         f"UNION ALL SELECT {columns}, 0 FROM {joined} ON {in_one_form}) QUALIFY row_number() "

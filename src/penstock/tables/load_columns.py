@@ -13,28 +13,29 @@ from penstock.tables.history.columns import history_fields
 
 
 def load_fields(load: TableLoad) -> tuple[Field, ...]:
-    """The columns of the load's rows: data columns, metadata columns, those of a history."""
+    """Returns the columns of the load's rows: data columns, metadata columns, those of a
+    history."""
     data = tuple(Field(f.name, f.source, stored(f.type)) for f in load.schema.fields)
     metadata = metadata_fields(load.policy.metadata) if load.policy.metadata else ()
     return (*data, *metadata, *load_history(load))
 
 
 def load_history(load: TableLoad) -> tuple[Field, ...]:
-    """The history columns of the load's rows; none where its table keeps no history."""
+    """Returns the history columns of the load's rows; none where its table keeps no history."""
     if not load.history:
         return ()
     return history_fields(load.schema, () if load.arrival else load.cursor)
 
 
 def metadata_columns(load: TableLoad) -> frozenset[str]:
-    """The names of the load's columns that are none of its stream's: metadata columns, those of a
-    history."""
+    """Returns the names of the load's columns that are none of its stream's: metadata columns,
+    those of a history."""
     metadata = metadata_fields(load.policy.metadata) if load.policy.metadata else ()
     return frozenset(f.name for f in (*metadata, *load_history(load)))
 
 
 def has_soft_deletes(load: TableLoad, names: Sequence[str]) -> bool:
-    """Whether rows with the columns ``names`` may be soft deletes."""
+    """Returns whether rows with the columns ``names`` may be soft deletes."""
     return load.policy.deletes is Deletes.soft and load.deleted_column in names
 
 
@@ -62,13 +63,14 @@ def kept_columns(load: TableLoad, fields: Sequence[Field]) -> tuple[str, ...]:
 
 
 def cursors(load: TableLoad) -> tuple[str, ...]:
-    """The columns of the load by which rows are ordered: its cursor, and that of deletes."""
+    """Returns the columns of the load by which rows are ordered: its cursor, and that of
+    deletes."""
     return (*load.cursor[:1], *load.load.disposition.delete_cursor[:1])
 
 
 def cut_cursor(load: TableLoad) -> str | None:
-    """The name, in change lists, of the cursor by which the load's rows are ordered; None: a row's
-    change list says nothing of it, as it is nested."""
+    """Returns the name, in change lists, of the cursor by which the load's rows are ordered; None:
+    a row's change list says nothing of it, as it is nested."""
     if load.arrival or len(load.cursor) != 1:
         return None
     return next((f.source for f in load.schema.fields if f.name == load.cursor[0]), None)

@@ -87,7 +87,7 @@ def _table_below(folder: str, most: int | None) -> str | None:
 
 
 def nested_failure(place: str, nested: NestedTable) -> DestinationError:
-    """The error for a new table at ``place`` that would lie above or below another one."""
+    """Makes the error for a new table at ``place`` that would lie above or below another one."""
     return DestinationError(
         f"the new table {place} would {nested.relation('lie', 'have')}: {nested.danger}",
         code="destination.nested",

@@ -61,8 +61,8 @@ class SqlDialect(NamedTuple):
         return f"regexp_extract({sql}, {raw}'{pattern}', 0)"
 
     def day(self, sql: str) -> str:
-        """The number of a day, counted from 1970, of a text like 2024-05-01; NULL: there is none
-        such."""
+        """Returns the number of a day, counted from 1970, of a text like 2024-05-01; NULL: there is
+        none such."""
         day = f"try_cast({sql} AS DATE)"
         days = f"{day} - DATE '1970-01-01'" if self.name == "duckdb" else f"unix_date({day})"
         return f"CAST({days} AS BIGINT)"
@@ -72,7 +72,7 @@ class SqlDialect(NamedTuple):
         return found.format(sql)
 
     def text_of_json(self, sql: str) -> str:
-        """The text that a JSON string has; NULL of all else."""
+        """Returns the text that a JSON string has; NULL of all else."""
         read = "json_extract_string" if self.name == "duckdb" else "get_json_object"
         string = f"{sql} LIKE '\"%\"' AND {self.is_json(sql)}"
         return f"CASE WHEN {string} THEN {read}({sql}, '$') END"
@@ -83,7 +83,7 @@ class SqlDialect(NamedTuple):
         return f"named_struct('a', {one}, 'b', {other})"
 
     def newest_known(self, sql: str, over: str) -> str:
-        """The last value that is not NULL."""
+        """Returns the last value that is not NULL."""
         if self.name == "duckdb":
             return f"last_value({sql} IGNORE NULLS) OVER ({over})"
         return f"last_value({sql}) IGNORE NULLS OVER ({over})"
@@ -110,9 +110,9 @@ NO_ORDER = Order(str(OTHER), "CAST(NULL AS BIGINT)", "CAST(NULL AS STRING)")
 def order_of(
     sql: str, kind: Kind, dialect: SqlDialect, *, as_text: bool = False, prefix: str = ""
 ) -> Order:
-    """The order of the cursor ``sql``, of a column of ``kind``. ``as_text``: all text has one form,
-    whose values are compared byte by byte (``cursor_order: text``). ``prefix``: of the steps'
-    names, beside those of another cursor."""
+    """Returns the order of the cursor ``sql``, of a column of ``kind``. ``as_text``: all text has
+    one form, whose values are compared byte by byte (``cursor_order: text``). ``prefix``: of the
+    steps' names, beside those of another cursor."""
     if kind in TEXTS:
         if as_text:
             form = f"CASE WHEN {sql} IS NULL THEN {OTHER} ELSE {NUMBER} END"
@@ -165,8 +165,8 @@ class _Steps:
         return name
 
     def order(self, sql: str) -> Order:
-        """A number is ordered by the length of its digits, then by its digits; a time by its
-        minute, then by its seconds, in which 60 is a leap second."""
+        """Returns a number is ordered by the length of its digits, then by its digits; a time by
+        its minute, then by its seconds, in which 60 is a leap second."""
         matches = self._dialect.matches
         # quotes: a column of JSON is text in the table, and has them around its texts
         ends = " OR ".join(f"{sql} LIKE '{like}'" for like in (" %", "% ", '"%', '%"'))
@@ -263,7 +263,7 @@ class _Steps:
 
 
 def _number(sql: str, start: int) -> str:
-    """The number of two digits of a text."""
+    """Returns the number of two digits of a text."""
     return f"try_cast(substr({sql}, {start}, 2) AS BIGINT)"
 
 
@@ -275,10 +275,10 @@ def replaces(
     bare: str = "false",
     retried: bool = False,
 ) -> str:
-    """A SQL condition, never NULL: the winner ``row`` of a load's rows of a key replaces the
-    table's row. ``two_forms``: the load's rows of the key have two forms; ``bare``: the winner is a
-    delete without a cursor. ``retried``: the load's rows count as older than the table's, so that
-    only a higher cursor of the same form is newer."""
+    """Returns a SQL condition, never NULL: the winner ``row`` of a load's rows of a key replaces
+    the table's row. ``two_forms``: the load's rows of the key have two forms; ``bare``: the winner
+    is a delete without a cursor. ``retried``: the load's rows count as older than the table's, so
+    that only a higher cursor of the same form is newer."""
     if retried:
         above = (
             f"({row.major} > {table.major} OR ({row.major} = {table.major} AND "

@@ -64,13 +64,14 @@ def refuse_other(load: TableLoad, old: Sequence[Field], number: int | None) -> N
 
 
 def _is_own(load: TableLoad, number: int | None) -> bool:
-    """Whether the table has a load of this key, or the ledger does not say that it has none."""
+    """Returns whether the table has a load of this key, or the ledger does not say that it has
+    none."""
     return load.load.follows != 0 or bool(number)
 
 
 def turns(load: TableLoad, old: Sequence[Field], number: int | None) -> bool:
-    """Whether a table of the columns ``old`` becomes one of versions, or of rows, before ``load``
-    is committed: the stream's own, which has no load of this number yet. ``number``: as of
+    """Returns whether a table of the columns ``old`` becomes one of versions, or of rows, before
+    ``load`` is committed: the stream's own, which has no load of this number yet. ``number``: as of
     :func:`refuse_other`."""
     given = load.load.disposition
     asked = load.history or given.ends_history
@@ -137,13 +138,13 @@ def _by(field: Field) -> str:
 def not_merged(
     load: TableLoad, old: Sequence[Field] | None, reason: str | None
 ) -> DestinationError:
-    """The error of a load into a history that only Spark could write. ``old``: the table's columns;
-    ``reason``: why, None where they are not those of the load."""
+    """Makes the error for a load into a history that only Spark could write. ``old``: the table's
+    columns; ``reason``: why, None where they are not those of the load."""
     return refused(load.table.name, reason or _difference(old or (), load_fields(load)))
 
 
 def refused(table: str, reason: str) -> DestinationError:
-    """The error of a load that a history has no place for, and why."""
+    """Makes the error for a load that a history has no place for, and why."""
     return DestinationError(
         f"table {table} keeps a history, and this load cannot be merged into it: {reason}",
         code="destination.history",

@@ -10,8 +10,8 @@ _INT64_DIGITS = 19
 
 
 def widened(old: DataType, new: DataType) -> DataType:
-    """The type that holds every ``old`` value and as many ``new`` ones as possible; ``old`` where
-    no wider type does."""
+    """Returns the type that holds every ``old`` value and as many ``new`` ones as possible; ``old``
+    where no wider type does."""
     numeric = (Kind.integer, Kind.decimal)
     if old.kind in numeric and new.kind is Kind.number:
         return new
@@ -29,8 +29,8 @@ def widened(old: DataType, new: DataType) -> DataType:
 
 
 def whole_digits(kind: DataType, *, most: bool = True) -> int:
-    """The digits before the point of an integer or a decimal: as many as a value has at ``most``,
-    else as many as every value may have."""
+    """Returns the digits before the point of an integer or a decimal: as many as a value has at
+    ``most``, else as many as every value may have."""
     if kind.kind is Kind.integer:
         return _INT64_DIGITS if most else _INT64_DIGITS - 1
     return (kind.precision or MOST_DIGITS) - (kind.scale or 0)

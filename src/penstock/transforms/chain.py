@@ -47,7 +47,7 @@ class StepReject:
     position: int
 
     def text(self) -> bytes:
-        """The row of the step's input, as JSON."""
+        """Returns the row of the step's input, as JSON."""
         return Columns(self.table)[self.position]
 
 
@@ -162,7 +162,7 @@ class Chain:
         return result
 
     def _passing(self, table: Table, origin: Array | None, sent: SentRows | None) -> Array | None:
-        """Which rows of a step's input are deletes that pass; None: none is."""
+        """Returns which rows of a step's input are deletes that pass; None: none is."""
         deletes = None if self.deletes is None else marked(table, self.deletes)
         if deletes is None or sent is None or origin is None or not sent.removes:
             return deletes
@@ -200,7 +200,8 @@ class PlannedChain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _passed(step: BatchTransform, deletes: DeleteColumns) -> Set[str] | None:
-    """The columns that a delete keeps in a step; None: it cannot be told what becomes of one."""
+    """Returns the columns that a delete keeps in a step; None: it cannot be told what becomes of
+    one."""
     every = deletes.needed | deletes.cursor
     if step.keeps(every):
         return every
@@ -208,7 +209,7 @@ def _passed(step: BatchTransform, deletes: DeleteColumns) -> Set[str] | None:
 
 
 def _at(path: FieldPath, table: Table, schema: RowSchema) -> Array | None:
-    """The column at a path of original names; None where there is none."""
+    """Returns the column at a path of original names; None where there is none."""
     level, column = schema.fields, table
     for step in path:
         field = next((f for f in level if f.source == step), None)
@@ -292,8 +293,8 @@ def _previous_schemas(
 
 
 def _assumed_schema(schema: RowSchema, previous: tuple[RowSchema, RowSchema] | None) -> RowSchema:
-    """A connector's output where it declared none: its previous output and the input columns that
-    are new since; without a previous plan, its input."""
+    """Returns a connector's output where it declared none: its previous output and the input
+    columns that are new since; without a previous plan, its input."""
     if previous is None:
         return schema
     given, made = previous
@@ -302,10 +303,10 @@ def _assumed_schema(schema: RowSchema, previous: tuple[RowSchema, RowSchema] | N
 
 
 def output_schema(given: RowSchema, emitted: RowSchema) -> RowSchema:
-    """The schema of a connector's output. ``given``: of its input; ``emitted``: the columns of its
-    rows, by the names that it gives them. A column named as an input column is taken for that
-    column: it keeps its original name, and its type where the Arrow type is the same (JSON stays
-    JSON)."""
+    """Returns the schema of a connector's output. ``given``: of its input; ``emitted``: the columns
+    of its rows, by the names that it gives them. A column named as an input column is taken for
+    that column: it keeps its original name, and its type where the Arrow type is the same (JSON
+    stays JSON)."""
     inputs = {f.name: f for f in given.fields}
     names = [f.name for f in emitted.fields]
     cleaned = clean_columns(names, {n: n for n in names if n in inputs})
@@ -322,7 +323,8 @@ def output_schema(given: RowSchema, emitted: RowSchema) -> RowSchema:
 
 
 def columns_by_output_name(given: RowSchema, made: RowSchema) -> dict[str, Field]:
-    """The columns of ``made`` by the names that the transform gives them. ``given``: its input."""
+    """Returns the columns of ``made`` by the names that the transform gives them. ``given``: its
+    input."""
     kept = {f.name: f.source for f in given.fields}
     return {f.name if kept.get(f.name) == f.source else f.source: f for f in made.fields}
 
@@ -330,8 +332,9 @@ def columns_by_output_name(given: RowSchema, made: RowSchema) -> dict[str, Field
 def refitted_schema(
     given: RowSchema, made: RowSchema, emitted: RowSchema, *, first: bool
 ) -> RowSchema | None:
-    """The output columns under which rows with the columns ``emitted`` fit too; None where they fit
-    ``made`` already. The ``first`` rows of a run define its columns; later rows may lack some."""
+    """Returns the output columns under which rows with the columns ``emitted`` fit too; None where
+    they fit ``made`` already. The ``first`` rows of a run define its columns; later rows may lack
+    some."""
     planned = columns_by_output_name(given, made)
     new = {
         f.name: f

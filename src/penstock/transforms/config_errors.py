@@ -14,8 +14,8 @@ CODE = "config.transform"
 
 
 def unknown_keys(given: Mapping[Any, Any], known: Iterable[str], path: str) -> list[str]:
-    """A problem for each key that is not in ``known``. ``path``: of the mapping, in the pipeline
-    file."""
+    """Returns a problem for each key that is not in ``known``. ``path``: of the mapping, in the
+    pipeline file."""
     names = list(known)
     return [
         f"{path}: unknown key {str(key)!r}; {hint(str(key), names, 'known keys')}"
@@ -25,7 +25,7 @@ def unknown_keys(given: Mapping[Any, Any], known: Iterable[str], path: str) -> l
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a YAML value, for an error message ("a list")."""
+    """Returns the kind of a YAML value, for an error message ("a list")."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

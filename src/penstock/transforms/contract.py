@@ -49,9 +49,9 @@ class BatchTransform(Protocol):
         ...
 
     def keeps(self, columns: Set[str]) -> bool:
-        """Whether every output row comes from exactly one input row, no input row gives two, and
-        ``columns`` (of the schema last passed to :meth:`output`) keep their values. False where the
-        transform cannot tell."""
+        """Returns whether every output row comes from exactly one input row, no input row gives
+        two, and ``columns`` (of the schema last passed to :meth:`output`) keep their values. False
+        where the transform cannot tell."""
         ...
 
     def output(self, schema: RowSchema) -> RowSchema:
@@ -69,7 +69,7 @@ class BatchTransform(Protocol):
 
 
 def metric(name: str, **labels: str) -> str:
-    """A metric's key with its labels, as ``name{rule=assert_not_null,field=email}``."""
+    """Returns a metric's key with its labels, as ``name{rule=assert_not_null,field=email}``."""
     inner = ",".join(f"{key}={value}" for key, value in labels.items())
     return f"{name}{{{inner}}}" if inner else name
 
@@ -95,6 +95,6 @@ class TransformJob(msgspec.Struct, frozen=True, kw_only=True):
     enriching: EnrichmentUse | None = None
 
     def applies(self, stream: StreamId) -> bool:
-        """Whether the stream passes through it."""
+        """Returns whether the stream passes through it."""
         names = self.streams
         return names is None or any(StreamOptions(name=n).matches(stream) for n in names)

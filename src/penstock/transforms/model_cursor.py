@@ -20,8 +20,8 @@ _BEFORE_A_COLUMN = ("SELECT", "DISTINCT", "BY", "OR", ",")
 
 
 def begins_after(query: str, column: str) -> bool:
-    """Whether ``column`` is above the saved cursor in every row of the query; False: that is not
-    proved."""
+    """Returns whether ``column`` is above the saved cursor in every row of the query; False: that
+    is not proved."""
     if "\\" in query:  # Spark and Postgres read it differently
         return False
     names = [_name(token) for token in tokenize(query)[0]]
@@ -51,12 +51,12 @@ def begins_after(query: str, column: str) -> bool:
 
 
 def _name(token: Token) -> str:
-    """The token as Spark compares it; a text in quotes is no name."""
+    """Returns the token as Spark compares it; a text in quotes is no name."""
     return f"'{token.text}'" if token.kind is TokenKind.text else token.name
 
 
 def _is_one_column(names: Sequence[str], column: str) -> bool:
-    """Whether the name means the same column everywhere, and no other expression has it
+    """Returns whether the name means the same column everywhere, and no other expression has it
     (``u AS at``, ``nested.at``)."""
     qualifiers: set[tuple[str, ...]] = set()
     for index in (i for i, name in enumerate(names) if name == column):

@@ -61,7 +61,7 @@ def model_of(target: str, here: Path, name: str | None = None) -> Model:
 
 
 def is_unnamed(target: str, here: Path) -> bool:
-    """Whether the target is a query whose stream has no name but :data:`NAME`. Raises
+    """Returns whether the target is a query whose stream has no name but :data:`NAME`. Raises
     ``ConfigError`` as :func:`model_of`."""
     target = target.strip()
     path = not target.startswith("/*") and _is_path(target)
@@ -111,8 +111,8 @@ def _of_path(target: str, here: Path, name: str | None) -> Model:
 
 
 def _ending(path: PurePosixPath) -> str:
-    """The ending that says what a file holds, in lower case: of a compressed text file (`.csv.gz`)
-    the one before the last."""
+    """Returns the ending that says what a file holds, in lower case: of a compressed text file
+    (`.csv.gz`) the one before the last."""
     ending = path.suffix.lower()
     inner = PurePosixPath(path.stem).suffix.lower()
     text = inner in _FILES and _text_files(*_FILES[inner]) is not None
@@ -164,7 +164,8 @@ def _of_text(text: str, here: Path, name: str | None) -> Model:
 
 
 def _format_of(word: Token, after: Token) -> str | None:
-    """The table format that ``delta.`` names before a place; None: Spark reads it by itself."""
+    """Returns the table format that ``delta.`` names before a place; None: Spark reads it by
+    itself."""
     found = queried_format(word.name) if after.text == "." else None
     return None if found is None else found.name
 
@@ -202,7 +203,7 @@ def _pairs(tokens: Sequence[Token]) -> list[tuple[Token, Token]]:
 
 
 def _with_absolute_paths(text: str, tokens: Sequence[Token], here: Path) -> str:
-    """The query with the paths of files (``csv.`./a.csv` ``) made absolute."""
+    """Returns the query with the paths of files (``csv.`./a.csv` ``) made absolute."""
     pieces: list[str] = []
     done = 0
     for format, dot, path in zip(tokens, tokens[1:], tokens[2:], strict=False):

@@ -56,8 +56,8 @@ code; ``r'`` begins a text only where no word precedes it; what follows ``a://``
 
 
 def tokenize(query: str) -> tuple[list[Token], str | None]:
-    """The query's tokens without comments, and why the query is refused (None: it is not); no
-    tokens where it is."""
+    """Returns the query's tokens without comments, and why the query is refused (None: it is not);
+    no tokens where it is."""
     if "${" in query:
         return [], "refused: Spark would replace ${...} by settings and variables of this machine"
     tokens: list[Token] = []

@@ -74,9 +74,9 @@ class SqlTransform:
         return self._keeps_rows and columns <= self._kept
 
     def output(self, schema: RowSchema) -> RowSchema:
-        """The schema of the query's result. A column that a plain projection copies keeps its type
-        (JSON stays JSON) and, unless it is renamed, its original name. Raises ``ConfigError``
-        (``transform.query``)."""
+        """Returns the schema of the query's result. A column that a plain projection copies keeps
+        its type (JSON stays JSON) and, unless it is renamed, its original name. Raises
+        ``ConfigError`` (``transform.query``)."""
         empty = _arrow(schema).empty_table()
         names = [f.name for f in schema.fields]
         context = self._context(empty)
@@ -212,8 +212,8 @@ class SqlTransform:
             raise self._fault(problems, names)
 
     def _fault(self, what: str | list[str], names: list[str] | None) -> ConfigError:
-        """The error for problems of the query. ``names``: the columns of ``input``, for the hint;
-        None: the hint does not name them."""
+        """Makes the error for problems of the query. ``names``: the columns of ``input``, for the
+        hint; None: the hint does not name them."""
         lines = [what] if isinstance(what, str) else what
         return transform_error(
             [f"{self._path}: {line}" for line in lines],
@@ -258,8 +258,8 @@ def _numbered(frame: DataFrame, context: SessionContext, batch: Table) -> DataFr
 
 
 def _applied(rows: Table, planned: ArrowSchema, numbered: bool) -> TransformResult:
-    """The result from the query's ``rows``, cast to the ``planned`` columns. ``numbered``: they
-    have the column of row numbers, which becomes ``origin``."""
+    """Returns the result from the query's ``rows``, cast to the ``planned`` columns. ``numbered``:
+    they have the column of row numbers, which becomes ``origin``."""
     origin = None
     if numbered:
         origin = pa.concat_arrays(rows.column(sql_plan.ROW).chunks or [pa.array([], pa.int64())])
@@ -297,8 +297,8 @@ def _arrow(schema: RowSchema) -> ArrowSchema:
 def _fields(
     columns: ArrowSchema, unchanged_columns: list[str | None], schema: RowSchema
 ) -> tuple[Field, ...]:
-    """The output's fields: cleaned names, with the query's names as original names. Columns copied
-    from ``input`` (``unchanged_columns``) keep type and original name where they can."""
+    """Returns the output's fields: cleaned names, with the query's names as original names. Columns
+    copied from ``input`` (``unchanged_columns``) keep type and original name where they can."""
     given = list(columns.names)
     inputs = {f.name: f for f in schema.fields}
     fields: list[Field] = []

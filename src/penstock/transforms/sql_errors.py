@@ -58,8 +58,8 @@ _TARGET = re.compile(r"\bto (?:value of|type) ([A-Za-z]\w*(?:\([\w, ]*\))?)(?: t
 
 
 def refusal_reason(error: BaseException) -> str | None:
-    """Why a statement is refused, by what it would do or read. None: it is not refused but invalid,
-    and DataFusion's message says why."""
+    """Returns why a statement is refused, by what it would do or read. None: it is not refused but
+    invalid, and DataFusion's message says why."""
     text = _plain(error)
     for pattern, words in _REFUSED:
         found = re.search(pattern, text, re.DOTALL)
@@ -69,13 +69,14 @@ def refusal_reason(error: BaseException) -> str | None:
 
 
 def is_missing_table(error: BaseException, table: str) -> bool:
-    """Whether a planning error says that ``table`` does not exist."""
+    """Returns whether a planning error says that ``table`` does not exist."""
     found = re.search(_MISSING, _plain(error), re.DOTALL)
     return found is not None and found[1] == table
 
 
 def planning_failure(error: BaseException) -> str:
-    """The sentence for a query that cannot be planned: refused, or DataFusion's own message."""
+    """Returns the sentence for a query that cannot be planned: refused, or DataFusion's own
+    message."""
     reason = refusal_reason(error)
     return _datafusion_message(error) if reason is None else f"refused: {reason}"
 
@@ -88,12 +89,12 @@ def _datafusion_message(error: BaseException) -> str:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether DataFusion ran out of its memory pool."""
+    """Returns whether DataFusion ran out of its memory pool."""
     return "Resources exhausted" in _plain(error)
 
 
 def runtime_failure(error: BaseException) -> Failure:
-    """What went wrong on a batch, without any value of the batch (L10)."""
+    """Returns what went wrong on a batch, without any value of the batch (L10)."""
     text = _plain(error)
     for pattern, failure in _RUNNING:
         if re.search(pattern, text):

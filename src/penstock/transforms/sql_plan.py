@@ -33,15 +33,15 @@ class _Column(NamedTuple):
 
 
 def non_query_statement(plan: LogicalPlan) -> str | None:
-    """The keyword of a statement that has a plan but is no query; None for a query."""
+    """Returns the keyword of a statement that has a plan but is no query; None for a query."""
     kind = _kind(plan)
     return {"DescribeTable": "DESCRIBE"}.get(kind, "EXPLAIN") if kind in _NO_QUERIES else None
 
 
 def reads_input(plan: LogicalPlan) -> bool:
-    """Whether the plan scans a table ``input``, also in a subquery of an expression. An unused
-    common table expression is not in the plan. A recursive one named ``input`` looks like a scan;
-    the planner reports that such a query needs no table."""
+    """Returns whether the plan scans a table ``input``, also in a subquery of an expression. An
+    unused common table expression is not in the plan. A recursive one named ``input`` looks like a
+    scan; the planner reports that such a query needs no table."""
     return _SCAN.search(plan.display_indent()) is not None
 
 
@@ -52,8 +52,8 @@ def unchanged_columns(plan: LogicalPlan, columns: list[str]) -> list[str | None]
 
 
 def keeps_rows(plan: LogicalPlan) -> bool:
-    """Whether each output row is one row of ``input`` and no row comes twice: the plan has only
-    projections, filters, sorts and limits."""
+    """Returns whether each output row is one row of ``input`` and no row comes twice: the plan has
+    only projections, filters, sorts and limits."""
     node = _variant(plan)
     kind = type(node).__name__
     if kind == "TableScan":
@@ -140,7 +140,8 @@ def _kind(plan: LogicalPlan) -> str:
 
 
 def _variant(node: LogicalPlan | Expr) -> Any:
-    """The node as an instance of its own class; None where the Python binding has no such class."""
+    """Returns the node as an instance of its own class; None where the Python binding has no such
+    class."""
     try:
         return node.to_variant()
     except Exception:  # a plain Exception is what its binding raises

@@ -141,7 +141,7 @@ def _range(rule: Rule, field: Field, v4: bool) -> RuleCheck | str:
 def _comparison(
     compare: Any, bound: Any, field: Field
 ) -> Callable[[ChunkedArray], ChunkedArray] | None:
-    """A test of a column against a bound; None where every value of the type passes it."""
+    """Returns a test of a column against a bound; None where every value of the type passes it."""
     if isinstance(bound, Decimal):
         least, most = _extremes(field)
         upper = compare is pc.less_equal
@@ -163,8 +163,8 @@ def _extremes(field: Field) -> tuple[Decimal, Decimal]:
 
 
 def _bound(given: Bound, field: Field, rounding: str) -> Any:
-    """The bound in the column's type, rounded into the range: for a column of integers a minimum of
-    0.5 is 1. Raises ``ValueError``."""
+    """Returns the bound in the column's type, rounded into the range: for a column of integers a
+    minimum of 0.5 is 1. Raises ``ValueError``."""
     kind = field.type.kind
     if kind in _TIMES:
         return _moment(given, kind)

@@ -74,8 +74,9 @@ def missing_files(folder: Path, after: int, version: int) -> MissingFiles | None
 
 
 def never_named(folder: Path, version: int, names: Collection[str]) -> bool:
-    """Whether version ``version`` of the local table in ``folder`` exists and neither it nor a
-    later one names a file of its folder that is among ``names``. False where that is not known."""
+    """Returns whether version ``version`` of the local table in ``folder`` exists and neither it
+    nor a later one names a file of its folder that is among ``names``. False where that is not
+    known."""
     if not (folder / "_delta_log" / f"{version:020d}.json").is_file():
         return False
     newest = max(_versions(folder))
@@ -131,7 +132,7 @@ def _files(folder: Path, file: _File | None) -> Iterator[tuple[Path, int | None]
 
 
 def _local(folder: Path, path: str) -> Path | None:
-    """The local path of a file; None: it is on an object store, which all share."""
+    """Returns the local path of a file; None: it is on an object store, which all share."""
     url = urlsplit(path)
     if url.scheme == "file":
         return Path(url.path)
@@ -139,8 +140,8 @@ def _local(folder: Path, path: str) -> Path | None:
 
 
 def _vector_path(folder: Path, text: str) -> Path:
-    """The path of a deletion vector's file, whose name is a UUID (Delta's protocol, "Deletion
-    Vector Descriptor Schema")."""
+    """Returns the path of a deletion vector's file, whose name is a UUID (Delta's protocol,
+    "Deletion Vector Descriptor Schema")."""
     prefix, encoded = text[:-_UUID_TEXT], text[-_UUID_TEXT:]
     number = b""
     for at in range(0, _UUID_TEXT, 5):

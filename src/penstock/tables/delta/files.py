@@ -171,8 +171,8 @@ class DeltaFiles:
         return [f.name for f in self._table.schema().fields]
 
     def _old_files(self) -> list[TableFile]:
-        """The table's files into which the load is merged. Raises ``NeedsSpark`` where one lies
-        elsewhere."""
+        """Returns the table's files into which the load is merged. Raises ``NeedsSpark`` where one
+        lies elsewhere."""
         if self._table is None or self._load.replaces:
             return []
         bounded = {f.name for f in load_fields(self._load) if f.type.kind in BOUNDED}
@@ -200,14 +200,15 @@ class DeltaFiles:
 
 
 def is_misread(folder: Path) -> bool:
-    """Whether deltalake takes the path for another folder's (``a%20b`` for ``a b``, ``a\\b`` for
-    ``a/b``) or cannot read it (control characters). Spark takes every name as it is."""
+    """Returns whether deltalake takes the path for another folder's (``a%20b`` for ``a b``,
+    ``a\\b`` for ``a/b``) or cannot read it (control characters). Spark takes every name as it
+    is."""
     return _MISREAD.search(os.path.realpath(folder)) is not None
 
 
 def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | None:
-    """The table in ``folder``, where ``load`` can be committed by file actions alone; None: Spark
-    has to write. ``defaults``: new tables have no properties that the session asks for."""
+    """Returns the table in ``folder``, where ``load`` can be committed by file actions alone; None:
+    Spark has to write. ``defaults``: new tables have no properties that the session asks for."""
     if is_misread(folder) or not (direct_parts.in_shape(load) or _merges(load)):
         return None
     from deltalake import DeltaTable
@@ -225,8 +226,8 @@ def table_for(folder: Path, load: TableLoad, defaults: bool) -> DeltaFiles | Non
 
 
 def columns_in(folder: Path) -> tuple[Field, ...] | None:
-    """The columns of the table in ``folder``: none where there is no table; None where they cannot
-    be read without Spark."""
+    """Returns the columns of the table in ``folder``: none where there is no table; None where they
+    cannot be read without Spark."""
     if not _has_log(folder):
         return ()
     if is_misread(folder):
@@ -243,8 +244,8 @@ def columns_in(folder: Path) -> tuple[Field, ...] | None:
 
 
 def last_number_in(folder: Path, key: str) -> int | None:
-    """The highest number of ``key`` in the table in ``folder``: 0 where there is none, or no table;
-    None where it cannot be read without Spark."""
+    """Returns the highest number of ``key`` in the table in ``folder``: 0 where there is none, or
+    no table; None where it cannot be read without Spark."""
     if not _has_log(folder):
         return 0
     if is_misread(folder):
@@ -259,21 +260,21 @@ def last_number_in(folder: Path, key: str) -> int | None:
 
 
 def _merges(load: TableLoad) -> bool:
-    """Whether ``merged_files`` may write the load."""
+    """Returns whether ``merged_files`` may write the load."""
     merges = load.mode is DestinationSyncMode.append_dedup and bool(load.parts or load.history)
     return merges and comparable(load)
 
 
 def _has_log(folder: Path) -> bool:
-    """Whether a commit is there. A log without one is what is left of a first commit that was not
-    made, or that a power cut took (``delta.repair``)."""
+    """Returns whether a commit is there. A log without one is what is left of a first commit that
+    was not made, or that a power cut took (``delta.repair``)."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return any(_COMMITTED.fullmatch(name) for name in os.listdir(folder / LOG))
     return False
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether nothing is there but what an earlier try of a load left."""
+    """Returns whether nothing is there but what an earlier try of a load left."""
     with suppress(FileNotFoundError):
         names = [name for name in os.listdir(folder) if name != LOG]
         tried = all(name.startswith((_PREFIX, f".{_PREFIX}")) for name in names)
@@ -282,8 +283,8 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _needs_feature(field: Field) -> bool:
-    """Whether a new table with this column needs more than the oldest protocol. deltalake itself
-    adds the feature of times without a zone."""
+    """Returns whether a new table with this column needs more than the oldest protocol. deltalake
+    itself adds the feature of times without a zone."""
     return NEEDS_MAPPING.search(field.name) is not None or _has_feature(field.type)
 
 
@@ -294,7 +295,8 @@ def _has_feature(kind: DataType) -> bool:
 
 
 def has_settings(folder: Path) -> bool:
-    """Whether the table in ``folder`` has settings that file actions would have to carry."""
+    """Returns whether the table in ``folder`` has settings that file actions would have to
+    carry."""
     from deltalake import DeltaTable
 
     table = DeltaTable(str(folder))
@@ -326,9 +328,9 @@ def _asks_more(table: "DeltaTable") -> bool:
 
 
 def _same_columns(schema: Mapping[str, Any], load: TableLoad) -> bool:
-    """Whether the table's columns are nullable, free of settings, and those of the load's rows, in
-    any order. A setting that is not known to ask nothing of a writer is left to Spark: the length
-    of a VARCHAR is one, and no feature of the table names it."""
+    """Returns whether the table's columns are nullable, free of settings, and those of the load's
+    rows, in any order. A setting that is not known to ask nothing of a writer is left to Spark: the
+    length of a VARCHAR is one, and no feature of the table names it."""
     ours = {f["name"] for f in schema["fields"] if f["metadata"].get(SOURCE_NAME) == OURS}
     if CURRENT in ours and not load.history:
         return False
@@ -349,7 +351,7 @@ def _metadata_keys(node: Any) -> list[str]:
 
 
 def _plain(node: Any) -> Any:
-    """A schema without the columns' metadata."""
+    """Returns a schema without the columns' metadata."""
     if isinstance(node, list):
         return [_plain(inner) for inner in node]
     if isinstance(node, dict):
@@ -383,7 +385,7 @@ def _remove(file: TableFile) -> "RemoveAction":
 
 
 def _rows_of(actions: Any) -> list[dict[str, Any]]:
-    """An Arrow table of another library than PyArrow as rows."""
+    """Returns an Arrow table of another library than PyArrow as rows."""
     import pyarrow as pa
 
     table: Any = pa.table(actions)

@@ -78,7 +78,7 @@ class TableLocation(Protocol):
     sql_name: str
 
     def rows(self) -> "DataFrame":
-        """The table's rows. Raises ``AnalysisException`` where there is no table
+        """Returns the table's rows. Raises ``AnalysisException`` where there is no table
         (:func:`is_missing`)."""
         ...
 
@@ -88,12 +88,12 @@ class TableLocation(Protocol):
         ...
 
     def log_path(self) -> str:
-        """The path of the table's log folder."""
+        """Returns the path of the table's log folder."""
         ...
 
     def local_folder(self) -> Path | None:
-        """The table's folder, where it is a local one; it need not exist yet. None: it is on an
-        object store, or a catalog will choose it."""
+        """Returns the table's folder, where it is a local one; it need not exist yet. None: it is
+        on an object store, or a catalog will choose it."""
         ...
 
     def save(self, writer: "DataFrameWriter") -> None:
@@ -107,7 +107,7 @@ class TableLocation(Protocol):
 
 
 def is_missing(failure: BaseException) -> bool:
-    """Whether ``failure`` is Spark's error for a table that does not exist."""
+    """Returns whether ``failure`` is Spark's error for a table that does not exist."""
     from pyspark.errors import AnalysisException
 
     return isinstance(failure, AnalysisException) and failure.getCondition() in _MISSING
@@ -153,8 +153,8 @@ class FolderLocation:
             raise nested_failure(self.path, nested)
 
     def _nested(self) -> NestedTable | None:
-        """The Delta table on the object store in whose folder this one would lie, or that would lie
-        in its folder, at most :data:`_LEVELS` levels below."""
+        """Returns the Delta table on the object store in whose folder this one would lie, or that
+        would lie in its folder, at most :data:`_LEVELS` levels below."""
         scheme, _, place = self.path.partition("://")
         names = place.rstrip("/").split("/")
         for count in range(len(names) - 1, 0, -1):
@@ -168,7 +168,7 @@ class FolderLocation:
         return None
 
     def _has_log(self, folders: str) -> bool:
-        """Whether one of the folders that the pattern names has a Delta log."""
+        """Returns whether one of the folders that the pattern names has a Delta log."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -216,7 +216,7 @@ class CatalogLocation:
         return None  # the catalog gives each table a folder of its own
 
     def written(self) -> int:
-        """How many rows the table's newest commit wrote."""
+        """Returns how many rows the table's newest commit wrote."""
         history = self.spark.sql(f"DESCRIBE HISTORY {self.sql_name} LIMIT 1")
         metrics = history.selectExpr("operationMetrics['numOutputRows']").collect()
         return int(metrics[0][0] or 0)
@@ -326,9 +326,9 @@ class CatalogDatabase:
 
 
 def table_name(table: TableName) -> str:
-    """The table's name in a database, of ASCII letters, digits and ``_``: ``NAMESPACE__NAME``, or
-    ``NAME``. Eight digits of a hash are appended where a character had to be replaced or cut, or
-    where another table could get the same name."""
+    """Returns the table's name in a database, of ASCII letters, digits and ``_``:
+    ``NAMESPACE__NAME``, or ``NAME``. Eight digits of a hash are appended where a character had to
+    be replaced or cut, or where another table could get the same name."""
     plain = _SEPARATOR.join(part for part in (table.namespace, table.name) if part)
     identifier = re.sub(r"[^A-Za-z0-9_]", "_", plain)[: _MAX_NAME - 9]
     namespace, separator, name = plain.partition(_SEPARATOR)

@@ -38,7 +38,8 @@ _END_BYTES = 64
 
 
 def planned_on(folder: Path) -> PlannedOn:
-    """The table's newest version, by the names in its log, on which a load of now is planned."""
+    """Returns the table's newest version, by the names in its log, on which a load of now is
+    planned."""
     return PlannedOn(max((number for number, _ in _commits(folder)), default=-1), boot())
 
 
@@ -105,7 +106,8 @@ def _refuse_lost(folder: Path) -> None:
 
 
 def _visible_damage(commit: Path) -> str | None:
-    """What is wrong with a commit by its end, which is that of a JSON object; None: nothing."""
+    """Returns what is wrong with a commit by its end, which is that of a JSON object; None:
+    nothing."""
     try:
         with commit.open("rb") as content:
             size = content.seek(0, os.SEEK_END)
@@ -148,8 +150,8 @@ class _Action(msgspec.Struct):
 
 
 def _commit_of(load: Load, commits: list[tuple[int, Path]]) -> tuple[int, Path] | None:
-    """The commit of this load; the newest one where that is no whole text. ``commits``: newest
-    first."""
+    """Returns the commit of this load; the newest one where that is no whole text. ``commits``:
+    newest first."""
     if not _is_whole(commits[0][1]):
         return commits[0]
     for version, path in commits:
@@ -170,7 +172,7 @@ def _is_whole(commit: Path) -> bool:
 
 
 def _damage(folder: Path, commit: Path, load: Load) -> str | None:
-    """What is wrong with a commit of the load that is not empty; None: nothing."""
+    """Returns what is wrong with a commit of the load that is not empty; None: nothing."""
     if not _is_whole(commit):
         return "is no whole text"
     if all(action.txn is None or action.txn.appId != load.key for action in _actions(commit)):
@@ -195,7 +197,8 @@ def _actions(commit: Path) -> Iterator[_Action]:
 
 
 def _reason_to_stay(folder: Path, version: int, commit: Path, load: Load) -> str | None:
-    """Why the commit must not be given up; None: it can only be the load's, of an earlier boot."""
+    """Returns why the commit must not be given up; None: it can only be the load's, of an earlier
+    boot."""
     planned = load.planned
     if planned is None:  # written by an earlier version of Penstock
         planned = PlannedOn(-1, "") if load.follows == 0 else None

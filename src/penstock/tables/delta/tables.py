@@ -659,8 +659,8 @@ class _LoadCommit:
         return columns
 
     def _last_load(self) -> LastLoad | None:
-        """The last load of this key in the table. None, unread, for a load that follows none: Delta
-        itself skips it where the table has its number (:meth:`_skipped`)."""
+        """Returns the last load of this key in the table. None, unread, for a load that follows
+        none: Delta itself skips it where the table has its number (:meth:`_skipped`)."""
         return self._last_load_in_history() if self.load.load.follows else None
 
     def _last_load_in_history(self) -> LastLoad | None:
@@ -702,8 +702,9 @@ class _LoadCommit:
         return LastLoad(max(numbers)) if numbers else None
 
     def _skipped(self) -> LoadResult:
-        """The result of a load that Delta skipped since the table has its number or a higher one:
-        ``repeated`` where it was this load. Raises ``TableAhead`` where it was another."""
+        """Returns the result of a load that Delta skipped since the table has its number or a
+        higher one: ``repeated`` where it was this load. Raises ``TableAhead`` where it was
+        another."""
         number = self.load.load.number
         result = already_committed(self.load.load, self._last_load_in_history() or LastLoad(number))
         if result is None:
@@ -729,11 +730,11 @@ class _LoadCommit:
                 conf.set(_NOTE, user)
 
     def _committed_since(self, after: int) -> bool:
-        """Whether this load is among the table's commits after version ``after``."""
+        """Returns whether this load is among the table's commits after version ``after``."""
         return self._committed_at(after) is not None
 
     def _committed_at(self, after: int = -1) -> int | None:
-        """The version of this load's commit, where it is after version ``after``."""
+        """Returns the version of this load's commit, where it is after version ``after``."""
         for commit in self.location.history():
             if commit.version <= after:
                 return None
@@ -778,10 +779,10 @@ class _LoadCommit:
         return LoadResult(int(observation.get.get("written") or 0))
 
     def _overwriting(self, content: "DataFrame") -> "DataFrameWriter":
-        """A writer that puts ``content`` in place of all rows of the table. What a user gave the
-        table stays: its schema as it is where columns are only added, else the partitions and the
-        comments of the columns that stay (Delta itself keeps properties and constraints, and no
-        clustering)."""
+        """Returns a writer that puts ``content`` in place of all rows of the table. What a user
+        gave the table stays: its schema as it is where columns are only added, else the partitions
+        and the comments of the columns that stay (Delta itself keeps properties and constraints,
+        and no clustering)."""
         from pyspark.errors import AnalysisException
 
         try:
@@ -805,8 +806,8 @@ class _LoadCommit:
         return writer.option("mergeSchema" if adds else "overwriteSchema", "true")
 
     def _partitions(self, new: "StructType") -> list[str]:
-        """The columns by which the table is partitioned, of those that Delta can partition ``new``
-        by."""
+        """Returns the columns by which the table is partitioned, of those that Delta can partition
+        ``new`` by."""
         details = self.spark.sql(f"DESCRIBE DETAIL {self.location.sql_name}")
         nested = ("struct<", "array<")
         simple = {f.name for f in new if not f.dataType.simpleString().startswith(nested)}
@@ -867,8 +868,8 @@ class _LoadCommit:
     def _matched(
         self, newest: "DataFrame", old: Sequence[Field], target: Sequence[Field]
     ) -> "tuple[DataFrame, list[str], str]":
-        """The rows ``s`` of a merge, expressions of theirs for the keys of the table's rows, and a
-        condition: the row replaces another one of its key beside."""
+        """Returns the rows ``s`` of a merge, expressions of theirs for the keys of the table's
+        rows, and a condition: the row replaces another one of its key beside."""
         load = self.load
         if not mixed_keys(load):
             return newest, load_frame.key_sql(load, target, "s"), "false"
@@ -884,8 +885,8 @@ class _LoadCommit:
         found: "_Counts",
         metrics: "Row",
     ) -> int:
-        """The number of deletes whose keys the table did not have. After the merge it has those of
-        deletes that were older than its rows."""
+        """Returns the number of deletes whose keys the table did not have. After the merge it has
+        those of deletes that were older than its rows."""
         from pyspark.sql import functions as F
 
         keys = load_frame.key_sql(self.load, target, "s")
@@ -927,7 +928,8 @@ class _LoadCommit:
 
 
 def _only_adds(old: "StructType", new: "StructType") -> bool:
-    """Whether each column of ``old`` is one of ``new``, of the same type and original names."""
+    """Returns whether each column of ``old`` is one of ``new``, of the same type and original
+    names."""
     types = {f.name: f.dataType.simpleString() for f in new.fields}
     same = all(types.get(f.name) == f.dataType.simpleString() for f in old.fields)
     return same and set(row_schema(old).fields) <= set(row_schema(new).fields)

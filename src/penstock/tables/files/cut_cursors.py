@@ -22,7 +22,8 @@ from penstock.tables.load_columns import cut_cursor
 
 
 def _lists(meta: str | None) -> str:
-    """The path of the change lists in a file: under a metadata column, or a part's own column."""
+    """Returns the path of the change lists in a file: under a metadata column, or a part's own
+    column."""
     return CHANGES if meta is None else f"{meta}.changes"
 
 
@@ -43,11 +44,12 @@ class CutCursors(NamedTuple):
         )
 
     def in_part(self, path: str, shape: TableShape | None) -> bool:
-        """Whether a part may have entries of the cursor. ``shape``: of a table that it has."""
+        """Returns whether a part may have entries of the cursor. ``shape``: of a table that it
+        has."""
         return self._may_have(path, _lists(shape and shape.names.meta))
 
     def in_table(self, path: Path) -> bool:
-        """As :meth:`in_part`, of a file of the table."""
+        """Like :meth:`in_part`, of a file of the table."""
         return self.meta is not None and self._may_have(path, _lists(self.meta))
 
     def of_part(self, path: str, shape: TableShape | None) -> Array:
@@ -55,7 +57,7 @@ class CutCursors(NamedTuple):
         return self._texts_in(path, shape and shape.names.meta)
 
     def of_table(self, path: Path) -> Array:
-        """As :meth:`of_part`, of a file of the table."""
+        """Like :meth:`of_part`, of a file of the table."""
         with opened(path) as file:
             if self.meta not in file.schema_arrow.names:
                 return pa.nulls(file.metadata.num_rows, pa.string())

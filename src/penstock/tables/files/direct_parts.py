@@ -29,7 +29,7 @@ _SPARK_VERSION = "org.apache.spark.version"
 def layout(
     schema: RowSchema, names: MetadataNames, sync_id: int | None, generation: int
 ) -> PartLayout:
-    """The layout of parts that hold rows of ``schema`` in the shape of their table."""
+    """Returns the layout of parts that hold rows of ``schema`` in the shape of their table."""
     columns = (*(Field(f.name, f.source, stored(f.type)) for f in schema.fields),)
     about = described((*columns, *metadata_fields(names)))
     content = [about[SPARK_COLUMNS], names, sync_id, generation]
@@ -44,7 +44,7 @@ def layout(
 
 
 def described(columns: tuple[Field, ...]) -> dict[str, str]:
-    """The metadata of a file of a table with these columns, as Spark writes it."""
+    """Returns the metadata of a file of a table with these columns, as Spark writes it."""
     return {
         SPARK_COLUMNS: struct_type(columns).json(),
         _SPARK_VERSION: importlib.metadata.version("pyspark"),
@@ -52,19 +52,19 @@ def described(columns: tuple[Field, ...]) -> dict[str, str]:
 
 
 def in_shape(load: TableLoad) -> bool:
-    """Whether every part of ``load``, which has no keys, has the columns, types and metadata values
-    that the load's rows have in a table."""
+    """Returns whether every part of ``load``, which has no keys, has the columns, types and
+    metadata values that the load's rows have in a table."""
     return load.mode is not DestinationSyncMode.append_dedup and _have_shape(load)
 
 
 def fits(load: TableLoad) -> bool:
-    """Whether the parts of ``load`` are :func:`in_shape` and not too many for their size. A load of
-    one part makes one file either way."""
+    """Returns whether the parts of ``load`` are :func:`in_shape` and not too many for their size. A
+    load of one part makes one file either way."""
     return _few(load) and in_shape(load)
 
 
 def fits_where_whole(load: TableLoad) -> bool:
-    """As :func:`fits`, for a load with keys of which the table takes every row."""
+    """Like :func:`fits`, for a load with keys of which the table takes every row."""
     keyed = load.mode is DestinationSyncMode.append_dedup and not load.history
     return keyed and _few(load) and _have_shape(load)
 

@@ -51,7 +51,8 @@ class MergeTasks:
         self._free = threading.BoundedSemaphore(max(1, tasks.at_once))
 
     def stem(self, load: Load) -> str:
-        """The beginning of the names of new files: the load's key and number, the run's lease."""
+        """Returns the beginning of the names of new files: the load's key and number, the run's
+        lease."""
         key = hashlib.sha256(load.key.encode()).hexdigest()[:8]
         return f"{key}-{load.number}-{re.sub(r'[^0-9A-Za-z]', '', self.tasks.token)}-"
 
@@ -99,8 +100,9 @@ class MergeTasks:
         return result.results
 
     def _unseen(self, folder: Path, files: Sequence[NewFile]) -> PenstockError | None:
-        """The error (``destination.not_shared``) where this machine does not see the files that a
-        task wrote, or sees them in another size: a worker came that does not share the folder."""
+        """Returns the error (``destination.not_shared``) where this machine does not see the files
+        that a task wrote, or sees them in another size: a worker came that does not share the
+        folder."""
         unseen = [file for file in files if _size(folder / file.name) != file.size]
         if not unseen:
             return None
@@ -136,7 +138,7 @@ def _failure(result: MergeResult) -> Exception | None:
 
 
 def merged_result(load: TableLoad, result: MergeResult) -> LoadResult:
-    """The result of a load whose files a task of ours wrote."""
+    """Returns the result of a load whose files a task of ours wrote."""
     notes = (forms_note(load),) if result.mixed else ()
     if result.unsure:
         notes = (*notes, _unsure_note(load, result.unsure))
@@ -144,7 +146,8 @@ def merged_result(load: TableLoad, result: MergeResult) -> LoadResult:
 
 
 def forms_note(load: TableLoad) -> str:
-    """A line for the report: keys of the load had cursors of two forms (``tables.newest``)."""
+    """Returns a line for the report: keys of the load had cursors of two forms
+    (``tables.newest``)."""
     return (
         f"cursors {'.'.join(load.cursor)} of one key have two forms in table {load.table.name} "
         "(numbers, times with an offset, times without one, all else): between two forms the row "
@@ -153,8 +156,8 @@ def forms_note(load: TableLoad) -> str:
 
 
 def _unsure_note(load: TableLoad, count: int) -> str:
-    """A line for the report: cursors that were cut were equal to those of ``count`` rows of the
-    table of which nothing says more."""
+    """Returns a line for the report: cursors that were cut were equal to those of ``count`` rows of
+    the table of which nothing says more."""
     rows = f"{count:,} rows have" if count > 1 else "a row has"
     return (
         f"cursors {'.'.join(load.cursor)} have more digits than their column in table "
@@ -164,8 +167,8 @@ def _unsure_note(load: TableLoad, count: int) -> str:
 
 
 def merge_note(load: TableLoad, reason: str) -> str:
-    """A line for the report, once for all loads of a table: why Spark, and no task of ours, wrote
-    them."""
+    """Returns a line for the report, once for all loads of a table: why Spark, and no task of ours,
+    wrote them."""
     return f"Spark itself wrote loads into table {load.table.name}: {reason}"
 
 

@@ -118,8 +118,8 @@ class MergeTaskResult(msgspec.Struct, frozen=True):
 
 
 def comparable(load: TableLoad) -> bool:
-    """Whether the load's keys and cursor may be of a kind that is compared alike here and in
-    Spark, and the order of its rows is known."""
+    """Returns whether the load's keys and cursor may be of a kind that is compared alike here and
+    in Spark, and the order of its rows is known."""
     if any(part.shape is not None and part.first is None for part in load.load.parts):
         return False
     fields = {f.name: f.type.kind for f in load_fields(load)}
@@ -129,7 +129,7 @@ def comparable(load: TableLoad) -> bool:
 def compared_in_tasks(
     fields: Mapping[str, Kind], keys: Sequence[FieldPath], cursor: FieldPath, *, arrival: bool
 ) -> bool:
-    """As :func:`comparable`, of columns of these kinds."""
+    """Like :func:`comparable`, of columns of these kinds."""
     if not keys or not all(len(k) == 1 and fields.get(k[0]) in _KEYS for k in keys):
         return False
     if arrival or not cursor or cursor[0] not in fields:

@@ -94,7 +94,7 @@ def _merge(job: MergeJob, output: "_Output") -> MergeResult:
 
 
 def _merge_versions(job: MergeJob, output: "_Output") -> MergeResult:
-    """As :func:`_merge`, of a table that keeps every version of a key."""
+    """Like :func:`_merge`, of a table that keeps every version of a key."""
     load, folder = job.load, Path(job.old_folder)
     old = [file_of(folder / f.name, load) for f in job.old] if job.plain_folder else job.old
     with VersionRows(load, job.columns) as rows:
@@ -239,7 +239,7 @@ def _as(rows: Table, schema: ArrowSchema) -> Table:
 
 
 def _alike(have: ArrowType, want: ArrowType) -> bool:
-    """Whether a cast from one type to the other keeps every value."""
+    """Returns whether a cast from one type to the other keeps every value."""
     kinds = pa.types
     if kinds.is_string(want) or kinds.is_binary(want):
         return have in _TEXTS if kinds.is_string(want) else have in _BYTES
@@ -272,7 +272,7 @@ class _Output:
         self._writing: Future[None] | None = None
 
     def begin_file(self) -> tuple[IO[bytes], pq.ParquetWriter]:
-        """The file that is written; a new one where none is."""
+        """Returns the file that is written; a new one where none is."""
         if self._file is None or self._writer is None:
             path = self._folder / f"{self._stem}{len(self.files):05d}.parquet"
             self._file = private(path, "xb", permissions=SHARED)

@@ -146,12 +146,12 @@ class NewestRows:
         return {}
 
     def _several(self) -> bool:
-        """Whether a key comes twice, or rows may be deletes."""
+        """Returns whether a key comes twice, or rows may be deletes."""
         found = asked(self._duckdb, "SELECT EXISTS (FROM many) AS found")
         return self._deleted is not None or bool(found["found"][0].as_py())
 
     def _whole(self) -> RowSelection:
-        """The outcome for a new table that gets every row."""
+        """Returns the outcome for a new table that gets every row."""
         parts = self._load.load.parts
         every: list[Any] = [pa.arange(0, part.rows) for part in parts]
         rows = self._load.load.rows
@@ -221,8 +221,8 @@ class NewestRows:
     def _order(
         self, column: str, prefix: str = "", *, sent: str | None = None, known: str = "true"
     ) -> Order:
-        """The order of a column of cursors. ``sent``, ``known``: as of ``newest.exactly``; None: no
-        cursor was cut."""
+        """Returns the order of a column of cursors. ``sent``, ``known``: as of ``newest.exactly``;
+        None: no cursor was cut."""
         if self._cursor is None:
             return NO_ORDER
         as_text = self._load.cursor_order is CursorOrder.text
@@ -258,7 +258,7 @@ class NewestRows:
         return [f"key{index}" for index in range(len(self._keys))]
 
     def _compared_columns(self, table: Table, deleted: str | None) -> dict[str, ChunkedArray]:
-        """What the rows of a file are compared by, under names of its own."""
+        """Returns what the rows of a file are compared by, under names of its own."""
         count = table.num_rows
         columns = {
             name: plain(table[field.name], field.type.kind)
@@ -291,7 +291,7 @@ class NewestRows:
     # -- the table's files
 
     def _meets(self, bounds: Bounds) -> bool:
-        """Whether a file may have a row of a key of the load."""
+        """Returns whether a file may have a row of a key of the load."""
         tests: list[str] = []
         values: list[Any] = []
         for name, field in zip(self._key_names(), self._keys, strict=True):
@@ -343,8 +343,8 @@ class NewestRows:
         )
 
     def _same_in_one_form(self) -> str:
-        """A condition: the table's row ``t`` has the key of the load's row ``s``, in either form of
-        the columns that have two."""
+        """Returns a condition: the table's row ``t`` has the key of the load's row ``s``, in either
+        form of the columns that have two."""
         same: list[str] = []
         for name, field in zip(self._key_names(), self._keys, strict=True):
             json = self._mixed.get(field.name)
@@ -414,8 +414,8 @@ def of_owner(rows: Table, owner: str, index: int, number: str) -> Array:
 
 
 def read_columns(path: Path | str, columns: Sequence[str | None]) -> Table:
-    """The columns of a file, of those that have a name. Raises :class:`NeedsSpark` where it lacks
-    one."""
+    """Returns the columns of a file, of those that have a name. Raises :class:`NeedsSpark` where it
+    lacks one."""
     wanted = dict.fromkeys(c for c in columns if c is not None)
     with opened(path) as file:
         if not wanted.keys() <= set(file.schema_arrow.names):
@@ -435,7 +435,8 @@ def _by(order: Sequence[tuple[str, bool]]) -> str:
 
 
 def _staged(rows: str, stages: Iterable[Mapping[str, str]]) -> str:
-    """A SQL source: ``rows`` with the columns of ``stages``, each of which may use those before."""
+    """Returns a SQL source: ``rows`` with the columns of ``stages``, each of which may use those
+    before."""
     for stage in stages:
         added = ", ".join(f"{sql} AS {name}" for name, sql in stage.items())
         rows = f"(SELECT *, {added} FROM {rows})"

@@ -22,7 +22,7 @@ _OTHER_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacy
 
 
 def opened(path: Path | str) -> pq.ParquetFile:
-    """A part or a table's file, whose times are read as Spark reads them. Raises
+    """Returns a part or a table's file, whose times are read as Spark reads them. Raises
     :class:`NeedsSpark` where they are not: files of old versions of Spark have another calendar."""
     file = pq.ParquetFile(path, pre_buffer=False)  # which would hold what was read
     about = file.metadata
@@ -71,13 +71,13 @@ def file_of(path: Path, load: TableLoad) -> TableFile:
 
 
 def _all_live(found: Any) -> bool:
-    """Whether statistics prove that no value of a row group marks a delete."""
+    """Returns whether statistics prove that no value of a row group marks a delete."""
     return found.has_min_max and found.min == found.max and not marks_delete(found.min)
 
 
 def _leaf(footer: Any, column: str) -> list[Any] | None:
-    """The statistics of a column by row group; None where one lacks them, or the column is not a
-    simple one."""
+    """Returns the statistics of a column by row group; None where one lacks them, or the column is
+    not a simple one."""
     names = [footer.schema.column(index).path for index in range(len(footer.schema))]
     if names.count(column) != 1:  # a nested one may have the same path
         return None

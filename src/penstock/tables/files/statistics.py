@@ -88,7 +88,7 @@ def _upper(value: Any) -> Any:
 
 
 def _bound(value: Any) -> Any:
-    """A value in Delta's JSON, cut to milliseconds; None for one that is left out."""
+    """Returns a value in Delta's JSON, cut to milliseconds; None for one that is left out."""
     if isinstance(value, date) and not _OLDEST_YEAR <= value.year <= _NEWEST_YEAR:
         return None
     if isinstance(value, datetime):

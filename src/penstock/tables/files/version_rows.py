@@ -131,8 +131,8 @@ class VersionRows(NewestRows):
         ]
 
     def _content(self, rows: Table) -> Any:
-        """What versions are compared by, as structs of nameless fields; a column that a file lacks
-        is NULL."""
+        """Returns what versions are compared by, as structs of nameless fields; a column that a
+        file lacks is NULL."""
         have = set(rows.column_names)
         arrays: list[Any] = []
         for field in self._data_fields():
@@ -256,7 +256,7 @@ class VersionRows(NewestRows):
         return by_cursor(self._key_names(), self._order("cursor"))
 
     def _others(self) -> str:
-        """The current versions of keys that the load lacks, as a SQL source."""
+        """Returns the current versions of keys that the load lacks, as a SQL source."""
         same = " AND ".join(f"m.{k} IS NOT DISTINCT FROM w.{k}" for k in self._key_names())
         return f"(FROM met m WHERE live AND NOT EXISTS (FROM winner w WHERE {same}))"
 

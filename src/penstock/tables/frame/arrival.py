@@ -24,7 +24,7 @@ _BLOCK, _TOP = "_penstock_block", "_penstock_top"  # of rows of a lane; what it 
 
 
 def with_arrival(parts: "DataFrame", load: TableLoad) -> "DataFrame":
-    """The rows of a load's ``parts`` with :data:`ARRIVAL`."""
+    """Returns the rows of a load's ``parts`` with :data:`ARRIVAL`."""
     from pyspark.sql import functions as F
 
     if not load.load.shards or load.mode is not DestinationSyncMode.append_dedup:
@@ -34,9 +34,9 @@ def with_arrival(parts: "DataFrame", load: TableLoad) -> "DataFrame":
 
 
 def _with_lanes(parts: "DataFrame", load: TableLoad) -> "DataFrame":
-    """The rows of a stream that is read in shards, with what orders those of several lanes: the
-    highest extraction time that the lane has shown up to the row, and the lane. Rows are taken in
-    blocks, so that no task has all of a lane."""
+    """Returns the rows of a stream that is read in shards, with what orders those of several lanes:
+    the highest extraction time that the lane has shown up to the row, and the lane. Rows are taken
+    in blocks, so that no task has all of a lane."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -54,19 +54,19 @@ def _with_lanes(parts: "DataFrame", load: TableLoad) -> "DataFrame":
 
 
 def takes_sent(load: TableLoad) -> bool:
-    """Whether the load's rows have :data:`SENT`: their table has no change lists."""
+    """Returns whether the load's rows have :data:`SENT`: their table has no change lists."""
     return load.policy.metadata is None and cut_cursor(load) is not None
 
 
 def order_columns(load: TableLoad) -> tuple[str, ...]:
-    """The columns of ``read_parts`` that ``newest`` needs beside those of the table."""
+    """Returns the columns of ``read_parts`` that ``newest`` needs beside those of the table."""
     return (ARRIVAL, SENT) if takes_sent(load) else (ARRIVAL,)
 
 
 def with_table_order(rows: "DataFrame", load: TableLoad, fields: Sequence[Field]) -> "DataFrame":
-    """The table's rows (columns ``fields``) with the columns by which :func:`newest` orders them:
-    :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time, where they have one: all that is
-    known of the order of several rows of a key (a table that was appended to)."""
+    """Returns the table's rows (columns ``fields``) with the columns by which :func:`newest` orders
+    them: :data:`ORIGIN` 0, and as :data:`ARRIVAL` the extraction time, where they have one: all
+    that is known of the order of several rows of a key (a table that was appended to)."""
     from pyspark.sql import functions as F
 
     at = load.policy.metadata.extracted_at if load.policy.metadata else None

@@ -54,8 +54,8 @@ class Cast(NamedTuple):
 def casts_between(
     source: Sequence[Field], target: Sequence[Field], change: TypeChange
 ) -> dict[str, Cast]:
-    """A cast, by name, for each column that both sides have. ``change``: ``null`` gives NULL for
-    every value whose type differs."""
+    """Returns a cast, by name, for each column that both sides have. ``change``: ``null`` gives
+    NULL for every value whose type differs."""
     wanted = {f.name: f.type for f in target}
     return {
         f.name: _cast(f.type, wanted[f.name], (f.name,), change) for f in source if f.name in wanted
@@ -88,8 +88,8 @@ def _cast(have: DataType, want: DataType, path: FieldPath, change: TypeChange) -
 
 
 def keeps_parts(have: DataType, want: DataType) -> bool:
-    """Whether a cast reads JSON text as an object or a list of known parts, and leaves out the
-    others: of a column that was such an object before, and is JSON now."""
+    """Returns whether a cast reads JSON text as an object or a list of known parts, and leaves out
+    the others: of a column that was such an object before, and is JSON now."""
     return have.kind is Kind.string and want.kind in (Kind.struct, Kind.array)
 
 
@@ -160,7 +160,8 @@ def _scalar_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
 
 
 def holds(want: DataType, have: DataType) -> bool:
-    """Whether the scalar type ``want`` holds every value of ``have``, with all of its digits."""
+    """Returns whether the scalar type ``want`` holds every value of ``have``, with all of its
+    digits."""
     if want.kind is Kind.string:
         return True
     if have.kind in _EXACT and want.kind in _EXACT:
@@ -172,8 +173,9 @@ def holds(want: DataType, have: DataType) -> bool:
 
 
 def _rounded(c: "Column") -> "Column":
-    """Whether the nearest double of a number in text lacks digits of it (``codec.values``): its own
-    text has others, and it is not the same whole number; or it is zero, and the number is not."""
+    """Returns whether the nearest double of a number in text lacks digits of it (``codec.values``):
+    its own text has others, and it is not the same whole number; or it is zero, and the number is
+    not."""
     from pyspark.sql import functions as F
 
     number = c.try_cast("double")
@@ -186,7 +188,7 @@ def _rounded(c: "Column") -> "Column":
 
 
 def _is_no_double(c: "Column") -> "Column":
-    """Whether a number in text is not the one that its double stands for as a key
+    """Returns whether a number in text is not the one that its double stands for as a key
     (``codec.values.inexact_doubles``)."""
     from pyspark.sql import functions as F
 
@@ -207,7 +209,7 @@ _INEXACT: dict[Kind, Apply] = {
 
 
 def _digits(c: "Column") -> "Column":
-    """The digits of a number in text, without its exponent, and zeros at both ends."""
+    """Returns the digits of a number in text, without its exponent, and zeros at both ends."""
     from pyspark.sql import functions as F
 
     return F.regexp_replace(F.regexp_replace(c, "[eE].*$|[^0-9]", ""), "^0+|0+$", "")
@@ -255,7 +257,7 @@ def _struct_cast(have: DataType, want: DataType, path: FieldPath, change: TypeCh
 
 
 def null_of(kind: DataType) -> "Column":
-    """A Spark literal: NULL of type ``kind``."""
+    """Returns a Spark literal: NULL of type ``kind``."""
     from pyspark.sql import functions as F
 
     return F.lit(None).cast(ddl(kind))
@@ -281,8 +283,8 @@ def _exact(c: "Column", have: DataType, want: DataType) -> "Column":
 
 
 def _number_text(c: "Column") -> "Column":
-    """The text of a double as a source writes it: ``7``, ``12345678.5``; Spark writes ``7.0`` and
-    ``1.23456785E7``. Very large and very small numbers keep Spark's text."""
+    """Returns the text of a double as a source writes it: ``7``, ``12345678.5``; Spark writes
+    ``7.0`` and ``1.23456785E7``. Very large and very small numbers keep Spark's text."""
     from pyspark.sql import functions as F
 
     whole, text = c.try_cast("bigint"), c.cast("string")

@@ -85,9 +85,10 @@ _GLOB = re.compile(r"([\[\]{}*?,\\])")
 def target_columns(
     load: TableLoad, old: Sequence[Field] | None, table_rows: "Callable[[], DataFrame | None]"
 ) -> EvolvedColumns:
-    """The table's columns after ``load``. ``old``: its columns before; None: there is no table.
-    ``table_rows`` reads the table; it is called only where a column becomes wider, to prove that no
-    old number loses digits as a double. Raises ``SchemaError`` (``schema_evolution.evolve``)."""
+    """Returns the table's columns after ``load``. ``old``: its columns before; None: there is no
+    table. ``table_rows`` reads the table; it is called only where a column becomes wider, to prove
+    that no old number loses digits as a double. Raises ``SchemaError``
+    (``schema_evolution.evolve``)."""
     before = tuple(old) if old is not None else None
     name, new = load.table.name, load_fields(load)
     metadata = metadata_columns(load) - {START, END}  # these become wider with the cursor
@@ -103,7 +104,7 @@ def target_columns(
 
 
 def deleted_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> str:
-    """A SQL condition: the row deletes its key and, under hard deletes, must not be in the
+    """Returns a SQL condition: the row deletes its key and, under hard deletes, must not be in the
     table."""
     mark = _mark(load, target)
     if mark is None or load.policy.deletes is Deletes.soft:
@@ -112,7 +113,7 @@ def deleted_sql(load: TableLoad, target: Sequence[Field], alias: str = "") -> st
 
 
 def _mark(load: TableLoad, fields: Sequence[Field]) -> Field | None:
-    """The column that marks deletes; None: the rows have none."""
+    """Returns the column that marks deletes; None: the rows have none."""
     return next((f for f in fields if f.name == load.deleted_column), None)
 
 
@@ -191,7 +192,7 @@ def _with_first(spark: "SparkSession", rows: "DataFrame", firsts: Mapping[str, i
 
 
 def _part_of(uri: str) -> "Column":
-    """The path of a file, of its URI in the column ``uri``."""
+    """Returns the path of a file, of its URI in the column ``uri``."""
     from pyspark.sql import functions as F
 
     escaped = F.regexp_replace(uri, r"\+", "%2B")
@@ -199,7 +200,7 @@ def _part_of(uri: str) -> "Column":
 
 
 def read_many(spark: "SparkSession", loads: Sequence[TableLoad], listing: Path) -> "DataFrame":
-    """As :func:`read_parts`, for several loads of equal columns in one DataFrame, without
+    """Like :func:`read_parts`, for several loads of equal columns in one DataFrame, without
     :data:`ARRIVAL` and with :data:`LOAD`, the load's index in ``loads``. ``listing``: a JSON-lines
     file that is written here and maps each part to its load."""
     from pyspark.sql import functions as F
@@ -246,7 +247,7 @@ def load_rows_as(
 
 
 def part_rows_as(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) -> "DataFrame":
-    """As :func:`load_rows_as`, in the form of a part: the data columns of ``target``, then the
+    """Like :func:`load_rows_as`, in the form of a part: the data columns of ``target``, then the
     internal ones."""
     from pyspark.sql import functions as F
 
@@ -262,7 +263,7 @@ def part_rows_as(rows: "DataFrame", load: TableLoad, target: Sequence[Field]) ->
 def _mark_value(
     load: TableLoad, casts: dict[str, Cast], target: Sequence[Field]
 ) -> "dict[str, Column]":
-    """The mark of deletes, by its name, where the table has another type for it."""
+    """Returns the mark of deletes, by its name, where the table has another type for it."""
     from pyspark.sql import functions as F
 
     mark, stored = _mark(load, load_fields(load)), _mark(load, target)
@@ -292,7 +293,7 @@ def table_rows_as(
 
 
 def loses_digits(rows: "DataFrame", old: Sequence[Field], target: Sequence[Field]) -> bool:
-    """Whether casting the table's ``rows`` to ``target`` would lose a value in any row (one
+    """Returns whether casting the table's ``rows`` to ``target`` would lose a value in any row (one
     scan)."""
     failures = _cast_failures(casts_between(old, target, TypeChange.coerce))
     if not failures:
@@ -375,8 +376,8 @@ def newest_beside(
 def _late_deletes(
     rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
 ) -> "DataFrame | None":
-    """The keys of which ``rows`` have a delete without a cursor and other rows; None: there are
-    none. The rows are scanned only where they can have such deletes."""
+    """Returns the keys of which ``rows`` have a delete without a cursor and other rows; None: there
+    are none. The rows are scanned only where they can have such deletes."""
     from pyspark.sql import functions as F
 
     bare = cursorless_delete_sql(load, fields)
@@ -392,9 +393,9 @@ def _late_deletes(
 def _keeping_deletes(
     rows: "DataFrame", load: TableLoad, fields: Sequence[Field]
 ) -> "DataFrame | None":
-    """The keys of the load's soft deletes that keep columns (``tables.frame.soft_deletes``), under
-    the names of :func:`_late_deletes`; None: it has none. The rows are scanned only where they can
-    have such."""
+    """Returns the keys of the load's soft deletes that keep columns
+    (``tables.frame.soft_deletes``), under the names of :func:`_late_deletes`; None: it has none.
+    The rows are scanned only where they can have such."""
     from pyspark.sql import functions as F
 
     cursorless = "false" if load.arrival else cursorless_delete_sql(load, fields)
@@ -415,8 +416,8 @@ def _keeping_deletes(
 def cursor_order(
     load: TableLoad, fields: Sequence[Field], alias: str = "", *, exact: str = "true"
 ) -> Order | None:
-    """The order of the load's cursor; None where ``fields`` lack it. ``exact``: a condition, a
-    cursor is exact if the row's change list has no text of it (``newest.exactly``)."""
+    """Returns the order of the load's cursor; None where ``fields`` lack it. ``exact``: a
+    condition, a cursor is exact if the row's change list has no text of it (``newest.exactly``)."""
     sql = path_sql(fields, load.cursor, alias)
     if sql is None:
         return None
@@ -430,9 +431,9 @@ def cursor_order(
 
 
 def _sent_sql(load: TableLoad, fields: Sequence[Field], alias: str) -> str | None:
-    """A SQL expression: the source's text of a cursor that was cut; of others NULL. It stands in
-    the row's change list, or of a row without one, while its load is compared, in :data:`SENT`.
-    None: nothing has it."""
+    """Returns a SQL expression: the source's text of a cursor that was cut; of others NULL. It
+    stands in the row's change list, or of a row without one, while its load is compared, in
+    :data:`SENT`. None: nothing has it."""
     if takes_sent(load):
         return None if alias else SENT
     meta = load.policy.metadata and load.policy.metadata.meta
@@ -442,8 +443,8 @@ def _sent_sql(load: TableLoad, fields: Sequence[Field], alias: str) -> str | Non
 
 
 def _entry_sql(load: TableLoad, lists: str) -> str:
-    """A SQL expression: the source's text of a cursor that was cut, of the change list ``lists``;
-    of others NULL."""
+    """Returns a SQL expression: the source's text of a cursor that was cut, of the change list
+    ``lists``; of others NULL."""
     words, source = load.policy.change_words, cut_cursor(load) or ""
     begin = f"{words.reason}: "
     entry = (
@@ -454,7 +455,7 @@ def _entry_sql(load: TableLoad, lists: str) -> str:
 
 
 def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
-    """The kind of what is at ``path``, which ``fields`` have; of JSON text, text."""
+    """Returns the kind of what is at ``path``, which ``fields`` have; of JSON text, text."""
     kind, inside = Kind.string, tuple(fields)
     for depth, name in enumerate(path):
         field = next(f for f in inside if f.name == name)
@@ -465,14 +466,14 @@ def _kind_at(fields: Sequence[Field], path: FieldPath) -> Kind:
 
 
 def has_text_cursor(load: TableLoad, fields: Sequence[Field]) -> bool:
-    """Whether rows of a key may have cursors of two forms, but for absent ones."""
+    """Returns whether rows of a key may have cursors of two forms, but for absent ones."""
     found = not load.arrival and path_sql(fields, load.cursor) is not None
     return found and _kind_at(fields, load.cursor) in TEXTS
 
 
 def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field]) -> str:
-    """A SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the table's row
-    ``t``, whose columns are ``old``."""
+    """Returns a SQL condition of a merge: the load's row ``s``, of :func:`newest`, replaces the
+    table's row ``t``, whose columns are ``old``."""
     row = None if load.arrival else cursor_order(load, target, "s")
     if row is None and load.retried:
         return "false"
@@ -484,8 +485,9 @@ def replaces_sql(load: TableLoad, old: Sequence[Field], target: Sequence[Field])
 
 
 def other_form_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:
-    """A SQL condition: the row's cursor has the form *other*, while most of its column have another
-    one. None: a merge compares no forms, since there are no others, or they were compared."""
+    """Returns a SQL condition: the row's cursor has the form *other*, while most of its column have
+    another one. None: a merge compares no forms, since there are no others, or they were
+    compared."""
     order = None if load.arrival else cursor_order(load, fields)
     if order is None or has_text_cursor(load, fields) or order == NO_ORDER:
         return None
@@ -495,7 +497,7 @@ def other_form_sql(load: TableLoad, fields: Sequence[Field]) -> str | None:
 def meets_other_form(
     rows: "DataFrame", table: "DataFrame", load: TableLoad, fields: Sequence[Field], *, others: bool
 ) -> bool:
-    """Whether a row of :func:`newest` has another form of cursor than the row of its key in
+    """Returns whether a row of :func:`newest` has another form of cursor than the row of its key in
     ``table`` (columns ``fields``). ``others``: ``rows`` have some of :func:`other_form_sql`."""
     from pyspark.sql import functions as F
 
@@ -516,7 +518,8 @@ def meets_other_form(
 
 
 def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> str:
-    """A SQL condition: the row is a delete without a cursor value (often it has its key only)."""
+    """Returns a SQL condition: the row is a delete without a cursor value (often it has its key
+    only)."""
     cursor, mark = path_sql(fields, load.cursor, alias), _mark(load, fields)
     if cursor is None or mark is None:
         return "false"
@@ -524,7 +527,7 @@ def cursorless_delete_sql(load: TableLoad, fields: Sequence[Field], alias: str =
 
 
 def key_sql(load: TableLoad, fields: Sequence[Field], alias: str = "") -> list[str]:
-    """A SQL expression per field of the primary key. Raises ``SchemaError``
+    """Returns a SQL expression per field of the primary key. Raises ``SchemaError``
     (``schema.primary_key``) where there is no key or the table lacks a field of it."""
     keys = [path_sql(fields, path, alias) for path in load.primary_key]
     if not keys or None in keys:
@@ -609,8 +612,8 @@ def cast_notes(load: TableLoad, target: Sequence[Field]) -> tuple[str, ...]:
 
 
 def path_sql(fields: Sequence[Field], path: FieldPath, alias: str = "") -> str | None:
-    """A SQL expression for a path of column names; None where ``fields`` lack it. A path that
-    continues below a text column reads that column as JSON."""
+    """Returns a SQL expression for a path of column names; None where ``fields`` lack it. A path
+    that continues below a text column reads that column as JSON."""
     sql, inside = (f"{alias}." if alias else ""), tuple(fields)
     for depth, name in enumerate(path):
         field = next((f for f in inside if f.name == name), None)

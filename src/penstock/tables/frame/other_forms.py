@@ -34,8 +34,8 @@ def _same(one: "DataFrame", other: "DataFrame", names: Sequence[tuple[str, str]]
 def _pairs(
     rows: "DataFrame", table: "DataFrame", load: TableLoad, keys: Sequence[str]
 ) -> "DataFrame":
-    """The keys of the load's ``rows`` beside those that ``table`` has in the other form, and that
-    no row of the load has as they are. ``keys``: expressions of both."""
+    """Returns the keys of the load's ``rows`` beside those that ``table`` has in the other form,
+    and that no row of the load has as they are. ``keys``: expressions of both."""
     from pyspark.sql import functions as F
 
     mixed, count = mixed_keys(load), len(keys)
@@ -76,7 +76,7 @@ def rekeyed(
 
 
 def match_sql(load: TableLoad, alias: str) -> list[str]:
-    """The columns of :func:`matched` that have the key of the table's row."""
+    """Returns the columns of :func:`matched` that have the key of the table's row."""
     return [f"{alias}.{MATCH}{index}" for index, _ in enumerate(load.primary_key)]
 
 

@@ -130,7 +130,8 @@ class _Merge:
         return old.type if path in self.metadata else self._merge(old.type, new.type, path)
 
     def _foreign(self, type_: DataType) -> SchemaError:
-        """The error for a table that has a column of this name which Penstock did not make."""
+        """Makes the error for a table that has a column of this name which Penstock did not
+        make."""
         return SchemaError(
             f"table {self.table}: it has a column {EXTRA} of its own, of type {described(type_)}: "
             "properties that the stream's schema does not declare have no column",
@@ -169,7 +170,7 @@ class _Merge:
 
 
 def described(kind: DataType) -> str:
-    """The type's name in an error message."""
+    """Returns the type's name in an error message."""
     if kind.kind is Kind.decimal:
         return f"decimal({kind.precision or MOST_DIGITS},{kind.scale or 0})"
     return kind.kind.value

@@ -29,9 +29,9 @@ _OLDER = "_penstock_older"  # what the row that is there has
 
 
 def keeping_sql(load: TableLoad, fields: Sequence[Field], cursorless: str) -> str | None:
-    """A SQL condition: the row is a soft delete that keeps columns of the row that is there; None:
-    no row is one. ``cursorless``: a condition, the row is a delete without a cursor, where rows
-    are ordered by one."""
+    """Returns a SQL condition: the row is a soft delete that keeps columns of the row that is
+    there; None: no row is one. ``cursorless``: a condition, the row is a delete without a cursor,
+    where rows are ordered by one."""
     names = [f.name for f in fields]
     if not has_soft_deletes(load, names):
         return None
@@ -95,7 +95,8 @@ def _unbounded() -> int:
 
 
 def marked_sql(field: Field, alias: str = "") -> str:
-    """A SQL condition, never NULL: the mark in the column ``field`` says that the row is gone."""
+    """Returns a SQL condition, never NULL: the mark in the column ``field`` says that the row is
+    gone."""
     column = f"{alias}{'.' if alias else ''}{quoted(field.name)}"
     match field.type.kind:
         case Kind.boolean:
@@ -116,8 +117,8 @@ def marked_sql(field: Field, alias: str = "") -> str:
 
 
 def as_stored(mark: Field, cast: "Column", target: Field) -> "Column":
-    """The mark of a load's row, cast to the table's column ``target``: one that does not fit says
-    the same there."""
+    """Returns the mark of a load's row, cast to the table's column ``target``: one that does not
+    fit says the same there."""
     from pyspark.sql import functions as F
 
     gone = F.expr(marked_sql(mark))

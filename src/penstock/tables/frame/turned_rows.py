@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def turned_fields(load: TableLoad, old: Sequence[Field]) -> tuple[Field, ...]:
-    """The columns of a table of the columns ``old`` once it has turned."""
+    """Returns the columns of a table of the columns ``old`` once it has turned."""
     if not load.history:
         return tuple(f for f in old if f.name not in COLUMNS)
     cursor = () if load.arrival else load.cursor

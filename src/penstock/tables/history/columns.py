@@ -18,8 +18,8 @@ OURS = "penstock.history"  # the source name of the columns; after a colon, what
 
 
 def history_fields(schema: RowSchema, cursor: FieldPath) -> tuple[Field, ...]:
-    """The history columns of a table of rows with ``schema``. ``cursor``: a column of it, or empty
-    where versions begin at their time of extraction."""
+    """Returns the history columns of a table of rows with ``schema``. ``cursor``: a column of it,
+    or empty where versions begin at their time of extraction."""
     kind, by = TIMESTAMP, OURS
     if cursor:
         kind = next(stored(f.type) for f in schema.fields if f.name == cursor[0])
@@ -29,5 +29,5 @@ def history_fields(schema: RowSchema, cursor: FieldPath) -> tuple[Field, ...]:
 
 
 def has_history(columns: Iterable[Field]) -> bool:
-    """Whether a table with these columns has a history that Penstock keeps."""
+    """Returns whether a table with these columns has a history that Penstock keeps."""
     return any(f.name == CURRENT and f.source == OURS for f in columns)

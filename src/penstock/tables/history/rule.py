@@ -24,9 +24,9 @@ from penstock.tables.newest import DUCKDB, OTHER, Order
 
 
 def by_cursor(keys: Sequence[str], order: Order) -> str:
-    """A query of the versions of ``events``: its columns, ``starts``, ``ends``, ``live`` (it is
-    current) and ``kept``: the event has a row in the table then, an empty one if it is ``gone``.
-    ``order``: of the column ``cursor``."""
+    """Returns a query of the versions of ``events``: its columns, ``starts``, ``ends``, ``live``
+    (it is current) and ``kept``: the event has a row in the table then, an empty one if it is
+    ``gone``. ``order``: of the column ``cursor``."""
     key = ", ".join(keys)
     place = DUCKDB.pair(order.major, f"coalesce({order.minor}, '')")
     until = f"PARTITION BY {key} ORDER BY came ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
@@ -61,7 +61,7 @@ def by_cursor(keys: Sequence[str], order: Order) -> str:
 
 
 def by_arrival(keys: Sequence[str]) -> str:
-    """As :func:`by_cursor`, where ``cursor`` is the time of extraction, a number, and ``events``
+    """Like :func:`by_cursor`, where ``cursor`` is the time of extraction, a number, and ``events``
     have ``content``, what rows are compared by. Of the table's versions of a key it needs the last
     one alone. Rows and deletes that change nothing are left out."""
     key = ", ".join(keys)

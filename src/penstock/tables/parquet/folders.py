@@ -59,7 +59,7 @@ class Marker(msgspec.Struct, frozen=True):
     keyed: tuple[FieldPath, ...] = ()
 
     def last_load(self, key: str) -> LastLoad | None:
-        """The last load of ``key`` in this table; None: there is none."""
+        """Returns the last load of ``key`` in this table; None: there is none."""
         number = self.applied.get(key)
         return None if number is None else LastLoad(number, self.tokens.get(key))
 
@@ -125,8 +125,8 @@ def draft_marker(path: Path, marker: Marker) -> None:
 
 
 def finished_files(folder: Path, marker: Marker) -> list[str]:
-    """The paths of the files whose rows belong to the table, sorted by name; files of unfinished
-    loads, and those with names that are none of ours, are left out."""
+    """Returns the paths of the files whose rows belong to the table, sorted by name; files of
+    unfinished loads, and those with names that are none of ours, are left out."""
     applied = {key_hash(key): number for key, number in marker.applied.items()}
 
     def finished(name: str) -> bool:
@@ -139,7 +139,7 @@ def finished_files(folder: Path, marker: Marker) -> list[str]:
 
 
 def parquet_files(folder: Path) -> list[str]:
-    """The names of the Parquet files in ``folder``, hidden ones left out; none where it is
+    """Returns the names of the Parquet files in ``folder``, hidden ones left out; none where it is
     absent."""
     with suppress(FileNotFoundError):
         return sorted(n for n in os.listdir(folder) if n.endswith(_SUFFIX) and n[0] not in "._")
@@ -163,8 +163,8 @@ def take_files(
 
 
 def _unfinished_files(folder: Path, marker: Marker) -> set[str]:
-    """The names of the files that loads appended whose number ``marker`` has not. Once it has a
-    higher one, such a file counts as finished."""
+    """Returns the names of the files that loads appended whose number ``marker`` has not. Once it
+    has a higher one, such a file counts as finished."""
     finished = {Path(path).name for path in finished_files(folder, marker)}
     return {n for n in parquet_files(folder) if _APPENDED.fullmatch(n)} - finished
 
@@ -189,8 +189,8 @@ def file_owner(name: str) -> FileOwner | None:
 
 
 def rewrite_token(key: str, number: int) -> str:
-    """The part of the names of rewritten files that says which load wrote them, where the table
-    knows no other key."""
+    """Returns the part of the names of rewritten files that says which load wrote them, where the
+    table knows no other key."""
     return hashlib.sha256(f"{key}\0{number}".encode()).hexdigest()[:8]
 
 
@@ -238,7 +238,8 @@ class Root:
         make_writable(self.own)
 
     def lock_name(self, table: TableName) -> str:
-        """The name of the table's lock file. Who takes several locks takes them in this order."""
+        """Returns the name of the table's lock file. Who takes several locks takes them in this
+        order."""
         name = msgspec.json.encode([table.namespace, table.name])
         return f"{hashlib.sha256(name).hexdigest()[:16]}.lock"
 
@@ -324,8 +325,8 @@ def _try_lock(handle: int) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Whether the open file is still the one at ``path``: what deletes old files may have removed
-    it, and then others lock a new one."""
+    """Returns whether the open file is still the one at ``path``: what deletes old files may have
+    removed it, and then others lock a new one."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(handle), os.stat(path))
     return False
@@ -371,8 +372,8 @@ def replace_folder(new: Path, target: Path) -> None:
 
 
 def can_exchange(folder: Path) -> bool:
-    """Whether the file system of ``folder`` (or of its nearest existing parent) can exchange two
-    folders in one step: tried with two temporary folders, which are removed."""
+    """Returns whether the file system of ``folder`` (or of its nearest existing parent) can
+    exchange two folders in one step: tried with two temporary folders, which are removed."""
     nearest = next(p for p in (folder, *folder.parents) if p.exists())
     with tempfile.TemporaryDirectory(prefix=".penstock-try-", dir=nearest) as folder_name:
         one, other = Path(folder_name, "one"), Path(folder_name, "other")

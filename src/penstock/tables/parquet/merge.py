@@ -71,7 +71,7 @@ def _job(
 
 
 def _key_of(load: TableLoad) -> dict[str, str]:
-    """What the footers of a history's files say of its key."""
+    """Returns what the footers of a history's files say of its key."""
     return {KEY: msgspec.json.encode(load.primary_key).decode()} if load.history else {}
 
 

@@ -51,8 +51,8 @@ def rebuild_marker(folder: Path, load: TableLoad) -> Marker:
 
 
 def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
-    """The names of the files whose rows belong to the table. Raises ``DestinationError`` where the
-    ledger does not prove it."""
+    """Returns the names of the files whose rows belong to the table. Raises ``DestinationError``
+    where the ledger does not prove it."""
     own, key = load.load, key_hash(load.load.key)
     owners = {name: file_owner(name) for name in names}
     others = [n for n, owner in owners.items() if owner and not owner.rewrite and owner.key != key]
@@ -79,8 +79,8 @@ def _counted(folder: Path, names: Sequence[str], load: TableLoad) -> list[str]:
 
 
 def _key_of_history(folder: Path, names: Sequence[str]) -> tuple[FieldPath, ...]:
-    """The key of the versions in these files, as their footers say; empty: it is not known. What
-    Spark wrote, or a version of Penstock before this one, does not say."""
+    """Returns the key of the versions in these files, as their footers say; empty: it is not known.
+    What Spark wrote, or a version of Penstock before this one, does not say."""
     import pyarrow.parquet as pq
 
     said = {(pq.read_metadata(folder / name).metadata or {}).get(KEY.encode()) for name in names}
@@ -89,8 +89,8 @@ def _key_of_history(folder: Path, names: Sequence[str]) -> tuple[FieldPath, ...]
 
 
 def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field, ...]:
-    """The columns that all these files have. Under a load that replaces all rows: of any file that
-    can be read; empty: of none."""
+    """Returns the columns that all these files have. Under a load that replaces all rows: of any
+    file that can be read; empty: of none."""
     found: list[tuple[Field, ...]] = []
     for name in names:
         try:
@@ -105,8 +105,8 @@ def _columns(folder: Path, names: Sequence[str], load: TableLoad) -> tuple[Field
 
 
 def _columns_of(file: Path, load: TableLoad) -> tuple[Field, ...]:
-    """The columns of a file, as Spark's own entry in its footer says; without one, of the Arrow
-    types, under the original names that the load knows."""
+    """Returns the columns of a file, as Spark's own entry in its footer says; without one, of the
+    Arrow types, under the original names that the load knows."""
     import pyarrow.parquet as pq
 
     from penstock.codec import columns
@@ -129,7 +129,7 @@ def _columns_of(file: Path, load: TableLoad) -> tuple[Field, ...]:
 
 
 def _plain(kind: DataType) -> DataType:
-    """A type as a Parquet file without further words has it."""
+    """Returns a type as a Parquet file without further words has it."""
     from penstock.codec import arrow, columns
 
     return columns.data_type(arrow.arrow_type(kind))

@@ -407,7 +407,7 @@ class _Wave:
         return after
 
     def _marker(self, folder: Path, load: TableLoad) -> tuple[Marker | None, tuple[str, ...]]:
-        """The table's marker, and notes for the report: a damaged one is rebuilt."""
+        """Returns the table's marker, and notes for the report: a damaged one is rebuilt."""
         try:
             return read_marker(folder), ()
         except DamagedMarker:
